@@ -1,0 +1,1 @@
+"""Event-time analytics on Spark whose answers do not change when the log is replayed."""

@@ -1,0 +1,1 @@
+"""Two ways to write a pipeline, fluent stages and YAML, and how it prints back."""

@@ -1,0 +1,1 @@
+"""What it means: time, windows, aggregates and panes, over Arrow columns and without Spark."""

@@ -1,0 +1,150 @@
+"""The Arrow schemas between the rooms."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import pyarrow as pa
+
+from windrow.model import (
+    Aggregate,
+    Avg,
+    BooleanType,
+    Count,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    Max,
+    Min,
+    Pipeline,
+    StringType,
+    Sum,
+    TimestampType,
+)
+
+MICROS = pa.timestamp("us", tz="UTC")
+
+RAW = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("log_time", MICROS),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+    ]
+)
+"""Records as a source reads them, in offset order within a partition; `log_time` is null where the log has none."""
+
+DEAD = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("log_time", MICROS),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("raw", pa.binary()),
+    ]
+)
+"""Dead letters: records that are not good; `raw` is the value's bytes, null for a tombstone."""
+
+LATE = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("event_time", MICROS, nullable=False),
+        pa.field("window_start", MICROS, nullable=False),
+        pa.field("window_end", MICROS, nullable=False),
+        pa.field("lateness_ms", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("record", pa.string(), nullable=False),
+    ]
+)
+"""Expired records, one row a window that was missed; `lateness_ms` is how far the watermark was past the window's
+end, `record` the decoded fields as a JSON object."""
+
+CLOCKS = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("clock", MICROS),
+        pa.field("low_watermark", MICROS),
+        pa.field("reason", pa.string(), nullable=False),
+    ]
+)
+"""The clock journal: every move of a clock that the log's records alone do not explain."""
+
+
+def arrow_type(type_: DataType) -> pa.DataType:
+    """Return the Arrow type that holds a decoded field."""
+    match type_:
+        case StringType():
+            return pa.string()
+        case BooleanType():
+            return pa.bool_()
+        case LongType():
+            return pa.int64()
+        case DoubleType():
+            return pa.float64()
+        case DecimalType(precision, scale):
+            return pa.decimal128(precision, scale)
+        case TimestampType():
+            return MICROS
+        case _:
+            assert_never(type_)
+
+
+def result_type(aggregate: Aggregate, pipeline: Pipeline) -> DataType:
+    """Return the type of an aggregate's result: sums and means are as wide as decimals get, so they stay exact."""
+    match aggregate.function:
+        case Count():
+            return LongType()
+        case Min(field) | Max(field):
+            return pipeline.decode.field(field).type
+        case Sum(field):
+            return _exact(pipeline.decode.field(field).type, extra=0)
+        case Avg(field):
+            return _exact(pipeline.decode.field(field).type, extra=6)
+        case _:
+            assert_never(aggregate.function)
+
+
+def _exact(type_: DataType, *, extra: int) -> DataType:
+    match type_:
+        case LongType():
+            return DecimalType(38, extra)
+        case DecimalType(_, scale):
+            return DecimalType(38, scale + extra)
+        case _:
+            return type_
+
+
+def key_fields(pipeline: Pipeline) -> list[pa.Field]:
+    """Return the Arrow fields of the key, in the pipeline's order."""
+    return [pa.field(name, arrow_type(pipeline.decode.field(name).type), nullable=False) for name in pipeline.key]
+
+
+def value_fields(pipeline: Pipeline) -> list[pa.Field]:
+    """Return the Arrow fields of the aggregates, in the pipeline's order."""
+    return [pa.field(a.name, arrow_type(result_type(a, pipeline)), nullable=False) for a in pipeline.aggregates]
+
+
+def changes(pipeline: Pipeline) -> pa.Schema:
+    """Return the schema of the changelog: op, pane, revision, window, key..., values..., in order of effect.
+
+    `op` is insert, update_before, update_after or delete; `pane` is early, on_time or late; `revision` counts from 0
+    per window and key.
+    """
+    return pa.schema(
+        [
+            pa.field("op", pa.string(), nullable=False),
+            pa.field("pane", pa.string(), nullable=False),
+            pa.field("revision", pa.int32(), nullable=False),
+            pa.field("window_start", MICROS, nullable=False),
+            pa.field("window_end", MICROS, nullable=False),
+            *key_fields(pipeline),
+            *value_fields(pipeline),
+        ]
+    )

@@ -1,0 +1,52 @@
+"""What every sink does: a step in one transaction, and no step twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from windrow.core.output import StepOutput
+
+
+@dataclass(frozen=True)
+class Run:
+    """Who writes: the pipeline's name, and the id that its checkpoint was given when it was new."""
+
+    pipeline: str
+    id: str
+
+
+class Sink(Protocol):
+    """A table and its companions. Exactly once: a step and its epoch are committed in one transaction."""
+
+    def open(self, run: Run) -> int | None:
+        """Create what is missing; return the last epoch that this run committed, or None.
+
+        Raise SinkError if it cannot be reached or written, or if the tables hold another run's rows.
+        """
+        ...
+
+    def commit(self, epoch: int, output: StepOutput) -> None:
+        """Write a step; an epoch that is already there changes nothing."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; more than once does no harm."""
+        ...
+
+
+@runtime_checkable
+class ParallelSink(Sink, Protocol):
+    """A sink that many processes write to at once: each stages its part, and one merges them in one transaction.
+
+    It is pickled and sent to those processes before `open`.
+    """
+
+    def stage(self, epoch: int, parts: Iterable[StepOutput]) -> str:
+        """Put parts of a step where `merge` finds them; return their token. What no merge names has no effect."""
+        ...
+
+    def merge(self, epoch: int, tokens: Sequence[str]) -> None:
+        """Write what was staged under the tokens as `commit` would."""
+        ...
