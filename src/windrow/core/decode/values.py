@@ -1,0 +1,169 @@
+"""From a JSON value to the value of a field's type, or the reason why not."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import re
+from decimal import Decimal
+from typing import assert_never
+
+from windrow.core.decode.number import Number, NumberText, parse_number
+from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongType, StringType, TimestampType
+
+MIN_TIME = -62_135_596_800_000_000
+"""0001-01-01 00:00:00 UTC in microseconds."""
+MAX_TIME = 253_402_300_799_999_999
+"""9999-12-31 23:59:59.999999 UTC in microseconds."""
+
+MICROS_PER_UNIT = {"seconds": 1_000_000, "millis": 1_000, "micros": 1}
+
+_LONG_DIGITS = 19
+_MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
+_MICRO_DIGITS = 6
+_SHOWN = 40
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_ISO = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]+))?)?"
+    r"(?:[Zz]|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
+)
+
+Value = str | bool | int | float | Decimal
+"""A field's value; times are whole microseconds."""
+
+
+class BadValueError(Exception):
+    """A JSON value that a field's type does not hold; the message is the dead letter's reason."""
+
+
+def convert(name: str, type_: DataType, value: object) -> Value:
+    """Return the value of the field `name`; raise BadValueError if its type does not hold it exactly.
+
+    `value` comes from JSON with its numbers kept as `NumberText`; it is not None.
+    """
+    match type_:
+        case StringType():
+            return _string(name, value)
+        case BooleanType():
+            if not isinstance(value, bool):
+                raise _wrong(name, value, type_)
+            return value
+        case LongType():
+            return _long(name, value, type_)
+        case DoubleType():
+            return _double(name, value, type_)
+        case DecimalType():
+            return _decimal(name, value, type_)
+        case TimestampType():
+            return _timestamp(name, value, type_)
+        case _:
+            assert_never(type_)
+
+
+def _string(name: str, value: object) -> str:
+    if not isinstance(value, str) or isinstance(value, NumberText):
+        raise _wrong(name, value, StringType())
+    if "\0" in value:
+        msg = f"wrong type: {name}: {_show(value)} holds U+0000"
+        raise BadValueError(msg)
+    return value
+
+
+def _number(name: str, value: object, type_: DataType) -> Number:
+    number = parse_number(value) if isinstance(value, str) else None
+    if number is None:
+        raise _wrong(name, value, type_)
+    return number
+
+
+def _long(name: str, value: object, type_: DataType) -> int:
+    number = _number(name, value, type_)
+    if not number.whole:
+        raise _wrong(name, value, type_)
+    if number.magnitude <= _LONG_DIGITS:
+        whole = number.unscaled(0)
+        if _MIN_LONG <= whole <= _MAX_LONG:
+            return whole
+    raise _out_of_range(name, value, type_)
+
+
+def _double(name: str, value: object, type_: DataType) -> float:
+    if not isinstance(value, str) or parse_number(value) is None:
+        raise _wrong(name, value, type_)
+    double = float(value)
+    if not math.isfinite(double):
+        raise _out_of_range(name, value, type_)
+    return double
+
+
+def _decimal(name: str, value: object, type_: DecimalType) -> Decimal:
+    number = _number(name, value, type_)
+    if -number.exponent > type_.scale:
+        raise _wrong(name, value, type_)
+    if number.digits and number.magnitude > type_.precision - type_.scale:
+        raise _out_of_range(name, value, type_)
+    unscaled = number.unscaled(type_.scale)
+    return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -type_.scale))
+
+
+def _timestamp(name: str, value: object, type_: TimestampType) -> int:
+    if type_.unit != "iso":
+        micros = _long(name, value, type_) * MICROS_PER_UNIT[type_.unit]
+    else:
+        match = _ISO.fullmatch(value) if isinstance(value, str) and not isinstance(value, NumberText) else None
+        if match is None:
+            raise _wrong(name, value, type_)
+        micros = _iso(name, value, type_, match)
+    if not MIN_TIME <= micros <= MAX_TIME:
+        raise _out_of_range(name, value, type_)
+    return micros
+
+
+def _iso(name: str, value: object, type_: DataType, match: re.Match[str]) -> int:
+    year, month, day, hour, minute, second, fraction, sign, hours, minutes = match.groups(default="")
+    fraction = fraction.rstrip("0")
+    if len(fraction) > _MICRO_DIGITS:
+        raise _wrong(name, value, type_)
+    try:
+        local = dt.datetime(
+            int(year),
+            int(month),
+            int(day),
+            int(hour),
+            int(minute),
+            int(second or "0"),
+            int(fraction.ljust(_MICRO_DIGITS, "0")),
+            tzinfo=dt.UTC,
+        )
+        offset = dt.time(int(hours or "0"), int(minutes or "0"))
+    except ValueError as exc:
+        raise _out_of_range(name, value, type_) from exc
+    east = (offset.hour * 60 + offset.minute) * 60_000_000
+    micros = (local - _EPOCH) // _MICROSECOND
+    return micros + east if sign == "-" else micros - east
+
+
+def _wrong(name: str, value: object, type_: DataType) -> BadValueError:
+    return BadValueError(f"wrong type: {name}: {_show(value)} is not a {type_}")
+
+
+def _out_of_range(name: str, value: object, type_: DataType) -> BadValueError:
+    return BadValueError(f"out of range: {name}: {_show(value)} does not fit {type_}")
+
+
+def _show(value: object) -> str:
+    """Write a JSON value in ASCII, the long ones cut."""
+    match value:
+        case NumberText():
+            text = str(value)
+        case dict():
+            return "an object"
+        case list():
+            return "an array"
+        case str():
+            text = json.dumps(value[: _SHOWN + 1])
+        case _:
+            return json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
