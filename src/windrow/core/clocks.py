@@ -1,0 +1,68 @@
+"""The clocks of all partitions, as every key group knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.micros import BEFORE_ALL, Micros
+from windrow.core.packet import Packet
+
+
+@dataclass
+class Clocks:
+    """Each known partition's watermark and next offset, and the low watermark of them all.
+
+    Partitions that were there at the start hold the low watermark back until their first record. One that comes later
+    joins with its watermark at the low watermark, as its records cannot be on time for windows that have fired.
+    """
+
+    watermarks: dict[int, int] = field(default_factory=dict)
+    next: dict[int, int] = field(default_factory=dict)
+
+    @staticmethod
+    def start(partitions: Iterable[int]) -> Clocks:
+        """Return the clocks before the first record."""
+        return Clocks(dict.fromkeys(partitions, BEFORE_ALL), dict.fromkeys(partitions, 0))
+
+    @property
+    def low(self) -> int:
+        """The low watermark."""
+        return min(self.watermarks.values(), default=BEFORE_ALL)
+
+    def join(self, packets: Iterable[Packet]) -> list[tuple[Packet, int]]:
+        """Let in the partitions that were not known; return their packets and the low watermark they begin at."""
+        low = self.low
+        joined = [(packet, low) for packet in packets if packet.partition not in self.watermarks]
+        for packet, _ in joined:
+            self.watermarks[packet.partition] = low
+        return joined
+
+    def advance(self, packets: Iterable[Packet]) -> None:
+        """Move to where the step's records took the partitions."""
+        for packet in packets:
+            self.watermarks[packet.partition] = max(self.watermarks[packet.partition], packet.watermark)
+            self.next[packet.partition] = packet.next
+
+    def at(self, partitions: pa.ChunkedArray, watermarks: Micros) -> Micros:
+        """Return the watermark at each record: what the step's records say, but not below what was known before."""
+        numbers = partitions.to_numpy()
+        known = np.full(int(numbers.max(initial=0)) + 1, BEFORE_ALL, dtype=np.int64)
+        for partition, watermark in self.watermarks.items():
+            if partition < len(known):
+                known[partition] = watermark
+        reached: Micros = np.maximum(watermarks, known[numbers])
+        return reached
+
+    def encode(self) -> list[list[int]]:
+        """Return plain lists."""
+        return [[partition, watermark, self.next.get(partition, 0)] for partition, watermark in self.watermarks.items()]
+
+    @staticmethod
+    def decode(rows: Any) -> Clocks:  # noqa: ANN401 - plain JSON
+        """Read what `encode` returned."""
+        return Clocks({p: watermark for p, watermark, _ in rows}, {p: next_ for p, _, next_ in rows})

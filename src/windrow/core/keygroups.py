@@ -1,0 +1,32 @@
+"""Key groups: the fixed parts that a pipeline's keys, and so its work and state, fall into."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.core.duck import identifier, query
+
+
+def key_groups(connection: duckdb.DuckDBPyConnection, keys: pa.Table, groups: int) -> npt.NDArray[np.int64]:
+    """Return the key group of each row of a table of keys.
+
+    The hash is MD5 of the key's text, so it is the same on every machine and in every version: state that was written
+    under it is found again. It is taken once a distinct key.
+    """
+    distinct = _texts(connection, keys).combine_chunks().dictionary_encode()
+    sql = f"SELECT (md5_number_lower(text) % {groups})::BIGINT AS key_group FROM texts"
+    hashed = query(connection, sql, texts=pa.table({"text": distinct.dictionary})).column("key_group").to_numpy()
+    return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]
+
+
+def _texts(connection: duckdb.DuckDBPyConnection, keys: pa.Table) -> pa.ChunkedArray:
+    """Return one text a row, another for each key."""
+    if keys.num_columns == 1 and pa.types.is_string(keys.schema.types[0]):
+        return keys.column(0)
+    parts = [f"{identifier(name)}::VARCHAR" for name in keys.column_names]
+    # the length before each part: ("a", "bc") and ("ab", "c") are two keys
+    text = " || ".join(f"length({part}) || ':' || {part}" for part in parts)
+    return query(connection, f"SELECT {text} AS text FROM keys", keys=keys).column("text")

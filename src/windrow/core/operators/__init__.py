@@ -1,0 +1,1 @@
+"""The operators: packets and state in, changes out."""

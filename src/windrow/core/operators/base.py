@@ -1,0 +1,65 @@
+"""What goes into a key group in a step, and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.core import schema
+from windrow.core.output import StepOutput
+from windrow.core.packet import Packet
+from windrow.core.packing import unpack
+from windrow.core.records import record_schema
+from windrow.model import Pipeline
+
+
+@dataclass(frozen=True)
+class StepInput:
+    """A key group's packets of one step, unpacked; `clocks` are ordered by partition."""
+
+    records: pa.Table
+    dead: pa.Table
+    clocks: tuple[Packet, ...]
+    end: bool
+
+    @staticmethod
+    def of(pipeline: Pipeline, packets: Iterable[Packet]) -> StepInput:
+        """Sort packets by what they carry."""
+        records, dead, clocks, end = [], [], [], False
+        for packet in packets:
+            match packet.kind:
+                case "records":
+                    records.append(unpack(packet.blob))
+                case "dead":
+                    dead.append(unpack(packet.blob))
+                case "clock":
+                    clocks.append(packet)
+                case "end":
+                    end = True
+        return StepInput(
+            records=pa.concat_tables([record_schema(pipeline).empty_table(), *records]),
+            dead=pa.concat_tables([schema.DEAD.empty_table(), *dead]),
+            clocks=tuple(sorted(clocks, key=lambda packet: packet.partition)),
+            end=end,
+        )
+
+
+@dataclass(frozen=True)
+class GroupStats:
+    """What a step did in one key group, and where the clocks stand after it (`watermarks` by partition)."""
+
+    records: int
+    late: int
+    expired: int
+    open_windows: int
+    watermarks: dict[int, int]
+
+
+@dataclass(frozen=True)
+class GroupOutput:
+    """What a key group gives in a step."""
+
+    rows: StepOutput
+    stats: GroupStats

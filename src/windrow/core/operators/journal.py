@@ -1,0 +1,48 @@
+"""The clock journal's rows of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from windrow.core import schema
+from windrow.core.clocks import Clocks
+from windrow.core.micros import BEFORE_ALL
+from windrow.core.packet import Packet
+from windrow.model import Delay, Pipeline
+
+
+def journal(pipeline: Pipeline, clocks: Clocks, joined: Iterable[tuple[Packet, int]], *, end: bool) -> pa.Table:
+    """Return a row for each partition that joined late, and for each at the end of the input.
+
+    A row holds the first offset that it is true of, the partition's clock there, and the low watermark at which a
+    partition joined; both are null where no record has set them yet.
+    """
+    rows = [
+        (packet.partition, packet.first, _clock(pipeline, low), _time(low), "joined")
+        for packet, low in joined
+        if low != BEFORE_ALL
+    ]
+    if end:
+        rows += [
+            (partition, clocks.next[partition], _clock(pipeline, watermark), _time(clocks.low), "end")
+            for partition, watermark in sorted(clocks.watermarks.items())
+        ]
+    columns = list(zip(*rows, strict=True)) or [()] * 5
+    return pa.table([[pipeline.source.label] * len(rows), *columns], schema=schema.CLOCKS)
+
+
+def _clock(pipeline: Pipeline, watermark: int) -> int | None:
+    """Return the clock that makes a watermark; where the source punctuates they are one."""
+    if watermark == BEFORE_ALL:
+        return None
+    match pipeline.time.watermark:
+        case Delay(micros):
+            return watermark + micros
+        case _:
+            return watermark
+
+
+def _time(watermark: int) -> int | None:
+    return None if watermark == BEFORE_ALL else watermark

@@ -1,0 +1,201 @@
+"""The window aggregate: verdicts, on-time panes, late panes, retention."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.core import duck, schema
+from windrow.core.aggregates import rescale, unscale
+from windrow.core.clocks import Clocks
+from windrow.core.late import late_rows
+from windrow.core.micros import Micros, to_micros
+from windrow.core.operators.base import GroupOutput, GroupStats, StepInput
+from windrow.core.operators.journal import journal
+from windrow.core.operators.statements import statements
+from windrow.core.output import StepOutput
+from windrow.core.packing import pack, unpack
+from windrow.core.records import PARTITION, TIME, WATERMARK, WINDOW, record_schema
+from windrow.core.state import State, Summary
+from windrow.core.windows import window_starts
+from windrow.model import Pipeline
+
+Mask = npt.NDArray[np.bool_]
+
+
+class WindowAggregate:
+    """The aggregate of each window and key, by the definition of on time, late and expired.
+
+    It keeps nothing between steps: what is to be remembered is in the state that a step is given, so one object serves
+    all key groups. `partitions` are those that the source had when the pipeline was first started.
+    """
+
+    def __init__(self, pipeline: Pipeline, partitions: Iterable[int]) -> None:
+        self._pipeline = pipeline
+        self._partitions = tuple(partitions)
+        self._duck = duck.connect()
+        self._sql = statements(pipeline)
+        self._changes = schema.changes(pipeline)
+        empty = unscale(record_schema(pipeline).empty_table()).append_column(WINDOW, pa.array([], pa.int64()))
+        self._no_records = empty
+        self._no_panes = duck.query(self._duck, self._sql.begin, records=empty)
+        self._no_history = duck.query(self._duck, self._sql.revise, base=self._no_panes, late=empty)
+
+    def step(self, group: int, given: StepInput, state: State) -> GroupOutput:
+        """Take one step of one key group: judge its records, fire what the clocks have passed, revise, forget."""
+        blob = state.summary()
+        summary = Summary(Clocks.start(self._partitions)) if blob is None else Summary.decode(blob)
+        joined = summary.clocks.join(given.clocks)
+        records, on_time, expired = self._judge(summary.clocks, given.records)
+        summary.clocks.advance(given.clocks)
+
+        missed = late_rows(self._duck, self._pipeline, records.filter(pa.array(expired)))
+        records = unscale(records)
+        windows = to_micros(records.column(WINDOW))
+        panes = on_time & ~_within(windows, summary.fired)
+        panes_of = records.filter(pa.array(panes))
+        revisions_of = records.filter(pa.array(~panes & ~expired))
+        known = frozenset(summary.open | summary.fired)
+        summary.open |= set(np.unique(windows[~expired]).tolist()) - summary.fired
+        firing = {start for start in summary.open if given.end or self._end(start) <= summary.clocks.low}
+
+        fired = self._fill(panes_of, known, firing, state)
+        due = self._due(revisions_of, firing, summary, state)
+        base = pa.concat_tables([fired, self._load(_windows(due) - firing, state)])
+        history = self._revise(base, due)
+        summary.open -= firing
+        summary.waiting -= firing
+        summary.fired |= firing
+        self._keep(self._settle(base, history), known, summary, state)
+        state.set_summary(summary.encode())
+        return GroupOutput(
+            StepOutput(
+                changes=self._change_rows(fired, history),
+                late=missed,
+                dead=given.dead,
+                # every key group knows the clocks; one of them tells
+                clocks=journal(self._pipeline, summary.clocks, joined, end=given.end)
+                if group == 0
+                else schema.CLOCKS.empty_table(),
+            ),
+            GroupStats(
+                records=records.num_rows,
+                late=int(np.count_nonzero(~on_time & ~expired)),
+                expired=missed.num_rows,
+                open_windows=len(summary.open),
+                watermarks=dict(summary.clocks.watermarks),
+            ),
+        )
+
+    def _judge(self, clocks: Clocks, records: pa.Table) -> tuple[pa.Table, Mask, Mask]:
+        """Return the records with their window and watermark, which of them are on time, and which have expired."""
+        starts = window_starts(self._pipeline.window, to_micros(records.column(TIME)))
+        ends = starts + self._pipeline.window.size
+        watermarks = clocks.at(records.column(PARTITION), to_micros(records.column(WATERMARK)))
+        judged = records.drop_columns(WATERMARK).append_column(WATERMARK, pa.array(watermarks))
+        return (
+            judged.append_column(WINDOW, pa.array(starts)),
+            watermarks < ends,
+            watermarks >= ends + self._pipeline.emit.lateness,
+        )
+
+    def _fill(self, records: pa.Table, known: Collection[int], firing: set[int], state: State) -> pa.Table:
+        """Add on-time records to the panes of their windows; return the panes that fire and store the others."""
+        begun = duck.query(self._duck, self._sql.begin, records=records) if records.num_rows else self._no_panes
+        stored = self._load((_windows(records) | firing) & set(known), state)
+        panes = begun
+        if stored.num_rows:
+            panes = duck.query(self._duck, self._sql.merge, panes=pa.concat_tables([begun, stored]))
+        fires = _within(to_micros(panes.column(WINDOW)), firing)
+        self._store(panes.filter(pa.array(~fires)), state)
+        return panes.filter(pa.array(fires))
+
+    def _due(self, records: pa.Table, firing: set[int], summary: Summary, state: State) -> pa.Table:
+        """Return the late records whose windows have fired by now; let the others wait."""
+        waits = _within(to_micros(records.column(WINDOW)), summary.open - firing)
+        for start, part in _by_window(records.filter(pa.array(waits))):
+            blob = state.waiting(start) if start in summary.waiting else None
+            state.set_waiting(start, pack(part if blob is None else pa.concat_tables([unpack(blob), part])))
+            summary.waiting.add(start)
+        due = [records.filter(pa.array(~waits))]
+        for start in sorted(summary.waiting & firing):
+            blob = state.waiting(start)
+            if blob is not None:
+                due.append(unpack(blob))
+                state.drop_waiting(start)
+        return pa.concat_tables([self._no_records, *(table.select(self._no_records.column_names) for table in due)])
+
+    def _revise(self, base: pa.Table, late: pa.Table) -> pa.Table:
+        """Return every revision that late records make of the base panes."""
+        if late.num_rows == 0:
+            return self._no_history
+        return duck.query(self._duck, self._sql.revise, base=base, late=late)
+
+    def _settle(self, base: pa.Table, history: pa.Table) -> pa.Table:
+        """Return the base panes as the revisions leave them."""
+        if history.num_rows == 0:
+            return base
+        return duck.query(self._duck, self._sql.settle, base=base, history=history)
+
+    def _keep(self, panes: pa.Table, known: Collection[int], summary: Summary, state: State) -> None:
+        """Store fired panes that can still be revised; forget windows that no record can reach any more."""
+        lateness = self._pipeline.emit.lateness
+        gone = {start for start in summary.fired if self._end(start) + lateness <= summary.clocks.low}
+        stays = ~_within(to_micros(panes.column(WINDOW)), gone)
+        self._store(panes.filter(pa.array(stays)), state)
+        for start in sorted(gone & set(known)):
+            state.drop_panes(start)
+        summary.fired -= gone
+
+    def _change_rows(self, fired: pa.Table, history: pa.Table) -> pa.Table:
+        """Return the step's changes: by window and key, each on-time pane before its revisions."""
+        parts = []
+        if fired.num_rows:
+            parts.append(duck.query(self._duck, self._sql.fired, panes=fired))
+        if history.num_rows:
+            parts.append(duck.query(self._duck, self._sql.revised, history=history))
+        if not parts:
+            return self._changes.empty_table()
+        ordered = duck.query(self._duck, self._sql.order, changes=pa.concat_tables(parts))
+        return rescale(ordered, self._changes)
+
+    def _load(self, windows: Collection[int], state: State) -> pa.Table:
+        """Return the stored panes of some windows."""
+        tables = [self._no_panes]
+        for start in sorted(windows):
+            blob = state.panes(start)
+            if blob is not None:
+                panes = unpack(blob)
+                starts = pa.array(np.full(panes.num_rows, start, dtype=np.int64))
+                tables.append(panes.append_column(WINDOW, starts).select(self._no_panes.column_names))
+        return pa.concat_tables(tables)
+
+    def _store(self, panes: pa.Table, state: State) -> None:
+        """Store panes under their windows."""
+        for start, part in _by_window(panes):
+            state.set_panes(start, pack(part.drop_columns(WINDOW)))
+
+    def _end(self, start: int) -> int:
+        return start + self._pipeline.window.size
+
+
+def _windows(table: pa.Table) -> set[int]:
+    return set(np.unique(to_micros(table.column(WINDOW))).tolist())
+
+
+def _within(windows: Micros, starts: Collection[int]) -> Mask:
+    return np.isin(windows, np.fromiter(starts, dtype=np.int64, count=len(starts)))
+
+
+def _by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Split a table at its windows, in their order."""
+    windows = to_micros(table.column(WINDOW))
+    order = np.argsort(windows, kind="stable")
+    table = table.take(pa.array(order))
+    starts, firsts = np.unique(windows[order], return_index=True)
+    lengths = np.diff(firsts, append=len(windows))
+    for start, first, length in zip(starts.tolist(), firsts.tolist(), lengths.tolist(), strict=True):
+        yield start, table.slice(first, length)

@@ -1,0 +1,27 @@
+"""What travels from the clock stage to a key group: one row, whatever the number of records in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+PacketKind = Literal["records", "dead", "clock", "end"]
+
+
+@dataclass(frozen=True)
+class Packet:
+    """One row for one key group.
+
+    ``records`` carries good records (`windrow.core.records.record_schema`), ``dead`` carries dead letters, both packed
+    in `blob`. ``clock`` says where a partition stands at the end of the step: its `watermark` as far as the step's
+    records moved it, the `first` offset that the step read and the `next` one to be read. ``end`` is the end of the
+    input.
+    """
+
+    key_group: int
+    kind: PacketKind
+    partition: int = -1
+    watermark: int = 0
+    first: int = 0
+    next: int = 0
+    blob: bytes = b""

@@ -1,0 +1,107 @@
+"""The clock stage: raw records in; packets out, with watermarks in band."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core import duck
+from windrow.core.decode import Decoded, Decoder
+from windrow.core.keygroups import key_groups
+from windrow.core.micros import to_micros
+from windrow.core.packet import Packet
+from windrow.core.packing import pack
+from windrow.core.records import OFFSET, PARTITION, TIME, WATERMARK, record_schema
+from windrow.core.watermark import StepWatermark
+from windrow.model import Pipeline
+
+CHUNK = 1 << 18
+"""A packet holds about this many records at the most, before they are split by key group."""
+
+
+@dataclass
+class _Partition:
+    """How far one partition has come in this step."""
+
+    watermark: StepWatermark
+    first: int
+    next: int
+
+
+class ClockStage:
+    """Decodes one step's records of some partitions, in offset order, and splits them by key group."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._schema = record_schema(pipeline)
+        self._decoder = Decoder(pipeline)
+        self._duck = duck.connect()
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
+        """Yield the step's packets; those that say where the clocks stand come last."""
+        partitions: dict[int, _Partition] = {}
+        waiting: list[pa.Table] = []
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            decoded = self._decoder.decode(batch)
+            waiting.append(self._with_watermarks(batch, decoded, partitions))
+            yield from self._dead_letters(decoded.dead)
+            if sum(table.num_rows for table in waiting) >= CHUNK:
+                yield from self._split(waiting)
+                waiting = []
+        yield from self._split(waiting)
+        for number, partition in sorted(partitions.items()):
+            for group in range(self._pipeline.key_groups):
+                yield Packet(
+                    key_group=group,
+                    kind="clock",
+                    partition=number,
+                    watermark=partition.watermark.value,
+                    first=partition.first,
+                    next=partition.next,
+                )
+
+    def _with_watermarks(self, batch: pa.RecordBatch, decoded: Decoded, partitions: dict[int, _Partition]) -> pa.Table:
+        """Return the good records with the watermark at each, and note how far the partitions have come."""
+        numbers = batch.column("partition").to_numpy(zero_copy_only=False)
+        # by position: a field may have any name
+        good = decoded.good.rename_columns([PARTITION, OFFSET, TIME, *decoded.good.column_names[3:]])
+        marks = decoded.marks.rename_columns([PARTITION, OFFSET, WATERMARK])
+        good_numbers = good.column(PARTITION).to_numpy()
+        mark_numbers = marks.column(PARTITION).to_numpy()
+        offsets = to_micros(batch.column("offset"))
+        watermarks = np.empty(good.num_rows, dtype=np.int64)
+        for number in np.unique(numbers).tolist():
+            read = offsets[numbers == number]
+            partition = partitions.setdefault(
+                number, _Partition(StepWatermark(self._pipeline.time.watermark), int(read[0]), 0)
+            )
+            partition.next = int(read[-1]) + 1
+            its_own = good_numbers == number
+            watermarks[its_own] = partition.watermark.advance(
+                good.filter(pa.array(its_own)), marks.filter(pa.array(mark_numbers == number))
+            )
+        return good.append_column(WATERMARK, pa.array(watermarks)).select(self._schema.names).cast(self._schema)
+
+    def _split(self, tables: list[pa.Table]) -> Iterator[Packet]:
+        """Pack the records of each key group that has some."""
+        if sum(table.num_rows for table in tables) == 0:
+            return
+        records = pa.concat_tables(tables)
+        groups = key_groups(self._duck, records.select(list(self._pipeline.key)), self._pipeline.key_groups)
+        order = np.argsort(groups.astype(np.uint16), kind="stable")
+        records = records.take(pa.array(order))
+        ends = np.cumsum(np.bincount(groups, minlength=self._pipeline.key_groups)).tolist()
+        for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            if start < end:
+                yield Packet(key_group=group, kind="records", blob=pack(records.slice(start, end - start)))
+
+    def _dead_letters(self, dead: pa.Table) -> Iterator[Packet]:
+        """Pack the dead letters; the key group is any, as they have no key."""
+        if dead.num_rows:
+            group = dead.column("partition")[0].as_py() % self._pipeline.key_groups
+            yield Packet(key_group=group, kind="dead", blob=pack(dead))

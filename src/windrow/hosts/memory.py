@@ -1,0 +1,68 @@
+"""The memory host: in this process, one step at a time, the same in every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+from windrow.core.operators.base import GroupOutput, StepInput
+from windrow.core.operators.window_aggregate import WindowAggregate
+from windrow.core.output import StepOutput
+from windrow.core.packet import Packet
+from windrow.core.schema import RAW
+from windrow.core.stage import ClockStage
+from windrow.core.state import MemoryState
+from windrow.model import Pipeline
+
+
+class MemoryHost:
+    """Runs a pipeline's stages over tables of raw records (`windrow.core.schema.RAW`)."""
+
+    def __init__(self, pipeline: Pipeline, partitions: Iterable[int]) -> None:
+        self._stage = ClockStage(pipeline)
+        self._operator = WindowAggregate(pipeline, partitions)
+        self._pipeline = pipeline
+        self._states = [MemoryState() for _ in range(pipeline.key_groups)]
+
+    def step(self, raw: pa.Table) -> list[GroupOutput]:
+        """Take one step over the records that follow those of the last step, in offset order by partition."""
+        return self._run(self._stage.run(raw.to_batches()))
+
+    def end(self) -> list[GroupOutput]:
+        """Take the step at the end of the input: every open window fires."""
+        return self._run(Packet(key_group=group, kind="end") for group in range(self._pipeline.key_groups))
+
+    def _run(self, packets: Iterable[Packet]) -> list[GroupOutput]:
+        by_group: list[list[Packet]] = [[] for _ in self._states]
+        for packet in packets:
+            by_group[packet.key_group].append(packet)
+        return [
+            self._operator.step(group, StepInput.of(self._pipeline, packets), self._states[group])
+            for group, packets in enumerate(by_group)
+        ]
+
+
+def play(
+    pipeline: Pipeline, steps: Sequence[Sequence[tuple[int, bytes]]], at_end: Literal["fire", "hold"]
+) -> list[StepOutput]:
+    """Run a log that is given as steps of (partition, value); return each step's output, and the end's as the last.
+
+    All partitions that occur are there from the start. Offsets count from 0.
+    """
+    host = MemoryHost(pipeline, sorted({partition for step in steps for partition, _ in step}))
+    offsets: dict[int, int] = {}
+    outputs = []
+    for step in steps:
+        rows = []
+        for partition, value in step:
+            offset = offsets.get(partition, 0)
+            offsets[partition] = offset + 1
+            rows.append((partition, offset, None, None, value))
+        columns = list(zip(*rows, strict=True)) or [()] * len(RAW)
+        outputs.append(
+            host.step(pa.table([pa.array(c, f.type) for c, f in zip(columns, RAW, strict=True)], schema=RAW))
+        )
+    outputs.append(host.end() if at_end == "fire" else host.step(RAW.empty_table()))
+    return [StepOutput.concat(group.rows for group in output) for output in outputs]
