@@ -1,1 +1,26 @@
-"""Where records come from, one connector a file."""
+"""Connectors that read: the embedded log and Kafka."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from windrow.errors import InputError
+from windrow.model import KafkaSource, LogSource
+from windrow.model import Source as SourceModel
+from windrow.sources.base import Cut, Source
+
+__all__ = ["Cut", "Source", "open_source"]
+
+
+def open_source(source: SourceModel) -> Source:
+    """Return the connector of a pipeline's source; nothing is read or reached before its methods are called."""
+    match source:
+        case LogSource():
+            from windrow.sources.log import EmbeddedLog  # noqa: PLC0415 - Arrow only when a source is opened
+
+            return EmbeddedLog(source)
+        case KafkaSource():
+            msg = "there is no connector for Kafka yet"
+            raise InputError(msg)
+        case _:
+            assert_never(source)

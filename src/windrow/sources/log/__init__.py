@@ -1,0 +1,51 @@
+"""The embedded log: a folder with ``partition-0.jsonl``, ``partition-1.jsonl``, ..."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from windrow.model import LogSource
+from windrow.sources.base import Cut
+from windrow.sources.log.folder import START, LogFolder, Position
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["START", "EmbeddedLog", "LogFolder", "Position"]
+
+
+class EmbeddedLog:
+    """The connector of a `LogSource`; see `windrow.sources.Source`."""
+
+    def __init__(self, source: LogSource) -> None:
+        self._folder = LogFolder(source.path)
+
+    def partitions(self) -> list[int]:
+        """Return the partitions in order; raise InputError or SourceError if the folder is no log, or unreadable."""
+        partitions = self._folder.partitions()
+        for partition in partitions:
+            self._folder.scan(partition, max_lines=0)  # opens it
+        return partitions
+
+    def read_all(self) -> Iterator[pa.RecordBatch]:
+        """Read what is in the log now, partition after partition, in RAW batches."""
+        ends = {partition: self._folder.scan(partition) for partition in self._folder.partitions()}
+        for partition, end in ends.items():
+            yield from self._folder.read(partition, START, end)
+
+    def stream(
+        self, spark: SparkSession, max_records: int | None = None, cuts: Sequence[Cut] | None = None
+    ) -> DataFrame:
+        """Return a streaming frame of the log; see `windrow.sources.Source.stream`."""
+        from windrow.sources.log.spark import LogDataSource  # noqa: PLC0415 - Spark only when a stream is opened
+
+        spark.dataSource.register(LogDataSource)
+        reader = spark.readStream.format(LogDataSource.name()).option("path", str(self._folder.path.absolute()))
+        if max_records is not None:
+            reader = reader.option("max_records", str(max_records))
+        if cuts is not None:
+            reader = reader.option("cuts", json.dumps([{str(p): count for p, count in cut.items()} for cut in cuts]))
+        return reader.load()

@@ -1,0 +1,182 @@
+"""The embedded log on disk: a folder with ``partition-N.jsonl``, a record a line."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.errors import InputError, SourceError
+from windrow.sources.log.lines import batches
+
+BLOCK = 4 << 20
+MAX_LINE = 1 << 30
+_LIKE = re.compile(r"partition-.*\.jsonl")
+_NAME = re.compile(r"partition-(0|[1-9][0-9]{0,8})\.jsonl")
+_MARK = 256
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """A place between two lines: `line` lines and `byte` bytes are before it."""
+
+    line: int = 0
+    byte: int = 0
+
+
+START = Position()
+
+
+class LogFolder:
+    """The files of an embedded log; it holds nothing open, and a last line without a newline is not there yet."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def file(self, partition: int) -> Path:
+        """Return the path of a partition."""
+        return self.path / f"partition-{partition}.jsonl"
+
+    def partitions(self) -> list[int]:
+        """Return the partitions in order; raise InputError if the folder is not a log."""
+        return sorted(self.sizes())
+
+    def sizes(self) -> dict[int, int]:
+        """Return the bytes of each partition; raise InputError if the folder is not a log."""
+        try:
+            with os.scandir(self.path) as entries:
+                found = {entry.name: entry.stat() for entry in entries if _LIKE.fullmatch(entry.name)}
+        except FileNotFoundError:
+            msg = f"there is no log folder {self.path}; make one with `windrow generate`, or correct the path"
+            raise InputError(msg) from None
+        except NotADirectoryError:
+            msg = f"{self.path} is not a folder; a log is a folder with partition-0.jsonl, partition-1.jsonl, ..."
+            raise InputError(msg) from None
+        except OSError as exc:
+            msg = f"cannot list the log folder {self.path}: {exc.strerror}"
+            raise SourceError(msg) from exc
+        if not found:
+            msg = f"{self.path} is not a log: it has no partition-0.jsonl, partition-1.jsonl, ..."
+            raise InputError(msg)
+        return {self._number(name, status): status.st_size for name, status in found.items()}
+
+    def _number(self, name: str, status: os.stat_result) -> int:
+        match = _NAME.fullmatch(name)
+        if match is None:
+            msg = (
+                f"{self.path / name} is not named as a partition is: partition-N.jsonl, N a whole number without a sign"
+            )
+            raise InputError(msg)
+        if not stat.S_ISREG(status.st_mode):
+            msg = f"{self.path / name} is not a file; a partition is a file with a record a line"
+            raise InputError(msg)
+        return int(match[1])
+
+    def scan(
+        self, partition: int, start: Position = START, max_lines: int | None = None, max_byte: int | None = None
+    ) -> Position:
+        """Return the position after at most `max_lines` whole lines from `start` that end at or before `max_byte`.
+
+        Raise SourceError if the file is shorter than `start`, or no line ends there.
+        """
+        with self._open(partition, start) as file:
+            line, end, at = start.line, start.byte, start.byte
+            while max_lines is None or line - start.line < max_lines:
+                block = file.read(BLOCK if max_byte is None else max(0, min(BLOCK, max_byte - at)))
+                if not block:
+                    break
+                newlines = np.frombuffer(block, np.uint8) == ord("\n")
+                count = int(np.count_nonzero(newlines))
+                if max_lines is not None and line + count - start.line > max_lines:
+                    keep = max_lines - (line - start.line)
+                    return Position(start.line + max_lines, at + int(np.flatnonzero(newlines)[keep - 1]) + 1)
+                if count:
+                    line, end = line + count, at + block.rindex(b"\n") + 1
+                at += len(block)
+            return Position(line, end)
+
+    def count(self, partition: int) -> int:
+        """Return how many records a partition has now."""
+        return self.scan(partition).line
+
+    def read(self, partition: int, start: Position = START, end: Position | None = None) -> Iterator[pa.RecordBatch]:
+        """Read the records between two positions (to the end that the file has now) as RAW batches of some MB.
+
+        Raise SourceError if the file does not hold exactly these lines any more, or a line is longer than 1 GiB.
+        """
+        end = self.scan(partition, start) if end is None else end
+        line = start.line
+        with self._open(partition, start) as file:
+            for block in self._blocks(file, partition, end.byte - start.byte):
+                for batch in batches(block, partition, line):
+                    yield batch
+                    line += batch.num_rows
+        if line != end.line:
+            raise self._lost(partition, end, f"it has {line} lines in the first {end.byte} bytes")
+
+    def _blocks(self, file: BinaryIO, partition: int, left: int) -> Iterator[bytes]:
+        """Read `left` bytes in blocks of whole lines; the last line must be whole."""
+        head: list[bytes] = []  # the beginning of a line that is longer than a block
+        held = 0
+        while left:
+            block = file.read(min(BLOCK, left))
+            if not block:
+                msg = f"the log lost records: {self.file(partition)} was cut off while it was read; bring the file back"
+                raise SourceError(msg)
+            left -= len(block)
+            cut = block.rfind(b"\n") + 1
+            if cut:
+                yield b"".join([*head, block[:cut]])
+                head, held = [], 0
+            head.append(block[cut:])
+            held += len(head[-1])
+            if held > MAX_LINE:
+                msg = f"{self.file(partition)} has a line of more than {MAX_LINE} bytes; a record can hold no more"
+                raise SourceError(msg)
+
+    def mark(self, partition: int, position: Position) -> int:
+        """Return a checksum of the bytes just before a position: who comes back later sees if they are others."""
+        with self._open(partition, position) as file:
+            file.seek(max(0, position.byte - _MARK))
+            return crc32(file.read(position.byte - file.tell()))
+
+    @contextmanager
+    def _open(self, partition: int, start: Position) -> Iterator[BinaryIO]:
+        """Open a partition at a position that must be the end of a line (or the beginning of the file)."""
+        path = self.file(partition)
+        try:
+            with path.open("rb", buffering=0) as raw:
+                file: BinaryIO = raw
+                size = os.fstat(file.fileno()).st_size
+                if size < start.byte:
+                    raise self._lost(partition, start, f"it has only {size} bytes now")
+                if start.byte:
+                    file.seek(start.byte - 1)
+                    if file.read(1) != b"\n":
+                        raise self._lost(partition, start, f"no line ends at byte {start.byte} now")
+                yield file
+        except FileNotFoundError:
+            raise self._lost(partition, start, "it is gone") from None
+        except OSError as exc:
+            msg = f"cannot read {path}: {exc.strerror}"
+            raise SourceError(msg) from exc
+
+    def _lost(self, partition: int, at: Position, what: str) -> SourceError:
+        return SourceError(
+            f"the log lost records: partition {partition} ({self.file(partition)}) was read up to offset {at.line} "
+            f"(byte {at.byte}), and {what}; bring the file back, or start anew with another checkpoint"
+        )
+
+    def verify(self, partition: int, at: Position, mark: int) -> None:
+        """Raise SourceError unless the file still holds what was before a position when `mark` was taken."""
+        if self.mark(partition, at) != mark:
+            raise self._lost(partition, at, "other bytes stand before that place now")

@@ -1,0 +1,59 @@
+"""How far a step of a log goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from windrow.sources.base import Cut
+from windrow.sources.log.folder import START, LogFolder, Position
+
+Positions = Mapping[int, Position]
+
+
+def up_to(folder: LogFolder, start: Positions, sizes: Mapping[int, int], max_records: int | None) -> Positions:
+    """Return where a step ends that takes what is there: within the first `sizes` bytes of each partition.
+
+    With `max_records`, partitions with a backlog share it evenly, and what one leaves over goes to the others; of
+    what does not divide, the lower partitions get one more. The same files and start give the same end.
+    """
+    ends = dict(start)
+    if max_records is None:
+        for partition, size in sizes.items():
+            ends[partition] = folder.scan(partition, _at(start, partition), max_byte=size)
+        return ends
+    behind = [partition for partition in sorted(sizes) if sizes[partition] > _at(start, partition).byte]
+    left = max_records
+    while behind and left:
+        share, odd = divmod(left, len(behind))
+        hungry = []
+        for index, partition in enumerate(behind):
+            want = share + (index < odd)
+            at = _at(ends, partition)
+            ends[partition] = end = folder.scan(partition, at, max_lines=want, max_byte=sizes[partition])
+            left -= end.line - at.line
+            if want and end.line - at.line == want:
+                hungry.append(partition)
+        behind = hungry
+    return ends
+
+
+def up_to_cut(folder: LogFolder, start: Positions, sizes: Mapping[int, int], cuts: Sequence[Cut]) -> Positions:
+    """Return where a step ends by the first cut that is ahead of `start`; after the last one, take what is there.
+
+    Records of a cut that are not there yet come when they are; the next cut waits for them.
+    """
+    lines: dict[int, int] = {}
+    for cut in cuts:
+        lines.update({p: max(count, lines.get(p, 0)) for p, count in cut.items()})
+        if any(count > _at(start, p).line for p, count in lines.items()):
+            ends = dict(start)
+            for p, count in lines.items():
+                at = _at(start, p)
+                if p in sizes and count > at.line:
+                    ends[p] = folder.scan(p, at, max_lines=count - at.line, max_byte=sizes[p])
+            return ends
+    return up_to(folder, start, sizes, None)
+
+
+def _at(positions: Positions, partition: int) -> Position:
+    return positions.get(partition, START)
