@@ -1,0 +1,35 @@
+# `make demo` and `make test` do all their own set-up; `make` alone tells what else there is.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-long lint bench lock clean
+
+PYTEST := .venv/bin/python -m pytest
+
+help: ## Say what there is to make
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+setup: ## Make .venv with all that is needed, and .venv/bin/windrow in it; quick if it is there
+	@PYTHON='$(PYTHON)' scripts/setup
+
+demo: setup ## Run a day of events from a log to SQLite, and replay it
+	@.venv/bin/windrow demo
+
+test: lint ## Check style and types, and run the tests (ARGS='-k name' goes to pytest)
+	@$(PYTEST) -m 'not long' $(ARGS)
+
+test-long: setup ## Run the tests that take minutes
+	@$(PYTEST) -m long $(ARGS)
+
+lint: setup ## Check style and types
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/mypy
+
+bench: setup ## Measure (ARGS go to bench/run.py)
+	@.venv/bin/python bench/run.py $(ARGS)
+
+lock: ## Write the lock files anew, once set up (ARGS=--upgrade takes the newest versions that fit)
+	@scripts/lock $(ARGS)
+
+clean: ## Remove what make has made, the environment too
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse

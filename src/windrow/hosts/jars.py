@@ -1,0 +1,179 @@
+"""The jars beside Spark's own, fetched by the Ivy that comes in PySpark.
+
+`ivy.xml` names them, `jars.lock` holds the SHA-256 of each (as `sha256sum` prints it, with `SET/FILE` for a name).
+A set is a folder, `SET-DIGEST`, that comes into being whole: if it is there, it is complete.
+
+Environment: WINDROW_JARS, the folder of the sets (else `share/windrow/jars` of this Python environment);
+WINDROW_IVY_SETTINGS, an Ivy settings file that knows a mirror.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from windrow.errors import SetupError
+from windrow.hosts.java import java
+
+_HERE = Path(__file__).parent
+_IVY = _HERE / "ivy.xml"
+_LOCK = _HERE / "jars.lock"
+_FETCH_SECONDS = 1800
+
+
+def kafka_jars() -> list[Path]:
+    """Return Spark's Kafka connector and what it needs, fetched first if they are missing.
+
+    Raise SetupError if they cannot be fetched or are not the files of `jars.lock`.
+    """
+    return jar_set("spark")
+
+
+def broker_jars() -> list[Path]:
+    """Return the class path of a Kafka broker for tests; else as `kafka_jars`."""
+    return jar_set("broker")
+
+
+def jar_set(name: str) -> list[Path]:
+    """Return the jars of one configuration of `ivy.xml`, by name; else as `kafka_jars`."""
+    sums = _locked(name)
+    digest = hashlib.sha256(repr(sorted(sums.items())).encode()).hexdigest()[:12]
+    folder = _base() / f"{name}-{digest}"
+    if not folder.is_dir():
+        with _fetching(folder.parent):
+            if not folder.is_dir():  # another process may have fetched it while this one waited
+                _fetch(name, sums, folder)
+    return [folder / file for file in sorted(sums)]
+
+
+def _base() -> Path:
+    chosen = os.environ.get("WINDROW_JARS")
+    return Path(chosen) if chosen else Path(sys.prefix) / "share" / "windrow" / "jars"
+
+
+def _locked(name: str) -> dict[str, str]:
+    sums = {}
+    for line in _LOCK.read_text(encoding="utf-8").splitlines():
+        digest, path = line.split()
+        group, file = path.split("/")
+        if group == name:
+            sums[file] = digest
+    if not sums:
+        message = f"{_LOCK} knows no jars by the name of {name}; the names are the confs of {_IVY}"
+        raise SetupError(message)
+    return sums
+
+
+@contextmanager
+def _fetching(base: Path) -> Iterator[None]:
+    """One process at a time fetches; what a killed one left goes."""
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        lock = (base / ".lock").open("w")
+    except OSError as error:
+        message = f"cannot keep jars in {base} ({error.strerror}): set WINDROW_JARS to a folder that can be written"
+        raise SetupError(message) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in base.glob(".part-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+def _fetch(name: str, sums: Mapping[str, str], folder: Path) -> None:
+    part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
+    try:
+        _retrieve(name, part)
+        _verify(part, sums)
+        part.chmod(0o755)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _verify(folder: Path, sums: Mapping[str, str]) -> None:
+    found = {file.name: _sum(file) for file in folder.iterdir()}
+    if found == sums:
+        return
+    wrong = sorted(file for file in found.keys() | sums.keys() if found.get(file) != sums.get(file))
+    message = (
+        f"Ivy fetched other jars than {_LOCK} holds: {', '.join(wrong)}. "
+        f"Remove {_cache()} and try again; if ivy.xml was changed, run `make lock`"
+    )
+    raise SetupError(message)
+
+
+def _sum(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _cache() -> Path:
+    """Ivy's downloads, shared by all environments of this user; apart from ~/.ivy2, since no POM is read here."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windrow" / "ivy"
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec is not None and spec.origin else []
+    if not found:
+        message = "there is no Ivy in PySpark's jars: install pyspark as pyproject.toml pins it"
+        raise SetupError(message)
+    return found[-1]
+
+
+def _retrieve(name: str, folder: Path) -> None:
+    settings = os.environ.get("WINDROW_IVY_SETTINGS") or str(_HERE / "ivysettings.xml")
+    command = [str(java()), "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-warn"]
+    command += ["-settings", settings, "-ivy", str(_IVY), "-cache", str(_cache()), "-confs", name]
+    command += ["-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
+    advice = "is the network there? (behind a mirror, name an Ivy settings file in WINDROW_IVY_SETTINGS)"
+    try:
+        ran = subprocess.run(  # noqa: S603 - the person's own Java
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        message = f"cannot fetch the {name} jars ({error}): {advice}"
+        raise SetupError(message) from error
+    if ran.returncode != 0:
+        tail = "\n".join(f"  {line}" for line in (ran.stdout + ran.stderr).strip().splitlines()[-12:])
+        message = f"cannot fetch the {name} jars: {advice}; Ivy said:\n{tail}"
+        raise SetupError(message)
+
+
+def _lock(names: list[str]) -> None:
+    """Write `jars.lock` anew from `ivy.xml`."""
+    lines = []
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            _retrieve(name, Path(folder))
+            lines += [f"{_sum(file)}  {name}/{file.name}\n" for file in sorted(Path(folder).iterdir())]
+    _LOCK.write_text("".join(lines), encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m windrow.hosts.jars SET...` fetches what is missing; with `--lock` first, it writes `jars.lock`."""
+    try:
+        match arguments:
+            case ["--lock", *names]:
+                _lock(names)
+            case names:
+                for name in names:
+                    jar_set(name)
+    except SetupError as error:
+        sys.stderr.write(f"windrow: {error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

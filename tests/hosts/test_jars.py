@@ -1,0 +1,127 @@
+"""Fetching is tested with a `java` that copies files where Ivy would put them: no network, a real process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windrow.errors import SetupError
+from windrow.hosts import jars
+
+FAKE_JAVA = """#!/bin/sh
+if [ "$1" = -version ]; then echo 'openjdk version "17"' >&2; exit; fi
+echo run >> "{log}"
+for argument; do last=$argument; done
+folder=${{last%/*}}
+cp "{source}"/* "$folder"
+{then}
+"""
+
+
+class FakeIvy:
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log = home / "runs"
+        self.base = home / "jars"
+        self.source = home / "source"
+        self.source.mkdir()
+        self._program = home / "java" / "bin" / "java"
+        self._program.parent.mkdir(parents=True)
+        self.after("")
+        monkeypatch.setenv("JAVA_HOME", str(home / "java"))
+        monkeypatch.setenv("WINDROW_JARS", str(self.base))
+
+    def after(self, then: str) -> None:
+        """Have it do this last."""
+        self._program.write_text(FAKE_JAVA.format(log=self.log, source=self.source, then=then))
+        self._program.chmod(0o755)
+
+    @property
+    def runs(self) -> int:
+        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+
+@pytest.fixture
+def real() -> list[Path]:
+    """The connector's jars as setup fetched them."""
+    return jars.kafka_jars()
+
+
+@pytest.fixture
+def ivy(real: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeIvy:
+    fake = FakeIvy(tmp_path, monkeypatch)
+    for jar in real:
+        (fake.source / jar.name).symlink_to(jar)
+    return fake
+
+
+def test_the_connector_is_what_ivy_xml_names(real: list[Path]) -> None:
+    assert [jar.name.rsplit("-", 1)[0] for jar in real] == [
+        "commons-pool2",
+        "kafka-clients",
+        "spark-sql-kafka-0-10_2.13",
+        "spark-token-provider-kafka-0-10_2.13",
+    ]
+    assert all(jar.stat().st_size > 0 for jar in real)
+
+
+def test_the_broker_is_whole() -> None:
+    names = [jar.name.rsplit("-", 1)[0] for jar in jars.broker_jars()]
+    assert {"kafka_2.13", "kafka-server", "log4j-slf4j-impl"} <= set(names)
+
+
+def test_a_set_is_fetched_once(ivy: FakeIvy, real: list[Path]) -> None:
+    first = jars.kafka_jars()
+    assert [jar.name for jar in first] == [jar.name for jar in real]
+    assert all(jar.is_file() and jar.is_relative_to(ivy.base) for jar in first)
+    assert jars.kafka_jars() == first
+    assert ivy.runs == 1
+
+
+def test_a_failed_fetch_leaves_nothing_and_is_told(ivy: FakeIvy) -> None:
+    ivy.after("echo 'unresolved dependency' >&2; exit 1")
+    with pytest.raises(
+        SetupError, match=r"(?s)cannot fetch the spark jars: is the network there.*unresolved dependency"
+    ):
+        jars.kafka_jars()
+    assert [path.name for path in ivy.base.iterdir()] == [".lock"]
+
+
+def test_half_a_set_is_not_taken(ivy: FakeIvy) -> None:
+    next(ivy.source.glob("kafka-clients-*")).unlink()
+    with pytest.raises(SetupError, match=r"Ivy fetched other jars than .*: kafka-clients-\S+\.jar\. Remove"):
+        jars.kafka_jars()
+    assert [path.name for path in ivy.base.iterdir()] == [".lock"]
+
+
+def test_a_changed_jar_is_not_taken(ivy: FakeIvy) -> None:
+    jar = next(ivy.source.glob("commons-pool2-*"))
+    jar.unlink()
+    jar.write_bytes(b"another")
+    with pytest.raises(SetupError, match=r": commons-pool2-\S+\.jar\."):
+        jars.kafka_jars()
+
+
+def test_what_a_killed_fetch_left_goes(ivy: FakeIvy) -> None:
+    left = ivy.base / ".part-left"
+    left.mkdir(parents=True)
+    jars.kafka_jars()
+    assert not left.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told(ivy: FakeIvy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINDROW_JARS", str(ivy.log / "under-a-file"))
+    ivy.log.touch()
+    with pytest.raises(SetupError, match="set WINDROW_JARS to a folder that can be written"):
+        jars.kafka_jars()
+
+
+def test_an_unknown_set_is_an_error() -> None:
+    with pytest.raises(SetupError, match=r"knows no jars by the name of spork"):
+        jars.jar_set("spork")
+
+
+def test_the_command_says_what_is_wrong_in_one_line(ivy: FakeIvy, capsys: pytest.CaptureFixture[str]) -> None:
+    ivy.after("exit 1")
+    assert jars.main(["spark"]) == SetupError.exit_code
+    assert capsys.readouterr().err.startswith("windrow: cannot fetch the spark jars")
