@@ -1,0 +1,10 @@
+"""The definition of what a pipeline means, record by record, in the most obvious plain Python.
+
+It is slow, and shares no code with the operators: property tests hold them to it.
+"""
+
+from windrow.testing.oracle.answer import Answer, Change, LogRecord, Missed
+from windrow.testing.oracle.compare import differences
+from windrow.testing.oracle.definition import run
+
+__all__ = ["Answer", "Change", "LogRecord", "Missed", "differences", "run"]

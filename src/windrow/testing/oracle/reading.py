@@ -1,0 +1,126 @@
+"""What a record says: data, a watermark, both, or nothing that can be used."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from windrow.model import LogSource, Pipeline, Punctuated, TimestampType
+from windrow.testing.oracle.answer import LogRecord, Value
+from windrow.testing.oracle.values import (
+    FUTURE,
+    MALFORMED,
+    MISSING,
+    NOT_AN_OBJECT,
+    NULL,
+    DeadLetterError,
+    Literal,
+    value_of,
+)
+
+DEEPEST = 256
+"""More brackets inside one another are malformed."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A good record: its data (None for a pure mark), its event time then, and its mark if it has one."""
+
+    fields: dict[str, Value] | None
+    time: int
+    mark: int | None
+
+
+def read(pipeline: Pipeline, record: LogRecord) -> Reading:
+    """Read one record; raise DeadLetterError if it is not good."""
+    content = _json_object(record.value)
+    latest = _latest(pipeline, record, content)
+    mark = _mark(pipeline, content, latest)
+    if mark is not None and any(content.get(name) is None for name in (pipeline.time.field, *pipeline.key)):
+        return Reading(None, 0, mark)
+    fields = _fields(pipeline, content)
+    time = fields[pipeline.time.field]
+    if not isinstance(time, int):
+        msg = f"{pipeline.time.field} is not a time"
+        raise TypeError(msg)
+    if latest is not None and time > latest:
+        raise DeadLetterError(FUTURE)
+    return Reading(fields, time, mark)
+
+
+def _latest(pipeline: Pipeline, record: LogRecord, content: dict[str, object]) -> int | None:
+    """Return the latest time that the future guard lets through, if there is a guard."""
+    log_time = record.log_time
+    if isinstance(pipeline.source, LogSource) and content.get("_log_time") is not None:
+        log_time = int(value_of(TimestampType("millis"), content["_log_time"]))
+    if pipeline.time.future is None or log_time is None:
+        return None
+    return log_time + pipeline.time.future
+
+
+def _mark(pipeline: Pipeline, content: dict[str, object], latest: int | None) -> int | None:
+    """Return the watermark that a record carries, if it does."""
+    name = _mark_name(pipeline)
+    if name is None or content.get(name) is None:
+        return None
+    mark = int(value_of(pipeline.decode.field(pipeline.time.field).type, content[name]))
+    if latest is not None and mark > latest:
+        raise DeadLetterError(FUTURE)
+    return mark
+
+
+def _mark_name(pipeline: Pipeline) -> str | None:
+    return pipeline.time.watermark.field if isinstance(pipeline.time.watermark, Punctuated) else None
+
+
+def _fields(pipeline: Pipeline, content: dict[str, object]) -> dict[str, Value]:
+    """Return the declared fields; only the watermark's may be lacking."""
+    fields: dict[str, Value] = {}
+    for field in pipeline.decode.fields:
+        if field.name == _mark_name(pipeline) and content.get(field.name) is None:
+            continue
+        if field.name not in content:
+            raise DeadLetterError(MISSING)
+        if content[field.name] is None:
+            raise DeadLetterError(NULL)
+        fields[field.name] = value_of(field.type, content[field.name])
+    return fields
+
+
+def _json_object(raw: bytes | None) -> dict[str, object]:
+    """Read strict JSON; of a key that comes twice the first counts."""
+    if raw is None:
+        raise DeadLetterError(MALFORMED)
+    try:
+        # objects become tuples of pairs, so that nothing is lost before it was looked at
+        content = json.loads(
+            raw.decode("utf-8"),
+            parse_int=Literal,
+            parse_float=Literal,
+            parse_constant=_not_a_number,
+            object_pairs_hook=tuple,
+        )
+        if _depth(content) > DEEPEST:
+            raise DeadLetterError(MALFORMED)
+        # half a surrogate pair is no text
+        json.dumps(content, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as exc:
+        raise DeadLetterError(MALFORMED) from exc
+    if not isinstance(content, tuple):
+        raise DeadLetterError(NOT_AN_OBJECT)
+    return dict(reversed(content))
+
+
+def _not_a_number(text: str) -> None:
+    msg = f"{text} is not JSON"
+    raise ValueError(msg)
+
+
+def _depth(content: object) -> int:
+    match content:
+        case tuple():
+            return 1 + max((_depth(value) for _, value in content), default=0)
+        case list():
+            return 1 + max(map(_depth, content), default=0)
+        case _:
+            return 0
