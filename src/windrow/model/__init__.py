@@ -16,6 +16,7 @@ from windrow.model.types import (
     LongType,
     StringType,
     TimestampType,
+    parse_type,
 )
 from windrow.model.window import Tumbling, Window
 
@@ -53,4 +54,5 @@ __all__ = [
     "Window",
     "format_duration",
     "parse_duration",
+    "parse_type",
 ]

@@ -14,8 +14,8 @@ UNITS = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
-_PART = re.compile(r"(\d+)(us|ms|s|m|h|d)")
-_WHOLE = re.compile(r"(?:\d+(?:us|ms|s|m|h|d))+")
+_PART = re.compile(r"([0-9]{1,18})(us|ms|s|m|h|d)")
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def parse_duration(text: str) -> int:

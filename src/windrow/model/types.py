@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
+
+from windrow.errors import PipelineError
 
 
 @dataclass(frozen=True)
@@ -60,3 +63,34 @@ class TimestampType:
 
 
 DataType = StringType | BooleanType | LongType | DoubleType | DecimalType | TimestampType
+
+MAX_PRECISION = 38
+_SIMPLE: dict[str, DataType] = {
+    str(simple): simple
+    for simple in (
+        StringType(),
+        BooleanType(),
+        LongType(),
+        DoubleType(),
+        TimestampType("seconds"),
+        TimestampType("millis"),
+        TimestampType("micros"),
+        TimestampType("iso"),
+    )
+}
+_DECIMAL = re.compile(r"decimal\s*\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
+
+
+def parse_type(text: str) -> DataType:
+    """Read a type as its `str` writes it; raise PipelineError for anything else."""
+    if text in _SIMPLE:
+        return _SIMPLE[text]
+    decimal = _DECIMAL.fullmatch(text)
+    if decimal:
+        precision, scale = int(decimal[1]), int(decimal[2])
+        if 1 <= precision <= MAX_PRECISION and scale <= precision:
+            return DecimalType(precision, scale)
+        msg = f"{text!r}: a decimal has 1 to {MAX_PRECISION} digits, and no more of them behind the point than that"
+        raise PipelineError(msg)
+    msg = f"{text!r} is not a type; expected one of {', '.join(_SIMPLE)}, decimal(PRECISION,SCALE)"
+    raise PipelineError(msg)

@@ -1,7 +1,17 @@
 """The YAML form of a pipeline."""
 
 from windrow.api.yaml.compose import compose
-from windrow.api.yaml.problems import ManyProblemsError, each_error
+from windrow.api.yaml.document import Document, read_document, read_file
+from windrow.api.yaml.load import load_pipeline, parse_pipeline
 from windrow.api.yaml.sections import Sections, read_sections
 
-__all__ = ["ManyProblemsError", "Sections", "compose", "each_error", "read_sections"]
+__all__ = [
+    "Document",
+    "Sections",
+    "compose",
+    "load_pipeline",
+    "parse_pipeline",
+    "read_document",
+    "read_file",
+    "read_sections",
+]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import yaml
 
-from windrow.api.yaml.problems import joined
+from windrow.api.problems import joined
 from windrow.api.yaml.spot import Spot
 from windrow.errors import PipelineError
 
@@ -117,7 +117,7 @@ class Fields:
         self.problem(key.error(f"{name!r} is not a key of {self.spot.called}; {hint}"))
 
 
-def read_one_of(spot: Spot, what: str, readers: dict[str, Callable[[Spot], T]]) -> T:
+def read_one_of(spot: Spot, what: str, readers: Mapping[str, Callable[[Spot], T]]) -> T:
     """Read a mapping whose one key says which kind it is, such as ``{tumbling: 5m}``."""
     fields = Fields(spot, tuple(readers))
     present = list(fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.api.yaml.problems import joined
+from windrow.api.problems import joined
 from windrow.api.yaml.spot import Spot
 from windrow.errors import PipelineError
 

@@ -59,7 +59,7 @@ class Spot:
             case yaml.ScalarNode(tag=tag) if tag == _NULL:
                 return "nothing"
             case _:
-                return f"{self.node.value!r}"
+                return "a text"  # which is not repeated: it may hold a password
 
     def under(self, node: yaml.Node, name: str) -> Spot:
         """Return the spot of a node below this one."""

@@ -1,4 +1,4 @@
-"""Problems of one file, told all at once."""
+"""Problems of one pipeline, told all at once."""
 
 from __future__ import annotations
 

@@ -1,0 +1,47 @@
+"""What is wrong with a pipeline, or likely not meant: one rule a file."""
+
+from collections.abc import Callable, Iterable
+
+from windrow.api.checks.aggregate_types import aggregate_types
+from windrow.api.checks.decode_fields import decode_fields
+from windrow.api.checks.durations import durations
+from windrow.api.checks.finding import Finding
+from windrow.api.checks.float_sums import float_sums
+from windrow.api.checks.key_fields import key_fields
+from windrow.api.checks.key_groups import key_groups
+from windrow.api.checks.no_future_guard import no_future_guard
+from windrow.api.checks.no_lateness import no_lateness
+from windrow.api.checks.pipeline_name import pipeline_name
+from windrow.api.checks.result_columns import result_columns
+from windrow.api.checks.sink_address import sink_address
+from windrow.api.checks.sink_key import sink_key
+from windrow.api.checks.sink_table import sink_table
+from windrow.api.checks.source_address import source_address
+from windrow.api.checks.sqlite_digits import sqlite_digits
+from windrow.api.checks.time_field import time_field
+from windrow.api.checks.zero_delay import zero_delay
+from windrow.model import Pipeline
+
+RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
+    # errors, in the order of the data's way
+    pipeline_name,
+    source_address,
+    decode_fields,
+    time_field,
+    key_fields,
+    durations,
+    aggregate_types,
+    result_columns,
+    sink_address,
+    sink_table,
+    sink_key,
+    key_groups,
+    # warnings
+    zero_delay,
+    no_future_guard,
+    float_sums,
+    no_lateness,
+    sqlite_digits,
+)
+
+__all__ = ["RULES", "Finding"]

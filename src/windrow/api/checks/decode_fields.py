@@ -1,0 +1,25 @@
+"""Fields that can be decoded and told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windrow.api.checks.finding import Finding, error
+from windrow.api.checks.named import is_name
+from windrow.model import Pipeline
+
+
+def decode_fields(pipeline: Pipeline) -> Iterator[Finding]:
+    """There are fields, with printable names that differ by more than case."""
+    if not pipeline.decode.fields:
+        yield error("decode", "names no field; name the fields that a record must have, with their types")
+    seen: dict[str, str] = {}
+    for field in pipeline.decode.fields:
+        where = f"decode.{field.name}"
+        if not is_name(field.name):
+            yield error(where, f"{field.name!r} is not a name; it must be printable and without blanks around it")
+        other = seen.setdefault(field.name.lower(), field.name)
+        if other is not field.name:
+            yield error(
+                where, f"{field.name!r} and {other!r} are one column to SQL, which ignores case; keep one of them"
+            )

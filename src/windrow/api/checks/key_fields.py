@@ -1,0 +1,26 @@
+"""The fields of the key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windrow.api.checks.finding import Finding, error
+from windrow.api.checks.named import no_field, type_of
+from windrow.model import DoubleType, Pipeline
+
+
+def key_fields(pipeline: Pipeline) -> Iterator[Finding]:
+    """There is a key, of decoded fields, each once, and none a double."""
+    if not pipeline.key:
+        yield error("key", "is empty; name the fields that results are kept for, such as [user_id]")
+    for index, name in enumerate(pipeline.key):
+        where = f"key.{index}"
+        type_ = type_of(pipeline, name)
+        if type_ is None:
+            yield error(where, no_field(pipeline, name))
+        if isinstance(type_, DoubleType):
+            yield error(
+                where, f"{name!r} is a double, and equal doubles can differ in text; use a decimal, long or string"
+            )
+        if name in pipeline.key[:index]:
+            yield error(where, f"{name!r} is twice in the key; keep one of them")

@@ -1,0 +1,28 @@
+"""All rules over one pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from windrow.api.checks import RULES
+from windrow.api.checks.finding import Finding
+from windrow.api.problems import joined
+from windrow.errors import PipelineError, Place
+from windrow.model import Pipeline
+
+
+def validate(pipeline: Pipeline) -> list[Finding]:
+    """Return what the rules find, in their order."""
+    return [finding for rule in RULES for finding in rule(pipeline)]
+
+
+def require_valid(pipeline: Pipeline, place: Callable[[str], Place] | None = None) -> Pipeline:
+    """Return the pipeline; raise PipelineError if a rule finds errors. `place` tells where a path stands in a file."""
+    errors = [
+        PipelineError(finding.text, place(finding.where) if place else None)
+        for finding in validate(pipeline)
+        if finding.level == "error"
+    ]
+    if errors:
+        raise joined(errors)
+    return pipeline

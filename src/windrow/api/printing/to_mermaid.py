@@ -1,0 +1,70 @@
+"""A pipeline as a Mermaid flowchart."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from windrow.api.printing.mask import masked
+from windrow.api.printing.words import function_text
+from windrow.model import (
+    Delay,
+    KafkaSource,
+    LogSource,
+    Pipeline,
+    Punctuated,
+    Source,
+    SqliteSink,
+    format_duration,
+)
+
+
+def to_mermaid(pipeline: Pipeline) -> str:
+    """Return a flowchart: the data's way from source to sink, with dead letters and late output; secrets are ***."""
+    shown = masked(pipeline)
+    table = shown.sink.table
+    results = ", ".join(f"{aggregate.name} = {function_text(aggregate.function)}" for aggregate in shown.aggregates)
+    where = shown.sink.path if isinstance(shown.sink, SqliteSink) else shown.sink.url
+    lines = [
+        "flowchart LR",
+        f"  source[({_label('source', _source(shown.source))})]",
+        f"  decode[{_label('decode', ', '.join(f'{field.name} {field.type}' for field in shown.decode.fields))}]",
+        f"  time[{_label('time', f'{shown.time.field}, {_watermark(shown)}')}]",
+        f"  key[{_label('key', ', '.join(shown.key))}]",
+        f"  window[{_label('window', f'tumbling {format_duration(shown.window.size)}')}]",
+        f"  aggregate[{_label('aggregate', results)}]",
+        f"  emit[{_label('emit', f'lateness {format_duration(shown.emit.lateness)}, late {shown.emit.late}')}]",
+        f"  sink[({_label('sink', f'{table} in {where}')})]",
+        f"  dead[({_label('dead letters', f'{table}_dead')})]",
+        f"  late[({_label('late output', f'{table}_late')})]",
+        "  source --> decode --> time --> key --> window --> aggregate --> emit --> sink",
+        "  decode -. not good .-> dead",
+        "  time -. too far ahead .-> dead" if shown.time.future is not None else None,
+        "  window -. expired .-> late",
+    ]
+    return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def _source(source: Source) -> str:
+    match source:
+        case LogSource(path):
+            return f"log {path}"
+        case KafkaSource(servers, topic):
+            return f"kafka {topic} at {servers}"
+        case _:
+            assert_never(source)
+
+
+def _watermark(pipeline: Pipeline) -> str:
+    match pipeline.time.watermark:
+        case Delay(micros):
+            return f"delay {format_duration(micros)}"
+        case Punctuated(field):
+            return f"watermark in {field}"
+        case _:
+            assert_never(pipeline.time.watermark)
+
+
+def _label(noun: str, text: str) -> str:
+    """Quote a label: within quotes Mermaid gives a meaning to these characters alone."""
+    escaped = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    return f'"<b>{noun}</b><br/>{escaped}"'

@@ -1,0 +1,59 @@
+"""Pipelines that stand in a Python file."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+from windrow.api.yaml.document import read_file
+from windrow.errors import PipelineError, Place
+from windrow.model import Pipeline
+
+DEFAULT_VARIABLE = "pipeline"
+_SPEC = re.compile(r"(?P<file>.*\.py)(?::(?P<variable>\w+))?", re.DOTALL)
+
+
+def split_spec(spec: str) -> tuple[str, str] | None:
+    """Return the file and the variable of ``file.py`` or ``file.py:variable``, or None for anything else."""
+    match = _SPEC.fullmatch(spec)
+    return (match["file"], match["variable"] or DEFAULT_VARIABLE) if match else None
+
+
+def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> Pipeline:
+    """Run a Python file (not as ``__main__``) and return the pipeline in `variable`.
+
+    Raise PipelineError if it fails, or if there is no such pipeline.
+    """
+    read_file(file)
+    folder = str(Path(file).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        names = runpy.run_path(file, run_name="windrow_pipeline")
+    except PipelineError as exc:
+        raise PipelineError(exc.message, _last_line(exc, file)) from exc
+    except SyntaxError as exc:
+        msg = f"is not Python: {exc.msg}"
+        raise PipelineError(msg, Place(exc.filename or file, exc.lineno or 1)) from exc
+    except (Exception, SystemExit) as exc:
+        # the file is the person's own: whatever it raises is told with its line
+        msg = f"the file failed: {type(exc).__name__}: {exc}"
+        raise PipelineError(msg, _last_line(exc, file)) from exc
+    finally:
+        sys.path.remove(folder)
+    found = names.get(variable)
+    if isinstance(found, Pipeline):
+        return found
+    pipelines = [name for name, value in names.items() if isinstance(value, Pipeline)]
+    hint = (
+        f"it has {', '.join(pipelines)}: give {file}:{pipelines[0]}" if pipelines else "end the stages with .to(sink)"
+    )
+    msg = f"{file!r} has no pipeline called {variable!r}; {hint}"
+    raise PipelineError(msg)
+
+
+def _last_line(exc: BaseException, file: str) -> Place:
+    lines = [frame.lineno for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == file]
+    return Place(file, (lines[-1] if lines else None) or 1)

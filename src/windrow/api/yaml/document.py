@@ -1,0 +1,102 @@
+"""A pipeline file: the pipeline in it, and the line of each of its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from windrow.api.yaml.compose import compose
+from windrow.api.yaml.decode import read_decode
+from windrow.api.yaml.fields import Fields
+from windrow.api.yaml.sections import SECTION_KEYS, section_fields
+from windrow.api.yaml.sink import read_sink
+from windrow.api.yaml.source import read_source
+from windrow.api.yaml.spot import Spot
+from windrow.errors import PipelineError, Place
+from windrow.model import DEFAULT_KEY_GROUPS, Pipeline
+
+PIPELINE_KEYS = ("name", "source", "decode", *SECTION_KEYS, "sink", "key_groups")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A pipeline as its file says it, not yet validated."""
+
+    pipeline: Pipeline
+    file: str
+    root: yaml.Node
+
+    def place(self, where: str) -> Place:
+        """Return where a part stands, such as ``aggregate.total``; the nearest part around it if it is left out."""
+        node, line, rest = self.root, self.root.start_mark.line, where
+        while rest:
+            step = _step(node, rest)
+            if step is None:
+                break
+            key, node, rest = step
+            line = key.start_mark.line
+        return Place(self.file, line + 1)
+
+
+def read_document(text: str, file: str) -> Document:
+    """Read the text of a pipeline file; raise PipelineError, with file:line, for all that is wrong with its form."""
+    root = compose(text, file)
+    fields = Fields(root, PIPELINE_KEYS)
+    name = fields.required("name", Spot.text)
+    source = fields.required("source", read_source)
+    decode = fields.required("decode", read_decode)
+    sections = section_fields(fields)
+    sink = fields.required("sink", read_sink)
+    key_groups = fields.optional("key_groups", Spot.number, DEFAULT_KEY_GROUPS)
+    fields.check()
+    pipeline = Pipeline(
+        name=name.value,
+        source=source.value,
+        decode=decode.value,
+        time=sections.time.value,
+        key=sections.key.value,
+        window=sections.window.value,
+        aggregates=sections.aggregates.value,
+        emit=sections.emit.value,
+        sink=sink.value,
+        key_groups=key_groups.value,
+    )
+    return Document(pipeline, file, root.node)
+
+
+def read_file(path: str | Path) -> str:
+    """Read a text file; raise PipelineError if that cannot be done."""
+    file = str(path)
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError as exc:
+        msg = f"there is no file {file!r}"
+        raise PipelineError(msg) from exc
+    except IsADirectoryError as exc:
+        msg = f"{file!r} is a folder; give a pipeline file in it"
+        raise PipelineError(msg) from exc
+    except (OSError, ValueError) as exc:
+        msg = f"{file!r} cannot be read: {getattr(exc, 'strerror', None) or exc}"
+        raise PipelineError(msg) from exc
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        msg = "is not UTF-8; save the file in that encoding"
+        raise PipelineError(msg, Place(file, data.count(b"\n", 0, exc.start) + 1)) from exc
+
+
+def _step(node: yaml.Node, rest: str) -> tuple[yaml.Node, yaml.Node, str] | None:
+    """Go one step of the way `rest` down; names may hold dots, so the keys themselves are compared."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if rest == key.value:
+                return key, value, ""
+            if isinstance(key, yaml.ScalarNode) and rest.startswith(f"{key.value}."):
+                return key, value, rest[len(key.value) + 1 :]
+    if isinstance(node, yaml.SequenceNode):
+        index, _, below = rest.partition(".")
+        if index.isdecimal() and int(index) < len(node.value):
+            return node.value[int(index)], node.value[int(index)], below
+    return None

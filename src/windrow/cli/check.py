@@ -1,0 +1,79 @@
+"""`windrow check`: what is wrong with pipelines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from windrow.api.opened import open_pipeline
+from windrow.api.problems import each_error
+from windrow.cli.common import DIFFERENT, OK, WRONG, json_option, print_json
+from windrow.cli.failure import place_fields
+from windrow.errors import PipelineError, Place
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A finding of one file; `where` is a path in the pipeline, or nothing if it could not be read."""
+
+    level: str
+    place: Place | None
+    where: str
+    message: str
+
+    def text(self, file: str) -> str:
+        path = f"{self.where}: " if self.where else ""
+        return f"{self.place or file}: {self.level}: {path}{self.message}"
+
+    def plain(self) -> dict[str, Any]:
+        return {"level": self.level, "where": self.where, "message": self.message, **place_fields(self.place)}
+
+
+@click.command("check")
+@click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True)
+@click.option("--strict", is_flag=True, help="Exit with 1 if there are warnings.")
+@json_option
+def command(pipelines: tuple[str, ...], *, strict: bool, as_json: bool) -> int:
+    """Say what is wrong with pipelines, and what is likely not meant.
+
+    PIPELINE is a YAML file, or FILE.py[:VARIABLE] with a fluent one. Findings are `file:line: error|warning: message`.
+    The exit code is 2 if there is an error.
+    """
+    found = {file: _check(file) for file in pipelines}
+    levels = {line.level for lines in found.values() for line in lines}
+    if as_json:
+        checked = [
+            {"pipeline": file, "ok": not _count(lines, "error"), "findings": [line.plain() for line in lines]}
+            for file, lines in found.items()
+        ]
+        print_json({"ok": "error" not in levels, "pipelines": checked})
+    else:
+        for file, lines in found.items():
+            for line in lines:
+                click.echo(line.text(file))
+            click.echo(f"{file}: {_summary(lines)}")
+    if "error" in levels:
+        return WRONG
+    return DIFFERENT if strict and "warning" in levels else OK
+
+
+def _check(spec: str) -> list[_Line]:
+    try:
+        opened = open_pipeline(spec)
+    except PipelineError as exc:
+        return [_Line("error", error.place, "", error.message) for error in each_error(exc)]
+    return [_Line(finding.level, place, finding.where, finding.message) for place, finding in opened.findings()]
+
+
+def _summary(lines: list[_Line]) -> str:
+    counts = [(level, _count(lines, level)) for level in ("error", "warning")]
+    said = [f"{number} {level}{'s' if number > 1 else ''}" for level, number in counts if number]
+    if not _count(lines, "error"):
+        said.insert(0, "ok")
+    return ", ".join(said)
+
+
+def _count(lines: list[_Line], level: str) -> int:
+    return sum(line.level == level for line in lines)
