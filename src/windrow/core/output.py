@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from windrow.core import schema
+from windrow.model import Pipeline
+
 
 @dataclass(frozen=True)
 class StepOutput:
@@ -16,6 +19,16 @@ class StepOutput:
     late: pa.Table
     dead: pa.Table
     clocks: pa.Table
+
+    @staticmethod
+    def empty(pipeline: Pipeline) -> StepOutput:
+        """Return an output without rows."""
+        return StepOutput(
+            changes=schema.changes(pipeline).empty_table(),
+            late=schema.LATE.empty_table(),
+            dead=schema.DEAD.empty_table(),
+            clocks=schema.CLOCKS.empty_table(),
+        )
 
     @staticmethod
     def concat(parts: Iterable[StepOutput]) -> StepOutput:

@@ -53,6 +53,9 @@ class GroupStats:
     records: int
     late: int
     expired: int
+    dead: int
+    inserts: int
+    revisions: int
     open_windows: int
     watermarks: dict[int, int]
 

@@ -72,7 +72,9 @@ def statements(pipeline: Pipeline) -> Statements:
             UNION ALL
             SELECT {by}, {columns}, {REVISION} FROM history WHERE __last
         """,
-        fired=f"SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {change}, 2::BIGINT AS __rank FROM panes",
+        fired=f"""
+            SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {change}, 2::BIGINT AS __rank FROM panes
+        """,
         revised=f"""
             SELECT CASE WHEN __rank = 1 THEN 'insert' ELSE 'update_after' END AS op, 'late' AS pane,
                 {REVISION} AS revision, {change}, 2 * __rank AS __rank

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core import duck, schema
 from windrow.core.aggregates import rescale, unscale
@@ -71,9 +72,11 @@ class WindowAggregate:
         summary.fired |= firing
         self._keep(self._settle(base, history), known, summary, state)
         state.set_summary(summary.encode())
+        changes = self._change_rows(fired, history)
+        updates = pc.sum(pc.equal(changes.column("op"), "update_after")).as_py() or 0
         return GroupOutput(
             StepOutput(
-                changes=self._change_rows(fired, history),
+                changes=changes,
                 late=missed,
                 dead=given.dead,
                 # every key group knows the clocks; one of them tells
@@ -85,6 +88,9 @@ class WindowAggregate:
                 records=records.num_rows,
                 late=int(np.count_nonzero(~on_time & ~expired)),
                 expired=missed.num_rows,
+                dead=given.dead.num_rows,
+                inserts=changes.num_rows - 2 * updates,
+                revisions=updates,
                 open_windows=len(summary.open),
                 watermarks=dict(summary.clocks.watermarks),
             ),

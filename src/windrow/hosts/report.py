@@ -1,0 +1,77 @@
+"""What a step did, for those who watch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from windrow.core.micros import BEFORE_ALL
+from windrow.core.operators.base import GroupStats
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """A committed step: how much of what, and where the clocks stand after it.
+
+    `low_watermark` and `watermarks` (by partition) are microseconds, None before the first record; `seconds` is how
+    long the step took.
+    """
+
+    epoch: int
+    records: int
+    late: int
+    expired: int
+    dead: int
+    inserts: int
+    revisions: int
+    open_windows: int
+    watermarks: dict[int, int | None]
+    seconds: float
+
+    @property
+    def events(self) -> int:
+        """All that was read: good records and dead letters."""
+        return self.records + self.dead
+
+    @property
+    def low_watermark(self) -> int | None:
+        """The least of the watermarks, None where a partition has none."""
+        known = [watermark for watermark in self.watermarks.values() if watermark is not None]
+        return min(known) if known and len(known) == len(self.watermarks) else None
+
+    @staticmethod
+    def of(epoch: int, groups: Iterable[GroupStats], seconds: float) -> StepReport:
+        """Add up the key groups of a step; there is at least one, and each knows all clocks."""
+        stats = list(groups)
+        return StepReport(
+            epoch=epoch,
+            records=sum(one.records for one in stats),
+            late=sum(one.late for one in stats),
+            expired=sum(one.expired for one in stats),
+            dead=sum(one.dead for one in stats),
+            inserts=sum(one.inserts for one in stats),
+            revisions=sum(one.revisions for one in stats),
+            open_windows=max(one.open_windows for one in stats),
+            watermarks={
+                partition: None if watermark == BEFORE_ALL else watermark
+                for partition, watermark in sorted(stats[0].watermarks.items())
+            },
+            seconds=seconds,
+        )
+
+
+OnStep = Callable[[StepReport], None]
+
+
+class Stopwatch:
+    """Seconds since it was made or read."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def lap(self) -> float:
+        """Return the seconds and start again."""
+        now = time.monotonic()
+        seconds, self._since = now - self._since, now
+        return seconds

@@ -1,0 +1,1 @@
+"""The stream host: Spark Structured Streaming."""

@@ -1,0 +1,151 @@
+"""A checkpoint: whose it is, what Spark keeps in it, and how the end of the input is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from windrow.errors import CheckpointError
+from windrow.model import Pipeline
+from windrow.sinks.base import Run
+
+_FILE = "windrow.json"
+_FORMAT = 1
+_FREE = {("source", "servers"), ("source", "options"), ("source", "path"), ("source", "start"), ("sink",)}
+"""What may differ between a checkpoint and the pipeline that goes on from it: where things are, not what they mean."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder; `partitions` are those that the source had when the pipeline was first started."""
+
+    folder: Path
+    run: Run
+    partitions: tuple[int, ...]
+
+    @staticmethod
+    def open(folder: Path, pipeline: Pipeline) -> Checkpoint | None:
+        """Return the checkpoint in a folder, None if there is none yet.
+
+        Raise CheckpointError if it is another pipeline's, or no checkpoint.
+        """
+        path = folder / _FILE
+        if not folder.exists() or (folder.is_dir() and not set(folder.iterdir()) - {folder / "spark.log"}):
+            return None
+        if not path.is_file():
+            msg = f"{folder} is not a checkpoint of windrow: there is no {_FILE} in it; name another folder"
+            raise CheckpointError(msg)
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            written, name, identity, partitions = kept["pipeline"], kept["name"], kept["run"], kept["partitions"]
+        except (OSError, ValueError, KeyError, TypeError) as exc:
+            msg = f"{path} cannot be read ({exc}); restore it, or begin anew with --fresh"
+            raise CheckpointError(msg) from exc
+        given = _meaning(pipeline)
+        differences = list(_differences(written, given))
+        if differences:
+            listed = "\n  ".join(differences)
+            msg = (
+                f"the checkpoint {folder} is of another pipeline; it differs in\n  {listed}\n"
+                "name another --checkpoint, or begin anew with --fresh"
+            )
+            raise CheckpointError(msg)
+        return Checkpoint(folder, Run(name, identity), tuple(partitions))
+
+    @staticmethod
+    def new(folder: Path, pipeline: Pipeline, partitions: Iterable[int]) -> Checkpoint:
+        """Return a checkpoint that is not written yet."""
+        return Checkpoint(folder, Run(pipeline.name, str(uuid.uuid4())), tuple(partitions))
+
+    def write(self, pipeline: Pipeline) -> None:
+        """Write whose checkpoint this is, if that is not there."""
+        if (self.folder / _FILE).exists():
+            return
+        body = {
+            "format": _FORMAT,
+            "name": self.run.pipeline,
+            "run": self.run.id,
+            "partitions": list(self.partitions),
+            "pipeline": _meaning(pipeline),
+        }
+        try:
+            self.control.mkdir(parents=True, exist_ok=True)
+            _write(self.folder / _FILE, json.dumps(body, indent=2))
+        except OSError as exc:
+            msg = f"the checkpoint {self.folder} cannot be written: {exc.strerror}"
+            raise CheckpointError(msg) from exc
+
+    @staticmethod
+    def remove(folder: Path, pipeline: Pipeline) -> None:
+        """Remove a checkpoint, whosever it is; a folder that is none is left alone with a CheckpointError."""
+        try:
+            Checkpoint.open(folder, pipeline)
+        except CheckpointError:
+            if not (folder / _FILE).is_file():
+                raise
+        if folder.exists():
+            shutil.rmtree(folder)
+
+    @property
+    def spark(self) -> Path:
+        """Where Spark keeps offsets, commits and state."""
+        return self.folder / "spark"
+
+    @property
+    def control(self) -> Path:
+        """A folder that is read as a stream: each file in it tells all key groups something."""
+        return self.folder / "control"
+
+    @property
+    def log(self) -> Path:
+        """What Spark said."""
+        return self.folder / "spark.log"
+
+    @property
+    def committed(self) -> int | None:
+        """The last epoch that Spark noted as done."""
+        commits = self.spark / "commits"
+        epochs = [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
+        return max(epochs, default=None)
+
+    def tell_end(self) -> None:
+        """Tell all key groups that the input ends here."""
+        number = sum(1 for _ in self.control.glob("*.json"))
+        _write(self.control / f"{number:06}.json", json.dumps({"kind": "end"}) + "\n")
+
+
+def _meaning(pipeline: Pipeline) -> dict[str, Any]:
+    """Return what a checkpoint depends on, as plain JSON."""
+    fields: dict[str, Any] = json.loads(json.dumps(asdict(pipeline)))
+    for section, noun in (("source", pipeline.source), ("window", pipeline.window), ("sink", pipeline.sink)):
+        fields[section]["kind"] = type(noun).__name__
+    fields["time"]["watermark"]["kind"] = type(pipeline.time.watermark).__name__
+    fields["decode"] = {field.name: str(field.type) for field in pipeline.decode.fields}
+    fields["aggregates"] = {a.name: f"{type(a.function).__name__}{asdict(a.function)}" for a in pipeline.aggregates}
+    return fields
+
+
+def _differences(kept: Any, given: Any, path: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401 - plain JSON
+    if path in _FREE:
+        return
+    if isinstance(kept, dict) and isinstance(given, dict):
+        for name in sorted(kept.keys() | given.keys()):
+            yield from _differences(kept.get(name), given.get(name), (*path, name))
+    elif kept != given:
+        yield f"{'.'.join(path)}: {_text(kept)} there, {_text(given)} here"
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - plain JSON
+    return "nothing" if value is None else json.dumps(value)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file so that it is seen whole or not at all."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)

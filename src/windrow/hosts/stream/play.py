@@ -1,0 +1,61 @@
+"""Plays a log that is given as steps, as the memory host does."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pyspark.sql import SparkSession
+
+from windrow.core.output import StepOutput
+from windrow.hosts.stream.run import Settings, StreamRun
+from windrow.hosts.stream.session import spark_session
+from windrow.model import LogSource, Pipeline
+from windrow.sinks.collect import CollectSink
+
+
+def play(
+    pipeline: Pipeline, steps: Sequence[Sequence[tuple[int, bytes]]], at_end: Literal["fire", "hold"]
+) -> list[StepOutput]:
+    """Run a log that is given as steps of (partition, value); return each step's output, and the end's as the last.
+
+    All partitions that occur are there from the start. The log is written to a folder and cut where the steps end.
+    """
+    with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
+        log = Path(folder) / pipeline.source.label
+        log.mkdir()
+        return _play(spark_session(), pipeline, steps, at_end, log)
+
+
+def _play(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    steps: Sequence[Sequence[tuple[int, bytes]]],
+    at_end: Literal["fire", "hold"],
+    log: Path,
+) -> list[StepOutput]:
+    counts = dict.fromkeys(sorted({partition for step in steps for partition, _ in step}), 0)
+    cuts = []
+    for step in steps:
+        for partition, _ in step:
+            counts[partition] += 1
+        cuts.append(dict(counts))
+    for partition in counts:
+        lines = (value + b"\n" for step in steps for number, value in step if number == partition)
+        (log / f"partition-{partition}.jsonl").write_bytes(b"".join(lines))
+    given = replace(pipeline, source=LogSource(str(log)), emit=replace(pipeline.emit, at_end=at_end))
+    sink = CollectSink()
+    settings = Settings(log.parent / "checkpoint", until_end=True, cuts=cuts)
+    StreamRun(spark, given, sink, settings).run(lambda _: None)
+    return _by_step(given, steps, sink)
+
+
+def _by_step(pipeline: Pipeline, steps: Sequence[Sequence[tuple[int, bytes]]], sink: CollectSink) -> list[StepOutput]:
+    """Give each step its epoch's output; a step without records is no epoch."""
+    epochs = iter(sorted(sink.steps))
+    outputs = [sink.steps[next(epochs)] if step else StepOutput.empty(pipeline) for step in steps]
+    last = next(epochs, None)
+    return [*outputs, StepOutput.empty(pipeline) if last is None else sink.steps[last]]

@@ -1,0 +1,97 @@
+"""The query: source, clock stage, key groups, sink."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from windrow.core.output import StepOutput
+from windrow.errors import WindrowError
+from windrow.hosts.report import OnStep, StepReport, Stopwatch
+from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.stages import KeyGroupProcessor, clock_stage, stage_parts
+from windrow.hosts.stream.wire import OUTPUT_DDL, PACKET_DDL, STAGED_DDL, group_stats, outputs
+from windrow.model import Pipeline
+from windrow.sinks.base import ParallelSink, Sink
+from windrow.sources.base import Cut, Source
+
+
+def key_group_outputs(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    source: Source,
+    checkpoint: Checkpoint,
+    *,
+    max_records: int | None = None,
+    cuts: Sequence[Cut] | None = None,
+) -> DataFrame:
+    """Return the streaming frame of what the key groups give, one row a group and step (`OUTPUT_DDL`)."""
+    raw = source.stream(spark, max_records, cuts)
+    records = raw.mapInArrow(clock_stage(pipeline), PACKET_DDL)
+    control = (
+        spark.readStream.schema("kind string")
+        .json(str(checkpoint.control))
+        .select(
+            f.explode(f.sequence(f.lit(0), f.lit(pipeline.key_groups - 1))).alias("key_group"),
+            "kind",
+            f.lit(-1).alias("partition"),
+            *(f.lit(0).cast("long").alias(name) for name in ("watermark", "first", "next")),
+            f.lit(b"").alias("blob"),
+        )
+    )
+    return (
+        records.union(control)
+        .groupBy("key_group")
+        .transformWithStateInPandas(
+            statefulProcessor=KeyGroupProcessor(pipeline, checkpoint.partitions),
+            outputStructType=OUTPUT_DDL,
+            outputMode="Append",
+            timeMode="None",
+        )
+    )
+
+
+class SinkWriter:
+    """What Spark calls with each step's frame: it commits the step, and keeps the error if that fails."""
+
+    def __init__(self, pipeline: Pipeline, sink: Sink, on_step: OnStep) -> None:
+        self._pipeline = pipeline
+        self._sink = sink
+        self._on_step = on_step
+        self._watch = Stopwatch()
+        self._idle = threading.Event()
+        self._idle.set()
+        self.failure: WindrowError | None = None
+
+    def __call__(self, frame: DataFrame, epoch: int) -> None:
+        """Commit one step."""
+        self._idle.clear()
+        try:
+            self._commit(frame, epoch)
+        except WindrowError as exc:
+            self.failure = exc
+            raise
+        finally:
+            self._idle.set()
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Wait for the step at hand to be committed; return whether it was."""
+        return self._idle.wait(seconds)
+
+    def _commit(self, frame: DataFrame, epoch: int) -> None:
+        if isinstance(self._sink, ParallelSink):
+            rows = frame.mapInArrow(stage_parts(self._pipeline, self._sink, epoch), STAGED_DDL).collect()
+            self._sink.merge(epoch, [row.token for row in rows])
+            stats = [group_stats(text) for row in rows for text in row.stats]
+        else:
+            parts = list(outputs(self._pipeline, frame.toArrow().sort_by("key_group")))
+            self._sink.commit(
+                epoch, StepOutput.concat([StepOutput.empty(self._pipeline), *(part.rows for part in parts)])
+            )
+            stats = [part.stats for part in parts]
+        seconds = self._watch.lap()
+        if stats:
+            self._on_step(StepReport.of(epoch, stats, seconds))

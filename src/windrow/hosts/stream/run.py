@@ -1,0 +1,124 @@
+"""Runs a pipeline as a stream: live until it is asked to stop, or to the end of the input."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from windrow.errors import CheckpointError, SinkError
+from windrow.hosts.report import OnStep
+from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.errors import translate
+from windrow.hosts.stream.query import SinkWriter, key_group_outputs
+from windrow.model import Pipeline
+from windrow.sinks.base import Sink
+from windrow.sources import Cut, open_source
+
+_POLL = 1
+"""Seconds between looks at whether to stop."""
+
+_STEP = 120.0
+"""Seconds that a step is given to finish when the run is asked to stop."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run: a step takes at most `max_records`; live, one begins every `every` microseconds if there is more.
+
+    `cuts` prescribes the steps instead, for an embedded log.
+    """
+
+    checkpoint: Path
+    until_end: bool = False
+    max_records: int | None = None
+    every: int = 1_000_000
+    cuts: Sequence[Cut] | None = None
+
+
+class StreamRun:
+    """One run of a pipeline on Spark, into an open sink."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, sink: Sink, settings: Settings) -> None:
+        self._spark = spark
+        self._pipeline = pipeline
+        self._sink = sink
+        self._settings = settings
+        self._source = open_source(pipeline.source)
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Ask the run to finish its step and return; from any thread."""
+        self._stop.set()
+
+    def run(self, on_step: OnStep) -> Literal["end", "asked"]:
+        """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
+        checkpoint = self._prepare()
+        ended = self._query(checkpoint, on_step)
+        if ended and self._settings.until_end and self._pipeline.emit.at_end == "fire":
+            checkpoint.tell_end()
+            ended = self._query(checkpoint, on_step)
+        return "end" if ended else "asked"
+
+    def _prepare(self) -> Checkpoint:
+        """Open or make the checkpoint and the sink's tables, and see that they belong together."""
+        partitions = tuple(self._source.partitions())
+        folder = self._settings.checkpoint
+        checkpoint = Checkpoint.open(folder, self._pipeline)
+        if checkpoint is None:
+            checkpoint = Checkpoint.new(folder, self._pipeline, partitions)
+        written, done = self._sink.open(checkpoint.run), checkpoint.committed
+        if written is None and done is not None:
+            msg = (
+                f"the checkpoint {folder} is at epoch {done}, but the tables hold nothing of it: they were dropped or "
+                "emptied, or the sink is another one; restore them, or begin anew with --fresh"
+            )
+            raise SinkError(msg)
+        if written is not None and not (written - 1 <= (-1 if done is None else done) <= written):
+            msg = (
+                f"the checkpoint {folder} is at epoch {done}, but the tables are at epoch {written}: one of them was "
+                "restored from another time; restore the other too, or begin anew with --fresh"
+            )
+            raise CheckpointError(msg)
+        checkpoint.write(self._pipeline)
+        return checkpoint
+
+    def _query(self, checkpoint: Checkpoint, on_step: OnStep) -> bool:
+        """Run one query; return whether it came to its end by itself."""
+        writer = SinkWriter(self._pipeline, self._sink, on_step)
+        try:
+            frame = key_group_outputs(
+                self._spark,
+                self._pipeline,
+                self._source,
+                checkpoint,
+                max_records=self._settings.max_records,
+                cuts=self._settings.cuts,
+            )
+            stream = frame.writeStream.foreachBatch(writer).option("checkpointLocation", str(checkpoint.spark))
+            if self._settings.until_end:
+                query = stream.trigger(availableNow=True).start()
+            else:
+                query = stream.trigger(processingTime=f"{self._settings.every} microseconds").start()
+        except PySparkException as exc:
+            raise translate(exc) from exc
+        try:
+            return self._wait(query, writer)
+        finally:
+            if query.isActive:
+                query.stop()
+
+    def _wait(self, query: StreamingQuery, writer: SinkWriter) -> bool:
+        try:
+            while not query.awaitTermination(_POLL):
+                if self._stop.is_set() and writer.wait_until_idle(_STEP):
+                    return False
+        except PySparkException as exc:
+            raise writer.failure or translate(exc) from exc
+        return True

@@ -1,0 +1,136 @@
+"""The code that runs in Spark's Python workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from windrow.core.operators.base import StepInput
+from windrow.core.operators.window_aggregate import WindowAggregate
+from windrow.core.output import StepOutput
+from windrow.core.stage import ClockStage
+from windrow.hosts.stream.wire import STAGED, output_frame, outputs, packet_batch, packets
+from windrow.model import Pipeline
+from windrow.sinks.base import ParallelSink
+
+
+# a worker process serves many steps: what a pipeline needs is built once in it
+@lru_cache(maxsize=4)
+def _clock_stage(pipeline: Pipeline) -> ClockStage:
+    return ClockStage(pipeline)
+
+
+@lru_cache(maxsize=4)
+def _operator(pipeline: Pipeline, partitions: tuple[int, ...]) -> WindowAggregate:
+    return WindowAggregate(pipeline, partitions)
+
+
+def clock_stage(pipeline: Pipeline) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that makes packets of one partition's raw records, for `mapInArrow`."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for packet in _clock_stage(pipeline).run(batches):
+            yield packet_batch(packet)
+
+    return run
+
+
+def stage_parts(
+    pipeline: Pipeline, sink: ParallelSink, epoch: int
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that stages key groups' outputs in the sink and gives tokens and stats, for `mapInArrow`."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stats: list[str] = []
+
+        def parts() -> Iterator[StepOutput]:
+            for batch in batches:
+                stats.extend(batch.column("stats").to_pylist())
+                for output in outputs(pipeline, batch):
+                    yield output.rows
+
+        token = sink.stage(epoch, parts())
+        yield pa.RecordBatch.from_pylist([{"token": token, "stats": stats}], schema=STAGED)
+
+    return run
+
+
+class KeyGroupProcessor(StatefulProcessor):
+    """Gives a key group's packets and state to the operator."""
+
+    def __init__(self, pipeline: Pipeline, partitions: tuple[int, ...]) -> None:
+        self._pipeline = pipeline
+        self._partitions = partitions
+        self._state: _SparkState | None = None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state."""
+        self._state = _SparkState(handle)
+
+    def handleInputRows(  # type: ignore[override] # noqa: N802 - Spark's name; it gives frames, never rows
+        self,
+        key: Any,  # noqa: ANN401 - Spark's signature
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: ANN401, ARG002, N803 - Spark's signature
+    ) -> Iterator[pd.DataFrame]:
+        """Take one step of one key group."""
+        if self._state is None:
+            msg = "Spark called handleInputRows before init"
+            raise RuntimeError(msg)
+        operator = _operator(self._pipeline, self._partitions)
+        (group,) = key
+        output = operator.step(int(group), StepInput.of(self._pipeline, packets(rows)), self._state)
+        yield output_frame(int(group), output)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _SparkState:
+    """A key group's state in Spark's state store."""
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._summary = handle.getValueState("summary", "blob binary")
+        self._panes = handle.getMapState("panes", "window long", "blob binary")
+        self._waiting = handle.getMapState("waiting", "window long", "blob binary")
+
+    def summary(self) -> bytes | None:
+        """Return the summary, None in the first step."""
+        return _blob(self._summary.get())
+
+    def set_summary(self, blob: bytes) -> None:
+        """Replace the summary."""
+        self._summary.update((blob,))
+
+    def panes(self, window: int) -> bytes | None:
+        """Return a window's accumulators."""
+        return _blob(self._panes.getValue((window,)))
+
+    def set_panes(self, window: int, blob: bytes) -> None:
+        """Replace a window's accumulators."""
+        self._panes.updateValue((window,), (blob,))
+
+    def drop_panes(self, window: int) -> None:
+        """Forget a window's accumulators."""
+        self._panes.removeKey((window,))
+
+    def waiting(self, window: int) -> bytes | None:
+        """Return a window's waiting records."""
+        return _blob(self._waiting.getValue((window,)))
+
+    def set_waiting(self, window: int, blob: bytes) -> None:
+        """Replace a window's waiting records."""
+        self._waiting.updateValue((window,), (blob,))
+
+    def drop_waiting(self, window: int) -> None:
+        """Forget a window's waiting records."""
+        self._waiting.removeKey((window,))
+
+
+def _blob(row: tuple[Any, ...] | None) -> bytes | None:
+    return None if row is None else bytes(row[0])
