@@ -1,1 +1,29 @@
-"""Where results go, one connector a file."""
+"""Where results go, one connector a package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from windrow.model import PostgresSink, SqliteSink
+
+if TYPE_CHECKING:
+    from windrow.model import Pipeline
+    from windrow.sinks.base import Sink
+
+
+def open_sink(pipeline: Pipeline) -> Sink:
+    """Return the sink that the pipeline names, not yet connected.
+
+    Raise PipelineError if its tables cannot be laid out in that database.
+    """
+    match pipeline.sink:
+        case SqliteSink():
+            from windrow.sinks.sqlite import SqliteTable  # noqa: PLC0415 - Arrow loads only where a pipeline runs
+
+            return SqliteTable(pipeline, pipeline.sink)
+        case PostgresSink():
+            from windrow.sinks.postgres import PostgresTable  # noqa: PLC0415 - the same, and psycopg
+
+            return PostgresTable(pipeline, pipeline.sink)
+        case _:
+            assert_never(pipeline.sink)

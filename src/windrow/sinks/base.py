@@ -27,8 +27,18 @@ class Sink(Protocol):
         """
         ...
 
+    def clear(self) -> None:
+        """Forget all that this pipeline wrote to its table, for a fresh start; call it before `open`.
+
+        Drops the tables and their epochs in one transaction. Raise SinkError if the tables are not the pipeline's.
+        """
+        ...
+
     def commit(self, epoch: int, output: StepOutput) -> None:
-        """Write a step; an epoch that is already there changes nothing."""
+        """Write a step; an epoch that is already there changes nothing.
+
+        Epochs count up from 0 without a gap; raise SinkError for one that leaves a gap, since rows would be missing.
+        """
         ...
 
     def close(self) -> None:

@@ -1,0 +1,130 @@
+"""How fast the sinks take a step: changes a second into the result table and the changelog together.
+
+    python bench/sinks.py [--changes 200000] [--steps 5] [--small 300] [--postgres URL]
+
+Each of the steps inserts that many (window, key) pairs, as the demo's day does; then as many small steps as a live
+pipeline makes. PostgreSQL is measured when a url is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core import schema
+from windrow.core.output import StepOutput
+from windrow.model import (
+    Aggregate,
+    Count,
+    DecimalType,
+    Decode,
+    Delay,
+    Emit,
+    EventTime,
+    Field,
+    LogSource,
+    Pipeline,
+    PostgresSink,
+    SqliteSink,
+    StringType,
+    Sum,
+    TimestampType,
+    Tumbling,
+)
+from windrow.sinks import open_sink
+from windrow.sinks.base import Run
+
+USERS = 10_000
+WINDOW = 300_000_000
+START = 1_767_225_600_000_000
+SMALL_STEPS = 20
+
+
+def pipeline(sink: SqliteSink | PostgresSink) -> Pipeline:
+    """Return the demo's pipeline into that sink."""
+    return Pipeline(
+        name="sinks-bench",
+        source=LogSource("data"),
+        decode=Decode(
+            (
+                Field("user_id", StringType()),
+                Field("event_time", TimestampType("millis")),
+                Field("amount", DecimalType(12, 2)),
+            )
+        ),
+        time=EventTime("event_time", Delay(600_000_000)),
+        key=("user_id",),
+        window=Tumbling(WINDOW),
+        aggregates=(Aggregate("total", Sum("amount")), Aggregate("events", Count())),
+        emit=Emit(lateness=3_600_000_000),
+        sink=sink,
+    )
+
+
+def output(model: Pipeline, first_window: int, rows: int, seed: int) -> StepOutput:
+    """Return a step that inserts rows of different (window, user), in a random order of users."""
+    random = np.random.default_rng(seed)
+    windows, users = np.divmod(np.arange(rows), USERS)
+    order = random.permutation(rows)
+    start = START + (first_window + windows[order]) * WINDOW
+    names = pa.array([f"user-{user:05d}" for user in range(USERS)])
+    changes = [
+        pa.repeat("insert", rows),
+        pa.repeat("on_time", rows),
+        pa.repeat(pa.scalar(0, pa.int32()), rows),
+        pa.array(start).cast(schema.MICROS),
+        pa.array(start + WINDOW).cast(schema.MICROS),
+        names.take(pa.array(users[order])),
+        pa.array(random.integers(100, 100_000, rows)).cast(pa.decimal128(38, 0)),
+        pa.array(random.integers(1, 9, rows)),
+    ]
+    form = schema.changes(model)
+    scaled = pa.Array.from_buffers(form.field("total").type, rows, changes[6].buffers())
+    empty = StepOutput.empty(model)
+    table = pa.table([*changes[:6], scaled, changes[7]], schema=form)
+    return StepOutput(table, empty.late, empty.dead, empty.clocks)
+
+
+def measure(name: str, model: Pipeline, *, changes: int, steps: int, small: int) -> None:
+    """Commit the steps and print what they took."""
+    large = [output(model, k * (changes // USERS + 1), changes, k) for k in range(steps)]
+    live = [output(model, 1_000_000 + k, small, k) for k in range(SMALL_STEPS)]
+    sink = open_sink(model)
+    sink.clear()
+    sink.open(Run(model.name, "bench"))
+    seconds = []
+    for epoch, step in enumerate([*large, *live]):
+        begin = time.perf_counter()
+        sink.commit(epoch, step)
+        seconds.append(time.perf_counter() - begin)
+    sink.close()
+    sink.clear()
+    median = statistics.median(seconds[:steps])
+    print(f"{name}: {changes:,} changes in {median:.2f} s (median of {steps}), {changes / median:,.0f} changes/s")
+    slow = max(seconds[steps:]) * 1000
+    print(f"{name}: {small:,} changes in {statistics.median(seconds[steps:]) * 1000:.0f} ms, at most {slow:.0f} ms")
+
+
+def main() -> None:
+    """Measure SQLite in a temporary folder, and PostgreSQL where the url leads."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--changes", type=int, default=200_000)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--small", type=int, default=300)
+    parser.add_argument("--postgres", metavar="URL")
+    given = parser.parse_args()
+    size = {"changes": given.changes, "steps": given.steps, "small": given.small}
+    with tempfile.TemporaryDirectory() as folder:
+        measure("sqlite", pipeline(SqliteSink(str(Path(folder, "bench.db")), "bench_results")), **size)
+    if given.postgres:
+        measure("postgres", pipeline(PostgresSink(given.postgres, "bench_results")), **size)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""A sink in memory."""
+
+from __future__ import annotations
+
+from windrow.core.output import StepOutput
+from windrow.errors import SinkError
+from windrow.model import Pipeline
+from windrow.sinks.base import Run
+from windrow.sinks.fence import CHOICES, is_new
+
+
+class CollectSink:
+    """Keeps each step in `steps`, by epoch; lives and dies with its process."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, StepOutput] = {}
+        self._run: Run | None = None
+
+    @property
+    def last(self) -> int | None:
+        """The last committed epoch."""
+        return max(self.steps, default=None)
+
+    def open(self, run: Run) -> int | None:
+        """Return the last committed epoch; raise SinkError if another run has committed steps."""
+        if self.steps and self._run != run:
+            msg = f"this sink holds the steps of another run: {CHOICES}"
+            raise SinkError(msg)
+        self._run = run
+        return self.last
+
+    def clear(self) -> None:
+        """Forget all steps."""
+        self.steps.clear()
+        self._run = None
+
+    def commit(self, epoch: int, output: StepOutput) -> None:
+        """Keep a step; an epoch that is already there changes nothing, a gap raises SinkError."""
+        if is_new(epoch, self.last, "in memory"):
+            self.steps[epoch] = output
+
+    def close(self) -> None:
+        """Keep what there is: a sink that is opened again goes on."""
+
+    def output(self, pipeline: Pipeline) -> StepOutput:
+        """Return all steps of that pipeline joined, in order."""
+        return StepOutput.concat([StepOutput.empty(pipeline), *(self.steps[epoch] for epoch in sorted(self.steps))])

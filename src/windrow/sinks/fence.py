@@ -1,0 +1,114 @@
+"""What keeps a table to one run, and each step to one time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from windrow.errors import SinkError
+from windrow.sinks.base import Run
+from windrow.sinks.layout import Table
+
+CHOICES = "go on with the --checkpoint that it was written from, choose another table, or start over with --fresh"
+
+
+def is_new(epoch: int, last: int | None, table: str) -> bool:
+    """Say whether a step is the next to be committed (True) or was committed before (False).
+
+    Raise SinkError if steps between are missing.
+    """
+    expected = 0 if last is None else last + 1
+    if epoch > expected or epoch < 0:
+        msg = (
+            f"step {epoch} came to table {table!r}, which waits for step {expected}: rows between are missing "
+            f"(was the database restored from a backup, or the table dropped?); start over with --fresh"
+        )
+        raise SinkError(msg)
+    return epoch == expected
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a database holds before a run begins.
+
+    `owner` is the run that the result table belongs to, `owner_last` its last epoch, `last` the last epoch of the run
+    that opens; `present` are the pipeline's tables that exist, `filled` those that have rows.
+    """
+
+    owner: Run | None
+    owner_last: int | None
+    last: int | None
+    present: Sequence[str]
+    filled: Sequence[str]
+
+
+def admit(run: Run, tables: Sequence[Table], found: Found) -> None:
+    """Raise SinkError unless the run may write the tables (the first is the result table)."""
+    table = tables[0].name
+    missing = [one.name for one in tables if one.name not in found.present]
+    if found.owner == run:
+        if found.last is not None and missing:
+            msg = (
+                f"table {missing[0]!r} is gone, but this run has committed steps 0 to {found.last} to it: "
+                f"restore it, or start over with --fresh"
+            )
+            raise SinkError(msg)
+    elif found.last is not None:
+        msg = (
+            f"this checkpoint's run has committed steps 0 to {found.last} to other tables, and {table!r} would miss "
+            f"them: name the table that it began with, or start over with --fresh"
+        )
+        raise SinkError(msg)
+    elif found.owner is not None and found.present and (found.filled or found.owner_last is not None):
+        if found.owner.pipeline == run.pipeline:
+            msg = f"table {table!r} holds the rows of another run of pipeline {run.pipeline!r}: {CHOICES}"
+        else:
+            msg = f"table {table!r} belongs to pipeline {found.owner.pipeline!r}: choose another table"
+        raise SinkError(msg)
+    elif found.owner is None and found.filled:
+        raise SinkError(_foreign(found.filled[0]))
+
+
+def may_clear(pipeline: str, table: str, found: Found) -> None:
+    """Raise SinkError unless the pipeline may drop the table and its companions."""
+    if found.owner is None and found.filled:
+        raise SinkError(_foreign(found.filled[0]))
+    if found.owner is not None and found.owner.pipeline != pipeline and found.present:
+        msg = f"table {table!r} belongs to pipeline {found.owner.pipeline!r}: choose another table"
+        raise SinkError(msg)
+
+
+def still_owned(run: Run, owner: Run | None, table: str) -> None:
+    """Raise SinkError if the table was given to another run since this one began."""
+    if owner != run:
+        msg = f"table {table!r} was taken over by another run while this one was writing: {CHOICES}"
+        raise SinkError(msg)
+
+
+def check_columns(
+    table: Table, expected: Mapping[str, str], actual: Mapping[str, str], actual_key: Sequence[str]
+) -> None:
+    """Raise SinkError unless an existing table has the expected columns, their types and the primary key.
+
+    Types are as the database spells them, by column.
+    """
+    what_to_do = "alter it, choose another table, or start over with --fresh"
+    for name, type_ in expected.items():
+        if name not in actual:
+            msg = f"table {table.name!r} has no column {name!r} ({type_}): {what_to_do}"
+            raise SinkError(msg)
+        if actual[name] != type_:
+            msg = f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_}: {what_to_do}"
+            raise SinkError(msg)
+    for name in actual:
+        if name not in expected:
+            msg = f"table {table.name!r} has a column {name!r} that the pipeline does not write: {what_to_do}"
+            raise SinkError(msg)
+    if table.key and set(actual_key) != set(table.key):
+        key = ", ".join(actual_key) or "missing"
+        msg = f"the primary key of table {table.name!r} is {key}, not {', '.join(table.key)}: {what_to_do}"
+        raise SinkError(msg)
+
+
+def _foreign(table: str) -> str:
+    return f"table {table!r} holds rows that windrow did not write: choose another table, or empty this one"

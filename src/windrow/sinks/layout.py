@@ -1,0 +1,105 @@
+"""Which tables a pipeline writes, and what is in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.core import schema
+from windrow.errors import PipelineError
+from windrow.model import Pipeline, Sink
+from windrow.sinks.quote import quote, quote_all
+
+EPOCH = pa.field("epoch", pa.int64(), nullable=False)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's name, its columns as an Arrow schema, and its primary key, which may be empty."""
+
+    name: str
+    schema: pa.Schema
+    key: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
+        return tuple(self.schema.names)
+
+
+EPOCHS = Table(
+    "windrow_epochs",
+    pa.schema(
+        [
+            pa.field("pipeline", pa.string(), nullable=False),
+            pa.field("run", pa.string(), nullable=False),
+            EPOCH,
+            pa.field("committed_at", schema.MICROS, nullable=False),
+        ]
+    ),
+    ("pipeline", "run", "epoch"),
+)
+"""The fence: the steps that are committed."""
+
+OWNERS = Table(
+    "windrow_tables",
+    pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("table_name", "pipeline", "run")]),
+    ("table_name",),
+)
+"""Which run writes a table: no other may, or steps would be missing from it or doubled."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The result table and its companions."""
+
+    result: Table
+    changes: Table
+    late: Table
+    dead: Table
+    clocks: Table
+
+    @property
+    def own(self) -> tuple[Table, ...]:
+        """The tables that belong to the pipeline alone."""
+        return (self.result, self.changes, self.late, self.dead, self.clocks)
+
+    @property
+    def all(self) -> tuple[Table, ...]:
+        """Those, and the two that all pipelines in the database share."""
+        return (*self.own, EPOCHS, OWNERS)
+
+
+def layout(pipeline: Pipeline, sink: Sink) -> Layout:
+    """Lay out the tables of a pipeline; raise PipelineError for a sink's key that is no key of the results."""
+    name = sink.table
+    if name.lower() in {EPOCHS.name, OWNERS.name}:
+        msg = f"the table {name!r} is windrow's own: choose another name for the sink's table"
+        raise PipelineError(msg)
+    changes = schema.changes(pipeline)
+    by_name = {field.name: field for field in changes}
+    natural = ("window_start", "window_end", *pipeline.key)
+    for column in sink.key:
+        if column not in natural:
+            msg = f"the sink's key has {column!r}, which is not one of {', '.join(natural)}"
+            raise PipelineError(msg)
+    order = (*natural, *(aggregate.name for aggregate in pipeline.aggregates), "pane", "revision")
+    seq = pa.field("seq", pa.int64(), nullable=False)
+    return Layout(
+        result=Table(name, pa.schema([by_name[column] for column in order]), sink.key or natural),
+        changes=Table(f"{name}_changes", pa.schema([EPOCH, seq, *changes]), ("epoch", "seq")),
+        late=Table(f"{name}_late", schema.LATE),
+        dead=Table(f"{name}_dead", schema.DEAD),
+        clocks=Table(f"{name}_clocks", pa.schema([EPOCH, *schema.CLOCKS])),
+    )
+
+
+def create_table(table: Table, types: dict[str, str]) -> str:
+    """Write CREATE TABLE with a database's own types, by column."""
+    lines = [
+        f"{quote(field.name)} {types[field.name]}{'' if field.nullable else ' NOT NULL'}" for field in table.schema
+    ]
+    if table.key:
+        lines.append(f"PRIMARY KEY ({quote_all(table.key)})")
+    return f"CREATE TABLE {quote(table.name)} ({', '.join(lines)})"

@@ -1,0 +1,195 @@
+"""What a database holds, and what it takes to write there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import psycopg
+import pyarrow as pa
+
+from windrow.errors import PipelineError, SinkError
+from windrow.sinks.base import Run
+from windrow.sinks.fence import Found, check_columns
+from windrow.sinks.layout import EPOCHS, OWNERS, Layout, Table, create_table
+from windrow.sinks.postgres.session import Connection, qualified
+from windrow.sinks.postgres.staging import Staging
+from windrow.sinks.quote import quote
+
+NAME_BYTES = 63
+"""What PostgreSQL keeps of a name (NAMEDATALEN less one); it cuts off the rest in silence."""
+
+
+def sql_types(table: Table) -> dict[str, str]:
+    """Return PostgreSQL's type of each column, as format_type() spells it."""
+    return {field.name: _sql_type(field.type) for field in table.schema}
+
+
+def _sql_type(type_: pa.DataType) -> str:
+    if pa.types.is_decimal(type_):
+        return "numeric"
+    if pa.types.is_timestamp(type_):
+        return "timestamp with time zone"
+    names = {pa.bool_(): "boolean", pa.int32(): "integer", pa.int64(): "bigint", pa.float64(): "double precision"}
+    return names.get(type_, "bytea" if pa.types.is_binary(type_) else "text")
+
+
+def check_names(tables: Sequence[Table]) -> None:
+    """Raise PipelineError for a name that PostgreSQL would cut off."""
+    for table in tables:
+        for name in (table.name, *table.columns):
+            if len(name.encode()) > NAME_BYTES:
+                msg = f"{name!r} is longer than the {NAME_BYTES} bytes of a PostgreSQL name: choose a shorter one"
+                raise PipelineError(msg)
+            quote(name)
+
+
+class Catalog:
+    """The tables of one pipeline in one schema of one database."""
+
+    def __init__(self, connection: Connection, schema: str, layout: Layout, stages: Staging) -> None:
+        self._connection = connection
+        self._schema = schema
+        self._layout = layout
+        self._stages = stages
+
+    def create(self) -> None:
+        """Check the tables that exist, and create the others; raise SinkError if that cannot be."""
+        existing = self._existing()
+        for table in (*self._layout.all, *self._stages.all):
+            if table.name in existing:
+                self._check(table)
+                self._check_privileges(table)
+        missing = [table for table in (*self._layout.all, *self._stages.all) if table.name not in existing]
+        if missing and not self._may("has_schema_privilege(current_schema(), 'CREATE')"):
+            msg = (
+                f"table {missing[0].name!r} does not exist, and user {self._user()!r} may not create it: "
+                f"GRANT CREATE ON SCHEMA {quote(self._schema)} TO {quote(self._user())}"
+            )
+            raise SinkError(msg)
+        for table in missing:
+            statement = create_table(table, sql_types(table))
+            if table in self._stages.all:
+                statement = statement.replace("CREATE TABLE", "CREATE UNLOGGED TABLE", 1)
+            self._connection.execute(statement)
+
+    def find(self, run: Run) -> Found:
+        """Return what the tables hold."""
+        existing = self._existing()
+        present = [table.name for table in self._layout.own if table.name in existing]
+        filled = []
+        for name in present:
+            self._demand(name, "SELECT")
+            if self._may(f"EXISTS (SELECT FROM {self.name(name)})"):
+                filled.append(name)
+        owner = self.owner() if OWNERS.name in existing else None
+        fenced = EPOCHS.name in existing
+        return Found(
+            owner=owner,
+            owner_last=self.last(owner) if owner is not None and fenced else None,
+            last=self.last(run) if fenced else None,
+            present=present,
+            filled=filled,
+        )
+
+    def claim(self, run: Run) -> None:
+        """Write down that the run writes these tables."""
+        if self.owner() != run:
+            self._connection.execute(
+                f"INSERT INTO {self.name(OWNERS.name)} (table_name, pipeline, run) VALUES ($1, $2, $3) "
+                f"ON CONFLICT (table_name) DO UPDATE SET pipeline = excluded.pipeline, run = excluded.run",
+                (self._layout.result.name, run.pipeline, run.id),
+            )
+
+    def drop(self, owner: Run | None) -> None:
+        """Drop the pipeline's tables, and forget the epochs of the run that wrote them."""
+        existing = self._existing()
+        for table in (*self._layout.own, *self._stages.all):
+            if table.name in existing:
+                self._connection.execute(f"DROP TABLE {self.name(table.name)}")
+        if owner is not None:
+            for name in (EPOCHS.name, OWNERS.name):
+                if name in existing:
+                    query = f"DELETE FROM {self.name(name)} WHERE pipeline = $1 AND run = $2"
+                    self._connection.execute(query, (owner.pipeline, owner.id))
+
+    def owner(self) -> Run | None:
+        """Return the run that writes the result table."""
+        query = f"SELECT pipeline, run FROM {self.name(OWNERS.name)} WHERE table_name = $1"
+        row = self._connection.execute(query, (self._layout.result.name,)).fetchone()
+        return None if row is None else Run(str(row[0]), str(row[1]))
+
+    def last(self, run: Run) -> int | None:
+        """Return the last epoch that a run has committed."""
+        query = f"SELECT max(epoch) FROM {self.name(EPOCHS.name)} WHERE pipeline = $1 AND run = $2"
+        row = self._connection.execute(query, (run.pipeline, run.id)).fetchone()
+        return None if row is None or row[0] is None else int(str(row[0]))
+
+    def fence(self, run: Run, epoch: int) -> None:
+        """Write down that an epoch is committed, in the transaction that commits it."""
+        query = f"INSERT INTO {self.name(EPOCHS.name)} (pipeline, run, epoch, committed_at) VALUES ($1, $2, $3, now())"
+        self._connection.execute(query, (run.pipeline, run.id, epoch))
+
+    def name(self, table: str) -> str:
+        """Write a table's name with its schema."""
+        return qualified(self._schema, table)
+
+    def sweep(self, tables: Sequence[str]) -> None:
+        """Empty staging tables. Rows that stay, because somebody reads them just now, do no harm."""
+        names = ", ".join(self.name(table) for table in tables)
+        with suppress(psycopg.errors.LockNotAvailable), self._connection.transaction():
+            self._connection.execute(f"SET LOCAL lock_timeout = '1s'; TRUNCATE {names}")
+
+    def _existing(self) -> set[str]:
+        names = [table.name for table in (*self._layout.all, *self._stages.all)]
+        rows = self._connection.execute(
+            "SELECT relname, relkind::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
+            "WHERE nspname = $1 AND relname = ANY($2::text[])",
+            (self._schema, names),
+        ).fetchall()
+        for name, kind in rows:
+            if kind not in {"r", "p"}:
+                msg = f"{name!r} in schema {self._schema!r} exists and is not a table: choose another table"
+                raise SinkError(msg)
+        return {str(name) for name, _ in rows}
+
+    def _check(self, table: Table) -> None:
+        columns = self._connection.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            (self.name(table.name),),
+        ).fetchall()
+        key = self._connection.execute(
+            "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey) "
+            "WHERE indrelid = $1::regclass AND indisprimary",
+            (self.name(table.name),),
+        ).fetchall()
+        actual = {str(name): str(type_) for name, type_ in columns}
+        check_columns(table, sql_types(table), actual, [str(name) for (name,) in key])
+
+    def _check_privileges(self, table: Table) -> None:
+        needs: tuple[str, ...] = ("SELECT", "INSERT")
+        if table == self._layout.result:
+            needs = (*needs, "UPDATE", "DELETE")
+        elif table == OWNERS:
+            needs = (*needs, "UPDATE")
+        elif table in self._stages.all:
+            needs = (*needs, "TRUNCATE")
+        for privilege in needs:
+            self._demand(table.name, privilege)
+
+    def _demand(self, table: str, privilege: str) -> None:
+        if not self._may(f"has_table_privilege($1, '{privilege}')", self.name(table)):
+            msg = (
+                f"user {self._user()!r} has no {privilege} privilege on table {table!r}: "
+                f"GRANT {privilege} ON {self.name(table)} TO {quote(self._user())}"
+            )
+            raise SinkError(msg)
+
+    def _may(self, condition: str, *values: str) -> bool:
+        row = self._connection.execute(f"SELECT {condition}", values).fetchone()
+        return row is not None and bool(row[0])
+
+    def _user(self) -> str:
+        row = self._connection.execute("SELECT current_user").fetchone()
+        return str(row[0]) if row is not None else ""

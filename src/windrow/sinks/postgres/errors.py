@@ -1,0 +1,80 @@
+"""PostgreSQL's errors as ours; no message holds a password."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import conninfo, errors
+
+from windrow.errors import SinkError
+
+_ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
+    (errors.InsufficientPrivilege, "a privilege is missing; grant it, then start again"),
+    (errors.DiskFull, "the database's disk is full; make room, then start again"),
+    (errors.OutOfMemory, "the database is out of memory; give it more, or take fewer records a step"),
+    (errors.LockNotAvailable, "another session holds a lock; end that one, then start again"),
+    (errors.QueryCanceled, "the statement was cancelled; raise statement_timeout for this user, or start again"),
+    (errors.DeadlockDetected, "another session locked the same rows; nobody else may write windrow's tables"),
+    (errors.SerializationFailure, "another session wrote the same rows; nobody else may write windrow's tables"),
+    (errors.ReadOnlySqlTransaction, "the database takes no writes; connect to the primary"),
+    (errors.TooManyConnections, "the database has no connection left; raise max_connections, or use fewer cores"),
+    (errors.UndefinedTable, "a table was dropped while the pipeline ran; start over with --fresh"),
+    (errors.UndefinedColumn, "a table was altered while the pipeline ran; restore it, or start over with --fresh"),
+    (errors.DependentObjectsStillExist, "drop what depends on the table first, or choose another table"),
+    (errors.IntegrityError, "a constraint refused a row; drop the constraint, or choose another table"),
+    (errors.AdminShutdown, "the database is going down; start again when it is back"),
+    (psycopg.InterfaceError, "the connection was lost; start again"),
+    (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
+)
+_CONNECT_ADVICE = (
+    ("password", "check the user, and the password in PGPASSWORD or the url"),
+    ("role", "create the user, or correct the url"),
+    ("database", "create the database, or correct the url"),
+    ("too many", "raise max_connections, or use fewer cores"),
+)
+
+
+def where(url: str) -> str:
+    """Name the server and database of a url, without user and password; raise SinkError if libpq cannot read it."""
+    try:
+        parts = conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        # libpq's message repeats the url, password and all, so it must not be seen as a cause either.
+        msg = (
+            "the sink's url cannot be read: write postgresql://USER@HOST:PORT/DATABASE, and percent-encode odd letters"
+        )
+        raise SinkError(msg) from None
+    host = parts.get("host") or os.environ.get("PGHOST") or "localhost"
+    port = parts.get("port") or os.environ.get("PGPORT") or 5432
+    database = parts.get("dbname") or os.environ.get("PGDATABASE") or parts.get("user") or ""
+    return f"PostgreSQL at {host}:{port}/{database}"
+
+
+def translate(error: psycopg.Error, place: str) -> SinkError:
+    """Return the SinkError that says what happened there and what to do."""
+    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "correct that, then start again")
+    return SinkError(f"{place}: {_one_line(error)}: {advice}. Nothing of this step was written")
+
+
+def translate_connect(error: psycopg.Error, place: str) -> SinkError:
+    """Return the SinkError for a connection that could not be made."""
+    text = _one_line(error)
+    advice = next((advice for word, advice in _CONNECT_ADVICE if f"FATAL: {word}" in text or f'{word} "' in text), None)
+    return SinkError(f"cannot connect to {place}: {text}: {advice or 'check that it runs, and the url of the sink'}")
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Raise SinkError for PostgreSQL's errors within."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error, place) from error
+
+
+def _one_line(error: psycopg.Error) -> str:
+    primary = error.diag.message_primary
+    return " ".join((primary or str(error) or type(error).__name__).split())

@@ -1,0 +1,52 @@
+"""A connection as the sink needs it."""
+
+from __future__ import annotations
+
+import psycopg
+
+from windrow.errors import SinkError
+from windrow.sinks.postgres.errors import translate_connect, where
+from windrow.sinks.quote import quote
+
+CONNECT_SECONDS = 10
+
+Connection = psycopg.Connection[tuple[object, ...]]
+
+
+def connect(url: str) -> Connection:
+    """Connect with autocommit, text in UTF-8 and times in UTC; raise SinkError if that is not possible.
+
+    Its cursors take ``$1`` for parameters, so that a percent sign in a name means nothing.
+    """
+    place = where(url)
+    try:
+        connection = psycopg.connect(
+            url,
+            autocommit=True,
+            connect_timeout=CONNECT_SECONDS,
+            cursor_factory=psycopg.RawCursor,
+            prepare_threshold=None,  # the staging tables' sizes change too much for a plan to be kept
+            fallback_application_name="windrow",
+        )
+    except psycopg.Error as error:
+        raise translate_connect(error, place) from error
+    try:
+        connection.execute("SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET client_encoding = 'UTF8'")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def schema_of(connection: Connection, place: str) -> str:
+    """Return the schema that tables are created in: the first of the search path that exists."""
+    row = connection.execute("SELECT current_schema()").fetchone()
+    if row is None or row[0] is None:
+        msg = f"{place}: no schema of this user's search_path exists: create one, or set search_path"
+        raise SinkError(msg)
+    return str(row[0])
+
+
+def qualified(schema: str, table: str) -> str:
+    """Write a table's name with its schema."""
+    return f"{quote(schema)}.{quote(table)}"

@@ -1,0 +1,149 @@
+"""The PostgreSQL sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from windrow.core.output import StepOutput
+from windrow.errors import SinkError
+from windrow.model import Pipeline, PostgresSink
+from windrow.sinks.base import Run
+from windrow.sinks.fence import admit, is_new, may_clear, still_owned
+from windrow.sinks.layout import layout
+from windrow.sinks.postgres.catalog import Catalog, check_names
+from windrow.sinks.postgres.errors import translated, where
+from windrow.sinks.postgres.merge import Merge
+from windrow.sinks.postgres.session import Connection, connect, schema_of
+from windrow.sinks.postgres.staging import Target, Token, staging
+
+LOCK_SECONDS = 15.0
+
+
+class PostgresTable:
+    """The result table and its companions in a PostgreSQL database, in the first schema of the user's search path.
+
+    Exactly once: each process copies its part of a step into unlogged staging tables, and `merge` writes all parts
+    and the epoch in one transaction. What a crash leaves staged is never merged, and goes when the next run opens.
+
+    An advisory lock of the session keeps a second run away for as long as this one is open; `lock_seconds` is how long
+    to wait for it, since the server takes a moment to notice that a killed client is gone. (So the url must lead
+    to the server itself, or to a pooler that keeps sessions.)
+
+    It can be pickled: connections stay behind.
+    """
+
+    def __init__(self, pipeline: Pipeline, sink: PostgresSink, *, lock_seconds: float = LOCK_SECONDS) -> None:
+        self._sink = sink
+        self._pipeline = pipeline
+        self._layout = layout(pipeline, sink)
+        self._stages = staging(self._layout)
+        self._lock_seconds = lock_seconds
+        self._connection: Connection | None = None
+        self._catalog: Catalog | None = None
+        self._run: Run | None = None
+        check_names([*self._layout.all, *self._stages.all])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None, "_catalog": None, "_run": None}
+
+    def open(self, run: Run) -> int | None:
+        """Create what is missing; return the last epoch that this run committed, or None.
+
+        Raise SinkError if the database cannot be reached or written, holds other tables or another run's rows, or if
+        a run that writes the table is still going.
+        """
+        self.close()
+        with self._locked() as (connection, catalog):
+            with connection.transaction():
+                # Two pipelines that begin at once would both create the tables that all share.
+                connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
+                found = catalog.find(run)
+                admit(run, self._layout.own, found)
+                catalog.create()
+                catalog.claim(run)
+            catalog.sweep([table.name for table in self._stages.all])
+        self._connection, self._catalog, self._run = connection, catalog, run
+        return found.last
+
+    def clear(self) -> None:
+        """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""
+        self.close()
+        with self._locked() as (connection, catalog), connection.transaction():
+            found = catalog.find(Run(self._pipeline.name, ""))
+            may_clear(self._pipeline.name, self._sink.table, found)
+            catalog.drop(found.owner)
+        connection.close()
+
+    def commit(self, epoch: int, output: StepOutput) -> None:
+        """Write a step from this process; an epoch that is already there changes nothing."""
+        self.merge(epoch, [self.stage(epoch, [output])])
+
+    def stage(self, epoch: int, parts: Iterable[StepOutput]) -> str:  # noqa: ARG002 - tokens tell attempts apart
+        """Copy parts of a step, joined in this order, to where `merge` finds them; return their token.
+
+        The tables must have been opened by one process; this one connects by itself, for this call.
+        """
+        output = StepOutput.concat([StepOutput.empty(self._pipeline), *parts])
+        token = Token.new(output)
+        if not any(token.counts):
+            return str(token)
+        place = where(self._sink.url)
+        with connect(self._sink.url) as connection, translated(place):
+            target = Target(connection, schema_of(connection, place), self._stages, self._layout.result.key)
+            target.copy_in(token, output)
+        return str(token)
+
+    def merge(self, epoch: int, tokens: Sequence[str]) -> None:
+        """Write what was staged under the tokens, in their order, in one transaction.
+
+        An epoch that is already there changes nothing. Raise SinkError if steps before it or staged rows are missing.
+        """
+        if self._connection is None or self._catalog is None or self._run is None:
+            msg = "the sink is not open: call open() before commit() or merge()"
+            raise SinkError(msg)
+        staged = [Token.parse(token) for token in tokens]
+        with translated(where(self._sink.url)):
+            with self._connection.transaction():
+                still_owned(self._run, self._catalog.owner(), self._sink.table)
+                if is_new(epoch, self._catalog.last(self._run), self._sink.table):
+                    self._catalog.fence(self._run, epoch)
+                    merge = Merge(self._connection, self._catalog.name, self._layout, self._stages)
+                    merge.write(epoch, staged)
+            counts = zip(*(token.counts for token in staged), strict=True)
+            used = [table.name for table, count in zip(self._stages.all, counts, strict=False) if any(count)]
+            if used:
+                self._catalog.sweep(used)
+
+    def close(self) -> None:
+        """Disconnect, which lets go of the lock; more than once does no harm."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._catalog = self._run = None
+
+    @contextmanager
+    def _locked(self) -> Iterator[tuple[Connection, Catalog]]:
+        """Connect and take the table's lock; disconnect if what follows fails."""
+        place = where(self._sink.url)
+        connection = connect(self._sink.url)
+        try:
+            with translated(place):
+                schema = schema_of(connection, place)
+                self._lock(connection, schema)
+                yield connection, Catalog(connection, schema, self._layout, self._stages)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _lock(self, connection: Connection, schema: str) -> None:
+        table = self._sink.table
+        connection.execute("SELECT set_config('lock_timeout', $1, false)", (f"{round(self._lock_seconds * 1000)}ms",))
+        try:
+            connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", (f"windrow {schema} {table}",))
+        except psycopg.errors.LockNotAvailable as error:
+            msg = f"a run that writes table {table!r} is still going: end that one, or choose another table"
+            raise SinkError(msg) from error
+        connection.execute("RESET lock_timeout")

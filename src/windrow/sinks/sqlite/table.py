@@ -1,0 +1,256 @@
+"""The SQLite sink."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.core.output import StepOutput
+from windrow.errors import PipelineError, SinkError
+from windrow.model import Pipeline, SqliteSink
+from windrow.sinks.base import Run
+from windrow.sinks.fence import Found, admit, check_columns, is_new, may_clear, still_owned
+from windrow.sinks.fold import last_changes
+from windrow.sinks.layout import EPOCHS, OWNERS, Table, create_table, layout
+from windrow.sinks.quote import quote, quote_all
+from windrow.sinks.sqlite.errors import translated
+from windrow.sinks.sqlite.values import sql_types, values
+
+BUSY_SECONDS = 30.0
+
+
+class SqliteTable:
+    """The result table and its companions in an SQLite file, in WAL mode so that anyone can read meanwhile.
+
+    Exactly once: a step and its epoch are one transaction, and it is on disk when `commit` returns (synchronous=FULL):
+    neither a killed process nor, on a disk that flushes when told to, a power cut takes it back. What a cut
+    interrupts is rolled back by the next to open the file. Another writer is waited for `busy` seconds.
+
+    Times are text in UTC, ``YYYY-MM-DD HH:MM:SS`` and then .fff or .ffffff if there is a fraction. Booleans are
+    0 and 1. Decimals go in NUMERIC columns, which keep 15 digits or a 64-bit integer: `commit` raises SinkError for a
+    value that would not come back as it was, and with ``decimals: text`` they are text with all digits.
+    """
+
+    def __init__(self, pipeline: Pipeline, sink: SqliteSink, *, busy: float = BUSY_SECONDS) -> None:
+        self._sink = sink
+        self._pipeline = pipeline.name
+        self._layout = layout(pipeline, sink)
+        self._busy = busy
+        self._connection: sqlite3.Connection | None = None
+        self._run: Run | None = None
+        for table in self._layout.own:
+            _refuse_twins(table)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None}
+
+    def open(self, run: Run) -> int | None:
+        """Create what is missing; return the last epoch that this run committed, or None.
+
+        Raise SinkError if the file cannot be opened or written, or holds other tables or another run's rows.
+        """
+        self.close()
+        with translated(self._sink.path):
+            self._connection = self._connect()
+            try:
+                with self._transaction() as db:
+                    existing = self._check(db)
+                    found = self._find(db, run)
+                    admit(run, self._layout.own, found)
+                    for table in self._layout.all:
+                        if table.name not in existing:
+                            # A table with a key is stored by its key: half the size, and no second tree to write.
+                            db.execute(self._create(table) + (" WITHOUT ROWID" if table.key else ""))
+                    db.execute(
+                        f"INSERT OR REPLACE INTO {quote(OWNERS.name)} ({quote_all(OWNERS.columns)}) VALUES (?, ?, ?)",
+                        (self._sink.table, run.pipeline, run.id),
+                    )
+            except BaseException:
+                self.close()
+                raise
+        self._run = run
+        return found.last
+
+    def clear(self) -> None:
+        """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""
+        if not Path(self._sink.path).exists():
+            return
+        self.close()
+        with translated(self._sink.path):
+            self._connection = self._connect()
+            try:
+                with self._transaction() as db:
+                    found = self._find(db, Run(self._pipeline, ""))
+                    may_clear(self._pipeline, self._sink.table, found)
+                    for name in found.present:
+                        db.execute(f"DROP TABLE {quote(name)}")
+                    if found.owner is not None:
+                        owner = (found.owner.pipeline, found.owner.id)
+                        if self._columns(db, EPOCHS.name):
+                            db.execute(f"DELETE FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ?", owner)
+                        db.execute(f"DELETE FROM {quote(OWNERS.name)} WHERE pipeline = ? AND run = ?", owner)
+            finally:
+                self.close()
+
+    def commit(self, epoch: int, output: StepOutput) -> None:
+        """Write a step in one transaction; an epoch that is already there changes nothing.
+
+        Raise SinkError if steps are missing before it, for a decimal that NUMERIC would change, or if SQLite fails.
+        """
+        if self._connection is None or self._run is None:
+            msg = "the sink is not open: call open() before commit()"
+            raise SinkError(msg)
+        with translated(self._sink.path), self._transaction() as db:
+            still_owned(self._run, self._owner(db), self._sink.table)
+            if not is_new(epoch, self._last(db, self._run), self._sink.table):
+                return
+            db.execute(
+                f"INSERT INTO {quote(EPOCHS.name)} ({quote_all(EPOCHS.columns)}) "
+                f"VALUES (?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'))",
+                (self._run.pipeline, self._run.id, epoch),
+            )
+            self._insert(db, self._layout.changes, output.changes, [repeat(epoch), range(output.changes.num_rows)])
+            self._insert(db, self._layout.late, output.late)
+            self._insert(db, self._layout.dead, output.dead)
+            self._insert(db, self._layout.clocks, output.clocks, [repeat(epoch)])
+            self._apply(db, epoch, output.changes)
+
+    def close(self) -> None:
+        """Close the file; more than once does no harm."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _insert(self, db: sqlite3.Connection, table: Table, rows: pa.Table, before: Sequence[Any] = ()) -> None:
+        if rows.num_rows:
+            ours = rows.select(list(table.columns[len(before) :]))
+            columns = [*before, *values(table.name, ours, self._sink.decimals)]
+            marks = ", ".join("?" * len(columns))
+            db.executemany(
+                f"INSERT INTO {quote(table.name)} ({quote_all(table.columns)}) VALUES ({marks})",
+                zip(*columns, strict=False),  # epochs repeat without end
+            )
+
+    def _apply(self, db: sqlite3.Connection, epoch: int, changes: pa.Table) -> None:
+        """Bring the result table up to the step's changes, which are in the changelog by now."""
+        table = self._layout.result
+        columns = quote_all(table.columns)
+        updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
+        # In the order of the changelog, so the last change of a row wins; it is half the price of binding rows again.
+        db.execute(
+            f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} FROM {quote(self._layout.changes.name)} "
+            f"WHERE epoch = ? AND op IN ('insert', 'update_after') ORDER BY seq "
+            f"ON CONFLICT ({quote_all(table.key)}) DO UPDATE SET {updates}",
+            (epoch,),
+        )
+        if pc.any(pc.equal(changes["op"], "delete")).as_py():
+            last = changes.filter(pa.array(last_changes(changes, table.key)))
+            gone = last.filter(pc.equal(last["op"], "delete")).select(list(table.key))
+            where = " AND ".join(f"{quote(column)} = ?" for column in table.key)
+            keys = values(table.name, gone, self._sink.decimals)
+            db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", zip(*keys, strict=True))
+
+    def _connect(self) -> sqlite3.Connection:
+        path = Path(self._sink.path).absolute()
+        if path.is_dir():
+            msg = f"{self._sink.path} is a folder: give the sink the path of a file in it"
+            raise SinkError(msg)
+        if not path.parent.is_dir():
+            msg = f"the folder {path.parent} of {self._sink.path} does not exist: create it, or correct the sink's path"
+            raise SinkError(msg)
+        # A host may commit from another thread than it opened in, though never from two at once.
+        db = sqlite3.connect(path, timeout=self._busy, isolation_level=None, check_same_thread=False)
+        try:
+            mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            db.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            db.close()
+            raise
+        if mode != "wal":
+            db.close()
+            msg = f"{self._sink.path} cannot be read while it is written there (SQLite's WAL): put it on a local disk"
+            raise SinkError(msg)
+        return db
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        if self._connection is None:
+            msg = "the sink is not open: call open() first"
+            raise SinkError(msg)
+        db = self._connection
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield db
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+
+    def _create(self, table: Table) -> str:
+        return create_table(table, sql_types(table, self._sink.decimals))
+
+    def _check(self, db: sqlite3.Connection) -> set[str]:
+        """Return which of the tables exist; raise SinkError if one of them has other columns."""
+        existing = set()
+        for table in self._layout.all:
+            if columns := self._columns(db, table.name):
+                key = [name for name, _, position in columns if position]
+                types = {name: type_ for name, type_, _ in columns}
+                check_columns(table, sql_types(table, self._sink.decimals), types, key)
+                existing.add(table.name)
+        return existing
+
+    def _columns(self, db: sqlite3.Connection, table: str) -> list[tuple[str, str, int]]:
+        """Return name, type and place in the key of each column; nothing if there is no such table."""
+        kind = db.execute("SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,)).fetchone()
+        if kind is None:
+            return []
+        if kind[0] != "table":
+            msg = f"{table!r} in {self._sink.path} is a {kind[0]}, not a table: choose another table"
+            raise SinkError(msg)
+        return db.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table,)).fetchall()
+
+    def _find(self, db: sqlite3.Connection, run: Run) -> Found:
+        present = [table.name for table in self._layout.own if self._columns(db, table.name)]
+        filled = [name for name in present if db.execute(f"SELECT 1 FROM {quote(name)} LIMIT 1").fetchone()]
+        owner = self._owner(db)
+        return Found(
+            owner=owner,
+            owner_last=self._last(db, owner) if owner is not None else None,
+            last=self._last(db, run),
+            present=present,
+            filled=filled,
+        )
+
+    def _owner(self, db: sqlite3.Connection) -> Run | None:
+        if not self._columns(db, OWNERS.name):
+            return None
+        query = f"SELECT pipeline, run FROM {quote(OWNERS.name)} WHERE table_name = ? COLLATE NOCASE"
+        row = db.execute(query, (self._sink.table,)).fetchone()
+        return None if row is None else Run(*row)
+
+    def _last(self, db: sqlite3.Connection, run: Run) -> int | None:
+        if not self._columns(db, EPOCHS.name):
+            return None
+        query = f"SELECT max(epoch) FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ?"
+        last: int | None = db.execute(query, (run.pipeline, run.id)).fetchone()[0]
+        return last
+
+
+def _refuse_twins(table: Table) -> None:
+    """Raise PipelineError for two columns whose names SQLite cannot tell apart."""
+    seen: dict[str, str] = {}
+    for name in table.columns:
+        quote(name)
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            msg = f"the columns {other!r} and {name!r} are one to SQLite, which ignores case: rename one"
+            raise PipelineError(msg)

@@ -1,0 +1,90 @@
+"""Arrow columns as the values that SQLite stores, checked to come back as they were."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.errors import SinkError
+from windrow.sinks.layout import Table
+from windrow.sinks.text import decimal_text, significant_digits, unscaled, utc_text
+
+Decimals = Literal["numeric", "text"]
+
+EXACT_DIGITS = 15
+"""What SQLite keeps of a number that is no 64-bit integer (https://sqlite.org/datatype3.html, section 3)."""
+LONG = np.iinfo(np.int64)
+
+
+def sql_types(table: Table, decimals: Decimals) -> dict[str, str]:
+    """Return SQLite's type of each column; the types decide the affinity."""
+    return {field.name: _sql_type(field.type, decimals) for field in table.schema}
+
+
+def _sql_type(type_: pa.DataType, decimals: Decimals) -> str:
+    if pa.types.is_decimal(type_):
+        return decimals.upper()
+    if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
+        return "INTEGER"
+    if pa.types.is_floating(type_):
+        return "REAL"
+    return "BLOB" if pa.types.is_binary(type_) else "TEXT"
+
+
+def values(table: str, rows: pa.Table, decimals: Decimals) -> list[list[Any]]:
+    """Return the columns as lists of what sqlite3 binds.
+
+    Raise SinkError naming table and column for a decimal that a NUMERIC column would change.
+    """
+    return [_column(table, name, rows[name].combine_chunks(), decimals) for name in rows.column_names]
+
+
+def _column(table: str, name: str, column: pa.Array, decimals: Decimals) -> list[Any]:
+    type_ = column.type
+    if pa.types.is_timestamp(type_):
+        column = utc_text(column)
+    elif pa.types.is_boolean(type_):
+        column = column.cast(pa.int8())
+    elif pa.types.is_decimal(type_):
+        if decimals == "numeric":
+            return _numeric(table, name, column)
+        column = decimal_text(column)
+    result: list[Any] = column.to_pylist() if column.null_count else column.to_numpy(zero_copy_only=False).tolist()
+    return result
+
+
+def _numeric(table: str, name: str, column: pa.Array) -> list[Any]:
+    # Arrow's own cast of decimals to doubles is a bit off (0.1 gives 0.09999999999999999); through text it is exact.
+    floats = column.cast(pa.string()).cast(pa.float64()).to_numpy()
+    bounds = pc.min_max(unscaled(column)).as_py()
+    if not len(column) or max(-bounds["min"], bounds["max"]) < 10**EXACT_DIGITS:
+        return cast("list[Any]", floats.tolist())
+    integers = _integers(column)
+    exact = pc.or_(integers.is_valid(), pc.less_equal(significant_digits(column), EXACT_DIGITS))
+    if not pc.all(exact).as_py():
+        worst = decimal_text(column.filter(pc.invert(exact)).slice(0, 1))[0].as_py()
+        msg = (
+            f"column {name!r} of table {table!r} cannot hold {worst}: SQLite's NUMERIC keeps {EXACT_DIGITS} digits. "
+            f"Set `decimals: text` in the sink, which keeps all, and start over with --fresh or another table"
+        )
+        raise SinkError(msg)
+    mixed = floats.astype(object)
+    mixed[integers.is_valid().to_numpy(zero_copy_only=False)] = integers.drop_null().to_numpy().astype(object)
+    return cast("list[Any]", mixed.tolist())
+
+
+def _integers(column: pa.Array) -> pa.Array:
+    """Return the decimals that are 64-bit integers as int64, and null for the others."""
+    scale = column.type.scale
+    text = decimal_text(column)
+    whole = pa.scalar(value=True)
+    if scale:
+        whole = pc.ends_with(text, "." + "0" * scale)
+        text = pc.utf8_slice_codeunits(text, 0, -scale - 1)
+    number = text.cast(pa.decimal128(38, 0))
+    fits = pc.and_(pc.less_equal(number, LONG.max), pc.greater_equal(number, LONG.min))
+    chosen = pc.if_else(pc.and_(fits, whole), number, pa.scalar(None, number.type))
+    return chosen.cast(pa.int64())

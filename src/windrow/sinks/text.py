@@ -1,0 +1,70 @@
+"""Arrow columns as the text that databases read; all vectorised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SECOND = 1_000_000
+MILLI = 1_000
+
+
+def utc_text(times: pa.Array) -> pa.Array:
+    """Write timestamp[us, UTC] as ``YYYY-MM-DD HH:MM:SS``, with .fff or .ffffff only if there is a fraction.
+
+    Text of this form sorts as the times do (up to the year 9999). Nulls stay null.
+    """
+    # A step has few windows: text is made once for each different time.
+    encoded = times.dictionary_encode()
+    distinct = encoded.dictionary
+    text = distinct.cast(pa.timestamp("us")).cast(pa.string())
+    micros = distinct.cast(pa.int64()).to_numpy()
+    shortened = pc.case_when(
+        pc.make_struct(pa.array(micros % SECOND == 0), pa.array(micros % MILLI == 0)),
+        pc.utf8_slice_codeunits(text, 0, -7),
+        pc.utf8_slice_codeunits(text, 0, -3),
+        text,
+    )
+    return shortened.take(encoded.indices)
+
+
+def unscaled(decimals: pa.Array) -> pa.Array:
+    """Return decimal128(p, s) as the whole numbers behind it, decimal128(38, 0): 12.30 is 1230."""
+    return pa.Array.from_buffers(
+        pa.decimal128(38, 0), len(decimals), decimals.buffers(), decimals.null_count, decimals.offset
+    )
+
+
+def decimal_text(decimals: pa.Array) -> pa.Array:
+    """Write decimal128(p, s) in plain notation with all s digits behind the point (Arrow's own may say 0E-10)."""
+    scale = decimals.type.scale
+    digits = unscaled(decimals).cast(pa.string())
+    if scale == 0:
+        return digits
+    negative = pc.starts_with(digits, "-")
+    digits = pc.utf8_lpad(pc.utf8_ltrim(digits, "-"), scale + 1, "0")
+    sign = pc.if_else(negative, "-", "")
+    return pc.binary_join_element_wise(
+        sign, pc.utf8_slice_codeunits(digits, 0, -scale), ".", pc.utf8_slice_codeunits(digits, -scale), ""
+    )
+
+
+def significant_digits(decimals: pa.Array) -> pa.Array:
+    """Count the digits of decimals that matter: without sign, leading and trailing zeros."""
+    digits = pc.utf8_ltrim(unscaled(decimals).cast(pa.string()), "-")
+    return pc.utf8_length(pc.utf8_rtrim(digits, "0"))
+
+
+def hex_text(blobs: pa.Array) -> pa.Array:
+    r"""Write binary as hex with PostgreSQL's ``\x`` before it; nulls stay null."""
+    blobs = pa.concat_arrays([blobs.cast(pa.large_binary())])
+    offsets = np.frombuffer(blobs.buffers()[1], dtype=np.int64)[blobs.offset : blobs.offset + len(blobs) + 1]
+    data = blobs.buffers()[2]
+    body = np.frombuffer(data if data is not None else b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
+    pairs = np.frombuffer(bytes(range(256)).hex().encode(), dtype=np.uint16)
+    digits = pa.LargeStringArray.from_buffers(
+        len(blobs), pa.py_buffer((offsets - offsets[0]) * 2), pa.py_buffer(pairs[body].tobytes())
+    )
+    written = pc.binary_join_element_wise("\\x", digits, "")
+    return pc.if_else(blobs.is_valid(), written, pa.scalar(None, pa.large_string()))
