@@ -16,20 +16,20 @@ def compose(text: str, file: str) -> Spot:
     except yaml.MarkedYAMLError as exc:
         raise PipelineError(_said(exc), Place(file, _line(exc))) from exc
     except yaml.reader.ReaderError as exc:
-        msg = f"is not YAML: the character {chr(exc.character)!r} cannot stand in it"
+        msg = f"the file is not YAML: the character {chr(exc.character)!r} cannot stand in it"
         raise PipelineError(msg, Place(file, text.count("\n", 0, exc.position) + 1)) from exc
     except RecursionError as exc:
-        msg = "is not a pipeline: it is nested too deeply"
+        msg = "the file is nested too deeply"
         raise PipelineError(msg, Place(file, 1)) from exc
-    if node is None:
-        msg = "is empty; a pipeline is a mapping of name, source, decode, time, key, window, aggregate, sink"
+    if node is None or Spot(node, file).is_null:
+        msg = "the file is empty"
         raise PipelineError(msg, Place(file, 1))
     return Spot(node, file)
 
 
 def _said(exc: yaml.MarkedYAMLError) -> str:
     parts = [part for part in (exc.context, exc.problem) if part]
-    return f"is not YAML: {', '.join(parts)}"
+    return f"the file is not YAML: {', '.join(parts)}"
 
 
 def _line(exc: yaml.MarkedYAMLError) -> int:

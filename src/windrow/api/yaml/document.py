@@ -83,7 +83,7 @@ def read_file(path: str | Path) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as exc:
-        msg = "is not UTF-8; save the file in that encoding"
+        msg = "the file is not UTF-8; save it in that encoding"
         raise PipelineError(msg, Place(file, data.count(b"\n", 0, exc.start) + 1)) from exc
 
 

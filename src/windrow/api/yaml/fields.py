@@ -112,13 +112,16 @@ class Fields:
         name: str = key.node.value
         # case counts for nothing in a guess
         close = difflib.get_close_matches(name.lower(), known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known)}"
+        hint = f"did you mean {close[0]!r}?" if close else f"expected {_one_of(known)}"
         self._meant.update(close)
         self.problem(key.error(f"{name!r} is not a key of {self.spot.called}; {hint}"))
 
 
 def read_one_of(spot: Spot, what: str, readers: Mapping[str, Callable[[Spot], T]]) -> T:
     """Read a mapping whose one key says which kind it is, such as ``{tumbling: 5m}``."""
+    if not spot.is_mapping:
+        msg = f"{spot.called} must be a mapping such as {{{next(iter(readers))}: ...}}, not {spot.kind}"
+        raise spot.error(msg)
     fields = Fields(spot, tuple(readers))
     present = list(fields)
     if len(present) > 1:
@@ -126,6 +129,10 @@ def read_one_of(spot: Spot, what: str, readers: Mapping[str, Callable[[Spot], T]
     read = [fields.attempt(readers[kind], entry) for kind, entry in present]
     fields.check()
     if not read:
-        msg = f"{spot.called} needs {what}: {', '.join(readers)}"
+        msg = f"{spot.called} is empty; give one {what}: {' or '.join(readers)}"
         raise spot.error(msg)
     return read[0].value
+
+
+def _one_of(known: Sequence[str]) -> str:
+    return known[0] if len(known) == 1 else f"one of {', '.join(known)}"

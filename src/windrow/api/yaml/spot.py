@@ -39,6 +39,11 @@ class Spot:
         return isinstance(self.node, yaml.ScalarNode)
 
     @property
+    def is_null(self) -> bool:
+        """Whether it is nothing: left out, ``~`` or ``null``."""
+        return bool(self.node.tag == _NULL)
+
+    @property
     def is_mapping(self) -> bool:
         """Whether it is a mapping."""
         return isinstance(self.node, yaml.MappingNode)
@@ -56,7 +61,7 @@ class Spot:
                 return "a mapping"
             case yaml.SequenceNode():
                 return "a list"
-            case yaml.ScalarNode(tag=tag) if tag == _NULL:
+            case yaml.ScalarNode() if self.is_null:
                 return "nothing"
             case _:
                 return "a text"  # which is not repeated: it may hold a password
@@ -71,11 +76,13 @@ class Spot:
 
     def text(self) -> str:
         """Read a value as it is written: ``no`` and ``2024`` are texts too. Null and empty text are errors."""
-        if not self.is_scalar or self.node.tag == _NULL or not self.node.value:
-            kind = "an empty text" if self.is_scalar and self.node.tag != _NULL else self.kind
-            msg = f"{self.called} must be a text, not {kind}"
+        if not self.is_scalar or self.is_null:
+            msg = f"{self.called} must be a text, not {self.kind}"
             raise self.error(msg)
         text: str = self.node.value
+        if not text:
+            msg = f"{self.called} must not be empty"
+            raise self.error(msg)
         if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
             msg = f"{self.called} holds a character that no text can hold (U+0000 or half a surrogate pair)"
             raise self.error(msg)
