@@ -1,0 +1,41 @@
+"""Golden event-time stories: a log in steps, and what a pipeline says of it.
+
+One YAML file is one story:
+
+::
+
+    name: the worked example
+    pipeline:                    # as a pipeline's file, without name, source, decode and sink
+      time: {field: t, delay: 1m}
+      key: [user]
+      window: {tumbling: 5m}
+      aggregate: {total: sum(amount)}
+      emit: {lateness: 10m}
+    steps:
+      - records:                 # one step; `p` is the partition (0 if absent); offsets count up in each partition
+          - {user: A, t: "10:00", amount: 5}
+          - {p: 1, raw: "no json"}
+          - {user: B, t: "10:06", amount: 1, _log_time: "10:05"}
+      - watermark: "10:05"       # with `time: {field: t, punctuated: w}`: a record with only `w`, in every partition of
+                                 # the story, or in those of {0: "10:05"}; it takes an offset and is a step
+      - expect:                  # all changes since the last `expect`: [op, pane, window, key..., values...]
+          - [insert, on_time, "10:00", A, 5]
+      - late: []                 # all expired records since the last `late`: [partition, offset, window]
+      - dead:                    # all dead letters since the last `dead`: [partition, offset, how the reason begins]
+          - [1, 0, malformed]
+      - end: fire                # the end of the input: open windows fire, or `hold`; expectations may follow
+    final:                       # the whole table at the end: [window, key..., values...]
+      - ["10:00", A, 5]
+      - ["10:05", B, 1]
+
+Times are ``HH:MM[:SS[.ffffff]]`` on 2026-01-01, UTC, and a window is written by its start. The fields' types come from
+the records: a text is a string, 5 a long, 5.25 a decimal of 18 digits as fine as the finest, true a boolean, and the
+time field (and the punctuation's) a time in microseconds. A field has one type in all of a story, and every record has
+every field, but for marks (a record with only the punctuation's field) and `raw` ones, which are a line of the log as
+it is. `_log_time` is the log timestamp. Dead letters that no `dead` asks for are a difference.
+"""
+
+from windrow.testing.transcript.reader import parse_story, read_story
+from windrow.testing.transcript.story import Story
+
+__all__ = ["Story", "parse_story", "read_story"]

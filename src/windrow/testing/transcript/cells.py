@@ -1,0 +1,88 @@
+"""Single values in a story, and the types that they say their fields have."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+
+import yaml
+
+from windrow.api.yaml.spot import Spot
+from windrow.model import BooleanType, DataType, DecimalType, LongType, StringType, TimestampType
+from windrow.testing.transcript.story import Value
+from windrow.testing.transcript.times import parse_time
+
+DECIMAL_DIGITS = 18
+"""The precision of decimals in stories."""
+_TAG = "tag:yaml.org,2002:"
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_POINT = re.compile(r"-?(?:0|[1-9][0-9]*)\.([0-9]+)")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value, its type, and how it is written in JSON."""
+
+    type: DataType
+    value: Value
+    json: str
+
+
+def read_cell(spot: Spot) -> Cell:
+    """Read a text, a number or a boolean; no digit goes through a float. Raise PipelineError for anything else."""
+    if not isinstance(spot.node, yaml.ScalarNode):
+        msg = f"{spot.called} must be one value, not {spot.kind}"
+        raise spot.error(msg)
+    written: str = spot.node.value
+    match spot.node.tag.removeprefix(_TAG):
+        case "str":
+            return Cell(StringType(), written, json.dumps(written))
+        case "int" if _WHOLE.fullmatch(written):
+            return Cell(LongType(), int(written), written)
+        case "float" if point := _POINT.fullmatch(written):
+            return Cell(DecimalType(DECIMAL_DIGITS, len(point[1])), Decimal(written), written)
+        case "bool" if written in {"true", "false"}:
+            return Cell(BooleanType(), written == "true", written)
+        case _:
+            msg = (
+                f"{spot.called} must be a text, a plain number (5, 5.25) or true or false, not {spot.kind}; "
+                "put a text in quotes"
+            )
+            raise spot.error(msg)
+
+
+def read_time(spot: Spot) -> Cell:
+    """Read a time of the story's day."""
+    micros = spot.parsed(parse_time)
+    return Cell(TimestampType("micros"), micros, str(micros))
+
+
+def read_log_time(spot: Spot) -> Cell:
+    """Read a log timestamp, which JSON holds in milliseconds."""
+    micros = spot.parsed(parse_time)
+    if micros % 1000:
+        msg = f"{spot.called} must be in whole milliseconds"
+        raise spot.error(msg)
+    return Cell(TimestampType("millis"), micros, str(micros // 1000))
+
+
+def read_value(spot: Spot, type_: DataType) -> Value:
+    """Read a value that a key's field of that type can have."""
+    if isinstance(type_, TimestampType):
+        return read_time(spot).value
+    cell = read_cell(spot)
+    if type(cell.type) is type(type_) or (isinstance(type_, DecimalType) and isinstance(cell.type, LongType)):
+        return cell.value
+    msg = f"{spot.called} must be a {type_}, not {spot.kind}"
+    raise spot.error(msg)
+
+
+def read_result(spot: Spot) -> Value:
+    """Read a result, which is a number."""
+    cell = read_cell(spot)
+    if isinstance(cell.type, LongType | DecimalType):
+        return cell.value
+    msg = f"{spot.called} must be a number, not {spot.kind}"
+    raise spot.error(msg)

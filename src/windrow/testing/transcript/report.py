@@ -1,0 +1,57 @@
+"""Results of stories as text, expected beside actual, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import Any
+
+from windrow.testing.transcript.result import Difference, StoryResult
+
+
+def lines(result: StoryResult) -> Iterator[str]:
+    """Yield one line for the story, and its differences below."""
+    runs = f", {result.runs} cuts" if result.runs > 1 else ""
+    yield f"{'ok    ' if result.ok else 'FAILED'}  {result.story.name}  ({result.story.file}, {result.host}{runs})"
+    for difference in result.differences:
+        yield from _difference(difference)
+
+
+def to_json(results: Iterable[StoryResult]) -> dict[str, Any]:
+    """Return the results as plain values."""
+    stories = [
+        {
+            "name": result.story.name,
+            "file": result.story.file,
+            "host": result.host,
+            "cuts": result.runs,
+            "ok": result.ok,
+            "differences": [
+                {
+                    "what": difference.what,
+                    "file": difference.place.file,
+                    "line": difference.place.line,
+                    "expected": list(difference.expected),
+                    "actual": list(difference.actual),
+                }
+                for difference in result.differences
+            ],
+        }
+        for result in results
+    ]
+    return {"ok": all(story["ok"] for story in stories), "stories": stories}
+
+
+def _difference(difference: Difference) -> Iterator[str]:
+    """Yield both lists side by side; rows that differ have a mark."""
+    yield f"  {difference.place}: {difference.what}"
+    width = max(map(len, ("expected", *difference.expected)))
+    yield f"      {'expected':{width}}   actual"
+    matcher = SequenceMatcher(None, difference.expected, difference.actual, autojunk=False)
+    for tag, first, last, other_first, other_last in matcher.get_opcodes():
+        pairs = zip_longest(
+            difference.expected[first:last], difference.actual[other_first:other_last], fillvalue="(none)"
+        )
+        for expected, actual in pairs:
+            yield f"    {' ' if tag == 'equal' else '!'} {expected:{width}}   {actual}"

@@ -1,0 +1,93 @@
+"""The rows that a story expects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from windrow.api.yaml.spot import Spot
+from windrow.model import Pipeline
+from windrow.testing.transcript.cells import read_result, read_value
+from windrow.testing.transcript.each import each
+from windrow.testing.transcript.records import partition_number
+from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, TableRow, Value
+from windrow.testing.transcript.times import format_time, parse_time
+
+T = TypeVar("T")
+
+OPS = ("insert", "update_before", "update_after", "delete")
+PANES = ("early", "on_time", "late")
+
+
+def read_rows(spot: Spot, pipeline: Pipeline, read: Callable[[Spot, Pipeline], T]) -> tuple[T, ...]:
+    """Read a list of rows; raise PipelineError for all that are wrong."""
+    return each(spot.items(), lambda item: read(item, pipeline))
+
+
+def read_change(spot: Spot, pipeline: Pipeline) -> ChangeRow:
+    """Read ``[op, pane, window, key..., values...]``."""
+    op, pane, window, *rest = _cells(spot, ["op", "pane", "window", *_columns(pipeline)])
+    key, values = _key_and_values(rest, pipeline)
+    return ChangeRow(op.choice(OPS), pane.choice(PANES), _window(window, pipeline), key, values)
+
+
+def read_table_row(spot: Spot, pipeline: Pipeline) -> TableRow:
+    """Read ``[window, key..., values...]``."""
+    window, *rest = _cells(spot, ["window", *_columns(pipeline)])
+    key, values = _key_and_values(rest, pipeline)
+    return TableRow(_window(window, pipeline), key, values)
+
+
+def read_late(spot: Spot, pipeline: Pipeline) -> LateRow:
+    """Read ``[partition, offset, window]``."""
+    partition, offset, window = _cells(spot, ["partition", "offset", "window"])
+    return LateRow(partition_number(partition.text(), partition), _offset(offset), _window(window, pipeline))
+
+
+def read_dead(spot: Spot, _: Pipeline) -> DeadRow:
+    """Read ``[partition, offset, reason]``, where the reason may be cut short."""
+    partition, offset, reason = _cells(spot, ["partition", "offset", "reason"])
+    return DeadRow(partition_number(partition.text(), partition), _offset(offset), reason.text())
+
+
+def _columns(pipeline: Pipeline) -> list[str]:
+    return [*pipeline.key, *(aggregate.name for aggregate in pipeline.aggregates)]
+
+
+def _cells(spot: Spot, columns: list[str]) -> list[Spot]:
+    cells = spot.items()
+    if len(cells) != len(columns):
+        msg = f"{spot.called} must be [{', '.join(columns)}], and has {len(cells)} values instead of {len(columns)}"
+        raise spot.error(msg)
+    return [Spot(cell.node, cell.file, f"{spot.called}.{name}") for cell, name in zip(cells, columns, strict=True)]
+
+
+def _key_and_values(cells: list[Spot], pipeline: Pipeline) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    parts = len(pipeline.key)
+    types = [pipeline.decode.field(name).type for name in pipeline.key]
+    return (
+        tuple(read_value(cell, type_) for cell, type_ in zip(cells[:parts], types, strict=True)),
+        tuple(read_result(cell) for cell in cells[parts:]),
+    )
+
+
+def _window(spot: Spot, pipeline: Pipeline) -> tuple[int, int]:
+    """Read a window by its start, or as ``start/end``."""
+    first, _, second = spot.text().partition("/")
+    start = spot.parsed(lambda _: parse_time(first))
+    end = start + pipeline.window.size
+    if (start - pipeline.window.offset) % pipeline.window.size:
+        msg = f"{spot.called}: no window starts at {first!r}"
+        raise spot.error(msg)
+    if second and spot.parsed(lambda _: parse_time(second)) != end:
+        msg = f"{spot.called}: the window from {first!r} ends at {format_time(end)!r}, not at {second!r}"
+        raise spot.error(msg)
+    return start, end
+
+
+def _offset(spot: Spot) -> int:
+    number = spot.number()
+    if number < 0:
+        msg = f"{spot.called} must be an offset (0, 1, 2 ...), not {number}"
+        raise spot.error(msg)
+    return number
