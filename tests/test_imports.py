@@ -1,0 +1,106 @@
+"""Imports run one way: errors, model <- api, core <- sources, sinks <- hosts <- testing <- cli."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import windrow
+
+SOURCE = Path(windrow.__file__).parent
+
+# What a room may import beside itself and what is not windrow's. "" is `windrow/__init__.py`.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "model": {"errors"},
+    "api": {"errors", "model"},
+    "": {"errors", "model", "api"},
+    "core": {"errors", "model"},
+    "sources": {"errors", "model", "core"},
+    "sinks": {"errors", "model", "core"},
+    "hosts": {"errors", "model", "", "api", "core", "sources", "sinks"},
+    "testing": {"errors", "model", "", "api", "core", "sources", "sinks", "hosts"},
+    "cli": {"errors", "model", "", "api", "core", "sources", "sinks", "hosts", "testing"},
+    "__main__": {"cli"},
+}
+
+HEAVY = ("pyspark", "duckdb", "pyarrow", "pandas", "numpy")
+LIGHT = ("windrow", "windrow.api", "windrow.cli")
+
+
+def room_of(module: str) -> str:
+    """The room of `windrow.ROOM...`; a name that `windrow` itself gives out is in room ""."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in ALLOWED else ""
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(file: Path) -> Iterator[tuple[int, str]]:
+    """Line and name of every windrow module that a file imports, at its top or in a function."""
+    module = module_of(file)
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(file.read_text(), str(file))):
+        match node:
+            case ast.Import(names=names):
+                found = [name.name for name in names]
+            case ast.ImportFrom(module=origin, names=names, level=level):
+                above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+                start = ".".join([*above, *([origin] if origin else [])])
+                found = [f"{start}.{name.name}" for name in names]
+            case _:
+                continue
+        yield from ((node.lineno, name) for name in found if name.split(".")[0] == "windrow")
+
+
+def test_every_file_is_in_a_room() -> None:
+    assert {room_of(module_of(file)) for file in SOURCE.rglob("*.py") if file.parent != SOURCE} <= set(ALLOWED) - {""}
+    assert {file.stem for file in SOURCE.glob("*.py")} - {"__init__"} <= set(ALLOWED)
+
+
+def test_imports_run_one_way() -> None:
+    wrong = [
+        f"{file.relative_to(SOURCE.parent)}:{line}: {room_of(module_of(file)) or 'windrow'} may not import {name}"
+        for file in sorted(SOURCE.rglob("*.py"))
+        for line, name in imports_of(file)
+        if room_of(name) not in ALLOWED[room_of(module_of(file))] | {room_of(module_of(file))}
+    ]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_the_order_has_no_way_back() -> None:
+    assert not [(room, other) for room, others in ALLOWED.items() for other in others if room in ALLOWED[other]]
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_what_starts_quickly_loads_nothing_heavy(module: str) -> None:
+    script = f"import sys, {module}; print(*sorted(set({HEAVY}) & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import windrow.core.state as s", ["windrow.core.state"]),
+        ("from windrow import cli", ["windrow.cli"]),
+        ("from ..model import Pipeline", ["windrow.model.Pipeline"]),
+        ("from . import other", ["windrow.core.other"]),
+        ("def f():\n    from windrow.hosts import memory", ["windrow.hosts.memory"]),
+        ("import windrowpane, json", []),
+    ],
+)
+def test_imports_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: list[str]) -> None:
+    file = tmp_path / "windrow" / "core" / "here.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path / "windrow")
+    assert [name for _, name in imports_of(file)] == expected
