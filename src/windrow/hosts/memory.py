@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import pyarrow as pa
@@ -14,7 +16,13 @@ from windrow.core.packet import Packet
 from windrow.core.schema import RAW
 from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState
+from windrow.hosts.report import OnStep, StepReport, Stopwatch
 from windrow.model import Pipeline
+from windrow.sinks.base import Run, Sink
+from windrow.sources import open_source
+
+_STEP = 250_000
+"""Records in a step, if nothing else is said."""
 
 
 class MemoryHost:
@@ -42,6 +50,51 @@ class MemoryHost:
             self._operator.step(group, StepInput.of(self._pipeline, packets), self._states[group])
             for group, packets in enumerate(by_group)
         ]
+
+
+class MemoryRun:
+    """Runs a pipeline over all that its source holds now, from the beginning; the sink's tables must be empty."""
+
+    def __init__(self, pipeline: Pipeline, sink: Sink, max_records: int | None) -> None:
+        self._pipeline = pipeline
+        self._sink = sink
+        self._max_records = max_records
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Ask the run to finish its step and return; from any thread."""
+        self._stop.set()
+
+    def run(self, on_step: OnStep) -> Literal["end", "asked"]:
+        """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
+        source = open_source(self._pipeline.source)
+        host = MemoryHost(self._pipeline, source.partitions())
+        self._sink.open(Run(self._pipeline.name, str(uuid.uuid4())))
+        watch, epoch = Stopwatch(), 0
+        for raw in _steps(source.read_all(), self._max_records or _STEP):
+            self._commit(epoch, host.step(raw), watch, on_step)
+            epoch += 1
+            if self._stop.is_set():
+                return "asked"
+        if self._pipeline.emit.at_end == "fire":
+            self._commit(epoch, host.end(), watch, on_step)
+        return "end"
+
+    def _commit(self, epoch: int, groups: list[GroupOutput], watch: Stopwatch, on_step: OnStep) -> None:
+        self._sink.commit(epoch, StepOutput.concat(group.rows for group in groups))
+        on_step(StepReport.of(epoch, [group.stats for group in groups], watch.lap()))
+
+
+def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+    """Cut batches into tables of that many records."""
+    held = RAW.empty_table()
+    for batch in batches:
+        held = pa.concat_tables([held, pa.Table.from_batches([batch], schema=RAW)])
+        while held.num_rows >= size:
+            yield held.slice(0, size)
+            held = held.slice(size)
+    if held.num_rows:
+        yield held
 
 
 def play(

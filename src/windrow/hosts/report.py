@@ -12,10 +12,10 @@ from windrow.core.operators.base import GroupStats
 
 @dataclass(frozen=True)
 class StepReport:
-    """A committed step: how much of what, and where the clocks stand after it.
+    """A committed step: how much of what, and where the partitions stand after it.
 
-    `low_watermark` and `watermarks` (by partition) are microseconds, None before the first record; `seconds` is how
-    long the step took.
+    `watermarks` are microseconds, None before a partition's first record; `offsets` are the next to be read; `seconds`
+    is how long the step took.
     """
 
     epoch: int
@@ -27,6 +27,7 @@ class StepReport:
     revisions: int
     open_windows: int
     watermarks: dict[int, int | None]
+    offsets: dict[int, int]
     seconds: float
 
     @property
@@ -57,6 +58,7 @@ class StepReport:
                 partition: None if watermark == BEFORE_ALL else watermark
                 for partition, watermark in sorted(stats[0].watermarks.items())
             },
+            offsets=dict(sorted(stats[0].offsets.items())),
             seconds=seconds,
         )
 

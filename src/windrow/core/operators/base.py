@@ -48,7 +48,7 @@ class StepInput:
 
 @dataclass(frozen=True)
 class GroupStats:
-    """What a step did in one key group, and where the clocks stand after it (`watermarks` by partition)."""
+    """What a step did in one key group, and where the partitions stand after it: watermarks and next offsets."""
 
     records: int
     late: int
@@ -58,6 +58,7 @@ class GroupStats:
     revisions: int
     open_windows: int
     watermarks: dict[int, int]
+    offsets: dict[int, int]
 
 
 @dataclass(frozen=True)

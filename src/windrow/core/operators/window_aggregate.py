@@ -93,6 +93,7 @@ class WindowAggregate:
                 revisions=updates,
                 open_windows=len(summary.open),
                 watermarks=dict(summary.clocks.watermarks),
+                offsets=dict(summary.clocks.next),
             ),
         )
 

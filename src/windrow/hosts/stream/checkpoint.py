@@ -34,12 +34,10 @@ class Checkpoint:
 
         Raise CheckpointError if it is another pipeline's, or no checkpoint.
         """
+        Checkpoint.refuse_foreign(folder)
         path = folder / _FILE
-        if not folder.exists() or (folder.is_dir() and not set(folder.iterdir()) - {folder / "spark.log"}):
+        if not path.exists():
             return None
-        if not path.is_file():
-            msg = f"{folder} is not a checkpoint of windrow: there is no {_FILE} in it; name another folder"
-            raise CheckpointError(msg)
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
             written, name, identity, partitions = kept["pipeline"], kept["name"], kept["run"], kept["partitions"]
@@ -81,13 +79,16 @@ class Checkpoint:
             raise CheckpointError(msg) from exc
 
     @staticmethod
-    def remove(folder: Path, pipeline: Pipeline) -> None:
-        """Remove a checkpoint, whosever it is; a folder that is none is left alone with a CheckpointError."""
-        try:
-            Checkpoint.open(folder, pipeline)
-        except CheckpointError:
-            if not (folder / _FILE).is_file():
-                raise
+    def refuse_foreign(folder: Path) -> None:
+        """Raise CheckpointError if a folder is neither a checkpoint nor empty, whatever pipeline it is of."""
+        if folder.exists() and not (folder / _FILE).is_file() and not _is_unused(folder):
+            msg = f"{folder} is not a checkpoint of windrow: there is no {_FILE} in it; name another folder"
+            raise CheckpointError(msg)
+
+    @staticmethod
+    def remove(folder: Path) -> None:
+        """Remove a checkpoint, if there is one."""
+        Checkpoint.refuse_foreign(folder)
         if folder.exists():
             shutil.rmtree(folder)
 
@@ -117,6 +118,10 @@ class Checkpoint:
         """Tell all key groups that the input ends here."""
         number = sum(1 for _ in self.control.glob("*.json"))
         _write(self.control / f"{number:06}.json", json.dumps({"kind": "end"}) + "\n")
+
+
+def _is_unused(folder: Path) -> bool:
+    return folder.is_dir() and all(path.name == "spark.log" for path in folder.iterdir())
 
 
 def _meaning(pipeline: Pipeline) -> dict[str, Any]:

@@ -8,11 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from pyspark.sql import SparkSession
-
 from windrow.core.output import StepOutput
 from windrow.hosts.stream.run import Settings, StreamRun
-from windrow.hosts.stream.session import spark_session
 from windrow.model import LogSource, Pipeline
 from windrow.sinks.collect import CollectSink
 
@@ -27,11 +24,10 @@ def play(
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
         log = Path(folder) / pipeline.source.label
         log.mkdir()
-        return _play(spark_session(), pipeline, steps, at_end, log)
+        return _play(pipeline, steps, at_end, log)
 
 
 def _play(
-    spark: SparkSession,
     pipeline: Pipeline,
     steps: Sequence[Sequence[tuple[int, bytes]]],
     at_end: Literal["fire", "hold"],
@@ -49,7 +45,7 @@ def _play(
     given = replace(pipeline, source=LogSource(str(log)), emit=replace(pipeline.emit, at_end=at_end))
     sink = CollectSink()
     settings = Settings(log.parent / "checkpoint", until_end=True, cuts=cuts)
-    StreamRun(spark, given, sink, settings).run(lambda _: None)
+    StreamRun(given, sink, settings).run(lambda _: None)
     return _by_step(given, steps, sink)
 
 

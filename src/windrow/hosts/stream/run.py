@@ -17,6 +17,7 @@ from windrow.hosts.report import OnStep
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.errors import translate
 from windrow.hosts.stream.query import SinkWriter, key_group_outputs
+from windrow.hosts.stream.session import spark_session
 from windrow.model import Pipeline
 from windrow.sinks.base import Sink
 from windrow.sources import Cut, open_source
@@ -40,13 +41,13 @@ class Settings:
     max_records: int | None = None
     every: int = 1_000_000
     cuts: Sequence[Cut] | None = None
+    master: str = "local[*]"
 
 
 class StreamRun:
-    """One run of a pipeline on Spark, into an open sink."""
+    """One run of a pipeline on Spark."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, sink: Sink, settings: Settings) -> None:
-        self._spark = spark
+    def __init__(self, pipeline: Pipeline, sink: Sink, settings: Settings) -> None:
         self._pipeline = pipeline
         self._sink = sink
         self._settings = settings
@@ -60,10 +61,12 @@ class StreamRun:
     def run(self, on_step: OnStep) -> Literal["end", "asked"]:
         """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
         checkpoint = self._prepare()
-        ended = self._query(checkpoint, on_step)
+        # only now: what is wrong with the source, the sink or the checkpoint is said at once
+        spark = spark_session(self._settings.master, log=checkpoint.log)
+        ended = self._query(spark, checkpoint, on_step)
         if ended and self._settings.until_end and self._pipeline.emit.at_end == "fire":
             checkpoint.tell_end()
-            ended = self._query(checkpoint, on_step)
+            ended = self._query(spark, checkpoint, on_step)
         return "end" if ended else "asked"
 
     def _prepare(self) -> Checkpoint:
@@ -89,12 +92,12 @@ class StreamRun:
         checkpoint.write(self._pipeline)
         return checkpoint
 
-    def _query(self, checkpoint: Checkpoint, on_step: OnStep) -> bool:
+    def _query(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> bool:
         """Run one query; return whether it came to its end by itself."""
         writer = SinkWriter(self._pipeline, self._sink, on_step)
         try:
             frame = key_group_outputs(
-                self._spark,
+                spark,
                 self._pipeline,
                 self._source,
                 checkpoint,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from windrow.errors import EngineError
 from windrow.hosts.jars import kafka_jars
 from windrow.hosts.java import java
+from windrow.hosts.stream.chatter import stderr_to
 
 CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -50,30 +52,17 @@ def spark_session(master: str = "local[*]", *, log: Path | None = None) -> Spark
         builder = builder.config(name, value)
     builder = builder.config("spark.jars", ",".join(str(jar) for jar in kafka_jars()))
     try:
-        with _stderr_to(log):
+        # Spark would take Ctrl-C for itself
+        interrupt = signal.getsignal(signal.SIGINT)
+        with nullcontext() if log is None else stderr_to(log):
             session = builder.getOrCreate()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupt)
     except (PySparkException, RuntimeError, OSError) as exc:
         where = "" if log is None else f"; what it said is in {log}"
         msg = f"Spark did not start: {exc}{where}"
         raise EngineError(msg) from exc
+    session.sparkContext.setLogLevel("WARN" if os.environ.get("WINDROW_DEBUG") else "ERROR")
     # as many parts as there are cores: a key group is a row or two, so more parts are only more tasks
     session.conf.set("spark.sql.shuffle.partitions", session.sparkContext.defaultParallelism)
     return session
-
-
-@contextmanager
-def _stderr_to(log: Path | None) -> Iterator[None]:
-    """Give the processes that are started meanwhile a file for their stderr."""
-    if log is None:
-        yield
-        return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with log.open("ab") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

@@ -71,5 +71,6 @@ def outputs(pipeline: Pipeline, batch: pa.RecordBatch | pa.Table) -> Iterator[Gr
 def group_stats(text: str) -> GroupStats:
     """Read a key group's stats."""
     stats = json.loads(text)
-    stats["watermarks"] = {int(partition): watermark for partition, watermark in stats["watermarks"].items()}
+    for name in ("watermarks", "offsets"):
+        stats[name] = {int(partition): value for partition, value in stats[name].items()}
     return GroupStats(**stats)

@@ -1,0 +1,76 @@
+"""What a run shows while it goes on."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from windrow.hosts.report import StepReport
+from windrow.hosts.totals import Totals
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PLAIN_SECONDS = 1.0
+"""Where there is no terminal, a line at most that often."""
+
+
+class Progress:
+    """One line on stderr that changes with each step; where stderr is no terminal, a line now and then."""
+
+    def __init__(self, label: str, *, quiet: bool = False) -> None:
+        self.totals = Totals()
+        self._label = label
+        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._live: Live | None = None
+        self._told = 0.0
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal and not self._console.quiet:
+            self._live = Live(Spinner("dots", f"{self._label}: starting"), console=self._console, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def on_step(self, report: StepReport) -> None:
+        """Show a step."""
+        self.totals.add(report)
+        line = f"{self._label}: {status(self.totals)}"
+        if self._live is not None:
+            self._live.update(Spinner("dots", Text(line)))
+        elif time.monotonic() - self._told >= _PLAIN_SECONDS:
+            self._told = time.monotonic()
+            self._console.print(line, soft_wrap=True)
+
+
+def status(totals: Totals) -> str:
+    """Say in a line how far a run has come."""
+    return (
+        f"{totals.events:,} events, {totals.rate:,.0f}/s, {_low_watermark(totals.last)}, "
+        f"{totals.late:,} late, {totals.expired:,} expired, {totals.dead:,} dead"
+    )
+
+
+def _low_watermark(report: StepReport | None) -> str:
+    if report is None:
+        return "nothing read yet"
+    if report.low_watermark is not None:
+        return f"low watermark {format_time(report.low_watermark)}"
+    silent = [str(partition) for partition, watermark in report.watermarks.items() if watermark is None]
+    noun = "partition" if len(silent) == 1 else "partitions"
+    return f"no low watermark: nothing yet from {noun} {', '.join(silent)}"
+
+
+def format_time(micros: int) -> str:
+    """Write a point in time in UTC, to the second."""
+    return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S")

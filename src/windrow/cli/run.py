@@ -1,0 +1,116 @@
+"""`windrow run`: a pipeline, live or to the end of its input."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from windrow.api.opened import open_pipeline
+from windrow.cli.common import OK, json_option, pipeline_argument, print_json
+from windrow.cli.duration import DURATION
+from windrow.cli.progress import Progress, format_time
+from windrow.hosts.launch import Ended, HostName, Options, launch
+from windrow.hosts.totals import Totals
+
+_MAX_RECORDS = 500_000
+_HELP = {
+    "until_end": "Read what is there now, fire what is open (unless at_end is hold), and end.",
+    "checkpoint": "Where the run keeps how far it is; it goes on from there.  [default: .windrow/NAME]",
+    "max_records": "Records in a step, at the most.",
+    "host": "Where it runs: on Spark, or in this process (with --until-end, from the beginning, without a checkpoint).",
+    "every": "How often a live run takes a step.",
+    "fresh": "Remove the checkpoint and the tables first.",
+    "master": "Spark's master.",
+}
+
+
+@click.command("run")
+@pipeline_argument
+@click.option("--until-end", is_flag=True, help=_HELP["until_end"])
+@click.option("--checkpoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["checkpoint"])
+@click.option(
+    "--max-records", type=click.IntRange(min=1), default=_MAX_RECORDS, show_default=True, help=_HELP["max_records"]
+)
+@click.option(
+    "--host", type=click.Choice(["stream", "memory"]), default="stream", show_default=True, help=_HELP["host"]
+)
+@click.option("--every", type=DURATION, default="1s", show_default=True, help=_HELP["every"])
+@click.option("--fresh", is_flag=True, help=_HELP["fresh"])
+@click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
+@json_option
+def command(
+    *,
+    pipeline: str,
+    checkpoint: Path | None,
+    max_records: int,
+    host: HostName,
+    every: int,
+    master: str,
+    until_end: bool,
+    fresh: bool,
+    as_json: bool,
+) -> int:
+    """Run a pipeline: live until Ctrl-C, or with --until-end to the end of its input.
+
+    PIPELINE is a YAML file, or FILE.py[:VARIABLE] with a fluent one. Ctrl-C lets the step at hand finish and commits
+    it; the next run with the same checkpoint goes on from there.
+    """
+    valid = open_pipeline(pipeline).valid()
+    options = Options(
+        checkpoint=checkpoint or Path(".windrow") / valid.name,
+        host=host,
+        until_end=until_end,
+        max_records=max_records,
+        every=every,
+        fresh=fresh,
+        master=master,
+    )
+    with Progress(valid.name, quiet=as_json) as progress, _stopping() as on_start:
+        ended = launch(valid, options, progress.on_step, on_start)
+    if as_json:
+        print_json({"pipeline": valid.name, "ended": ended, **progress.totals.plain()})
+    else:
+        click.echo(_summary(valid.name, ended, progress.totals))
+    return OK
+
+
+def _summary(name: str, ended: Ended, totals: Totals) -> str:
+    why = "read to the end" if ended == "end" else "stopped as asked"
+    if totals.last is None:
+        return f"{name}: {why}; there was nothing new"
+    low = totals.last.low_watermark
+    where = ", ".join(f"partition {partition} at {offset:,}" for partition, offset in totals.last.offsets.items())
+    return (
+        f"{name}: {why} after {totals.steps:,} steps, at epoch {totals.last.epoch}: {where}; "
+        f"low watermark {'none' if low is None else format_time(low)}\n"
+        f"  {totals.events:,} events in {totals.seconds:.1f} s ({totals.rate:,.0f}/s): {totals.inserts:,} rows, "
+        f"{totals.revisions:,} revisions, {totals.late:,} late, {totals.expired:,} expired, "
+        f"{totals.dead:,} dead letters"
+    )
+
+
+@contextmanager
+def _stopping() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Let the first Ctrl-C (or SIGTERM) ask the run to stop, and the second one end it at once."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def on_start(stop: Callable[[], None]) -> None:
+        def ask(number: int, frame: FrameType | None) -> None:
+            del frame
+            stop()
+            click.echo("stopping after this step (again to stop at once)", err=True)
+            signal.signal(number, signal.default_int_handler)
+
+        for number in kept:
+            signal.signal(number, ask)
+
+    try:
+        yield on_start
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

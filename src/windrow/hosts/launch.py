@@ -1,0 +1,78 @@
+"""Runs a pipeline on a host, into its own sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, assert_never
+
+from windrow.errors import InputError
+from windrow.hosts.report import OnStep
+from windrow.model import Pipeline
+from windrow.sinks import open_sink
+
+HostName = Literal["stream", "memory"]
+Ended = Literal["end", "asked"]
+"""A run ended at the end of the input, or because it was asked to stop."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run. A step takes at most `max_records`; live steps begin every `every` microseconds.
+
+    `fresh` first removes the checkpoint and the tables.
+    """
+
+    checkpoint: Path
+    host: HostName = "stream"
+    until_end: bool = False
+    max_records: int | None = None
+    every: int = 1_000_000
+    fresh: bool = False
+    master: str = "local[*]"
+
+
+def launch(
+    pipeline: Pipeline, options: Options, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
+) -> Ended:
+    """Run a pipeline; `on_start` is given the function that asks the run to stop.
+
+    Raise a WindrowError if it cannot be run, or fails; what was committed stays.
+    """
+    sink = open_sink(pipeline)
+    try:
+        match options.host:
+            case "stream":
+                from windrow.hosts.stream.checkpoint import Checkpoint  # noqa: PLC0415 - Spark only where it runs
+                from windrow.hosts.stream.run import Settings, StreamRun  # noqa: PLC0415
+
+                if options.fresh:
+                    Checkpoint.refuse_foreign(options.checkpoint)
+                    sink.clear()
+                    Checkpoint.remove(options.checkpoint)
+                settings = Settings(
+                    checkpoint=options.checkpoint,
+                    until_end=options.until_end,
+                    max_records=options.max_records,
+                    every=options.every,
+                    master=options.master,
+                )
+                run = StreamRun(pipeline, sink, settings)
+                on_start(run.stop)
+                return run.run(on_step)
+            case "memory":
+                from windrow.hosts.memory import MemoryRun  # noqa: PLC0415 - Arrow only where it runs
+
+                if not options.until_end:
+                    msg = "the memory host reads to the end of the input: add --until-end, or run on the stream host"
+                    raise InputError(msg)
+                if options.fresh:
+                    sink.clear()
+                memory = MemoryRun(pipeline, sink, options.max_records)
+                on_start(memory.stop)
+                return memory.run(on_step)
+            case _:
+                assert_never(options.host)
+    finally:
+        sink.close()

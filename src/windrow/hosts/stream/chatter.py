@@ -1,0 +1,50 @@
+"""What Spark and its workers say, kept short."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_NOISE = re.compile(
+    # one line a step and key group, from Spark's own worker of stateful processing
+    rb"^\s*$|^Streaming TransformWithStateInPandas |^Starting Streaming TransformWithStateInPandas "
+)
+_LIMIT = 4 << 20
+"""A file of more bytes is begun anew."""
+
+
+@contextmanager
+def stderr_to(log: Path) -> Iterator[None]:
+    """Give the processes that are started meanwhile a stderr that goes to a file, for as long as this process lives.
+
+    The file stays small however long they live: what is said in every step is left out, and a file that is full makes
+    room.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    readable, writable = os.pipe()
+    threading.Thread(target=_drain, args=(readable, log), name="spark-log", daemon=True).start()
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(writable, 2)
+    os.close(writable)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _drain(readable: int, log: Path) -> None:
+    with os.fdopen(readable, "rb") as lines, log.open("ab") as file:
+        for line in lines:
+            if _NOISE.match(line):
+                continue
+            if file.tell() > _LIMIT:
+                file.truncate(0)
+            file.write(line)
+            file.flush()
