@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.decode.exact import ExactDecoder, is_optional
-from windrow.core.decode.rows import Found, decode_exactly
+from windrow.core.decode.fast import FastDecoder
+from windrow.core.decode.rows import DeadRows, GoodRows, MarkRows, Rows
+from windrow.core.decode.slow import decode_exactly
 from windrow.model import Pipeline
 
 MARKS = pa.schema(
@@ -20,6 +23,9 @@ MARKS = pa.schema(
     ]
 )
 """Punctuation marks; `watermark` is in microseconds."""
+
+SMALL = 256
+"""A batch of fewer records is decoded sooner one by one than by a query."""
 
 
 @dataclass(frozen=True)
@@ -47,23 +53,50 @@ class Decoder:
 
     def decode(self, raw: pa.RecordBatch | pa.Table) -> Decoded:
         """Decode records in `schema.RAW`, of any partitions, with offsets ascending within each."""
-        table = pa.Table.from_batches([raw]) if isinstance(raw, pa.RecordBatch) else raw
-        found = decode_exactly(self._exact, table, np.arange(table.num_rows))
-        return self._decoded(table, found)
-
-    def _decoded(self, raw: pa.Table, found: Found) -> Decoded:
-        good = raw.select(["partition", "offset"]).take(pa.array(found.good_rows))
-        marks = raw.select(["partition", "offset"]).take(pa.array(found.mark_rows))
-        dead = raw.select(["partition", "offset", "value"]).take(pa.array(found.dead_rows))
-        source = pa.repeat(pa.scalar(self._source, pa.string()), dead.num_rows)
+        if isinstance(raw, pa.RecordBatch):
+            return self._batch(raw)
+        batches = raw.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=schema.RAW)]
+        parts = [self._batch(batch) for batch in batches]
+        if len(parts) == 1:
+            return parts[0]
         return Decoded(
-            good=pa.table([*good.columns, found.times, *found.columns], schema=self._good_schema),
-            marks=pa.table([*marks.columns, found.marks], schema=MARKS),
+            good=pa.concat_tables([part.good for part in parts]),
+            marks=pa.concat_tables([part.marks for part in parts]),
+            dead=pa.concat_tables([part.dead for part in parts]),
+        )
+
+    @cached_property
+    def _fast(self) -> FastDecoder | None:
+        return FastDecoder(self._exact) if FastDecoder.reads(self._exact) else None
+
+    def _batch(self, raw: pa.RecordBatch) -> Decoded:
+        if raw.num_rows < SMALL or self._fast is None:
+            good, pure, dead = decode_exactly(self._exact, raw, np.arange(raw.num_rows))
+        else:
+            accepted = self._fast.decode(raw)
+            others = np.ones(raw.num_rows, dtype=bool)
+            others[accepted.rows] = False
+            good, pure, dead = decode_exactly(self._exact, raw, np.flatnonzero(others))
+            good = GoodRows.merge(accepted, good)
+        return self._decoded(raw, good, MarkRows.merge(good, pure), dead)
+
+    def _decoded(self, raw: pa.RecordBatch, good: GoodRows, marks: MarkRows, dead: DeadRows) -> Decoded:
+        source = pa.repeat(pa.scalar(self._source, pa.string()), len(dead.rows))
+        value = raw.column("value").take(pa.array(dead.rows))
+        return Decoded(
+            good=pa.table([*_coordinates(raw, good.rows), good.times, *good.columns], schema=self._good_schema),
+            marks=pa.table([*_coordinates(raw, marks.rows), marks.marks], schema=MARKS),
             dead=pa.table(
-                [source, dead.column(0), dead.column(1), found.log_times, found.reasons, dead.column(2)],
-                schema=schema.DEAD,
+                [source, *_coordinates(raw, dead.rows), dead.log_times, dead.reasons, value], schema=schema.DEAD
             ),
         )
+
+
+def _coordinates(raw: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
+    columns = [raw.column("partition"), raw.column("offset")]
+    if len(rows) == raw.num_rows:
+        return columns  # rows ascend, so these are all of them
+    return [column.take(pa.array(rows)) for column in columns]
 
 
 def _good_schema(exact: ExactDecoder) -> pa.Schema:

@@ -1,80 +1,62 @@
-"""Tables of what the exact decoder found, one Python value at a time."""
+"""Decoded rows on their way to `Decoded`; a row is a position in the raw table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-
-from windrow.core import schema
-from windrow.core.decode.exact import Bad, ExactDecoder, Good, PureMark
-from windrow.model import DataType, TimestampType
 
 Rows = npt.NDArray[np.int64]
-"""Positions in the raw table."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What became of some raw records: for each kind of outcome its rows (positions in the raw table) and columns.
+class GoodRows:
+    """Records with data: event times, the declared fields in order, and marks (null: none); times in microseconds."""
 
-    `times` and `marks` are microseconds; `columns` holds the declared fields, in order, of the good rows.
-    """
-
-    good_rows: Rows
+    rows: Rows
     times: pa.Array
     columns: list[pa.Array]
-    mark_rows: Rows
     marks: pa.Array
-    dead_rows: Rows
+
+    @staticmethod
+    def merge(left: GoodRows, right: GoodRows) -> GoodRows:
+        """Bring two disjoint sets of rows into the order of the input; each is in it already."""
+        if not len(left.rows) or not len(right.rows):
+            return left if len(left.rows) else right
+        rows = np.concatenate([left.rows, right.rows])
+        order = np.argsort(rows, kind="stable")
+        pairs = zip(left._arrays(), right._arrays(), strict=True)
+        times, marks, *columns = [pa.concat_arrays(pair).take(pa.array(order)) for pair in pairs]
+        return GoodRows(rows[order], times, columns, marks)
+
+    def _arrays(self) -> list[pa.Array]:
+        return [self.times, self.marks, *self.columns]
+
+
+@dataclass(frozen=True)
+class MarkRows:
+    """Punctuation marks, in microseconds."""
+
+    rows: Rows
+    marks: pa.Array
+
+    @staticmethod
+    def merge(good: GoodRows, pure: MarkRows) -> MarkRows:
+        """Return the marks with data and the pure ones, in the order of the input."""
+        if good.marks.null_count == len(good.rows):
+            return pure
+        marked = good.marks.is_valid()
+        rows = np.concatenate([good.rows[marked.to_numpy(zero_copy_only=False)], pure.rows])
+        order = np.argsort(rows, kind="stable")
+        return MarkRows(rows[order], pa.concat_arrays([good.marks.filter(marked), pure.marks]).take(pa.array(order)))
+
+
+@dataclass(frozen=True)
+class DeadRows:
+    """Dead letters: the log's timestamp, as far as it is known, and the reason."""
+
+    rows: Rows
     log_times: pa.Array
     reasons: pa.Array
-
-
-def decode_exactly(decoder: ExactDecoder, raw: pa.Table, rows: Rows) -> Found:
-    """Decode the given rows of a table in `schema.RAW` one by one."""
-    values = raw.column("value").take(pa.array(rows)).to_pylist()
-    log_times = raw.column("log_time").take(pa.array(rows)).cast(pa.int64()).to_pylist()
-    good: list[tuple[int, Good]] = []
-    marks: list[tuple[int, int]] = []
-    dead: list[tuple[int, Bad]] = []
-    for row, value, log_time in zip(rows.tolist(), values, log_times, strict=True):
-        outcome = decoder.decode(value, log_time)
-        match outcome:
-            case Good(_, _, mark):
-                good.append((row, outcome))
-                if mark is not None:
-                    marks.append((row, mark))
-            case PureMark(mark):
-                marks.append((row, mark))
-            case Bad():
-                dead.append((row, outcome))
-            case _:
-                assert_never(outcome)
-    return Found(
-        good_rows=_rows([row for row, _ in good]),
-        times=pa.array([record.time for _, record in good], pa.int64()),
-        columns=[
-            _column([record.values[i] for _, record in good], field.type) for i, field in enumerate(decoder.fields)
-        ],
-        mark_rows=_rows([row for row, _ in marks]),
-        marks=pa.array([mark for _, mark in marks], pa.int64()),
-        dead_rows=_rows([row for row, _ in dead]),
-        log_times=pa.array([bad.log_time for _, bad in dead], pa.int64()).cast(schema.MICROS),
-        reasons=pa.array([bad.reason for _, bad in dead], pa.string()),
-    )
-
-
-def _rows(rows: Sequence[int]) -> Rows:
-    return np.array(rows, dtype=np.int64)
-
-
-def _column(values: Sequence[object], type_: DataType) -> pa.Array:
-    if isinstance(type_, TimestampType):
-        return pc.cast(pa.array(values, pa.int64()), schema.MICROS)
-    return pa.array(values, schema.arrow_type(type_))

@@ -92,7 +92,7 @@ def _long(name: str, value: object, type_: DataType) -> int:
 def _double(name: str, value: object, type_: DataType) -> float:
     if not isinstance(value, str) or parse_number(value) is None:
         raise _wrong(name, value, type_)
-    double = float(value)
+    double = float(value) + 0.0  # there is one zero, not two
     if not math.isfinite(double):
         raise _out_of_range(name, value, type_)
     return double

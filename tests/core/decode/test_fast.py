@@ -1,0 +1,257 @@
+"""The fast path agrees with the exact path wherever it accepts a record, and accepts what is ordinary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windrow.core import schema
+from windrow.core.decode.exact import ExactDecoder
+from windrow.core.decode.fast import FastDecoder
+from windrow.core.decode.slow import decode_exactly
+from windrow.model import (
+    BooleanType,
+    DataType,
+    DecimalType,
+    Delay,
+    DoubleType,
+    EventTime,
+    Field,
+    LongType,
+    StringType,
+    TimestampType,
+)
+
+MILLIS = TimestampType("millis")
+T0 = 1_767_225_600_000
+HOUR = 3_600_000_000
+
+
+def exact_decoder(*, mark: str | None = None, log: bool = False, **fields: DataType) -> ExactDecoder:
+    return ExactDecoder(
+        fields=tuple(Field(name, type_) for name, type_ in fields.items()),
+        time=EventTime("t", Delay(0), future=HOUR),
+        key=("k",),
+        mark=Field(mark, fields["t"]) if mark else None,
+        log_time_inside=log,
+    )
+
+
+SHAPES = {
+    "main": exact_decoder(k=StringType(), t=MILLIS, x=DecimalType(12, 2)),
+    "log": exact_decoder(k=StringType(), t=MILLIS, x=DecimalType(12, 2), log=True),
+    "marks": exact_decoder(k=LongType(), t=TimestampType("micros"), x=LongType(), mark="w"),
+    "declared mark": exact_decoder(k=StringType(), t=TimestampType("seconds"), w=TimestampType("seconds"), mark="w"),
+    "iso": exact_decoder(k=BooleanType(), t=TimestampType("iso"), x=DoubleType(), mark="w"),
+    "wide": exact_decoder(k=DecimalType(2, 2), t=MILLIS, x=DecimalType(38, 10), w=DecimalType(20, 20)),
+    "odd names": ExactDecoder(
+        fields=(Field('"q\\/', StringType()), Field("\u00e4.$ (", MILLIS), Field(" ", DoubleType())),
+        time=EventTime("\u00e4.$ (", Delay(0)),
+        key=('"q\\/',),
+        mark=None,
+        log_time_inside=False,
+    ),
+}
+FAST = {name: FastDecoder(exact) for name, exact in SHAPES.items()}
+
+
+def batch(values: list[bytes | None], log_times: list[int | None] | None = None) -> pa.RecordBatch:
+    count = len(values)
+    return pa.record_batch(
+        [
+            pa.array([0] * count, pa.int32()),
+            pa.array(range(count), pa.int64()),
+            pa.array(log_times or [None] * count, pa.int64()).cast(schema.MICROS),
+            pa.nulls(count, pa.binary()),
+            pa.array(values, pa.binary()),
+        ],
+        schema=schema.RAW,
+    )
+
+
+def assert_agrees(shape: str, raw: pa.RecordBatch) -> int:
+    """Return how many records the fast path accepted."""
+    fast = FAST[shape].decode(raw)
+    exact, _, _ = decode_exactly(SHAPES[shape], raw, fast.rows)
+    assert exact.rows.tolist() == fast.rows.tolist()
+    assert exact.times == fast.times
+    assert exact.marks == fast.marks
+    for exact_column, fast_column in zip(exact.columns, fast.columns, strict=True):
+        assert fast_column.type == exact_column.type
+        assert fast_column == exact_column
+        if pa.types.is_floating(fast_column.type):  # to the last bit
+            assert fast_column.to_numpy().tobytes() == exact_column.to_numpy().tobytes()
+    return len(fast.rows)
+
+
+space = st.sampled_from(["", "", "", "", " ", "\n\t", "\r", "\x0c", "\u00a0"])
+digits = st.text("0123456789", min_size=1, max_size=22)
+NUMBERS = Path(__file__).with_name("numbers.txt").read_text().splitlines()
+ISOS = Path(__file__).with_name("isos.txt").read_text().splitlines()
+STRINGS = Path(__file__).with_name("strings.txt").read_text().splitlines()
+numbers = st.one_of(
+    st.sampled_from(NUMBERS),
+    st.integers(-(10**6), 10**6).map(str),
+    st.integers(-(2**70), 2**70).map(str),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.decimals(-(10**10), 10**10, places=2).map(str),
+    st.tuples(st.sampled_from(["", "-"]), digits, digits).map(lambda p: f"{p[0]}{p[1]}.{p[2]}"),
+)
+isos = st.one_of(
+    st.datetimes().map(lambda t: t.isoformat() + "Z"),
+    st.sampled_from(ISOS),
+)
+strings = st.one_of(
+    st.text(max_size=8).map(json.dumps),
+    st.text(max_size=8).map(lambda text: json.dumps(text, ensure_ascii=False)),
+    numbers.map(json.dumps),
+    isos.map(json.dumps),
+    st.sampled_from([*STRINGS, '"\x01"', '"\x00"', '"1_000"']),
+)
+literals = st.sampled_from(["true", "false", "null", "NaN", "nan", "-Infinity", "inf", "True", "nul", "undefined", ""])
+nested = st.sampled_from(
+    ["{}", "[]", "[1,]", '{"k":1}', '{"x":"bad","t":null}', '{"w":5,}', "[nan]", "[[[[[[]]]]]]", "[" * 300 + "]" * 300]
+)
+ordinary = st.sampled_from([str(T0), '"u1"', "12.34", "1", "0", "-7.5", '"12.5"', '"2026-01-01T10:00:00Z"', "true"])
+values = st.one_of(ordinary, ordinary, numbers, strings, literals, nested)
+names = {
+    shape: [*(field.name for field in exact.fields), "w", "_log_time", "K", "other"] for shape, exact in SHAPES.items()
+}
+
+
+def right_value(type_: DataType) -> st.SearchStrategy[str]:
+    """Return values that the type often holds."""
+    match type_:
+        case StringType():
+            return strings
+        case BooleanType():
+            return st.sampled_from(["true", "false"])
+        case TimestampType(unit="iso"):
+            return isos.map(json.dumps)
+        case TimestampType():
+            return st.integers(T0 - 10**9, T0 + 10**9).map(str)
+        case _:
+            return numbers
+
+
+@st.composite
+def keys(draw: st.DrawFn, name: str) -> str:
+    """Return the name as JSON, now and then with an escape in it."""
+    text = json.dumps(name, ensure_ascii=draw(st.booleans()))
+    if name and draw(st.integers(0, 9)) == 0:
+        text = text.replace(name[0], f"\\u{ord(name[0]):04x}", 1)
+    return text
+
+
+@st.composite
+def records(draw: st.DrawFn, shape: str) -> str:
+    """Return an object with the shape's fields, right or wrong, and some others."""
+    members = []
+    fields = SHAPES[shape].fields
+    for field in fields:
+        if draw(st.integers(0, 19)):
+            value = right_value(field.type) if draw(st.integers(0, 5)) else values
+            members.append((draw(keys(field.name)), draw(value)))
+    others = draw(st.lists(st.sampled_from(names[shape]), max_size=2))
+    members = draw(st.permutations([*members, *((draw(keys(name)), draw(values)) for name in others)]))
+    gaps = [draw(space) for _ in range(4)]
+    body = f",{gaps[0]}".join(f"{key}{gaps[1]}:{gaps[2]}{value}" for key, value in members)
+    return f"{gaps[3]}{{{body}{gaps[2]}}}{gaps[0]}"
+
+
+@st.composite
+def mutated(draw: st.DrawFn, shape: str) -> bytes:
+    """Return a record's bytes with one cut, insertion or replacement in it."""
+    data = bytearray(draw(records(shape)).encode("utf-8", "surrogatepass"))
+    at = draw(st.integers(0, len(data) - 1))
+    match draw(st.integers(0, 3)):
+        case 0:
+            del data[at:]
+        case 1:
+            data[at] = draw(st.integers(0, 255))
+        case 2:
+            data[at:at] = draw(st.sampled_from([b",", b"}", b'"', b"\\", b"0", b".", b"e5", b"\xef\xbb\xbf", b"\x00"]))
+        case _:
+            del data[at]
+    return bytes(data)
+
+
+def lines(shape: str) -> st.SearchStrategy[bytes | None]:
+    plain = records(shape).map(lambda text: text.encode("utf-8", "surrogatepass"))
+    return st.one_of(plain, plain, plain, mutated(shape), st.binary(max_size=20), st.none())
+
+
+log_times = st.one_of(st.none(), st.sampled_from([0, T0 * 1000, -(2**63) + 1, 2**63 - 1]))
+
+
+def agrees(shape: str, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(st.lists(st.tuples(lines(shape), log_times), min_size=1, max_size=40))
+    def holds(rows: list[tuple[bytes | None, int | None]]) -> None:
+        assert_agrees(shape, batch([value for value, _ in rows], [time for _, time in rows]))
+
+    holds()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_fast_path_agrees_with_the_exact_path(shape: str) -> None:
+    agrees(shape, 40)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_fast_path_agrees_with_the_exact_path_at_length(shape: str) -> None:
+    agrees(shape, 1000)
+
+
+ORDINARY = {
+    "main": [
+        '{"k":"u1","t":1767225600000,"x":12.34}',
+        '{ "x" : -5, "t" : "1767225600000", "k" : "", "o": [null, true] }',
+        '{"k":"Paris, India; Nancy, infinite","t":0,"x":"0.5","note":"\\u00e4\\n","big":12345678901234567890}',
+    ],
+    "log": ['{"k":"u1","t":1767225600000,"x":12.34,"_log_time":1767225600000}', '{"k":"u1","t":0,"x":9999999999.99}'],
+    "marks": ['{"k":1,"t":1767225600000000,"x":9223372036854775807}', '{"k":-1,"t":1,"x":-5,"w":7}'],
+    "declared mark": ['{"k":"u","t":1767225600}', '{"k":"u","t":1767225600,"w":null}', '{"k":"u","t":1,"w":2}'],
+    "iso": [
+        '{"k":true,"t":"2026-01-01T10:00:00Z","x":1e3}',
+        '{"k":false,"t":"2026-01-01 10:00:00.25+00:00","x":"0.1"}',
+    ],
+    "wide": ['{"k":0.25,"t":1,"x":123456789.123456,"w":0.5}'],
+    "odd names": [],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_ordinary_records_take_the_fast_path(shape: str) -> None:
+    texts = ORDINARY[shape]
+    assert assert_agrees(shape, batch([text.encode() for text in texts])) == len(texts)
+
+
+def test_bytes_that_are_not_utf8_leave_the_others_alone() -> None:
+    good, bad = b'{"k":"\xc3\xa4","t":1,"x":1}', b'{"k":"\xe4","t":1,"x":1}'
+    values: list[bytes | None] = [bad if i in {0, 17, 18, 99} else None if i == 50 else good for i in range(100)]
+    assert assert_agrees("main", batch(values)) == 95
+
+
+def test_deep_nesting_is_found_behind_brackets_in_text() -> None:
+    deep = b'{"k":"u","t":1,"x":1,"o":' + b"[" * 256 + b"]" * 256 + b"}"
+    level = b'{"k":"u","t":1,"x":1,"o":' + b"[" * 255 + b"]" * 255 + b"}"
+    text = b'{"k":"' + b"[" * 300 + b'","t":1,"x":1}'
+    long = b'{"k":"' + b"u" * 3000 + b'","t":1,"x":1}'
+    raw = batch([deep, level, text, long])
+    assert_agrees("main", raw)
+    good, _, dead = decode_exactly(SHAPES["main"], raw, np.arange(4))
+    assert (good.rows.tolist(), dead.rows.tolist()) == ([1, 2, 3], [0])
+
+
+def test_names_that_differ_in_case_only_are_left_to_the_exact_path() -> None:
+    assert not FastDecoder.reads(exact_decoder(k=StringType(), t=MILLIS, K=LongType()))
+    assert not FastDecoder.reads(exact_decoder(k=StringType(), t=MILLIS, _log_time=LongType(), log=True))
+    assert FastDecoder.reads(exact_decoder(k=StringType(), t=MILLIS, _log_time=LongType()))
