@@ -66,5 +66,15 @@ def hex_text(blobs: pa.Array) -> pa.Array:
     digits = pa.LargeStringArray.from_buffers(
         len(blobs), pa.py_buffer((offsets - offsets[0]) * 2), pa.py_buffer(pairs[body].tobytes())
     )
-    written = pc.binary_join_element_wise("\\x", digits, "")
+    written = pc.binary_join_element_wise(pa.scalar("\\x", digits.type), digits, pa.scalar("", digits.type))
     return pc.if_else(blobs.is_valid(), written, pa.scalar(None, pa.large_string()))
+
+
+def with_plain_reasons(dead: pa.Table) -> pa.Table:
+    r"""Spell U+0000 in the reasons of dead letters as ``\u0000``.
+
+    A reason may quote what was read; PostgreSQL's text cannot hold U+0000, and SQLite's functions stop at it.
+    """
+    column = dead.schema.get_field_index("reason")
+    plain = pc.replace_substring(dead["reason"], "\x00", "\\u0000")
+    return dead.set_column(column, dead.schema.field(column), plain)

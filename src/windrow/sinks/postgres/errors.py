@@ -56,7 +56,7 @@ def where(url: str) -> str:
 def translate(error: psycopg.Error, place: str) -> SinkError:
     """Return the SinkError that says what happened there and what to do."""
     advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "correct that, then start again")
-    return SinkError(f"{place}: {_one_line(error)}: {advice}. Nothing of this step was written")
+    return SinkError(f"{place}: {_one_line(error)}: {advice}; what was committed before stays")
 
 
 def translate_connect(error: psycopg.Error, place: str) -> SinkError:

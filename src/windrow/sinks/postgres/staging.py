@@ -16,7 +16,7 @@ from windrow.sinks.fold import last_changes
 from windrow.sinks.layout import Layout, Table
 from windrow.sinks.postgres.session import Connection, qualified
 from windrow.sinks.quote import quote_all
-from windrow.sinks.text import hex_text, utc_text
+from windrow.sinks.text import hex_text, utc_text, with_plain_reasons
 
 TOKEN = pa.field("stage_token", pa.string(), nullable=False)
 POSITION = pa.field("stage_position", pa.int64(), nullable=False)
@@ -121,7 +121,7 @@ class Target:
             mark = pa.array(last_changes(changes, self.key))
             changes = changes.append_column(POSITION, position).append_column(LAST, mark)
         with self.connection.transaction():
-            parts = (changes, output.late, output.dead, output.clocks)
+            parts = (changes, output.late, with_plain_reasons(output.dead), output.clocks)
             for table, rows in zip(self.stages.all, parts, strict=True):
                 if rows.num_rows:
                     tagged = rows.append_column(TOKEN, pa.repeat(token.attempt, rows.num_rows))

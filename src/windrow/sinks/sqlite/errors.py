@@ -27,8 +27,8 @@ def translate(error: sqlite3.Error, path: str) -> SinkError:
     name = getattr(error, "sqlite_errorname", "") or ""
     for prefix, advice in _ADVICE.items():
         if name.startswith(prefix):
-            return SinkError(f"{path} {advice} ({error}); nothing of this step was written")
-    return SinkError(f"{path}: SQLite says: {error}; nothing of this step was written")
+            return SinkError(f"{path} {advice} ({error}); what was committed before stays")
+    return SinkError(f"{path}: SQLite says: {error}; what was committed before stays")
 
 
 @contextmanager

@@ -1,0 +1,16 @@
+"""The stores that the contract is tried on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.contracts.stores import PostgresStore, SqliteStore, Store
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Each database in turn, empty."""
+    if request.param == "sqlite":
+        return SqliteStore(tmp_path)
+    return PostgresStore(request.getfixturevalue("database"))

@@ -1,0 +1,86 @@
+"""Pipelines and steps for the tests of sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core import schema
+from windrow.core.output import StepOutput
+from windrow.model import (
+    Aggregate,
+    Count,
+    DecimalType,
+    Decode,
+    Delay,
+    Emit,
+    EventTime,
+    Field,
+    LogSource,
+    Pipeline,
+    Sink,
+    StringType,
+    Sum,
+    TimestampType,
+    Tumbling,
+)
+from windrow.sinks.base import Run
+
+RUN = Run("spend", "run-1")
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+FIELDS = (
+    Field("user", StringType()),
+    Field("t", TimestampType("millis")),
+    Field("amount", DecimalType(12, 2)),
+)
+
+
+def pipeline(sink: Sink, **changed: Any) -> Pipeline:  # noqa: ANN401 - any part of a pipeline
+    """A pipeline that sums and counts amounts per user in 5 minutes, with parts of it changed."""
+    plain = Pipeline(
+        name=RUN.pipeline,
+        source=LogSource("data/spend"),
+        decode=Decode(FIELDS),
+        time=EventTime("t", Delay(60_000_000)),
+        key=("user",),
+        window=Tumbling(300_000_000),
+        aggregates=(Aggregate("total", Sum("amount")), Aggregate("events", Count())),
+        emit=Emit(),
+        sink=sink,
+    )
+    return replace(plain, **changed)
+
+
+def change(op: str, minute: int, *key_and_values: Any, pane: str = "on_time", revision: int = 0) -> list[Any]:  # noqa: ANN401
+    """A row of the changelog for the window that begins at that minute of the day."""
+    start = DAY + minute * MINUTE
+    return [op, pane, revision, start, start + 5 * MINUTE, *key_and_values]
+
+
+def step(
+    model: Pipeline,
+    changes: Sequence[Sequence[Any]] = (),
+    *,
+    late: Sequence[Sequence[Any]] = (),
+    dead: Sequence[Sequence[Any]] = (),
+    clocks: Sequence[Sequence[Any]] = (),
+) -> StepOutput:
+    """A step from rows."""
+    return StepOutput(
+        changes=table(schema.changes(model), changes),
+        late=table(schema.LATE, late),
+        dead=table(schema.DEAD, dead),
+        clocks=table(schema.CLOCKS, clocks),
+    )
+
+
+def table(form: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """An Arrow table from rows."""
+    columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [() for _ in form]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, form, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=form)

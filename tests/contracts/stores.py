@@ -1,0 +1,152 @@
+"""The databases that the contract of sinks is tried on, each behind one face."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from tests.contracts.steps import pipeline
+
+from windrow.model import Pipeline, PostgresSink, Sink, SqliteSink
+from windrow.sinks.layout import EPOCHS, Layout, Table, layout
+from windrow.sinks.postgres import PostgresTable
+from windrow.sinks.sqlite import SqliteTable
+
+Row = dict[str, Any]
+
+
+class Store(ABC):
+    """A database with the sinks that write to it, and a reader of its own."""
+
+    @abstractmethod
+    def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> Sink:
+        """The model of a sink that writes there."""
+
+    @abstractmethod
+    def sink(self, model: Pipeline) -> SqliteTable | PostgresTable:
+        """A sink of that model."""
+
+    @abstractmethod
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a statement in a connection of its own."""
+
+    @abstractmethod
+    def python(self, value: Any, type_: pa.DataType) -> Any:  # noqa: ANN401 - whatever the database gives
+        """What the database gave, as what Arrow would give."""
+
+    @abstractmethod
+    def kill_within_commit(self, child: Callable[[], subprocess.Popen[str]]) -> None:
+        """Start a child that commits epoch 1, and kill -9 it when it has written some of it."""
+
+    def model(self, **changed: Any) -> Pipeline:  # noqa: ANN401 - any part of a pipeline
+        """The plain pipeline into this store, with parts of it changed."""
+        return pipeline(changed.pop("sink", None) or self.settings(), **changed)
+
+    def tables(self, model: Pipeline) -> Layout:
+        """The tables of a pipeline."""
+        return layout(model, model.sink)
+
+    def read(self, table: Table, order: str = "") -> list[Row]:
+        """The rows of a table, with the values as Arrow would give them."""
+        columns = ", ".join('"' + name.replace('"', '""') + '"' for name in table.columns)
+        name = table.name.replace('"', '""')
+        rows = self.query(f'SELECT {columns} FROM "{name}"' + (f" ORDER BY {order}" if order else ""))
+        return [
+            {field.name: self.python(value, field.type) for field, value in zip(table.schema, row, strict=True)}
+            for row in rows
+        ]
+
+    def result(self, model: Pipeline) -> list[Row]:
+        """The rows of the result table."""
+        return self.read(self.tables(model).result, "window_start, 3")
+
+    def changes(self, model: Pipeline) -> list[Row]:
+        """The rows of the changelog, in order."""
+        return self.read(self.tables(model).changes, "epoch, seq")
+
+    def epochs(self, run: str = "run-1") -> list[int]:
+        """The committed epochs of a run."""
+        return sorted(row["epoch"] for row in self.read(EPOCHS) if row["run"] == run)
+
+
+class SqliteStore(Store):
+    """An SQLite file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "spend.db"
+
+    def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> SqliteSink:
+        return SqliteSink(str(self.path), table, key)
+
+    def sink(self, model: Pipeline) -> SqliteTable:
+        assert isinstance(model.sink, SqliteSink)
+        return SqliteTable(model, model.sink, busy=5)
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
+            return db.execute(sql).fetchall()
+
+    def python(self, value: Any, type_: pa.DataType) -> Any:  # noqa: ANN401 - the parent's
+        if value is None:
+            return None
+        if pa.types.is_timestamp(type_):
+            return datetime.fromisoformat(value).replace(tzinfo=UTC)
+        if pa.types.is_decimal(type_):
+            return Decimal(str(value))
+        return bool(value) if pa.types.is_boolean(type_) else value
+
+    def kill_within_commit(self, child: Callable[[], subprocess.Popen[str]]) -> None:
+        # The child stops, and says so, when it is asked for the last part of its step.
+        with child() as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "writing\n"
+            process.kill()
+
+
+class PostgresStore(Store):
+    """A PostgreSQL database."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> PostgresSink:
+        return PostgresSink(self.url, table, key)
+
+    def sink(self, model: Pipeline) -> PostgresTable:
+        assert isinstance(model.sink, PostgresSink)
+        return PostgresTable(model, model.sink, lock_seconds=20)
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as db:
+            cursor = db.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def python(self, value: Any, type_: pa.DataType) -> Any:  # noqa: ANN401 - the parent's
+        if value is not None and pa.types.is_timestamp(type_):
+            return value.astimezone(UTC)
+        return value
+
+    def kill_within_commit(self, child: Callable[[], subprocess.Popen[str]]) -> None:
+        # A lock on the result table stops the merge after it has written the changelog.
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'spend'::regclass"
+        with psycopg.connect(self.url) as db:
+            db.execute("LOCK TABLE spend IN EXCLUSIVE MODE")
+            with child() as process:
+                assert process.stdin is not None
+                process.stdin.write("go on\n")
+                process.stdin.flush()
+                pause = threading.Event()
+                while self.query(waiting) == [(0,)]:
+                    assert process.poll() is None
+                    pause.wait(0.01)
+                process.kill()
