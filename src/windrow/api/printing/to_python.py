@@ -45,9 +45,9 @@ def to_python(pipeline: Pipeline) -> str:
 
 
 def _named(values: Iterable[tuple[str, str]]) -> str:
-    """Write keyword arguments; names that are no Python names go in by ``**``."""
+    """Write keyword arguments; names that are no Python names, or that Python would normalise, go in by ``**``."""
     pairs = list(values)
-    if all(name.isidentifier() and not keyword.iskeyword(name) for name, _ in pairs):
+    if all(name.isascii() and name.isidentifier() and not keyword.iskeyword(name) for name, _ in pairs):
         return ", ".join(f"{name}={value}" for name, value in pairs)
     return "**{" + ", ".join(f"{name!r}: {value}" for name, value in pairs) + "}"
 

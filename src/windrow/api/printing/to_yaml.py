@@ -29,4 +29,6 @@ def _node(value: Any) -> Any:  # noqa: ANN401 plain values to nodes, as PyYAML h
         case int():
             return yaml.ScalarNode("tag:yaml.org,2002:int", str(value))
         case _:
-            return yaml.ScalarNode("tag:yaml.org,2002:str", value)
+            # PyYAML's other styles lose some line ends, such as U+0085
+            style = None if value.isprintable() else '"'
+            return yaml.ScalarNode("tag:yaml.org,2002:str", value, style=style)

@@ -88,13 +88,12 @@ def read_file(path: str | Path) -> str:
 
 
 def _step(node: yaml.Node, rest: str) -> tuple[yaml.Node, yaml.Node, str] | None:
-    """Go one step of the way `rest` down; names may hold dots, so the keys themselves are compared."""
+    """Go one step of the way `rest` down; keys may hold dots, so the longest key that fits is taken."""
     if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if rest == key.value:
-                return key, value, ""
-            if isinstance(key, yaml.ScalarNode) and rest.startswith(f"{key.value}."):
-                return key, value, rest[len(key.value) + 1 :]
+        pairs = [pair for pair in node.value if f"{rest}.".startswith(f"{pair[0].value}.")]
+        if pairs:
+            key, value = max(pairs, key=lambda pair: len(pair[0].value))
+            return key, value, rest[len(key.value) + 1 :]
     if isinstance(node, yaml.SequenceNode):
         index, _, below = rest.partition(".")
         if index.isdecimal() and int(index) < len(node.value):

@@ -1,0 +1,169 @@
+"""The fluent stages."""
+
+from dataclasses import FrozenInstanceError
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import windrow as wr
+from windrow.api.fluent.stages import Aggregated, Decoded, Timed
+from windrow.api.problems import each_error
+from windrow.errors import PipelineError
+from windrow.model import (
+    Aggregate,
+    Avg,
+    Count,
+    DecimalType,
+    Decode,
+    Emit,
+    EventTime,
+    Field,
+    KafkaSource,
+    LogSource,
+    LongType,
+    Max,
+    Min,
+    Pipeline,
+    PostgresSink,
+    Punctuated,
+    SqliteSink,
+    StringType,
+    Sum,
+    TimestampType,
+    Tumbling,
+)
+
+
+def decoded() -> Decoded:
+    return wr.log("data").decode(user="string", t="timestamp_micros", w="timestamp_micros", amount="long")
+
+
+def timed() -> Timed:
+    return decoded().event_time("t", delay="1m")
+
+
+def aggregated() -> Aggregated:
+    return timed().key_by("user").window(wr.tumbling("5m")).aggregate(n=wr.count())
+
+
+def test_all_that_can_be_said() -> None:
+    pipeline = (
+        wr.kafka("spend", servers="localhost:9092", start="latest", options={"security.protocol": "SSL"})
+        .decode(user="string", t="timestamp", w="timestamp", amount=DecimalType(9, 2), **{"a-b": "long"})
+        .event_time("t", punctuated="w", future=timedelta(hours=1))
+        .key_by("user", "a-b")
+        .window(wr.tumbling("5m", offset="1m"))
+        .aggregate(a=wr.count(), b=wr.sum("amount"), c=wr.min("amount"), d=wr.max("amount"), e=wr.avg("a-b"))
+        .emit(late="batch", mode="retract", lateness="1h", at_end="hold")
+        .to(wr.postgres("postgresql://", table="stats.t", key=["window_start", "user", "a-b"]), name="x", key_groups=9)
+    )
+    assert pipeline == Pipeline(
+        name="x",
+        source=KafkaSource("localhost:9092", "spend", "latest", (("security.protocol", "SSL"),)),
+        decode=Decode(
+            (
+                Field("user", StringType()),
+                Field("t", TimestampType("iso")),
+                Field("w", TimestampType("iso")),
+                Field("amount", DecimalType(9, 2)),
+                Field("a-b", LongType()),
+            )
+        ),
+        time=EventTime("t", Punctuated("w"), 3_600_000_000),
+        key=("user", "a-b"),
+        window=Tumbling(300_000_000, 60_000_000),
+        aggregates=(
+            Aggregate("a", Count()),
+            Aggregate("b", Sum("amount")),
+            Aggregate("c", Min("amount")),
+            Aggregate("d", Max("amount")),
+            Aggregate("e", Avg("a-b")),
+        ),
+        emit=Emit(3_600_000_000, "batch", "retract", "hold"),
+        sink=PostgresSink("postgresql://", "stats.t", ("window_start", "user", "a-b")),
+        key_groups=9,
+    )
+
+
+def test_emit_may_be_left_out_and_the_table_names_the_pipeline() -> None:
+    pipeline = aggregated().to(wr.postgres("postgresql://", table="stats.spend"))
+    assert pipeline.emit == Emit()
+    assert pipeline.name == "spend"
+    assert pipeline == aggregated().emit().to(wr.postgres("postgresql://", table="stats.spend"), name="spend")
+
+
+def test_every_step_returns_a_new_value() -> None:
+    stage = aggregated()
+    one, other = stage.emit(lateness="1h"), stage.emit(lateness="2h")
+    assert one != other
+    assert stage == aggregated()
+    with pytest.raises(FrozenInstanceError):
+        stage.aggregates = ()  # type: ignore[misc]
+
+
+def test_paths_may_be_paths() -> None:
+    assert wr.log(Path("data") / "spend").source == LogSource("data/spend")
+    assert wr.sqlite(Path("a.db"), table="t", key="user", decimals="text") == SqliteSink("a.db", "t", ("user",), "text")
+
+
+def test_field_and_result_names_are_free() -> None:
+    stage = wr.log("x").decode(self="long", t="timestamp")
+    assert stage.fields.field("self").type == LongType()
+    results = stage.event_time("t", delay="1s").key_by("self").window(wr.tumbling("1s")).aggregate(self=wr.count())
+    assert results.aggregates == (Aggregate("self", Count()),)
+
+
+@pytest.mark.parametrize("given", [{}, {"delay": "1m", "punctuated": "w"}])
+def test_the_watermark_comes_from_one_thing(given: dict[str, str]) -> None:
+    with pytest.raises(PipelineError, match=r"either delay .* or punctuated"):
+        decoded().event_time("t", **given)
+
+
+def test_bad_values_are_refused_where_they_are_given() -> None:
+    with pytest.raises(PipelineError, match=r"decode\.amount: 'decimal' is not a type"):
+        wr.log("x").decode(amount="decimal")
+    with pytest.raises(PipelineError, match=r"time\.delay: '10' is not a duration"):
+        decoded().event_time("t", delay="10")
+    with pytest.raises(PipelineError, match=r"time\.delay must be a duration such as '10m' or a timedelta, not 10"):
+        decoded().event_time("t", delay=10)  # type: ignore[call-overload]
+    with pytest.raises(PipelineError, match=r"window\.tumbling\.offset: 'x' is not a duration"):
+        wr.tumbling("5m", offset="x")
+    with pytest.raises(PipelineError, match=r"emit\.lateness: '' is not a duration"):
+        aggregated().emit(lateness="")
+
+
+def test_a_pipeline_that_means_nothing_is_refused_with_all_its_errors() -> None:
+    stage = decoded().event_time("user", delay=timedelta(seconds=-1)).key_by().window(wr.tumbling("0s")).aggregate()
+    with pytest.raises(PipelineError) as refused:
+        stage.to(wr.sqlite("", table="a b"), name="", key_groups=0)
+    assert [error.message.partition(": ")[0] for error in each_error(refused.value)] == [
+        "name",
+        "time.field",
+        "key",
+        "window.tumbling.size",
+        "time.delay",
+        "aggregate",
+        "sink.sqlite.path",
+        "sink.sqlite.table",
+        "key_groups",
+    ]
+    assert refused.value.place is None
+
+
+def test_warnings_do_not_stop_a_pipeline() -> None:
+    assert (
+        decoded()
+        .event_time("t", delay="0s")
+        .key_by("user")
+        .window(wr.tumbling("5m"))
+        .aggregate(n=wr.count())
+        .to(wr.sqlite("a.db", table="t"))
+    )
+
+
+def test_a_problem_with_the_log_path_is_found() -> None:
+    with pytest.raises(PipelineError, match=r"source\.log\.path: is empty"):
+        wr.log("").decode(t="timestamp", u="long").event_time("t", delay="1s").key_by("u").window(
+            wr.tumbling("1s")
+        ).aggregate(n=wr.count()).to(wr.sqlite("a.db", table="t"))

@@ -1,0 +1,177 @@
+"""How pipelines print back."""
+
+import textwrap
+from dataclasses import replace
+
+import pytest
+
+from windrow.api.checks.validate import validate
+from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
+from windrow.api.printing.mask import mask_option, mask_url, masked
+from windrow.api.yaml import parse_pipeline
+from windrow.model import Delay, Emit, EventTime, KafkaSource, Pipeline, PostgresSink, Punctuated, SqliteSink, Tumbling
+
+YAML = """\
+name: user-spend
+source: {log: {path: data/spend}}
+decode: {user_id: string, event_time: timestamp_millis, amount: 'decimal(12,2)'}
+time: {field: event_time, delay: 10m, future: 1h}
+key: [user_id]
+window: {tumbling: 5m}
+aggregate: {total: sum(amount), events: count()}
+emit: {lateness: 1h, late: each, mode: retract}
+sink: {sqlite: {path: spend.db, table: user_spend_5m}}
+"""
+
+
+@pytest.fixture
+def pipeline() -> Pipeline:
+    return parse_pipeline(YAML)
+
+
+@pytest.fixture
+def secretive(pipeline: Pipeline) -> Pipeline:
+    return replace(
+        pipeline,
+        source=KafkaSource("h:1", "spend", "latest", (("sasl.jaas.config", "hunter2"), ("client.id", "me"))),
+        sink=PostgresSink("postgresql://me:hunter2@h/db?sslpassword=hunter2&sslmode=require", "stats.t", ("a", "b")),
+    )
+
+
+def test_the_main_job_has_no_findings(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert validate(pipeline) == []
+
+
+def test_yaml_is_canonical(pipeline: Pipeline) -> None:
+    assert to_yaml(pipeline) == YAML
+
+
+def test_defaults_are_left_out_and_the_rest_is_not(pipeline: Pipeline) -> None:
+    full = replace(
+        pipeline,
+        time=EventTime("event_time", Delay(0)),
+        window=Tumbling(300_000_000, 1_000),
+        emit=Emit(0, "batch", "retract", "hold"),
+        sink=SqliteSink("a.db", "t", ("window_start", "user_id"), "text"),
+        key_groups=9,
+    )
+    assert to_yaml(full).splitlines()[3:] == [
+        "time: {field: event_time, delay: 0s}",
+        "key: [user_id]",
+        "window: {tumbling: {size: 5m, offset: 1ms}}",
+        "aggregate: {total: sum(amount), events: count()}",
+        "emit: {lateness: 0s, late: batch, mode: retract, at_end: hold}",
+        "sink: {sqlite: {path: a.db, table: t, key: [window_start, user_id], decimals: text}}",
+        "key_groups: 9",
+    ]
+
+
+def test_python_reads_like_the_fluent_form(pipeline: Pipeline) -> None:
+    assert to_python(pipeline) == textwrap.dedent("""\
+        (
+            wr.log('data/spend')
+            .decode(user_id='string', event_time='timestamp_millis', amount='decimal(12,2)')
+            .event_time('event_time', delay='10m', future='1h')
+            .key_by('user_id')
+            .window(wr.tumbling('5m'))
+            .aggregate(total=wr.sum('amount'), events=wr.count())
+            .emit(late='each', mode='retract', lateness='1h')
+            .to(wr.sqlite('spend.db', table='user_spend_5m'), name='user-spend')
+        )
+    """)
+
+
+def test_text_says_what_each_noun_means(pipeline: Pipeline) -> None:
+    assert to_text(pipeline) == textwrap.dedent("""\
+        user-spend
+          source     the embedded log data/spend, each partition in offset order
+          decode     JSON with user_id string, event_time timestamp_millis, amount decimal(12,2)
+                     a record that does not fit goes to user_spend_5m_dead
+          time       event_time
+                     a partition's watermark is 10m behind the greatest event time read from it
+                     a record more than 1h ahead of its log timestamp goes to user_spend_5m_dead and moves no watermark
+          key        user_id, in 8 key groups
+          window     tumbling, 5m long
+          aggregate  total = sum(amount), events = count()
+          emit       a window fires when every partition has read 10m past its end
+                     late records revise it for 1h (one revision for each)
+                     after that: user_spend_5m_late
+                     open windows fire at the end of a bounded input
+          sink       table user_spend_5m in the SQLite file spend.db
+                     beside it user_spend_5m_changes, _late, _dead, _clocks
+    """)
+
+
+def test_text_of_everything_else(secretive: Pipeline) -> None:
+    other = replace(
+        secretive,
+        time=EventTime("event_time", Punctuated("mark")),
+        window=Tumbling(300_000_000, 60_000_000),
+        emit=Emit(at_end="hold"),
+    )
+    text = to_text(other)
+    for said in (
+        "the Kafka topic spend at h:1 from the latest offset, each partition in offset order, sasl.jaas.config=***",
+        "a record with mark sets its partition's watermark to it\n",
+        "tumbling, 5m long, shifted by 1m",
+        "a window fires when every partition's watermark has reached its end",
+        "late records change nothing: stats.t_late",
+        "open windows stay open at the end of a bounded input",
+        "table stats.t in PostgreSQL postgresql://me:***@h/db?sslpassword=***&sslmode=require, one row for each a, b",
+    ):
+        assert said in text
+    assert "(one revision a step)" in to_text(replace(other, emit=Emit(lateness=1, late="batch")))
+    assert "decimals as text" in to_text(replace(other, sink=SqliteSink("a", "t", (), "text")))
+
+
+def test_mermaid_shows_the_way_and_where_the_rest_goes(pipeline: Pipeline) -> None:
+    chart = to_mermaid(pipeline)
+    assert "  source --> decode --> time --> key --> window --> aggregate --> emit --> sink\n" in chart
+    assert '  late[("<b>late output</b><br/>user_spend_5m_late")]\n' in chart
+    assert "too far ahead" in chart
+    quoted = replace(pipeline, sink=SqliteSink('a"<b>&.db', "t"), time=EventTime("event_time", Punctuated("mark")))
+    assert '"<b>sink</b><br/>t in a&quot;&lt;b&gt;&amp;.db"' in to_mermaid(quoted)
+    assert "watermark in mark" in to_mermaid(quoted)
+    assert "too far ahead" not in to_mermaid(quoted)
+
+
+def test_no_print_out_holds_a_secret(secretive: Pipeline) -> None:
+    for print_ in (to_dict, to_json, to_yaml, to_text, to_python, to_mermaid):
+        assert "hunter2" not in str(print_(secretive))
+    assert masked(masked(secretive)) == masked(secretive)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://h/db", "postgresql://h/db"),
+        ("postgresql://h:5432/db", "postgresql://h:5432/db"),
+        ("postgresql://me@h/db", "postgresql://me@h/db"),
+        ("postgresql://me:@/db?host=/run", "postgresql://me:@/db?host=/run"),
+        ("postgresql://me:pw@h:5432/db", "postgresql://me:***@h:5432/db"),
+        ("postgresql://me:p@w@h/db", "postgresql://me:***@h/db"),
+        ("postgresql://me:p/w@h/db", "postgresql://me:***@h/db"),
+        ("postgresql://me:p?w#@h/db", "postgresql://me:***@h/db"),
+        ("postgresql://h/db?password=p@w#x&user=me", "postgresql://h/db?password=***&user=me"),
+        ("postgresql://h/db?user=me&PASSWORD=pw", "postgresql://h/db?user=me&PASSWORD=***"),
+    ],
+)
+def test_passwords_in_urls_are_masked(url: str, shown: str) -> None:
+    assert mask_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("ssl.truststore.password", "***"),
+        ("sasl.jaas.config", "***"),
+        ("sasl.oauthbearer.client.secret", "***"),
+        ("ssl.keystore.key", "***"),
+        ("ssl.key.pem", "***"),
+        ("ssl.keystore.location", "x"),
+        ("security.protocol", "x"),
+    ],
+)
+def test_secret_options_are_masked(name: str, shown: str) -> None:
+    assert mask_option(name, "x") == shown

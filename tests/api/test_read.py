@@ -1,0 +1,185 @@
+"""What the YAML reader makes of files that are well."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import windrow as wr
+from windrow.api.problems import ManyProblemsError, each_error
+from windrow.api.yaml import Sections, load_pipeline, parse_pipeline, read_document, read_sections
+from windrow.errors import PipelineError, Place
+from windrow.model import (
+    Aggregate,
+    Avg,
+    Count,
+    Delay,
+    Emit,
+    EventTime,
+    KafkaSource,
+    Max,
+    Min,
+    PostgresSink,
+    Punctuated,
+    SqliteSink,
+    Sum,
+    Tumbling,
+)
+
+MAIN_JOB = """\
+name: user-spend
+source: {log: {path: data/spend}}
+decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
+time: {field: event_time, delay: 10m, future: 1h}
+key: [user_id]
+window: {tumbling: 5m}
+aggregate: {total: sum(amount), events: count()}
+emit: {lateness: 1h, late: each, mode: retract}
+sink: {sqlite: {path: spend.db, table: user_spend_5m}}
+"""
+FLUENT = (
+    wr.log("data/spend")
+    .decode(user_id="string", event_time="timestamp_millis", amount="decimal(12,2)")
+    .event_time("event_time", delay="10m", future="1h")
+    .key_by("user_id")
+    .window(wr.tumbling("5m"))
+    .aggregate(total=wr.sum("amount"), events=wr.count())
+    .emit(late="each", mode="retract", lateness="1h")
+    .to(wr.sqlite("spend.db", table="user_spend_5m"), name="user-spend")
+)
+
+
+def sections(text: str) -> Sections:
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert node is not None
+    return read_sections(node, "story.yaml")
+
+
+def test_yaml_and_fluent_are_one_model() -> None:
+    assert parse_pipeline(MAIN_JOB) == FLUENT
+
+
+def test_a_file_reads_as_its_text_does(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(f"\ufeff{MAIN_JOB}", encoding="utf-8")
+    assert load_pipeline(path) == load_pipeline(str(path)) == wr.load(path) == FLUENT
+
+
+def test_all_of_kafka_and_postgres() -> None:
+    text = """
+source:
+  kafka:
+    servers: "a:1,b:2"
+    topic: 2024
+    start: latest
+    options: {security.protocol: SSL, session.timeout.ms: 6000, check.crcs: true}
+sink: {postgres: {url: "postgresql://", table: stats.t, key: user_id}}
+key_groups: 64
+"""
+    document = read_document(_replaced(text), "x.yaml")
+    assert document.pipeline.source == KafkaSource(
+        "a:1,b:2",
+        "2024",
+        "latest",
+        (("security.protocol", "SSL"), ("session.timeout.ms", "6000"), ("check.crcs", "true")),
+    )
+    assert document.pipeline.sink == PostgresSink("postgresql://", "stats.t", ("user_id",))
+    assert document.pipeline.key_groups == 64
+
+
+def test_all_of_sqlite() -> None:
+    text = "sink: {sqlite: {path: a.db, table: t, key: [window_start, user_id], decimals: text}}"
+    assert parse_pipeline(_replaced(text)).sink == SqliteSink("a.db", "t", ("window_start", "user_id"), "text")
+
+
+def test_sections_of_a_story() -> None:
+    read = sections("""
+time: {field: t, punctuated: w, future: 1m30s}
+key: user
+window: {tumbling: {size: 1h, offset: 250ms}}
+aggregate: {a: count(), b: sum(x), c: "min( y z )", d: max(no), e: avg (x)}
+emit: {lateness: 10m, late: batch, mode: retract, at_end: hold}
+""")
+    assert read == Sections(
+        time=EventTime("t", Punctuated("w"), 90_000_000),
+        key=("user",),
+        window=Tumbling(3_600_000_000, 250_000),
+        aggregates=(
+            Aggregate("a", Count()),
+            Aggregate("b", Sum("x")),
+            Aggregate("c", Min("y z")),
+            Aggregate("d", Max("no")),
+            Aggregate("e", Avg("x")),
+        ),
+        emit=Emit(600_000_000, "batch", "retract", "hold"),
+    )
+
+
+def test_emit_may_be_left_out() -> None:
+    read = sections("{time: {field: t, delay: 0s}, key: [u], window: {tumbling: 1us}, aggregate: {n: count()}}")
+    assert read.emit == Emit()
+    assert read.time == EventTime("t", Delay(0))
+
+
+def test_what_yaml_takes_for_something_else_is_a_name_here() -> None:
+    read = sections(
+        "{time: {field: on, delay: 1s}, key: [yes, 1, 1.50], window: {tumbling: 1s}, aggregate: {no: count()}}"
+    )
+    assert read.key == ("yes", "1", "1.50")
+    assert read.time.field == "on"
+    assert read.aggregates == (Aggregate("no", Count()),)
+
+
+def test_a_story_has_no_source() -> None:
+    with pytest.raises(PipelineError, match=r"story.yaml:1: 'source' is not a key of the pipeline") as refused:
+        sections("source: {log: {path: x}}")
+    errors = each_error(refused.value)
+    assert isinstance(refused.value, ManyProblemsError)
+    assert errors[0].place == Place("story.yaml", 1)
+    assert len(errors) == 5
+
+
+def test_one_value_may_stand_in_two_places() -> None:
+    text = MAIN_JOB.replace("delay: 10m", "delay: &long 1h").replace("lateness: 1h", "lateness: *long")
+    assert parse_pipeline(text).emit.lateness == 3_600_000_000
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ("name", 1),
+        ("source.log.path", 3),
+        ("decode.user.id", 6),
+        ("decode.user", 5),
+        ("key.1", 10),
+        ("key.7", 8),
+        ("time.delay", 7),
+        ("time.future", 7),
+        ("emit.lateness", 1),
+        ("sink.sqlite.key.0", 14),
+    ],
+)
+def test_a_part_has_its_line(where: str, line: int) -> None:
+    text = """\
+name: x
+source:
+  log: {path: a}
+decode:
+  user: string
+  user.id: string
+time: {field: t, delay: 1s}
+key:
+  - user
+  - user.id
+window: {tumbling: 1s}
+aggregate: {n: count()}
+sink:
+  sqlite: {path: a, table: t, key: [window_start]}
+"""
+    assert read_document(text, "x.yaml").place(where) == Place("x.yaml", line)
+
+
+def _replaced(sections_text: str) -> str:
+    """Put other top-level sections into the main job."""
+    merged = yaml.safe_load(MAIN_JOB) | yaml.safe_load(sections_text)
+    return str(yaml.safe_dump(merged, sort_keys=False))

@@ -1,0 +1,72 @@
+"""`windrow explain`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from windrow.api.printing import to_mermaid, to_python, to_text, to_yaml
+from windrow.api.yaml import parse_pipeline
+from windrow.cli import main
+
+TEXT = """\
+name: user-spend
+source: {kafka: {servers: "localhost:9092", topic: spend, start: earliest, options: {sasl.jaas.config: hunter2}}}
+decode: {user_id: string, event_time: timestamp_millis, amount: 'decimal(12,2)'}
+time: {field: event_time, delay: 10m, future: 1h}
+key: [user_id]
+window: {tumbling: 5m}
+aggregate: {total: sum(amount), events: count()}
+emit: {lateness: 1h, late: each, mode: retract}
+sink: {postgres: {url: "postgresql://me:hunter2@localhost/spend", table: user_spend_5m}}
+"""
+PIPELINE = parse_pipeline(TEXT)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pipeline.yaml").write_text(TEXT)
+
+
+def explain(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["explain", "pipeline.yaml", *arguments])
+
+
+def test_each_format() -> None:
+    assert explain().stdout == to_text(PIPELINE)
+    for format_, print_ in {"text": to_text, "yaml": to_yaml, "mermaid": to_mermaid, "python": to_python}.items():
+        result = explain("--format", format_)
+        assert (result.exit_code, result.stdout) == (0, print_(PIPELINE))
+    assert json.loads(explain("--format", "json").stdout)["window"] == {"tumbling": "5m"}
+    assert (
+        explain("--format", "yaml", "--json").stdout == explain("--json").stdout == explain("--format", "json").stdout
+    )
+
+
+@pytest.mark.parametrize("format_", ["text", "yaml", "json", "mermaid", "python"])
+def test_no_format_shows_a_secret(format_: str) -> None:
+    assert "hunter2" not in explain("--format", format_).output
+
+
+def test_a_pipeline_with_errors_is_refused() -> None:
+    Path("pipeline.yaml").write_text(TEXT.replace("[user_id]", "[usr_id]").replace("5m}", "0m}"))
+    result = explain()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "windrow: pipeline.yaml:5: key.0: 'usr_id' is not a field of decode; did you mean 'user_id'?\n"
+        "pipeline.yaml:6: window.tumbling.size: must be longer than nothing, such as 5m\n"
+    )
+    error = json.loads(explain("--json").stderr)["error"]
+    assert error["exit_code"] == 2
+    assert [(one["file"], one["line"]) for one in error["problems"]] == [("pipeline.yaml", 5), ("pipeline.yaml", 6)]
+
+
+def test_a_secret_in_the_wrong_place_is_not_repeated() -> None:
+    url = "postgresql://me:hunter2@localhost/spend"
+    for sink in (f'"{url}"', f'{{url: "{url}:x", table: t, tabel: t}}', f'{{url: ["{url}"], table: t}}'):
+        Path("pipeline.yaml").write_text(f"{TEXT[: TEXT.index('sink:')]}sink: {{postgres: {sink}}}\n")
+        result = explain()
+        assert result.exit_code == 2
+        assert "hunter2" not in result.output

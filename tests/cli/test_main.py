@@ -1,0 +1,155 @@
+"""The group: help, versions, and how commands end that do not end well."""
+
+import errno
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from windrow.cli import COMMANDS, main
+from windrow.cli.group import Entry, LazyGroup
+from windrow.errors import PipelineError, Place, SinkError
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def invoke_one(monkeypatch: pytest.MonkeyPatch, act: Callable[[], int | None], *arguments: str) -> Result:
+    """Run a group whose only command does `act`."""
+    command = click.Command("act", callback=lambda **_: act(), params=[click.Option(["--json"], is_flag=True)])
+    group = LazyGroup("windrow", params=[click.Option(["--debug"], is_flag=True)], callback=lambda **_: None)
+    monkeypatch.setattr(group, "get_command", lambda *_: command)
+    return CliRunner().invoke(group, [*arguments])
+
+
+def raising(exc: BaseException) -> Callable[[], int]:
+    def act() -> int:
+        raise exc
+
+    return act
+
+
+def test_help_has_a_line_for_each_command() -> None:
+    for result in (invoke("--help"), invoke("-h")):
+        assert result.exit_code == 0
+        for name, entry in COMMANDS.items():
+            assert f"  {name} " in result.output
+            assert entry.help in result.output
+
+
+def test_help_imports_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.import_module", raising(AssertionError()))
+    group = LazyGroup("windrow", entries={"later": Entry("windrow.cli.no_such_module", "It comes later.")})
+    assert "later  It comes later." in CliRunner().invoke(group, ["--help"]).output
+
+
+def test_a_command_whose_module_is_missing() -> None:
+    group = LazyGroup("windrow", entries={"later": Entry("windrow.cli.no_such_module", "It comes later.")})
+    result = CliRunner().invoke(group, ["later"])
+    assert result.exit_code == 1
+    assert result.stderr == "Error: this installation has no command 'later': windrow.cli.no_such_module is missing\n"
+
+
+def test_version() -> None:
+    result = invoke("--version")
+    assert (result.exit_code, result.output) == (0, f"windrow {version('windrow')}\n")
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["check"], ["check", "--nope"], ["explain", "a", "b"]])
+def test_a_wrong_command_line_is_2(arguments: list[str]) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Usage: ")
+    assert result.stdout == ""
+
+
+def test_a_wrong_command_line_as_json() -> None:
+    result = invoke("check", "--json", "--nope")
+    assert result.exit_code == 2
+    assert json.loads(result.stderr)["error"]["kind"] == "NoSuchOption"
+
+
+@pytest.mark.parametrize(("returned", "code"), [(None, 0), (0, 0), (1, 1), (2, 2)])
+def test_a_command_returns_its_exit_code(returned: int | None, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert invoke_one(monkeypatch, lambda: returned, "act").exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("exc", "code", "message"),
+    [
+        (PipelineError("no such key", Place("a.yaml", 3)), 2, "windrow: a.yaml:3: no such key\n"),
+        (SinkError("the table is locked"), 1, "windrow: the table is locked\n"),
+        (click.UsageError("not both"), 2, "Error: not both\n"),
+        (KeyboardInterrupt(), 130, "\n"),
+        (BrokenPipeError(errno.EPIPE, "gone"), 1, ""),
+    ],
+)
+def test_errors_end_in_a_message_and_a_code(
+    exc: BaseException, code: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = invoke_one(monkeypatch, raising(exc), "act")
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.endswith(message)
+    assert "Traceback" not in result.stderr
+
+
+def test_what_nobody_expected_asks_to_be_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = invoke_one(monkeypatch, raising(KeyError("x")), "act")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("windrow: unexpected KeyError: 'x'\n")
+    assert "--debug" in result.stderr
+    assert "WINDROW_DEBUG=1" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_debug_shows_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Traceback" in invoke_one(monkeypatch, raising(KeyError("x")), "--debug", "act").stderr
+    monkeypatch.setenv("WINDROW_DEBUG", "1")
+    result = invoke_one(monkeypatch, raising(SinkError("locked")), "act")
+    assert (result.exit_code, "Traceback" in result.stderr) == (1, True)
+    monkeypatch.setenv("WINDROW_DEBUG", "0")
+    assert "Traceback" not in invoke_one(monkeypatch, raising(SinkError("locked")), "act").stderr
+
+
+def test_errors_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = invoke_one(monkeypatch, raising(PipelineError("no", Place("a.yaml", 3))), "act", "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stderr) == {
+        "error": {
+            "kind": "PipelineError",
+            "message": "a.yaml:3: no",
+            "exit_code": 2,
+            "problems": [{"message": "no", "file": "a.yaml", "line": 3}],
+        }
+    }
+    result = invoke_one(monkeypatch, raising(SinkError("locked")), "act", "--json")
+    assert json.loads(result.stderr) == {"error": {"kind": "SinkError", "message": "locked", "exit_code": 1}}
+
+
+def test_as_a_library_the_group_raises() -> None:
+    with pytest.raises(PipelineError):
+        main.main(["explain", "absent.yaml"], standalone_mode=False)
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    pipe = f"{sys.executable} -c 'from windrow.cli import main; main()' --help | true"
+    result = subprocess.run(["/bin/sh", "-c", pipe], check=False, capture_output=True, text=True)
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "absent.yaml"]])
+def test_start_up_is_quick(arguments: list[str]) -> None:
+    program = [sys.executable, "-c", "from windrow.cli import main; main()", *arguments]
+    took = []
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run(program, check=False, capture_output=True)
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.5
