@@ -14,9 +14,12 @@ _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s,:\[\]]+):[0-9]{1,5}")
 _OWN_OPTIONS = {
     "bootstrap.servers": "write it as `servers`",
     "auto.offset.reset": "write it as `start`",
-    "isolation.level": "leave it out: windrow reads what is committed",
-    "group.id": "leave it out: windrow keeps its offsets in its checkpoint",
-    "enable.auto.commit": "leave it out: windrow keeps its offsets in its checkpoint",
+    "group.id": "leave it out: offsets are kept in the checkpoint, in no group",
+    "enable.auto.commit": "leave it out: offsets are kept in the checkpoint, in no group",
+    "isolation.level": "leave it out: only committed records are read",
+    "key.deserializer": "leave it out: keys are read as bytes",
+    "value.deserializer": "leave it out: values are read as bytes, and `decode` says what they hold",
+    "interceptor.classes": "leave it out: records are read as they are",
 }
 
 
@@ -34,7 +37,10 @@ def source_address(pipeline: Pipeline) -> Iterator[Finding]:
                 message = f"{topic!r} is no topic's name: letters, digits, '.', '_' and '-', at most 249"
                 yield error("source.kafka.topic", message)
             for option, _ in options:
+                where = f"source.kafka.options.{option}"
                 if option in _OWN_OPTIONS:
-                    yield error(f"source.kafka.options.{option}", f"is not yours to set; {_OWN_OPTIONS[option]}")
+                    yield error(where, f"is not yours to set; {_OWN_OPTIONS[option]}")
+                elif option.startswith("kafka."):
+                    yield error(where, f"has a prefix too much; write {option.removeprefix('kafka.')}")
         case _:
             assert_never(pipeline.source)
