@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from windrow.errors import InputError
 from windrow.model import KafkaSource, LogSource
 from windrow.model import Source as SourceModel
 from windrow.sources.base import Cut, Source
@@ -20,7 +19,8 @@ def open_source(source: SourceModel) -> Source:
 
             return EmbeddedLog(source)
         case KafkaSource():
-            msg = "there is no connector for Kafka yet"
-            raise InputError(msg)
+            from windrow.sources.kafka import KafkaTopic  # noqa: PLC0415 - the same
+
+            return KafkaTopic(source)
         case _:
             assert_never(source)

@@ -1,0 +1,60 @@
+"""A Kafka topic: through Spark's own connector as a stream, through librdkafka otherwise; committed records only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from windrow.errors import InputError
+from windrow.model import KafkaSource
+from windrow.sources.base import Cut
+from windrow.sources.kafka.options import spark_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["KafkaTopic", "preflight", "spark_options"]
+
+
+def preflight(source: KafkaSource, timeout: float = 10) -> dict[int, tuple[int, int]]:
+    """Return each partition's first offset and the end of what is committed, asking for at most `timeout` seconds.
+
+    Raise SourceError for a broker that cannot be reached and a topic that is not there or may not be read, and
+    InputError for options that are wrong.
+    """
+    from windrow.sources.kafka.client import Admin  # noqa: PLC0415 - librdkafka only when a broker is asked
+
+    admin = Admin(source, timeout)
+    return admin.offsets(admin.partitions())
+
+
+class KafkaTopic:
+    """The connector of a `KafkaSource`; see `windrow.sources.Source`."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+
+    def partitions(self) -> list[int]:
+        """Return the partitions in order; raise as `preflight` does."""
+        return sorted(preflight(self._source))
+
+    def read_all(self) -> Iterator[pa.RecordBatch]:
+        """Read the topic to the end that it has now, in RAW batches; with `start: latest` that is nothing."""
+        from windrow.sources.kafka.read import read_range  # noqa: PLC0415 - as above
+
+        ends = preflight(self._source)
+        if self._source.start == "latest":
+            ends = {partition: (end, end) for partition, (_, end) in ends.items()}
+        return read_range(self._source, ends)
+
+    def stream(
+        self, spark: SparkSession, max_records: int | None = None, cuts: Sequence[Cut] | None = None
+    ) -> DataFrame:
+        """Return a streaming frame of the topic; see `windrow.sources.Source.stream`. Kafka cannot be cut."""
+        from windrow.sources.kafka.spark import raw_columns  # noqa: PLC0415 - Spark only when a stream is opened
+
+        if cuts is not None:
+            msg = "steps of a Kafka topic cannot be prescribed; copy the topic to an embedded log"
+            raise InputError(msg)
+        return raw_columns(spark.readStream.format("kafka").options(**spark_options(self._source, max_records)).load())

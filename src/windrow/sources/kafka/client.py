@@ -1,0 +1,118 @@
+"""Conversations with a broker, outside of Spark."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from windrow.errors import InputError, SourceError
+from windrow.model import KafkaSource
+from windrow.sources.kafka.options import client_options
+
+T = TypeVar("T")
+
+_GRACE = 3.0
+"""Seconds after which a broker that was found down is not waited for: a name may have a second address."""
+
+_HOPELESS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - the client's own names
+
+
+def quiet() -> logging.Logger:
+    """Return a logger that says nothing: librdkafka's complaints come as errors too."""
+    logger = logging.Logger("windrow.kafka")  # noqa: LOG001 - it belongs to no tree, so no handler hears it
+    logger.addHandler(logging.NullHandler())
+    return logger
+
+
+def settings(source: KafkaSource, extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a client's settings; raise InputError for an option that cannot be passed on."""
+    return {**client_options(source), "log_level": 0, **extra}
+
+
+class Admin:
+    """Asks a broker, for at most `timeout` seconds in all."""
+
+    def __init__(self, source: KafkaSource, timeout: float) -> None:
+        self._source = source
+        self._deadline = time.monotonic() + timeout
+        self._said: list[KafkaError] = []
+        try:
+            self._client = AdminClient(settings(source, {"error_cb": self._said.append}), logger=quiet())
+        except (KafkaException, ValueError, TypeError) as exc:
+            msg = f"the Kafka options of topic {source.topic} are wrong: {_text(exc)}"
+            raise InputError(msg) from exc
+
+    def partitions(self) -> list[int]:
+        """Return the topic's partitions; raise SourceError if it does not exist, or may not be read."""
+        topic = self._source.topic
+        description = self._ask(self._client.describe_topics(TopicCollection([topic]))[topic])
+        return sorted(partition.id for partition in description.partitions)
+
+    def offsets(self, partitions: list[int]) -> dict[int, tuple[int, int]]:
+        """Return each partition's first offset and the end of what is committed."""
+        begin, end = (self._list(partitions, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))  # type: ignore[no-untyped-call]
+        return {partition: (begin[partition], end[partition]) for partition in partitions}
+
+    def _list(self, partitions: list[int], spec: OffsetSpec) -> dict[int, int]:
+        asked = {TopicPartition(self._source.topic, partition): spec for partition in partitions}
+        told = self._client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+        return {at.partition: self._ask(future).offset for at, future in told.items()}
+
+    def _ask(self, future: Future[T]) -> T:
+        while True:
+            try:
+                return future.result(0.05)
+            except TimeoutError:
+                self._client.poll(0)
+            except KafkaException as exc:
+                raise self._error(exc) from exc
+            codes = {error.code() for error in self._said}
+            if KafkaError._ALL_BROKERS_DOWN in codes:  # noqa: SLF001 - the client's own name
+                self._deadline = min(self._deadline, time.monotonic() + _GRACE)
+                self._said = [error for error in self._said if error.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
+                self._said = self._said or [KafkaError(KafkaError._TRANSPORT)]  # noqa: SLF001
+            if time.monotonic() > self._deadline or codes.intersection(_HOPELESS):
+                raise SourceError(unreachable(self._source, self._said))
+
+    def _error(self, exc: KafkaException) -> Exception:
+        source, error = self._source, exc.args[0]
+        match error.code():
+            case KafkaError.UNKNOWN_TOPIC_OR_PART | KafkaError.TOPIC_EXCEPTION:
+                return SourceError(f"there is no topic {source.topic} at {source.servers}{self._similar()}")
+            case KafkaError.TOPIC_AUTHORIZATION_FAILED | KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                return SourceError(
+                    f"topic {source.topic} at {source.servers} may not be read with these options: grant DESCRIBE "
+                    "and READ on it"
+                )
+            case KafkaError._TIMED_OUT | KafkaError._TRANSPORT | KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+                return SourceError(unreachable(source, self._said))
+            case _:
+                return SourceError(f"topic {source.topic} at {source.servers} cannot be read: {error.str()}")
+
+    def _similar(self) -> str:
+        try:
+            known = [name for name in self._client.list_topics(timeout=5).topics if not name.startswith("__")]
+        except KafkaException:
+            known = []
+        if not known:
+            return "; create it first"
+        near = difflib.get_close_matches(self._source.topic, known, n=3, cutoff=0.5)
+        return f"; did you mean {', '.join(near)}?" if near else f"; create it first (there are {len(known)} others)"
+
+
+def unreachable(source: KafkaSource, said: list[KafkaError]) -> str:
+    """Return the message for a broker that does not answer, with the last that the client said."""
+    why = said[-1].str() if said else "no answer"
+    return f"no Kafka broker can be reached at {source.servers}: {why}; is it running, and are the options right?"
+
+
+def _text(exc: Exception) -> str:
+    error = exc.args[0]
+    return error.str() if isinstance(error, KafkaError) else str(error)

@@ -1,0 +1,87 @@
+"""What a person may say about a connection, for Spark's consumers (Java) and for librdkafka."""
+
+from __future__ import annotations
+
+import re
+
+from windrow.errors import InputError
+from windrow.model import KafkaSource
+
+OURS = {
+    "bootstrap.servers": "write `servers`",
+    "auto.offset.reset": "write `start`",
+    "group.id": "offsets are kept in the checkpoint, in no group",
+    "enable.auto.commit": "offsets are kept in the checkpoint, in no group",
+    "isolation.level": "only committed records are read",
+    "key.deserializer": "keys are read as bytes",
+    "value.deserializer": "values are read as bytes; write `decode`",
+    "interceptor.classes": "records are read as they are",
+}
+_CONNECTION = ("security.", "sasl.", "ssl.", "client.id", "client.dns.lookup")
+_RENAMED = {
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+
+def checked_options(source: KafkaSource) -> dict[str, str]:
+    """Return the source's options; raise InputError for one that windrow sets itself."""
+    for name, _ in source.options:
+        if name in OURS:
+            msg = f"the Kafka option {name} is not for a pipeline to set: {OURS[name]}"
+            raise InputError(msg)
+        if name.startswith("kafka."):
+            msg = f"the Kafka option {name} has a prefix too much; write {name.removeprefix('kafka.')}"
+            raise InputError(msg)
+    return dict(source.options)
+
+
+def client_options(source: KafkaSource) -> dict[str, str]:
+    """Return librdkafka's settings of the connection, from the names that Kafka's Java clients use.
+
+    What tunes the reading of Spark's consumers is left out. Raise InputError for what librdkafka cannot do.
+    """
+    options = checked_options(source)
+    settings = {"bootstrap.servers": source.servers}
+    for name, value in options.items():
+        match name:
+            case "sasl.jaas.config":
+                settings.update({f"sasl.{key}": re.sub(r"\\(.)", r"\1", text) for key, text in _JAAS.findall(value)})
+            case "ssl.truststore.location":
+                if options.get("ssl.truststore.type", "JKS").upper() != "PEM":
+                    msg = "the Kafka option ssl.truststore.location must name a PEM file; set ssl.truststore.type: PEM"
+                    raise InputError(msg)
+                settings["ssl.ca.location"] = value
+            case "ssl.keystore.location" if options.get("ssl.keystore.type", "JKS").upper() == "JKS":
+                msg = "the Kafka option ssl.keystore.location must name a PKCS12 file; set ssl.keystore.type: PKCS12"
+                raise InputError(msg)
+            case "ssl.endpoint.identification.algorithm":
+                settings[name] = value or "none"
+            case "ssl.truststore.type" | "ssl.truststore.password" | "ssl.keystore.type":
+                pass  # said by the name of the setting
+            case _ if name.startswith(_CONNECTION):
+                settings[_RENAMED.get(name, name)] = value
+            case _:
+                pass
+    return settings
+
+
+def spark_options(source: KafkaSource, max_records: int | None = None) -> dict[str, str]:
+    """Return the options of Spark's ``kafka`` source; raise InputError for one that windrow sets itself."""
+    options = {f"kafka.{name}": value for name, value in (READING | checked_options(source)).items()}
+    options |= {
+        "kafka.bootstrap.servers": source.servers,
+        "kafka.isolation.level": "read_committed",
+        "subscribe": source.topic,
+        "startingOffsets": source.start,
+        "failOnDataLoss": "true",
+    }
+    if max_records is not None:
+        options["maxOffsetsPerTrigger"] = str(max_records)
+    return options
+
+
+READING: dict[str, str] = {}
+"""How Spark's consumers fetch, unless the pipeline says otherwise."""

@@ -1,0 +1,154 @@
+"""What holds for every source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.servers.kafka import Kafka
+from tests.sources.streaming import Stream, records
+
+from windrow.core.schema import RAW
+from windrow.errors import InputError, SourceError, WindrowError
+from windrow.model import KafkaSource, LogSource, Source
+from windrow.sources import open_source
+
+
+class Log(Protocol):
+    source: Source
+
+    def append(self, partition: int, values: list[bytes]) -> None: ...
+    def grow(self, total: int) -> None: ...
+
+
+class Files:
+    def __init__(self, path: Path, partitions: int) -> None:
+        self.source: Source = LogSource(str(path))
+        self._path = path
+        path.mkdir()
+        self.grow(partitions)
+
+    def append(self, partition: int, values: list[bytes]) -> None:
+        with (self._path / f"partition-{partition}.jsonl").open("ab") as file:
+            file.writelines(value + b"\n" for value in values)
+
+    def grow(self, total: int) -> None:
+        for partition in range(total):
+            self.append(partition, [])
+
+
+class Topic:
+    def __init__(self, kafka: Kafka, name: str) -> None:
+        self.source: Source = KafkaSource(kafka.servers, name)
+        self._kafka = kafka
+        self._name = name
+
+    def append(self, partition: int, values: list[bytes]) -> None:
+        self._kafka.produce(self._name, partition, values)
+
+    def grow(self, total: int) -> None:
+        self._kafka.add_partitions(self._name, total)
+
+
+@pytest.fixture(params=["log", "kafka"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], Log]:
+    if request.param == "log":
+        return lambda partitions: Files(tmp_path / "log", partitions)
+    kafka: Kafka = request.getfixturevalue("kafka")
+    topic: Callable[..., str] = request.getfixturevalue("topic")
+    return lambda partitions: Topic(kafka, topic(partitions))
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b'{"n": %d}' % n for n in range(first, last)]
+
+
+def numbered(first: int, last: int) -> list[tuple[int, bytes | None]]:
+    return list(zip(range(first, last), numbers(first, last), strict=True))
+
+
+def test_all_records_are_read_in_the_order_of_their_partitions(make: Callable[[int], Log]) -> None:
+    log = make(3)
+    log.append(0, numbers(0, 5000))
+    log.append(2, numbers(0, 7))
+    source = open_source(log.source)
+    assert source.partitions() == [0, 1, 2]
+    batches = list(source.read_all())
+    assert all(batch.schema.equals(RAW) for batch in batches)
+    assert records(batches) == {0: numbered(0, 5000), 2: numbered(0, 7)}
+
+
+def test_an_empty_log_is_read_to_its_end(make: Callable[[int], Log]) -> None:
+    assert list(open_source(make(2).source).read_all()) == []
+
+
+def test_a_stream_reads_what_is_there_and_goes_on_from_its_checkpoint(
+    make: Callable[[int], Log], spark: SparkSession, tmp_path: Path
+) -> None:
+    log = make(3)
+    log.append(0, numbers(0, 40))
+    log.append(2, numbers(0, 3))
+    frame = open_source(log.source).stream(spark)
+    assert frame.columns == RAW.names
+    [step] = Stream(frame, tmp_path / "checkpoint").run()
+    assert records([step]) == {0: numbered(0, 40), 2: numbered(0, 3)}
+    log.append(0, numbers(40, 41))
+    log.append(1, numbers(0, 2))
+    [step] = Stream(open_source(log.source).stream(spark), tmp_path / "checkpoint").run()
+    assert records([step]) == {0: numbered(40, 41), 1: numbered(0, 2)}
+
+
+def test_a_step_holds_at_most_so_many_records(make: Callable[[int], Log], spark: SparkSession, tmp_path: Path) -> None:
+    log = make(3)
+    log.append(0, numbers(0, 50))
+    log.append(1, numbers(0, 50))
+    steps = Stream(open_source(log.source).stream(spark, max_records=30), tmp_path / "checkpoint").run()
+    assert [step.num_rows for step in steps] == [30, 30, 30, 10]
+    assert all(set(records([step])) == {0, 1} for step in steps)
+    assert records(steps) == {0: numbered(0, 50), 1: numbered(0, 50)}
+
+
+def test_a_partition_is_one_task_in_a_step(make: Callable[[int], Log], spark: SparkSession, tmp_path: Path) -> None:
+    log = make(2)
+    log.append(0, numbers(0, 20_000))
+    log.append(1, numbers(0, 10))
+    frame = (
+        open_source(log.source).stream(spark).selectExpr("partition", "offset", "value", "spark_partition_id() as task")
+    )
+    [step] = Stream(frame, tmp_path / "checkpoint").run()
+    pairs = {tuple(row.values()) for row in step.select(["partition", "task"]).to_pylist()}
+    assert len(pairs) == 2
+    assert records([step])[0] == numbered(0, 20_000)
+
+
+def test_a_partition_that_appears_while_it_runs_is_read(
+    make: Callable[[int], Log], spark: SparkSession, tmp_path: Path
+) -> None:
+    log = make(1)
+    log.append(0, numbers(0, 2))
+
+    def play(query: object) -> None:
+        query.processAllAvailable()  # type: ignore[attr-defined]
+        log.grow(3)
+        log.append(2, numbers(0, 4))
+        log.append(0, numbers(2, 3))
+
+    steps = Stream(open_source(log.source).stream(spark), tmp_path / "checkpoint").live(play)
+    assert records(steps) == {0: numbered(0, 3), 2: numbered(0, 4)}
+    assert open_source(log.source).partitions() == [0, 1, 2]
+
+
+NOT_THERE: list[tuple[Source, type[WindrowError]]] = [
+    (LogSource("/nowhere/at/all"), InputError),
+    (KafkaSource("127.0.0.1:1", "spend"), SourceError),
+]
+
+
+@pytest.mark.parametrize(("source", "error"), NOT_THERE)
+def test_a_source_that_is_not_there_is_named(source: Source, error: type[WindrowError]) -> None:
+    place = source.path if isinstance(source, LogSource) else source.servers
+    with pytest.raises(error, match=place):
+        open_source(source).partitions()
