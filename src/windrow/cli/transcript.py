@@ -1,0 +1,66 @@
+"""`windrow transcript`: golden event-time stories, on a host and in any cut."""
+
+from __future__ import annotations
+
+import click
+
+from windrow.cli.common import DIFFERENT, OK, json_option, print_json
+from windrow.errors import TranscriptError
+from windrow.testing.transcript import Story, read_story
+from windrow.testing.transcript.hosts import HOSTS
+
+
+@click.command("transcript")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--host", type=click.Choice(list(HOSTS)), default="memory", show_default=True, help="Where stories run.")
+@click.option(
+    "--rebatch",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Run each story N more times with its log cut into steps at random, once all in one step, and once one "
+    "record a step; the answers must be the same.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="What the random cuts are made from.")
+@json_option
+def command(files: tuple[str, ...], *, host: str, rebatch: int | None, seed: int, as_json: bool) -> int:
+    """Run golden event-time stories.
+
+    FILE is a story: a log in steps, and the changes, late records, dead letters and final table that must come of it.
+    Each gets one line, `ok` or `FAILED`, with its differences below. The exit code is 1 if there are any; if a file is
+    no story it is 2, and nothing ran.
+    """
+    stories = _read(files)
+    # only now: it needs pyarrow, and reading does not
+    from windrow.testing.transcript.hosts import load_play  # noqa: PLC0415
+    from windrow.testing.transcript.report import lines, to_json  # noqa: PLC0415
+    from windrow.testing.transcript.run import check_story  # noqa: PLC0415
+
+    play = load_play(host)
+    results = []
+    for story in stories:
+        result = check_story(story, play, host=host, rebatch=rebatch or 0, seed=seed)
+        results.append(result)
+        if not as_json:
+            click.echo("\n".join(lines(result)))
+    if as_json:
+        print_json(to_json(results))
+    return OK if all(result.ok for result in results) else DIFFERENT
+
+
+def _read(files: tuple[str, ...]) -> list[Story]:
+    """Read all stories; raise one TranscriptError for all files that are none."""
+    stories: list[Story] = []
+    errors: list[TranscriptError] = []
+    for file in files:
+        try:
+            stories.append(read_story(file))
+        except TranscriptError as exc:
+            errors.append(exc)
+    match errors:
+        case []:
+            return stories
+        case [error]:
+            raise error
+        case _:
+            message = "\n".join(str(error) for error in errors)
+            raise TranscriptError(message) from errors[0]
