@@ -90,3 +90,4 @@ def test_tuning_of_sparks_consumers_is_theirs_alone() -> None:
     tuned = source(fetch_max_bytes="1000", max_poll_records="7")
     assert client_options(tuned) == {"bootstrap.servers": "a:9092,b:9092"}
     assert spark_options(tuned)["kafka.max.poll.records"] == "7"
+    assert spark_options(SOURCE)["kafka.max.poll.records"] == "20000"

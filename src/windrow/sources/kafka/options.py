@@ -17,6 +17,9 @@ OURS = {
     "value.deserializer": "values are read as bytes; write `decode`",
     "interceptor.classes": "records are read as they are",
 }
+READING = {"max.poll.records": "20000"}
+"""How Spark's consumers fetch, unless the pipeline says otherwise: with Kafka's 500 a poll they read a tenth slower."""
+
 _CONNECTION = ("security.", "sasl.", "ssl.", "client.id", "client.dns.lookup")
 _RENAMED = {
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -81,7 +84,3 @@ def spark_options(source: KafkaSource, max_records: int | None = None) -> dict[s
     if max_records is not None:
         options["maxOffsetsPerTrigger"] = str(max_records)
     return options
-
-
-READING: dict[str, str] = {}
-"""How Spark's consumers fetch, unless the pipeline says otherwise."""
