@@ -10,7 +10,7 @@ from windrow.model import Pipeline
 
 
 def decode_fields(pipeline: Pipeline) -> Iterator[Finding]:
-    """There are fields, with printable names that differ by more than case."""
+    """There are fields, with printable names of their own that differ by more than case."""
     if not pipeline.decode.fields:
         yield error("decode", "names no field; name the fields that a record must have, with their types")
     seen: dict[str, str] = {}
@@ -18,6 +18,8 @@ def decode_fields(pipeline: Pipeline) -> Iterator[Finding]:
         where = f"decode.{field.name}"
         if not is_name(field.name):
             yield error(where, f"{field.name!r} is not a name; it must be printable and without blanks around it")
+        if field.name.startswith("__"):
+            yield error(where, f"{field.name!r} begins with two underscores, as windrow's own columns do; rename it")
         other = seen.setdefault(field.name.lower(), field.name)
         if other is not field.name:
             yield error(
