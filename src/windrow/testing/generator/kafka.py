@@ -1,0 +1,139 @@
+"""Writes a generated log into a Kafka topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from windrow.errors import InputError, SourceError
+from windrow.model import KafkaSource
+from windrow.testing.generator.events import counted
+from windrow.testing.generator.pace import Pace
+from windrow.testing.generator.spec import Made, Spec
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+_TIMEOUT = 5.0
+_FLUSH = 60.0
+_PRODUCER = {
+    "enable.idempotence": True,
+    "linger.ms": 20,
+    "batch.num.messages": 50_000,
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 500_000,
+    "message.timeout.ms": 60_000,
+    "delivery.report.only.error": True,
+}
+
+
+def write_kafka(
+    spec: Spec,
+    servers: str,
+    topic: str,
+    *,
+    options: tuple[tuple[str, str], ...] = (),
+    pace: Pace | None = None,
+    progress: Callable[[Made], None] | None = None,
+) -> Made:
+    """Append the log to a topic and say what was made; `progress` hears how far it is.
+
+    The topic is created with the spec's partitions if it is not there. A record's key is its user, its timestamp the
+    time of arrival. Raises InputError if the topic has another number of partitions or an option is wrong, and
+    SourceError if the broker cannot be reached or does not take the records.
+    """
+    source = KafkaSource(servers, topic, options=options)
+    _ensure_topic(source, spec.partitions)
+    producer = _Producer(source)
+    total = Made()
+    try:
+        for batch, made in counted(spec, pace):
+            producer.send(batch)
+            total += made
+            if progress is not None:
+                progress(total)
+    finally:
+        producer.flush()
+    producer.check()
+    return total
+
+
+class _Producer:
+    def __init__(self, source: KafkaSource) -> None:
+        from confluent_kafka import Producer  # noqa: PLC0415 - librdkafka only when a topic is written
+
+        from windrow.sources.kafka.client import quiet, settings  # noqa: PLC0415 - as above
+
+        self._source = source
+        self._refused: list[KafkaError] = []
+        self._client = Producer(settings(source, {**_PRODUCER, "on_delivery": self._on_delivery}), logger=quiet())
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Hand over a batch; wait for room where there is none."""
+        millis = batch.column("log_time").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+        columns = (batch.column("partition"), batch.column("key"), batch.column("value"), millis)
+        topic, produce, poll = self._source.topic, self._client.produce, self._client.poll
+        for partition, key, value, timestamp in zip(*(column.to_pylist() for column in columns), strict=True):
+            while True:
+                try:
+                    produce(topic, value, key, partition, timestamp=timestamp)
+                    break
+                except BufferError:
+                    poll(0.1)
+                    self.check()
+        poll(0)
+        self.check()
+
+    def flush(self) -> None:
+        """Wait until all records are taken or refused."""
+        if self._client.flush(_FLUSH):
+            msg = f"{self._where} did not take all records within {_FLUSH:.0f} s; is the broker running?"
+            raise SourceError(msg)
+
+    def check(self) -> None:
+        """Raise SourceError if a record was refused."""
+        if self._refused:
+            msg = f"{self._where} refused {len(self._refused)} records: {self._refused[0].str()}"
+            raise SourceError(msg)
+
+    @property
+    def _where(self) -> str:
+        return f"topic {self._source.topic} at {self._source.servers}"
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        del message
+        if error is not None:
+            self._refused.append(error)
+
+
+def _ensure_topic(source: KafkaSource, partitions: int) -> None:
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - librdkafka only when a topic is written
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415 - as above
+
+    from windrow.sources.kafka.client import quiet, settings, unreachable  # noqa: PLC0415 - as above
+
+    said: list[KafkaError] = []
+    try:
+        admin = AdminClient(settings(source, {"error_cb": said.append}), logger=quiet())
+    except KafkaException as exc:
+        msg = f"the Kafka options of topic {source.topic} are wrong: {exc.args[0].str()}"
+        raise InputError(msg) from exc
+    try:
+        known = admin.list_topics(timeout=_TIMEOUT).topics
+    except KafkaException as exc:
+        raise SourceError(unreachable(source, said or [exc.args[0]])) from exc
+    if source.topic in known:
+        found = len(known[source.topic].partitions)
+        if found != partitions:
+            msg = (
+                f"topic {source.topic} has {found} partitions, not {partitions}: ask for {found}, or name another topic"
+            )
+            raise InputError(msg)
+        return
+    try:
+        admin.create_topics([NewTopic(source.topic, partitions)])[source.topic].result(_TIMEOUT)
+    except KafkaException as exc:
+        msg = f"topic {source.topic} cannot be created at {source.servers}: {exc.args[0].str()}"
+        raise SourceError(msg) from exc

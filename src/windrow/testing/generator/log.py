@@ -1,0 +1,121 @@
+"""Writes a generated log into a folder, as ``partition-N.jsonl``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.errors import InputError, SourceError
+from windrow.testing.generator.events import counted
+from windrow.testing.generator.pace import Pace
+from windrow.testing.generator.spec import Made, Spec
+
+_PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\.jsonl")
+
+
+def write_log(
+    spec: Spec,
+    folder: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    pace: Pace | None = None,
+    progress: Callable[[Made], None] | None = None,
+) -> Made:
+    """Write the log into a folder and say what was made; `progress` hears how far it is.
+
+    A whole log appears at once when it is done, in a new or empty folder, or with `overwrite` in place of another
+    log. With `pace` the folder may hold a log, and events of now are appended to it. Raises InputError if the folder
+    holds something else, and SourceError if it cannot be written.
+    """
+    path = Path(folder)
+    with _translated(path):
+        found = _names(path)
+        if found and not all(_PARTITION.fullmatch(name) for name in found):
+            msg = f"{path} holds something else than a log: name another folder"
+            raise InputError(msg)
+        if pace is not None:
+            path.mkdir(parents=True, exist_ok=True)
+            return _write(spec, path, pace, progress)
+        if found and not overwrite:
+            msg = f"{path} holds a log already: name another folder, or overwrite it (--overwrite)"
+            raise InputError(msg)
+        return _replace(spec, path, progress)
+
+
+def _names(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    if not path.is_dir():
+        msg = f"{path} is a file, and a log is a folder: name another one"
+        raise InputError(msg)
+    return sorted(entry.name for entry in path.iterdir())
+
+
+def _replace(spec: Spec, path: Path, progress: Callable[[Made], None] | None) -> Made:
+    """Write the log beside its place, and move it there."""
+    beside = path.parent / f".{path.name}.{os.getpid()}.partial"
+    beside.mkdir(parents=True)
+    try:
+        made = _write(spec, beside, None, progress)
+        if path.exists():
+            shutil.rmtree(path)
+        beside.rename(path)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return made
+
+
+def _write(spec: Spec, path: Path, pace: Pace | None, progress: Callable[[Made], None] | None) -> Made:
+    total = Made()
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context((path / f"partition-{partition}.jsonl").open("ab"))
+            for partition in range(spec.partitions)
+        ]
+        for file in files:
+            _end_line(file)
+        for batch, made in counted(spec, pace):
+            partitions = batch.column("partition").to_numpy()
+            for partition, file in enumerate(files):
+                values = batch.column("value").take(pa.array(np.flatnonzero(partitions == partition)))
+                if len(values):
+                    file.write(_lines(values))
+                    file.flush()
+            total += made
+            if progress is not None:
+                progress(total)
+    return total
+
+
+def _lines(values: pa.Array) -> bytes:
+    whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+    lines: bytes = pc.binary_join(whole, pa.scalar(b"\n", pa.binary()))[0].as_py()
+    return lines + b"\n"
+
+
+def _end_line(file: BinaryIO) -> None:
+    """End a line that an earlier writer left unfinished, so that ours begin on their own."""
+    size = file.seek(0, os.SEEK_END)
+    if size:
+        with Path(file.name).open("rb") as reader:
+            reader.seek(size - 1)
+            if reader.read(1) != b"\n":
+                file.write(b"\n")
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        msg = f"cannot write the log {path}: {exc.strerror or exc}"
+        raise SourceError(msg) from exc

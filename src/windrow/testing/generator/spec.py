@@ -1,0 +1,66 @@
+"""What to generate, and what was generated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windrow.errors import InputError
+
+_MILLISECOND = 1_000
+_SECOND = 1_000_000
+_HOUR = 3_600 * _SECOND
+START = 1_767_225_600 * _SECOND
+"""2026-01-01 00:00:00 UTC."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A log of events: `events` purchases of `users` users in `partitions` partitions; times in microseconds.
+
+    Event times are spread evenly over `duration` from `start`, in whole milliseconds. A record arrives in the log an
+    exponential delay of mean `disorder` after its event; `late_share` of them 2 to 90 minutes later still. Of the
+    records `malformed_share` are unusable in some way, `duplicate_share` come a second time, and `hot_key_share` are
+    of one user. A user's records are all in one partition. `log_time` writes the time of arrival into each record, as
+    ``_log_time``. Raises InputError for what makes no sense.
+    """
+
+    events: int = 1_000_000
+    users: int = 10_000
+    partitions: int = 4
+    seed: int = 1
+    start: int = START
+    duration: int = 24 * _HOUR
+    disorder: int = 4 * _SECOND
+    late_share: float = 0.003
+    malformed_share: float = 0.001
+    duplicate_share: float = 0.0
+    hot_key_share: float = 0.0
+    log_time: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in {"events": 0, "users": 1, "partitions": 1, "duration": _MILLISECOND, "disorder": 0}.items():
+            if getattr(self, name) < least:
+                msg = f"{name} must be at least {least}, not {getattr(self, name)}"
+                raise InputError(msg)
+        for name in ("late_share", "malformed_share", "duplicate_share", "hot_key_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                msg = f"{name} must be from 0 to 1, not {getattr(self, name)}"
+                raise InputError(msg)
+
+
+@dataclass(frozen=True)
+class Made:
+    """How many records were written; `late`, `malformed` and `duplicates` are among `records`."""
+
+    records: int = 0
+    late: int = 0
+    malformed: int = 0
+    duplicates: int = 0
+
+    def __add__(self, other: Made) -> Made:
+        return Made(
+            self.records + other.records,
+            self.late + other.late,
+            self.malformed + other.malformed,
+            self.duplicates + other.duplicates,
+        )
