@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# how long an example takes says nothing on a busy machine; where CI is set the same examples come each time
+hypothesis.settings.register_profile("windrow", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("windrow")
 
 
 @pytest.fixture(scope="session")

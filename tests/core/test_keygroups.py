@@ -1,0 +1,40 @@
+from decimal import Decimal
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.core.duck import connect
+from windrow.core.keygroups import key_groups
+
+DUCK = connect()
+
+
+def test_groups_stay_what_they_are() -> None:
+    # state is found by its group: a change here loses the state of every pipeline
+    keys = pa.table({"user": ["u00001", "u00002", "", "ü", "Robert'); DROP TABLE users;--"]})
+    assert key_groups(DUCK, keys, 128).tolist() == [111, 26, 105, 2, 6]
+
+
+def test_groups_of_several_columns_stay_what_they_are() -> None:
+    keys = pa.table({"shop": pa.array([1, 2, 1]), "user": ["a", "a", "b"]})
+    assert key_groups(DUCK, keys, 128).tolist() == [79, 20, 23]
+
+
+def test_groups_of_other_types_stay_what_they_are() -> None:
+    times = pa.array([0, 10**15 + 1], pa.timestamp("us", tz="UTC"))
+    keys = pa.table({"t": times, "d": [Decimal("1.50"), Decimal("-2.00")], "b": [True, False]})
+    assert key_groups(DUCK, keys, 128).tolist() == [95, 24]
+
+
+def test_parts_of_a_key_do_not_run_into_each_other() -> None:
+    keys = pa.table({"a": ["a", "ab"] * 20, "b": ["bc", "c"] * 20})
+    assert len(set(key_groups(DUCK, keys, 1 << 15).tolist())) == 2
+
+
+@given(st.lists(st.text(max_size=8), min_size=1, max_size=50), st.integers(1, 300))
+def test_a_key_has_one_group_whatever_stands_around_it(names: list[str], groups: int) -> None:
+    together = key_groups(DUCK, pa.table({"k": pa.array(names, pa.string())}), groups).tolist()
+    alone = [key_groups(DUCK, pa.table({"k": pa.array([name], pa.string())}), groups)[0] for name in names]
+    assert together == alone
+    assert all(0 <= group < groups for group in together)
