@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -84,3 +85,17 @@ def table(form: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
     columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [() for _ in form]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, form, strict=True)]
     return pa.Table.from_arrays(arrays, schema=form)
+
+
+def edges(model: Pipeline) -> StepOutput:
+    """A step with a window that begins before the year 1, and one that ends after the year 9999."""
+    empty = step(model, [change("insert", 0, "A", Decimal(1), 1), change("insert", 0, "B", Decimal(1), 1)])
+    changes = empty.changes
+    for name, micros in (
+        ("window_start", [-62_135_596_920_000_000, 253_402_300_620_000_000]),
+        ("window_end", [-62_135_596_620_000_000, 253_402_300_920_000_000]),
+    ):
+        at = changes.schema.get_field_index(name)
+        times = pa.array(micros).cast(schema.MICROS)
+        changes = changes.set_column(at, changes.schema.field(at), times)
+    return StepOutput(changes, empty.late, empty.dead, empty.clocks)

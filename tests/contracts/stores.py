@@ -15,9 +15,11 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-from tests.contracts.steps import pipeline
+from tests.contracts.steps import DAY, MINUTE, RUN, pipeline
 
+from windrow.core.output import StepOutput
 from windrow.model import Pipeline, PostgresSink, Sink, SqliteSink
+from windrow.sinks.base import Run
 from windrow.sinks.layout import EPOCHS, Layout, Table, layout
 from windrow.sinks.postgres import PostgresTable
 from windrow.sinks.sqlite import SqliteTable
@@ -43,6 +45,10 @@ class Store(ABC):
     @abstractmethod
     def python(self, value: Any, type_: pa.DataType) -> Any:  # noqa: ANN401 - whatever the database gives
         """What the database gave, as what Arrow would give."""
+
+    @abstractmethod
+    def holds(self, value: Decimal) -> bool:
+        """Whether the database's numeric column keeps that value."""
 
     @abstractmethod
     def kill_within_commit(self, child: Callable[[], subprocess.Popen[str]]) -> None:
@@ -105,6 +111,10 @@ class SqliteStore(Store):
             return Decimal(str(value))
         return bool(value) if pa.types.is_boolean(type_) else value
 
+    def holds(self, value: Decimal) -> bool:
+        digits = "".join(map(str, value.as_tuple().digits)).strip("0")
+        return len(digits) <= 15 or (value == int(value) and -(2**63) <= value < 2**63)
+
     def kill_within_commit(self, child: Callable[[], subprocess.Popen[str]]) -> None:
         # The child stops, and says so, when it is asked for the last part of its step.
         with child() as process:
@@ -136,6 +146,9 @@ class PostgresStore(Store):
             return value.astimezone(UTC)
         return value
 
+    def holds(self, value: Decimal) -> bool:  # noqa: ARG002 - all of them
+        return True
+
     def kill_within_commit(self, child: Callable[[], subprocess.Popen[str]]) -> None:
         # A lock on the result table stops the merge after it has written the changelog.
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'spend'::regclass"
@@ -150,3 +163,18 @@ class PostgresStore(Store):
                     assert process.poll() is None
                     pause.wait(0.01)
                 process.kill()
+
+
+def brief(rows: list[Row]) -> list[tuple[Any, ...]]:
+    """The rows of a result table: minute of the window, user, total, events, pane, revision."""
+    names = ("user", "total", "events", "pane", "revision")
+    return [((row["window_start"] - DAY) // MINUTE, *(row[name] for name in names)) for row in rows]
+
+
+def committed(store: Store, model: Pipeline, *steps: StepOutput, run: Run = RUN) -> None:
+    """Commit steps to the store, from where the run stopped."""
+    sink = store.sink(model)
+    begin = sink.open(run)
+    for epoch, output in enumerate(steps, 0 if begin is None else begin + 1):
+        sink.commit(epoch, output)
+    sink.close()

@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
-import threading
 from datetime import timedelta
 from decimal import Decimal
-from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.contracts import child
 from tests.contracts.steps import DAY, FIELDS, MINUTE, RUN, change, step
-from tests.contracts.stores import Row, Store
+from tests.contracts.stores import Row, Store, brief, committed
 
-from windrow.core.output import StepOutput
 from windrow.errors import PipelineError, SinkError
-from windrow.model import Aggregate, Count, Field, Pipeline, StringType, Sum
+from windrow.model import Aggregate, Count, Field, StringType, Sum
 from windrow.model.decode import Decode
-from windrow.sinks.base import Run
 from windrow.sinks.layout import EPOCHS
-
-
-def brief(rows: list[Row]) -> list[tuple[Any, ...]]:
-    """Minute of the window, user, total, events, pane, revision."""
-    names = ("user", "total", "events", "pane", "revision")
-    return [((row["window_start"] - DAY) // MINUTE, *(row[name] for name in names)) for row in rows]
-
-
-def committed(store: Store, model: Pipeline, *steps: StepOutput, run: Run = RUN) -> None:
-    sink = store.sink(model)
-    begin = sink.open(run)
-    for epoch, output in enumerate(steps, 0 if begin is None else begin + 1):
-        sink.commit(epoch, output)
-    sink.close()
 
 
 def test_a_new_sink_has_no_epoch_and_empty_tables(store: Store) -> None:
@@ -181,142 +157,6 @@ def test_commit_before_open_is_refused(store: Store) -> None:
         store.sink(model).commit(0, step(model))
 
 
-@pytest.mark.parametrize("rows", [0, 1])
-def test_another_run_is_refused_until_the_table_is_cleared(store: Store, rows: int) -> None:
-    model = store.model()
-    committed(store, model, step(model, [change("insert", 0, "A", Decimal(1), 1)] * rows))
-    other = Run(RUN.pipeline, "run-2")
-    sink = store.sink(model)
-    with pytest.raises(SinkError, match=r"another run .*--checkpoint.*another table.*--fresh"):
-        sink.open(other)
-    sink.clear()
-    assert sink.open(other) is None
-    sink.commit(0, step(model, [change("insert", 0, "B", Decimal(2), 2)]))
-    sink.close()
-    assert brief(store.result(model)) == [(0, "B", Decimal(2), 2, "on_time", 0)]
-    assert store.epochs("run-1") == []
-    assert store.epochs("run-2") == [0]
-
-
-def test_a_run_that_wrote_nothing_makes_way(store: Store) -> None:
-    model = store.model()
-    committed(store, model)
-    committed(store, model, step(model), run=Run(RUN.pipeline, "run-2"))
-    assert store.epochs("run-2") == [0]
-    sink = store.sink(model)
-    with pytest.raises(SinkError, match="another run"):
-        sink.open(RUN)
-
-
-def test_another_table_takes_another_run(store: Store) -> None:
-    model = store.model()
-    committed(store, model, step(model))
-    elsewhere = store.model(sink=store.settings("spend_too"))
-    committed(store, elsewhere, step(elsewhere, [change("insert", 0, "A", Decimal(1), 1)]), run=Run("spend", "run-2"))
-    assert len(store.result(elsewhere)) == 1
-    store.sink(elsewhere).clear()
-    assert store.epochs("run-1") == [0]
-    assert store.epochs("run-2") == []
-
-
-def test_the_same_run_may_not_change_its_table(store: Store) -> None:
-    model = store.model()
-    committed(store, model, step(model))
-    with pytest.raises(SinkError, match=r"steps 0 to 0 to other tables.*'spend_too' would miss"):
-        store.sink(store.model(sink=store.settings("spend_too"))).open(RUN)
-
-
-def test_another_pipeline_is_refused(store: Store) -> None:
-    committed(store, store.model(), step(store.model()))
-    sink = store.sink(store.model(name="other"))
-    with pytest.raises(SinkError, match=r"belongs to pipeline 'spend'.*another table"):
-        sink.open(Run("other", "run-9"))
-    with pytest.raises(SinkError, match=r"belongs to pipeline 'spend'.*another table"):
-        sink.clear()
-    assert store.epochs() == [0]
-
-
-def test_rows_of_somebody_else_are_refused_and_not_dropped(store: Store) -> None:
-    store.query("CREATE TABLE spend (x INTEGER)")
-    store.query("INSERT INTO spend VALUES (1)")
-    sink = store.sink(store.model())
-    with pytest.raises(SinkError, match=r"'spend' holds rows that windrow did not write.*another table"):
-        sink.open(RUN)
-    with pytest.raises(SinkError, match="'spend' holds rows that windrow did not write"):
-        sink.clear()
-    assert store.query("SELECT x FROM spend") == [(1,)]
-
-
-def test_clear_of_what_is_not_there_does_nothing(store: Store) -> None:
-    sink = store.sink(store.model())
-    sink.clear()
-    sink.clear()
-    assert sink.open(RUN) is None
-    sink.close()
-
-
-def test_a_table_that_is_gone_is_noticed(store: Store) -> None:
-    model = store.model()
-    committed(store, model, step(model))
-    store.query("DROP TABLE spend_late")
-    with pytest.raises(SinkError, match=r"'spend_late' is gone.*steps 0 to 0"):
-        store.sink(model).open(RUN)
-
-
-def test_tables_that_were_all_dropped_make_way_for_a_new_run(store: Store) -> None:
-    model = store.model()
-    committed(store, model, step(model))
-    for table in store.tables(model).own:
-        store.query(f"DROP TABLE {table.name}")
-    committed(store, model, step(model), run=Run("spend", "run-2"))
-    assert store.epochs("run-2") == [0]
-
-
-def test_a_run_that_lost_its_table_meanwhile_stops(store: Store) -> None:
-    model = store.model()
-    sink = store.sink(model)
-    sink.open(RUN)
-    store.query("UPDATE windrow_tables SET run = 'run-2'")
-    with pytest.raises(SinkError, match="taken over"):
-        sink.commit(0, step(model))
-    sink.close()
-
-
-@pytest.mark.parametrize(
-    ("statement", "message"),
-    [
-        ("ALTER TABLE spend DROP COLUMN total", "'spend' has no column 'total'"),
-        ("ALTER TABLE spend_late ADD COLUMN note TEXT", "'spend_late' has a column 'note'"),
-        (
-            "DROP TABLE spend_clocks; CREATE TABLE spend_clocks (epoch TEXT)",
-            "'epoch' of table 'spend_clocks' is (?i:text)",
-        ),
-    ],
-)
-def test_tables_with_other_columns_are_refused(store: Store, statement: str, message: str) -> None:
-    model = store.model()
-    committed(store, model, step(model))
-    for part in statement.split(";"):
-        store.query(part)
-    with pytest.raises(SinkError, match=f"{message}.*another table.*--fresh"):
-        store.sink(model).open(RUN)
-
-
-def test_a_table_with_another_key_is_refused(store: Store) -> None:
-    committed(store, store.model(), step(store.model()))
-    model = store.model(sink=store.settings(key=("user", "window_start")))
-    with pytest.raises(SinkError, match=r"primary key of table 'spend' is .*, not user, window_start"):
-        store.sink(model).open(RUN)
-
-
-def test_an_empty_table_that_fits_is_taken(store: Store) -> None:
-    model = store.model()
-    committed(store, model)
-    store.query("DELETE FROM windrow_tables")
-    committed(store, model, step(model))
-    assert store.epochs() == [0]
-
-
 def test_the_key_of_the_sink_decides_which_rows_are_one(store: Store) -> None:
     model = store.model(sink=store.settings(key=("user",)))
     rows = [change("insert", 5 * k, user, Decimal(k), k) for k in range(3) for user in "AB"]
@@ -350,118 +190,6 @@ def test_names_that_no_table_can_have(store: Store) -> None:
         store.sink(store.model(aggregates=(Aggregate("a\x00", Count()),)))
     with pytest.raises(PipelineError, match="'total', which is not one of window_start, window_end, user"):
         store.sink(store.model(sink=store.settings(key=("total",))))
-
-
-def test_a_step_that_the_database_refuses_leaves_nothing(store: Store) -> None:
-    model = store.model()
-    committed(store, model, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
-    store.query("CREATE UNIQUE INDEX one_a_user ON spend (pane)")
-    sink = store.sink(model)
-    sink.open(RUN)
-    rows = [change("insert", 5, "B", Decimal(1), 1)]
-    with pytest.raises(SinkError, match=r"refused a row.*what was committed before stays"):
-        sink.commit(1, step(model, rows, dead=[["spend", 0, 1, None, "malformed", b"x"]]))
-    assert store.epochs() == [0]
-    assert len(store.changes(model)) == 1
-    assert store.read(store.tables(model).dead) == []
-    store.query("DROP INDEX one_a_user")
-    sink.commit(1, step(model, rows))
-    sink.close()
-    assert len(store.result(model)) == 2
-
-
-def test_a_reader_sees_all_of_a_step_or_nothing(store: Store) -> None:
-    model = store.model()
-    users = [f"user-{n}" for n in range(200)]
-    sink = store.sink(model)
-    sink.open(RUN)
-    done = threading.Event()
-    seen: list[tuple[Any, ...]] = []
-
-    def watch() -> None:
-        last = False
-        while not last:
-            last = done.is_set()
-            seen.extend(
-                store.query(
-                    "SELECT (SELECT count(*) FROM spend), (SELECT count(DISTINCT revision) FROM spend), "
-                    "(SELECT coalesce(max(revision), -1) FROM spend), (SELECT count(*) FROM spend_changes), "
-                    "(SELECT count(*) FROM windrow_epochs)"
-                )
-            )
-
-    reader = threading.Thread(target=watch)
-    reader.start()
-    try:
-        for epoch in range(30):
-            op = "insert" if epoch == 0 else "update_after"
-            sink.commit(epoch, step(model, [change(op, 0, user, Decimal(1), 1, revision=epoch) for user in users]))
-    finally:
-        done.set()
-        reader.join()
-        sink.close()
-    assert {(rows, kinds) for rows, kinds, *_ in seen} <= {(0, 0), (200, 1)}
-    assert all(changes == 200 * epochs and revision == epochs - 1 for _, _, revision, changes, epochs in seen)
-    assert seen[-1] == (200, 1, 29, 6000, 30)
-    assert all(before[4] <= after[4] for before, after in pairwise(seen))
-
-
-def start_child(folder: Path, store: Store, model: Pipeline, steps: list[StepOutput]) -> subprocess.Popen[str]:
-    paths = []
-    for name, thing in (("sink", store.sink(model)), ("run", RUN), ("steps", steps)):
-        path = folder / f"{name}.pickle"
-        path.write_bytes(pickle.dumps(thing))
-        paths.append(str(path))
-    root = Path(__file__).parents[2]
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.contracts.child", *paths],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=root,
-    )
-
-
-def test_a_process_killed_within_a_commit_leaves_the_step_before(store: Store, tmp_path: Path) -> None:
-    model = store.model()
-    first = step(model, [change("insert", 0, "A", Decimal(1), 1)])
-    rows = [change("update_after", 0, "A", Decimal(2), 2, revision=1), change("insert", 0, "B", Decimal(2), 2)]
-    second = step(
-        model, rows, dead=[["spend", 0, 1, None, "malformed", b"x"]], clocks=[["spend", 0, 1, DAY, DAY, "end"]]
-    )
-    committed(store, model, first)
-    halting = child.Halting(second.changes, second.late, second.dead, second.clocks)
-    store.kill_within_commit(lambda: start_child(tmp_path, store, model, [first, halting]))
-    sink = store.sink(model)
-    assert sink.open(RUN) == 0
-    assert brief(store.result(model)) == [(0, "A", 1, 1, "on_time", 0)]
-    assert len(store.changes(model)) == 1
-    assert store.read(store.tables(model).dead) == []
-    sink.commit(1, second)
-    sink.close()
-    assert brief(store.result(model)) == [(0, "A", 2, 2, "on_time", 1), (0, "B", 2, 2, "on_time", 0)]
-
-
-def test_a_process_killed_at_any_time_leaves_whole_steps(store: Store, tmp_path: Path) -> None:
-    model = store.model()
-    users = [f"user-{n}" for n in range(500)]
-    steps = [step(model, [change("insert", 5 * k, user, Decimal(k), k) for user in users]) for k in range(60)]
-    for kill_after in (3, 7, 5):
-        with start_child(tmp_path, store, model, steps) as process:
-            assert process.stdout is not None
-            for _ in range(kill_after):
-                assert process.stdout.readline()
-            process.kill()
-    sink = store.sink(model)
-    last = sink.open(RUN)
-    sink.close()
-    assert last is not None
-    assert last >= 14
-    assert store.epochs() == list(range(last + 1))
-    assert [(row["epoch"], row["seq"]) for row in store.changes(model)] == [
-        (epoch, seq) for epoch in range(last + 1) for seq in range(500)
-    ]
-    assert len(store.result(model)) == 500 * (last + 1)
 
 
 def _owner(table: str) -> Row:

@@ -138,7 +138,7 @@ class Catalog:
         """Empty staging tables. Rows that stay, because somebody reads them just now, do no harm."""
         names = ", ".join(self.name(table) for table in tables)
         with suppress(psycopg.errors.LockNotAvailable), self._connection.transaction():
-            self._connection.execute(f"SET LOCAL lock_timeout = '1s'; TRUNCATE {names}")
+            self._connection.execute(f"SET LOCAL lock_timeout = '100ms'; TRUNCATE {names}")
 
     def _existing(self) -> set[str]:
         names = [table.name for table in (*self._layout.all, *self._stages.all)]

@@ -64,7 +64,7 @@ class Merge:
         updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
         self.connection.execute(
             f"INSERT INTO {self.name(table.name)} ({columns}) "
-            f"SELECT {columns} FROM {self._last()} WHERE op IN ('insert', 'update_after') "
+            f"SELECT {columns} FROM {self._last()} WHERE op <> 'delete' "
             f"ON CONFLICT ({quote_all(table.key)}) DO UPDATE SET {updates}",
             values,
         )

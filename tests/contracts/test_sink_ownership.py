@@ -1,0 +1,148 @@
+"""Every sink keeps its tables to one run."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from tests.contracts.steps import RUN, change, step
+from tests.contracts.stores import Store, brief, committed
+
+from windrow.errors import SinkError
+from windrow.sinks.base import Run
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_another_run_is_refused_until_the_table_is_cleared(store: Store, rows: int) -> None:
+    model = store.model()
+    committed(store, model, step(model, [change("insert", 0, "A", Decimal(1), 1)] * rows))
+    other = Run(RUN.pipeline, "run-2")
+    sink = store.sink(model)
+    with pytest.raises(SinkError, match=r"another run .*--checkpoint.*another table.*--fresh"):
+        sink.open(other)
+    sink.clear()
+    assert sink.open(other) is None
+    sink.commit(0, step(model, [change("insert", 0, "B", Decimal(2), 2)]))
+    sink.close()
+    assert brief(store.result(model)) == [(0, "B", Decimal(2), 2, "on_time", 0)]
+    assert store.epochs("run-1") == []
+    assert store.epochs("run-2") == [0]
+
+
+def test_a_run_that_wrote_nothing_makes_way(store: Store) -> None:
+    model = store.model()
+    committed(store, model)
+    committed(store, model, step(model), run=Run(RUN.pipeline, "run-2"))
+    assert store.epochs("run-2") == [0]
+    sink = store.sink(model)
+    with pytest.raises(SinkError, match="another run"):
+        sink.open(RUN)
+
+
+def test_another_table_takes_another_run(store: Store) -> None:
+    model = store.model()
+    committed(store, model, step(model))
+    elsewhere = store.model(sink=store.settings("spend_too"))
+    committed(store, elsewhere, step(elsewhere, [change("insert", 0, "A", Decimal(1), 1)]), run=Run("spend", "run-2"))
+    assert len(store.result(elsewhere)) == 1
+    store.sink(elsewhere).clear()
+    assert store.epochs("run-1") == [0]
+    assert store.epochs("run-2") == []
+
+
+def test_the_same_run_may_not_change_its_table(store: Store) -> None:
+    model = store.model()
+    committed(store, model, step(model))
+    with pytest.raises(SinkError, match=r"steps 0 to 0 to other tables.*'spend_too' would miss"):
+        store.sink(store.model(sink=store.settings("spend_too"))).open(RUN)
+
+
+def test_another_pipeline_is_refused(store: Store) -> None:
+    committed(store, store.model(), step(store.model()))
+    sink = store.sink(store.model(name="other"))
+    with pytest.raises(SinkError, match=r"belongs to pipeline 'spend'.*another table"):
+        sink.open(Run("other", "run-9"))
+    with pytest.raises(SinkError, match=r"belongs to pipeline 'spend'.*another table"):
+        sink.clear()
+    assert store.epochs() == [0]
+
+
+def test_rows_of_somebody_else_are_refused_and_not_dropped(store: Store) -> None:
+    store.query("CREATE TABLE spend (x INTEGER)")
+    store.query("INSERT INTO spend VALUES (1)")
+    sink = store.sink(store.model())
+    with pytest.raises(SinkError, match=r"'spend' holds rows that windrow did not write.*another table"):
+        sink.open(RUN)
+    with pytest.raises(SinkError, match="'spend' holds rows that windrow did not write"):
+        sink.clear()
+    assert store.query("SELECT x FROM spend") == [(1,)]
+
+
+def test_clear_of_what_is_not_there_does_nothing(store: Store) -> None:
+    sink = store.sink(store.model())
+    sink.clear()
+    sink.clear()
+    assert sink.open(RUN) is None
+    sink.close()
+
+
+def test_a_table_that_is_gone_is_noticed(store: Store) -> None:
+    model = store.model()
+    committed(store, model, step(model))
+    store.query("DROP TABLE spend_late")
+    with pytest.raises(SinkError, match=r"'spend_late' is gone.*steps 0 to 0"):
+        store.sink(model).open(RUN)
+
+
+def test_tables_that_were_all_dropped_make_way_for_a_new_run(store: Store) -> None:
+    model = store.model()
+    committed(store, model, step(model))
+    for table in store.tables(model).own:
+        store.query(f"DROP TABLE {table.name}")
+    committed(store, model, step(model), run=Run("spend", "run-2"))
+    assert store.epochs("run-2") == [0]
+
+
+def test_a_run_that_lost_its_table_meanwhile_stops(store: Store) -> None:
+    model = store.model()
+    sink = store.sink(model)
+    sink.open(RUN)
+    store.query("UPDATE windrow_tables SET run = 'run-2'")
+    with pytest.raises(SinkError, match="taken over"):
+        sink.commit(0, step(model))
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("ALTER TABLE spend DROP COLUMN total", "'spend' has no column 'total'"),
+        ("ALTER TABLE spend_late ADD COLUMN note TEXT", "'spend_late' has a column 'note'"),
+        (
+            "DROP TABLE spend_clocks; CREATE TABLE spend_clocks (epoch TEXT)",
+            "'epoch' of table 'spend_clocks' is (?i:text)",
+        ),
+    ],
+)
+def test_tables_with_other_columns_are_refused(store: Store, statement: str, message: str) -> None:
+    model = store.model()
+    committed(store, model, step(model))
+    for part in statement.split(";"):
+        store.query(part)
+    with pytest.raises(SinkError, match=f"{message}.*another table.*--fresh"):
+        store.sink(model).open(RUN)
+
+
+def test_a_table_with_another_key_is_refused(store: Store) -> None:
+    committed(store, store.model(), step(store.model()))
+    model = store.model(sink=store.settings(key=("user", "window_start")))
+    with pytest.raises(SinkError, match=r"primary key of table 'spend' is .*, not user, window_start"):
+        store.sink(model).open(RUN)
+
+
+def test_an_empty_table_that_fits_is_taken(store: Store) -> None:
+    model = store.model()
+    committed(store, model)
+    store.query("DELETE FROM windrow_tables")
+    committed(store, model, step(model))
+    assert store.epochs() == [0]

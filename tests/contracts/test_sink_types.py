@@ -1,0 +1,174 @@
+"""Every type comes back from every sink as it was given."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.contracts.steps import DAY, RUN, change, step
+from tests.contracts.stores import Store
+
+from windrow.core.output import StepOutput
+from windrow.errors import SinkError
+from windrow.model import (
+    Aggregate,
+    BooleanType,
+    Count,
+    DecimalType,
+    Decode,
+    DoubleType,
+    Field,
+    LongType,
+    Max,
+    Min,
+    Pipeline,
+    StringType,
+    TimestampType,
+)
+from windrow.sinks.fold import fold
+
+FIELDS = (
+    Field("text", StringType()),
+    Field("flag", BooleanType()),
+    Field("number", LongType()),
+    Field("price", DecimalType(15, 4)),
+    Field("at", TimestampType("micros")),
+    Field("share", DoubleType()),
+    Field("wide", DecimalType(38, 10)),
+)
+KEY = ("text", "flag", "number", "price", "at")
+LONG = 2**63
+
+
+def model_of(store: Store) -> Pipeline:
+    return store.model(
+        decode=Decode(FIELDS),
+        key=KEY,
+        aggregates=(
+            Aggregate("events", Count()),
+            Aggregate("least", Min("share")),
+            Aggregate("most", Max("price")),
+            Aggregate("widest", Max("wide")),
+        ),
+    )
+
+
+def decimals(digits: int, scale: int) -> st.SearchStrategy[Decimal]:
+    most = 10**digits - 1
+    return st.integers(-most, most).map(lambda n: Decimal(n).scaleb(-scale))
+
+
+rows = st.tuples(
+    st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"])),
+    st.booleans(),
+    st.integers(-LONG, LONG - 1),
+    decimals(15, 4),
+    st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC)),  # noqa: DTZ001 - hypothesis's way
+    st.integers(-LONG, LONG - 1),
+    st.floats(allow_nan=False),
+    decimals(15, 4),
+    decimals(15, 10),
+)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(given_rows=st.lists(rows, unique_by=lambda row: row[:5], max_size=40))
+def test_values_come_back(store: Store, given_rows: list[tuple[Any, ...]]) -> None:
+    model = model_of(store)
+    sink = store.sink(model)
+    sink.clear()
+    sink.open(RUN)
+    sink.commit(0, step(model, [change("insert", 0, *row) for row in given_rows]))
+    gone = given_rows[::2]
+    sink.commit(1, step(model, [change("delete", 0, *row) for row in gone]))
+    sink.close()
+    names = [*KEY, "events", "least", "most", "widest"]
+    changelog = [tuple(row[name] for name in names) for row in store.changes(model)]
+    assert changelog == [*given_rows, *gone]
+    left = {tuple(row[name] for name in names) for row in store.result(model)}
+    assert left == set(given_rows[1::2])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1234567890123456789012345678.0123456789",
+        "-99999999999999999999999999.9999999999",
+        "0.0000000001",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "100000000000000000000000000",
+        "0.1",
+        "-0.3",
+        "1234567890123.45",
+    ],
+)
+def test_wide_decimals_are_exact_or_refused_with_the_way_out(store: Store, value: str) -> None:
+    exact = Decimal(value)
+    model = model_of(store)
+    row = ["a", True, 1, Decimal(1), DAY, 1, 1.5, Decimal(1), exact]
+    sink = store.sink(model)
+    sink.open(RUN)
+    if store.holds(exact):
+        sink.commit(0, step(model, [change("insert", 0, *row)]))
+    else:
+        with pytest.raises(SinkError, match=r"column 'widest' of table 'spend_changes' cannot hold .*`decimals: text`"):
+            sink.commit(0, step(model, [change("insert", 0, *row)]))
+    sink.close()
+    assert [row["widest"] for row in store.result(model)] == ([exact] if store.holds(exact) else [])
+
+
+def test_times_of_all_lengths(store: Store) -> None:
+    model = model_of(store)
+    times = [
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        datetime(2026, 2, 28, 1, 2, 3, tzinfo=UTC),
+        datetime(2026, 2, 28, 1, 2, 3, 400_000, tzinfo=UTC),
+        datetime(2026, 2, 28, 1, 2, 3, 400_001, tzinfo=UTC),
+        datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    ]
+    sink = store.sink(model)
+    sink.open(RUN)
+    rows = [["a", True, 1, Decimal(1), time, 1, math.inf, Decimal(1), Decimal(1)] for time in times]
+    sink.commit(0, step(model, [change("insert", 0, *row) for row in rows]))
+    sink.close()
+    result = store.tables(model).result
+    assert [row["at"] for row in store.read(result, '"at"')] == times
+
+
+ops = st.sampled_from(["insert", "update_before", "update_after", "delete"])
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.lists(st.tuples(ops, st.integers(0, 2), st.sampled_from("AB"), st.integers(0, 99)))))
+def test_any_changelog_folds_to_the_same_table(store: Store, steps: list[list[tuple[str, int, str, int]]]) -> None:
+    model = store.model()
+    sink = store.sink(model)
+    sink.clear()
+    sink.open(RUN)
+    expected: dict[tuple[int, str], int] = {}
+    outputs = []
+    for epoch, changes in enumerate(steps):
+        decided: dict[tuple[int, str], tuple[str, int]] = {}
+        decided.update({(window, user): (op, value) for op, window, user, value in changes if op != "update_before"})
+        for key, (op, value) in decided.items():
+            if op == "delete":
+                expected.pop(key, None)
+            else:
+                expected[key] = value
+        rows = [change(op, 5 * window, user, Decimal(value), value) for op, window, user, value in changes]
+        outputs.append(step(model, rows))
+        sink.commit(epoch, outputs[-1])
+    sink.close()
+    result = store.result(model)
+    assert {
+        ((row["window_start"] - DAY) // timedelta(minutes=5), row["user"]): row["events"] for row in result
+    } == expected
+    whole = fold(StepOutput.concat([step(model), *outputs]).changes, store.tables(model).result.key)
+    assert sorted(whole["events"].to_pylist()) == sorted(expected.values())
