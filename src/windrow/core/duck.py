@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import duckdb
 import pyarrow as pa
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """Open an in-memory DuckDB of one thread: Spark's tasks are the parallelism, and one thread keeps the order."""
+    """Open a connection with names of its own to this process's DuckDB."""
+    return _database().cursor()
+
+
+@lru_cache(maxsize=1)
+def _database() -> duckdb.DuckDBPyConnection:
+    """Open DuckDB in memory with one thread: Spark's tasks are the parallelism, and one thread keeps the order."""
     return duckdb.connect(
         config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
     )

@@ -27,6 +27,8 @@ CONF = {
     # a batch is decoded whole: large ones cost less a record
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # over TCP each task of a Python stage waits some 40 ms more
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),

@@ -1,0 +1,129 @@
+"""`windrow demo`: a day of events, the main job over it, and the proof that a replay gives the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from windrow.api.opened import open_pipeline
+from windrow.cli.common import DIFFERENT, OK, json_option, print_json
+from windrow.cli.demo_results import show_results
+from windrow.cli.progress import Progress
+from windrow.errors import InputError
+from windrow.hosts.launch import HostName, Options, launch
+from windrow.hosts.totals import Totals
+from windrow.model import Pipeline, SqliteSink
+from windrow.sinks.sqlite.same import differences
+from windrow.testing.generator import Spec, write_log
+
+_PIPELINE = """\
+name: user-spend
+source: {{log: {{path: {log}}}}}
+decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
+time: {{field: event_time, delay: 10m, future: 1h}}
+key: [user_id]
+window: {{tumbling: 5m}}
+aggregate: {{total: sum(amount), events: count()}}
+emit: {{lateness: 1h, late: each, mode: retract}}
+sink: {{sqlite: {{path: {database}, table: user_spend_5m}}}}
+"""
+_STEP = 250_000
+_REPLAYS = (1_000_000, 90_000)
+_MARK = ".windrow-demo"
+
+
+@click.command("demo")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=Path("windrow-demo"),
+    show_default=True,
+    help="Where all of it goes; what an earlier demo left there is replaced.",
+)
+@click.option("--events", type=click.IntRange(min=1000), default=1_000_000, show_default=True, help="How many events.")
+@click.option(
+    "--host",
+    type=click.Choice(["stream", "memory"]),
+    default="stream",
+    show_default=True,
+    help="Run on Spark, or in this process.",
+)
+@json_option
+def command(*, folder: Path, events: int, host: HostName, as_json: bool) -> int:
+    """Make a day of events, run the main job over it, and replay it with other step sizes.
+
+    The exit code is 1 if a replay gives other results.
+    """
+    began = time.monotonic()
+    console = Console(quiet=as_json, highlight=False, soft_wrap=True)
+    pipeline = _prepare(console, folder, events)
+    totals = _run(pipeline, folder / "checkpoint", host, _STEP, quiet=as_json)
+    database = folder / "spend.db"
+    if not as_json:
+        show_results(console, database, totals)
+    replays = [_replay(console, pipeline, database, host, step) for step in _REPLAYS]
+    same = not any(replay["differences"] for replay in replays)
+    if as_json:
+        print_json({"database": str(database), **totals.plain(), "replays": replays, "same": same})
+    elif same:
+        console.print(
+            f"\nThe answers are the same to the last digit, whatever the steps were. ({time.monotonic() - began:.0f} s "
+            f"in all)\nLook further:  sqlite3 {database}   and   windrow explain {folder / 'pipeline.yaml'}"
+        )
+    else:
+        console.print("\nA replay gave other results: that is a defect of windrow, please report it.")
+    return OK if same else DIFFERENT
+
+
+def _prepare(console: Console, folder: Path, events: int) -> Pipeline:
+    """Make the log and the pipeline file in an empty folder."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
+        msg = f"{folder} holds something else than an earlier demo: name another --folder"
+        raise InputError(msg)
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / _MARK).touch()
+    began = time.monotonic()
+    spec = Spec(events=events)
+    log = folder / "spend"
+    write_log(spec, log)
+    console.print(
+        f"A day of [bold]{events:,} events[/] of {spec.users:,} users, in {spec.partitions} partitions: "
+        f"{log} ({time.monotonic() - began:.1f} s)"
+    )
+    file = folder / "pipeline.yaml"
+    text = _PIPELINE.format(log=json.dumps(str(log)), database=json.dumps(str(folder / "spend.db")))
+    file.write_text(text, encoding="utf-8")
+    console.print(f"The pipeline is {file}:\n")
+    console.print(text, markup=False)
+    return open_pipeline(str(file)).valid()
+
+
+def _run(pipeline: Pipeline, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
+    options = Options(checkpoint=checkpoint, host=host, until_end=True, max_records=step)
+    with Progress(f"steps of {step:,}", quiet=quiet) as progress:
+        launch(pipeline, options, progress.on_step, lambda _: None)
+    return progress.totals
+
+
+def _replay(console: Console, pipeline: Pipeline, database: Path, host: HostName, step: int) -> dict[str, Any]:
+    """Run the same log with another step size into a database of its own, and compare."""
+    replayed = database.with_name(f"replay-{step}.db")
+    sink = SqliteSink(str(replayed), pipeline.sink.table)
+    checkpoint = database.with_name(f"checkpoint-{step}")
+    totals = _run(replace(pipeline, sink=sink), checkpoint, host, step, quiet=console.quiet)
+    found = differences(pipeline, database, replayed)
+    verdict = "the same" if not found else "DIFFERENT: " + "; ".join(found)
+    console.print(
+        f"Replayed in steps of {step:,} ({totals.steps} steps, {totals.seconds:.1f} s): table, changelog, late output "
+        f"and dead letters are {verdict}"
+    )
+    return {"max_records": step, "steps": totals.steps, "seconds": round(totals.seconds, 3), "differences": found}
