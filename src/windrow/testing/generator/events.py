@@ -75,9 +75,9 @@ def _whole(spec: Spec) -> Iterator[Events]:
     rng = np.random.default_rng(spec.seed)
     time = spec.start // 1000 + rng.integers(0, spec.duration // 1000, spec.events)
     events = _events(spec, rng, time, arrival=None)
-    events = events.take(np.argsort(events.arrival, kind="stable"))
-    for at in range(0, len(events.user), CHUNK):
-        yield events.take(slice(at, at + CHUNK))
+    order = np.argsort(events.arrival, kind="stable")
+    for at in range(0, len(order), CHUNK):
+        yield events.take(order[at : at + CHUNK])
 
 
 def _paced(spec: Spec, pace: Pace) -> Iterator[Events]:
