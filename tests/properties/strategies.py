@@ -105,7 +105,7 @@ def cases(draw: st.DrawFn, *, most_records: int = 30, most_partitions: int = 4) 
     scale = Scale(
         base=draw(st.sampled_from([BASE, BASE, 0])),
         tick=MICROS[unit],
-        span=draw(st.sampled_from([4, 12, 60])),
+        span=draw(st.sampled_from([4, 8, 12, 40])),
         keys=draw(st.lists(key, min_size=1, max_size=5)),
     )
     partition = st.integers(0, draw(st.integers(0, most_partitions - 1)))
@@ -143,17 +143,18 @@ def pipelines(draw: st.DrawFn, time: TimestampType, tick: int) -> Pipeline:
     watermark = draw(st.sampled_from([Punctuated("w"), Punctuated("w"), *delays]))
     if isinstance(watermark, Punctuated):
         fields.append(Field("w", time))
+    future = draw(st.none() | st.none() | st.integers(0, 40).map(lambda ticks: ticks * tick))
     functions = draw(st.lists(_functions(), min_size=1, max_size=4))
     return Pipeline(
         name="random",
         source=LogSource("random"),
         decode=Decode(tuple(draw(st.permutations(fields)))),
-        time=EventTime("t", watermark, draw(st.none() | st.integers(0, 40).map(lambda ticks: ticks * tick))),
+        time=EventTime("t", watermark, future),
         key=tuple(keys),
         window=Tumbling(draw(st.sampled_from([1, 2, 5, 7])) * tick, draw(st.integers(0, 10)) * tick),
         aggregates=tuple(Aggregate(f"a{number}", function) for number, function in enumerate(functions)),
         emit=Emit(
-            lateness=draw(st.sampled_from([0, 1, 3, 10, 30])) * tick,
+            lateness=draw(st.sampled_from([0, 1, 3, 10, 30, 60])) * tick,
             late=draw(st.sampled_from(["each", "each", "batch"])),
             at_end=draw(st.sampled_from(["fire", "fire", "hold"])),
         ),

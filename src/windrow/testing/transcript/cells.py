@@ -47,7 +47,7 @@ def read_cell(spot: Spot) -> Cell:
             return Cell(BooleanType(), written == "true", written)
         case _:
             msg = (
-                f"{spot.called} must be a text, a plain number (5, 5.25) or true or false, not {spot.kind}; "
+                f"{spot.called} must be a text, a plain number (5, 5.25) or true or false, not {written!r}; "
                 "put a text in quotes"
             )
             raise spot.error(msg)
@@ -75,7 +75,7 @@ def read_value(spot: Spot, type_: DataType) -> Value:
     cell = read_cell(spot)
     if type(cell.type) is type(type_) or (isinstance(type_, DecimalType) and isinstance(cell.type, LongType)):
         return cell.value
-    msg = f"{spot.called} must be a {type_}, not {spot.kind}"
+    msg = f"{spot.called} must be a {type_}, not {spot.node.value!r}"
     raise spot.error(msg)
 
 
@@ -84,5 +84,5 @@ def read_result(spot: Spot) -> Value:
     cell = read_cell(spot)
     if isinstance(cell.type, LongType | DecimalType):
         return cell.value
-    msg = f"{spot.called} must be a number, not {spot.kind}"
+    msg = f"{spot.called} must be a number, not {spot.node.value!r}"
     raise spot.error(msg)

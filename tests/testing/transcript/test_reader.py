@@ -1,0 +1,193 @@
+"""Stories are read strictly, with file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windrow.errors import TranscriptError
+from windrow.model import (
+    BooleanType,
+    DecimalType,
+    Delay,
+    Emit,
+    Field,
+    LongType,
+    StringType,
+    TimestampType,
+    Tumbling,
+)
+from windrow.testing.transcript import parse_story, read_story
+from windrow.testing.transcript.story import ChangeRow, End, Expect, ExpectDead, ExpectLate, MarkWatermark, Records
+
+TEN = 1_767_261_600_000_000
+MINUTE = 60_000_000
+
+STORY = """\
+name: a story
+pipeline:
+  time: {field: t, delay: 1m}
+  key: [user]
+  window: {tumbling: 5m}
+  aggregate: {total: sum(amount)}
+  emit: {lateness: 10m}
+steps:
+  - records:
+      - {user: A, t: "10:00", amount: 5.25}
+      - {p: 1, user: "no", t: "10:01:02.000003", amount: 1.5, _log_time: "10:00:00.5"}
+      - {raw: "no json"}
+  - expect:
+      - [insert, on_time, "10:00", A, 5.250]
+  - late:
+      - [0, 1, "10:00/10:05"]
+  - dead:
+      - [0, 1, malformed]
+  - end: hold
+final:
+  - ["10:00", A, 5.25]
+"""
+
+MARKED = STORY.replace("delay: 1m", "punctuated: w").replace(
+    "  - expect:\n", '  - watermark: "10:05"\n  - watermark: {1: "10:06", 3: "10:07"}\n  - expect:\n'
+)
+
+
+def test_story() -> None:
+    story = parse_story(STORY, "a.yaml")
+    assert (story.name, story.file) == ("a story", "a.yaml")
+    pipeline = story.pipeline
+    assert pipeline.decode.fields == (
+        Field("user", StringType()),
+        Field("t", TimestampType("micros")),
+        Field("amount", DecimalType(18, 2)),
+    )
+    assert pipeline.time.watermark == Delay(MINUTE)
+    assert pipeline.window == Tumbling(5 * MINUTE)
+    assert pipeline.emit == Emit(lateness=10 * MINUTE, at_end="hold")
+    assert [type(step) for step in story.steps] == [Records, Expect, ExpectLate, ExpectDead, End]
+    assert story.log == {
+        0: [b'{"user": "A", "t": 1767261600000000, "amount": 5.25}', b"no json"],
+        1: [b'{"user": "no", "t": 1767261662000003, "amount": 1.5, "_log_time": 1767261600500}'],
+    }
+    expect = story.steps[1]
+    assert isinstance(expect, Expect)
+    assert expect.place.line == 14
+    row = expect.rows[0]
+    assert row == ChangeRow("insert", "on_time", (TEN, TEN + 5 * MINUTE), ("A",), row.values)
+    assert str(row.values[0]) == "5.250"
+    assert len(story.final.rows) == 1
+
+
+def test_marks_are_steps_and_take_offsets() -> None:
+    story = parse_story(MARKED, "a.yaml")
+    marks = [step.records for step in story.steps if isinstance(step, MarkWatermark)]
+    assert marks == [
+        # 3 is a partition of the story too: a later mark names it
+        tuple((partition, b'{"w": 1767261900000000}') for partition in (0, 1, 3)),
+        ((1, b'{"w": 1767261960000000}'), (3, b'{"w": 1767262020000000}')),
+    ]
+    assert story.pipeline.decode.fields[-1] == Field("w", TimestampType("micros"))
+
+
+def test_types_come_from_the_records() -> None:
+    text = STORY.replace("amount: 5.25}", "amount: 5.25, n: 7, on: true}").replace(
+        "amount: 1.5,", "amount: 1.125, n: -7, on: false,"
+    )
+    fields = parse_story(text, "a.yaml").pipeline.decode.fields
+    assert fields[2:] == (Field("amount", DecimalType(18, 3)), Field("n", LongType()), Field("on", BooleanType()))
+
+
+def test_all_shared_stories_are_read() -> None:
+    for path in (Path(__file__).parents[2] / "transcripts").glob("*.yaml"):
+        assert read_story(path).steps
+
+
+BAD = [
+    ("name: a story\n", "", r"a\.yaml:1: story needs the key 'name'"),
+    ("name: a story\n", "name: a story\nnames: b\n", r"a\.yaml:2: 'names' is not a key of story; did you mean 'name'"),
+    ("name: a story\n", "name: a story\nname: b\n", r"a\.yaml:2: 'name' is twice"),
+    ("  - end: hold\n", "", r"a\.yaml:9: story\.steps must have one `end: fire` or `end: hold`, and has 0"),
+    ("  - end: hold\n", "  - end: hold\n  - end: hold\n", "and has 2"),
+    ("  - end: hold\n", "  - end: hold\n  - records:\n    - {user: A}\n", r"a\.yaml:21: .*nothing comes after the end"),
+    ("end: hold", "end: stop", r"a\.yaml:19: .*must be fire or hold, not 'stop'"),
+    ("- expect:", "- expects:", r"a\.yaml:13: 'expects' is not a key of story\.steps\.1; did you mean 'expect'"),
+    ("  - late:", "  - {}\n  - late:", r"a\.yaml:15: story\.steps\.2 .*kind of step"),
+    ("  - late:", "  - {end: fire, late: []}\n  - late:", "must be one kind of step, not 2"),
+    ('  - ["10:00", A, 5.25]\n', "", r"a\.yaml:20: story\.final must be a list, not nothing"),
+    ("final:\n", "", "is not YAML|needs the key 'final'"),
+    ("window: {tumbling: 5m}", "window: {session: 5m}", r"a\.yaml:5: 'session' is not a key"),
+    ("sum(amount)", "sum(amounts)", r"a\.yaml:6: .*amounts"),
+    ("key: [user]", "key: [users]", r"a\.yaml:4: .*users"),
+    ("sum(amount)", "sum(user)", r"a\.yaml:6: "),
+    ('t: "10:00"', 't: "25:00"', r"a\.yaml:10: .*'25:00' is not a time of day"),
+    ('t: "10:00"', "t: 5", r"a\.yaml:10: .*'5' is not a time of day"),
+    ('t: "10:00"', 't: "10:00:00.0000001"', "is not a time of day"),
+    ('_log_time: "10:00:00.5"', '_log_time: "10:00:00.0005"', "whole milliseconds"),
+    ("user: A, t", "user: 7, t", r"a\.yaml:11: 'user' is a string here, and a long on line 10"),
+    ("amount: 1.5", "amount: 15", r"a\.yaml:11: 'amount' is a long here, and a decimal\(18,2\) on line 10"),
+    (", amount: 1.5", "", r"a\.yaml:11: the record has no 'amount', and the one on line 10 has"),
+    ("user: A, t", "user: null, t", "must be a text, a plain number"),
+    ("user: A, t", "user: yes, t", "must be a text, a plain number"),
+    ("user: A, t", "user: [A], t", "must be one value, not a list"),
+    ("user: A, t", "user: 012, t", "must be a text, a plain number"),
+    ("user: A, t", "user: .5, t", "must be a text, a plain number"),
+    ("user: A, t", "user: 2026-01-01, t", "must be a text, a plain number"),
+    ("amount: 5.25", "amount: .inf", "must be a text, a plain number"),
+    ("p: 1", "p: -1", "'-1' is not the number of a partition"),
+    ("p: 1", "p: one", "'one' is not the number of a partition"),
+    ('{raw: "no json"}', '{raw: "a", user: A}', r"a\.yaml:12: .*a raw record has no other keys"),
+    ('{raw: "no json"}', '{raw: "a\\nb"}', "must be a text of one line"),
+    ('{raw: "no json"}', "{p: 0}", "has no field"),
+    ('{raw: "no json"}', "{}", "has no field"),
+    ('{raw: "no json"}', "7", "must be a mapping"),
+    ("  - expect:", '  - watermark: "10:05"\n  - expect:', "needs a source with marks"),
+    ("  - expect:", "  - records: []\n  - expect:", "must have a record"),
+    ("insert, on_time", "upsert, on_time", "must be insert or update_before"),
+    ("insert, on_time", "insert, ontime", "must be early or on_time or late, not 'ontime'"),
+    ("A, 5.250]", "A]", r"a\.yaml:14: .* must be \[op, pane, window, user, total\], and has 4 values instead of 5"),
+    ("A, 5.250]", "A, five]", "must be a number"),
+    ("A, 5.250]", "7, 5.250]", "must be a string, not '7'"),
+    ('on_time, "10:00"', 'on_time, "10:01"', "no window starts at '10:01'"),
+    ("10:00/10:05", "10:00/10:06", "the window from '10:00' ends at '10:05', not at '10:06'"),
+    ('[0, 1, "10:00/10:05"]', "[0, 1]", "must be"),
+    ('[0, 1, "10:00/10:05"]', '[0, -1, "10:00"]', "must be an offset"),
+    ("[0, 1, malformed]", "[0, 1]", "must be"),
+    ("steps:", "steps: [", r"a\.yaml:\d+: .*is not YAML"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BAD)
+def test_malformed_story_is_an_error_with_its_line(old: str, new: str, message: str) -> None:
+    assert STORY.count(old) == 1
+    with pytest.raises(TranscriptError, match=message) as caught:
+        parse_story(STORY.replace(old, new), "a.yaml")
+    assert caught.value.place is not None
+
+
+@pytest.mark.parametrize("text", ["", "a", "[]", "- a", "name: a\n---\nname: b\n"])
+def test_what_is_no_story(text: str) -> None:
+    with pytest.raises(TranscriptError, match=r"a\.yaml:\d"):
+        parse_story(text, "a.yaml")
+
+
+def test_only_raw_records_have_no_types() -> None:
+    text = "\n".join(line for line in STORY.splitlines() if "user:" not in line)
+    with pytest.raises(TranscriptError, match=r"a\.yaml:3: the story needs a record that is not raw"):
+        parse_story(text, "a.yaml")
+
+
+def test_all_problems_are_told_at_once() -> None:
+    text = STORY.replace("insert, on_time", "upsert, on_time").replace("[0, 1, malformed]", "[0]")
+    with pytest.raises(TranscriptError) as caught:
+        parse_story(text, "a.yaml")
+    assert [line.split(" ")[0] for line in str(caught.value).splitlines()] == ["a.yaml:14:", "a.yaml:18:"]
+
+
+def test_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(TranscriptError, match="nofile"):
+        read_story(tmp_path / "nofile.yaml")
+    path = tmp_path / "latin.yaml"
+    path.write_bytes(b"name: \xe9\n")
+    with pytest.raises(TranscriptError, match="UTF-8"):
+        read_story(path)

@@ -1,0 +1,37 @@
+"""The golden stories, on every host and in many cuts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windrow.testing.transcript.report import lines
+from windrow.testing.transcript.run import run_story
+
+STORIES = sorted((Path(__file__).parents[2] / "transcripts").glob("*.yaml"))
+
+
+def names(path: Path) -> str:
+    return path.stem
+
+
+@pytest.mark.parametrize("path", STORIES, ids=names)
+def test_memory_host_goes_as_told_in_every_cut(path: Path) -> None:
+    result = run_story(path, host="memory", rebatch=5)
+    assert result.ok, "\n".join(lines(result))
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("path", STORIES, ids=names)
+def test_stream_host_goes_as_told(path: Path) -> None:
+    result = run_story(path, host="stream")
+    assert result.ok, "\n".join(lines(result))
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("path", STORIES, ids=names)
+def test_stream_host_goes_as_told_in_every_cut(path: Path) -> None:
+    result = run_story(path, host="stream", rebatch=3)
+    assert result.ok, "\n".join(lines(result))
