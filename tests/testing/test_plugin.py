@@ -8,6 +8,7 @@ import sys
 import pytest
 
 pytest_plugins = ["pytester"]
+# each project runs in a process of its own: numpy cannot be loaded twice in one
 
 STORY = """\
 name: one record
@@ -41,7 +42,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 def test_stories_are_tests(project: pytest.Pytester) -> None:
     project.makeini(INI)
-    result = project.runpytest("-v")
+    result = project.runpytest_subprocess("-v")
     result.assert_outcomes(passed=1, failed=2)
     shown = result.stdout.str()
     assert "good.yaml::memory PASSED" in shown
@@ -52,7 +53,7 @@ def test_stories_are_tests(project: pytest.Pytester) -> None:
 
 def test_without_the_setting_nothing_is_collected(project: pytest.Pytester) -> None:
     project.makeini("[pytest]")
-    result = project.runpytest()
+    result = project.runpytest_subprocess()
     result.assert_outcomes()
 
 
@@ -70,7 +71,7 @@ def test_fixture_runs_a_story(project: pytest.Pytester) -> None:
                 run_story("stories/bad.yaml")
         """
     )
-    project.runpytest().assert_outcomes(passed=2)
+    project.runpytest_subprocess().assert_outcomes(passed=2)
 
 
 def test_plugin_imports_nothing_heavy() -> None:
