@@ -17,8 +17,9 @@ from windrow.testing.transcript.times import parse_time
 DECIMAL_DIGITS = 18
 """The precision of decimals in stories."""
 _TAG = "tag:yaml.org,2002:"
-_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_POINT = re.compile(r"-?(?:0|[1-9][0-9]*)\.([0-9]+)")
+# before the point more than any type holds, behind it as much as a story's decimals can
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,99})")
+_POINT = re.compile(r"-?(?:0|[1-9][0-9]{0,99})\.([0-9]{1,18})")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from windrow.testing.transcript.each import each
 PARTITION = "p"
 RAW = "raw"
 LOG_TIME = "_log_time"
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def _partition(spot: Spot) -> int:
 
 def partition_number(text: str, spot: Spot) -> int:
     """Read the number of a partition."""
-    if not text.isascii() or not text.isdigit() or str(int(text)) != text:
+    if not _NUMBER.fullmatch(text):
         msg = f"{spot.called}: {text!r} is not the number of a partition (0, 1, 2 ...)"
         raise spot.error(msg)
     return int(text)
