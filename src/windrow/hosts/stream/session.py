@@ -16,17 +16,21 @@ from windrow.errors import EngineError
 from windrow.hosts.jars import kafka_jars
 from windrow.hosts.java import java
 from windrow.hosts.stream.chatter import stderr_to
+from windrow.hosts.stream.home import spark_home
 
 CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "4g",
+    # the JVM's work is planning and moving bytes: the simpler compiler is done with it before the other has begun
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     # a batch is decoded whole: large ones cost less a record
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.python.daemon.module": "windrow.hosts.stream.daemon",
     # over TCP each task of a Python stage waits some 40 ms more
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.stateStore.providerClass": (
@@ -49,6 +53,10 @@ def spark_session(master: str = "local[*]", *, log: Path | None = None) -> Spark
         return active
     os.environ.setdefault("JAVA_HOME", str(java().resolve().parent.parent))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "SPARK_HOME" not in os.environ:
+        home = spark_home()
+        if home is not None:
+            os.environ["SPARK_HOME"] = str(home)
     builder = SparkSession.builder.master(master).appName("windrow")
     for name, value in CONF.items():
         builder = builder.config(name, value)

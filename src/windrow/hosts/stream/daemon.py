@@ -1,0 +1,32 @@
+"""The process that Spark's Python workers are forked from: Spark's own, with windrow's libraries loaded.
+
+Spark puts PySpark on the path as a zip file. Each task reads that file's directory again (65 ms of CPU time, more than
+the work of a small step) and each process compiles what it imports from it, so where PySpark is installed as a package
+too, as it is with pip, the zip leaves the path. Nothing is opened here: connections, threads and DuckDB's database come
+after the fork.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import PathFinder
+
+
+def leave_zips() -> None:
+    """Take PySpark's zip files off the path, if it is installed as a package."""
+    folders = [entry for entry in sys.path if not entry.endswith(".zip")]
+    if all(PathFinder.find_spec(name, folders) for name in ("pyspark", "py4j")):
+        sys.path[:] = folders
+        for entry in [entry for entry in sys.path_importer_cache if entry.endswith(".zip")]:
+            del sys.path_importer_cache[entry]
+
+
+if __name__ == "__main__":
+    leave_zips()
+
+    import pyspark.worker  # noqa: F401 - loaded for the workers
+    from pyspark.daemon import manager
+
+    import windrow.hosts.stream.stages  # noqa: F401 - the same
+
+    manager()
