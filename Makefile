@@ -1,7 +1,7 @@
 # `make demo` and `make test` do all their own set-up; `make` alone tells what else there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint bench lock clean
+.PHONY: help setup demo test test-long lint bench docs lock clean
 
 PYTEST := .venv/bin/python -m pytest
 
@@ -27,6 +27,9 @@ lint: setup ## Check style and types
 
 bench: setup ## Measure (ARGS go to bench/run.py)
 	@.venv/bin/python bench/run.py $(ARGS)
+
+docs: setup ## Write what of the documentation is made from code: the commands, the picture
+	@.venv/bin/python scripts/docs.py && .venv/bin/python scripts/picture.py
 
 lock: ## Write the lock files anew, once set up (ARGS=--upgrade takes the newest versions that fit)
 	@scripts/lock $(ARGS)

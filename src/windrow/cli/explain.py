@@ -13,7 +13,14 @@ _FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mer
 
 @click.command("explain")
 @pipeline_argument
-@click.option("--format", "format_", type=click.Choice(list(_FORMATS)), default="text", show_default=True)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(list(_FORMATS)),
+    default="text",
+    show_default=True,
+    help="What to print it as; YAML and Python can be run again.",
+)
 @json_option
 def command(pipeline: str, format_: str, *, as_json: bool) -> int:
     """Print a pipeline as text, YAML, JSON, Python or a Mermaid chart.

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Writes docs/reference/cli.md from the commands themselves."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from windrow.cli import COMMANDS, main
+
+TARGET = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
+WIDTH = 120
+HEAD = """\
+# Commands
+
+<!-- Written by scripts/docs.py (`make docs`) from the commands themselves: change it there. -->
+
+`windrow COMMAND --help` says the same. Every command takes `--json` and then prints one JSON object on stdout; errors
+are one JSON object on stderr: `{"error": {"kind", "message", "exit_code", ...}}`. Progress goes to stderr. A duration
+is a number and a unit, or several: `250ms`, `90s`, `10m`, `1h30m`, `1d` (units `us`, `ms`, `s`, `m`, `h`, `d`).
+
+| exit code | what it means |
+| ---: | --- |
+| 0 | all went well |
+| 1 | it ran, and found a difference or failed; what was committed stays |
+| 2 | the input is wrong, and nothing ran |
+| 130 | Ctrl-C, where it does not mean "finish your step" |
+
+Errors, their kinds and what to do: [errors.md](errors.md).
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    with click.Context(main, info_name="windrow", **main.context_settings) as top:
+        parts = [HEAD, "".join(_section("windrow", main, top))]
+        for name in COMMANDS:
+            command = main.get_command(top, name)
+            if command is None:
+                msg = f"there is no command {name!r}"
+                raise LookupError(msg)
+            with click.Context(command, info_name=name, parent=top) as context:
+                parts.append("".join(_section(f"windrow {name}", command, context)))
+    return "\n".join(parts)
+
+
+def _section(title: str, command: click.Command, context: click.Context) -> Iterator[str]:
+    """Write a command: its usage, what it does, and its options."""
+    yield f"## {title}\n\n```\n{' '.join([title, *command.collect_usage_pieces(context)])}\n```\n\n"
+    for paragraph in (command.help or "").split("\n\n"):
+        yield f"{_wrapped(paragraph)}\n\n"
+    if isinstance(command, click.Group):
+        for name, entry in COMMANDS.items():
+            yield f"{_wrapped(f'- [`{name}`](#windrow-{name}): {entry.help}')}\n"
+        yield "\n"
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None and isinstance(parameter, click.Option):
+            names, help_ = record
+            yield f"{_wrapped(f'- `{names}`: {help_}')}\n"
+
+
+def _wrapped(text: str) -> str:
+    """Break a paragraph, or an item of a list, into lines."""
+    words = " ".join(text.split())
+    indent = "  " if words.startswith("- ") else ""
+    return textwrap.fill(words, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+if __name__ == "__main__":
+    TARGET.write_text(page(), encoding="utf-8")
