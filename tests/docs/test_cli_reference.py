@@ -1,0 +1,33 @@
+"""docs/reference/cli.md is what the commands say, and each option says something."""
+
+from __future__ import annotations
+
+import runpy
+
+import click
+import pytest
+from tests.docs.pages import ROOT
+
+from windrow.cli import COMMANDS, main
+
+
+def test_the_page_is_what_the_commands_say() -> None:
+    written = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    page = runpy.run_path(str(ROOT / "scripts" / "docs.py"))["page"]
+    assert written == page(), "run `make docs`"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_and_option_has_help(name: str) -> None:
+    with click.Context(main) as top:
+        command = main.get_command(top, name)
+    assert command is not None
+    assert command.help
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    assert [option.opts for option in options if not option.help] == []
+    assert "--json" in {name for option in options for name in option.opts}
+
+
+def test_the_picture_is_what_its_script_draws() -> None:
+    drawn = runpy.run_path(str(ROOT / "scripts" / "picture.py"))["picture"]
+    assert (ROOT / "docs" / "images" / "watermark.svg").read_text(encoding="utf-8") == drawn(), "run `make docs`"

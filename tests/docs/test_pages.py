@@ -1,0 +1,91 @@
+"""Pages: their links lead somewhere, their commands exist, and their stories and pipelines hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from tests.docs.pages import PAGES, ROOT, Block, blocks, commands
+
+from windrow.api.yaml import read_document
+from windrow.api.yaml.load import parse_pipeline
+from windrow.cli import main
+from windrow.model import Pipeline
+from windrow.testing.plugin import check_story
+
+STORIES = sorted((ROOT / "docs").rglob("*.yaml"))
+YAML = blocks("yaml")
+WIDEST = 120
+
+
+def slug(heading: str) -> str:
+    """A heading's anchor, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    for link in links:
+        if re.match(r"\w+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link} leads nowhere"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {slug(heading) for heading in headings}, f"{link} has no such heading"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent != ROOT or page.name == "README.md"], ids=str)
+def test_lines_are_short(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert [number for number, line in enumerate(lines, 1) if len(line) > WIDEST] == []
+
+
+@pytest.mark.parametrize(("page", "words"), commands(), ids=lambda value: str(value) if isinstance(value, Path) else "")
+def test_commands_and_their_options_exist(page: Path, words: list[str]) -> None:
+    del page
+    if words == ["COMMAND", "--help"]:
+        return
+    with click.Context(main) as top:
+        command = main.get_command(top, words[0])
+        assert command is not None, f"there is no command {words[0]}"
+        known = {option for parameter in command.get_params(click.Context(command)) for option in parameter.opts}
+    given = {word.partition("=")[0] for word in words[1:] if word.startswith("--")}
+    assert given <= known | {"--help"}
+
+
+def test_there_are_commands_and_blocks_to_check() -> None:
+    assert commands()
+    assert YAML
+    assert STORIES
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda path: path.name)
+def test_stories_beside_the_pages_are_true(story: Path) -> None:
+    check_story(story, rebatch=5)
+
+
+@pytest.mark.parametrize("block", YAML, ids=lambda block: block.name)
+def test_yaml_on_a_page_is_a_true_story_or_a_pipeline_without_errors(block: Block, tmp_path: Path) -> None:
+    if "steps" in yaml.safe_load(block.text):
+        story = tmp_path / "story.yaml"
+        story.write_text(block.text, encoding="utf-8")
+        check_story(story, rebatch=5)
+    else:
+        parse_pipeline(block.text, block.name)
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.name)
+def test_python_on_a_page_says_the_same_as_the_yaml_before_it(block: Block) -> None:
+    names: dict[str, object] = {}
+    exec(compile(block.text, block.name, "exec"), names)  # noqa: S102 - the page's own code
+    before = [other for other in YAML if other.page == block.page and other.number < block.number]
+    pipeline = names["pipeline"]
+    assert isinstance(pipeline, Pipeline)
+    assert pipeline == read_document(before[-1].text, block.name).pipeline

@@ -1,0 +1,132 @@
+"""docs/reference/pipeline.md has every key that the reader knows, and no other; its defaults are the reader's."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+from tests.docs.pages import ROOT
+
+from windrow.api.yaml import read_document
+from windrow.api.yaml.fields import Fields
+from windrow.api.yaml.spot import Spot
+from windrow.errors import PipelineError
+from windrow.model import Pipeline, parse_type
+
+TEXT = (ROOT / "docs" / "reference" / "pipeline.md").read_text(encoding="utf-8")
+LEAST = {
+    "name": "a",
+    "source": {"log": {"path": "a"}},
+    "decode": {"k": "string", "t": "timestamp", "w": "timestamp"},
+    "time": {"field": "t", "delay": "1m"},
+    "key": ["k"],
+    "window": {"tumbling": {"size": "5m"}},
+    "aggregate": {"n": "count()"},
+    "sink": {"sqlite": {"path": "a", "table": "a"}},
+}
+OTHERS: list[dict[str, Any]] = [
+    {},
+    {"source": {"kafka": {"servers": "a:1", "topic": "a"}}},
+    {"sink": {"postgres": {"url": "postgresql://a/a", "table": "a"}}},
+    {"time": {"field": "t", "punctuated": "w"}},
+    {"emit": {"late": "each"}},
+]
+FREE = {"decode", "aggregate", "source.kafka.options"}
+"""Mappings whose keys a person names."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A key on the page: what it takes, and its default if it has one."""
+
+    path: str
+    takes: str
+
+    @property
+    def default(self) -> str | None:
+        found = re.search(r"default `([^`]*)`", self.takes)
+        return found[1] if found else None
+
+
+ITEMS = [Item(*found) for found in re.findall(r"^- `([a-z_.]+)` \((.*?)\):", TEXT, re.MULTILINE | re.DOTALL)]
+
+
+def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Read documents of every kind, and note which keys the reader takes where."""
+    known: set[str] = set()
+    given: set[str] = set()
+    begin = Fields.__init__
+
+    def spy(self: Fields, spot: Spot, keys: Sequence[str] | None = None) -> None:
+        begin(self, spot, keys)
+        prefix = f"{spot.name}." if spot.name else ""
+        known.update(f"{prefix}{key}" for key in keys or ())
+        given.update(f"{prefix}{key}" for key, _ in self)
+
+    monkeypatch.setattr(Fields, "__init__", spy)
+    for other in OTHERS:
+        read(LEAST | other)
+    kinds = {key for key in known if key.count(".") == 1 and key.partition(".")[0] in {"source", "window", "sink"}}
+    assert kinds <= given, "the documents above do not have every kind"
+    return known
+
+
+def read(document: dict[str, Any]) -> Pipeline:
+    return read_document(yaml.safe_dump(document), "least.yaml").pipeline
+
+
+def with_key(path: str, value: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A document that can have a key, without it and with it."""
+    section = path.split(".")
+    for other in OTHERS:
+        without = copy.deepcopy(LEAST | other)
+        with_it = copy.deepcopy(without)
+        at: Any = with_it
+        for name in section[:-1]:
+            at = at.setdefault(name, {}) if name == "emit" else at.get(name)
+            if at is None:
+                break
+        else:
+            at[section[-1]] = value
+            return without, with_it
+    raise LookupError(path)
+
+
+def test_every_key_is_on_the_page_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = known_keys(monkeypatch)
+    sections = {key for key in known if "." not in key and any(other.startswith(f"{key}.") for other in known)}
+    assert {item.path for item in ITEMS} == known - sections
+    assert set(re.findall(r"^## ([a-z_]+)$", TEXT, re.MULTILINE)) == {key for key in known if "." not in key}
+
+
+@pytest.mark.parametrize("item", [item for item in ITEMS if item.default], ids=lambda item: item.path)
+def test_a_default_is_what_leaving_the_key_out_means(item: Item) -> None:
+    without, with_it = with_key(item.path, str(item.default))
+    assert read(without) == read(with_it)
+
+
+@pytest.mark.parametrize("item", [item for item in ITEMS if "required" in item.takes], ids=lambda item: item.path)
+def test_a_required_key_cannot_be_left_out(item: Item) -> None:
+    _, document = with_key(item.path, "x")
+    at: Any = document
+    *way, last = item.path.split(".")
+    for name in way:
+        at = at[name]
+    del at[last]
+    with pytest.raises(PipelineError, match=r"needs|give one"):
+        read(document)
+
+
+def test_every_type_is_on_the_page() -> None:
+    with pytest.raises(PipelineError) as caught:
+        parse_type("no type")
+    listed = caught.value.message.partition("expected one of ")[2].split(", ")
+    types = [name if "(" not in name else "decimal(p,s)" for name in listed]
+    assert re.findall(r"^\| `([a-z_]+(?:\(p,s\))?)` \|", TEXT, re.MULTILINE) == sorted(
+        types, key=["string", "boolean", "long", "double", "decimal(p,s)", *types].index
+    )

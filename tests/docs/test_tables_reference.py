@@ -1,0 +1,36 @@
+"""docs/reference/tables.md has every table, its columns in order, and their types in both databases."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.docs.pages import ROOT
+
+import windrow as wr
+from windrow.sinks.layout import Table, layout
+from windrow.sinks.postgres.catalog import sql_types as postgres_types
+from windrow.sinks.sqlite.values import sql_types as sqlite_types
+
+TEXT = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
+PIPELINE = wr.load(ROOT / "examples" / "user_spend.yaml")
+TABLES = layout(PIPELINE, PIPELINE.sink).all
+
+
+def heading(table: Table) -> str:
+    name = PIPELINE.sink.table
+    return table.name.replace(name, "T", 1)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=heading)
+def test_a_table_is_as_it_is_made(table: Table) -> None:
+    section = re.search(rf"^## {heading(table)}\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    rows = re.findall(r"^\| `(\w+)` \| ([A-Z]+) \| ([a-z ]+) \|", section[1], re.MULTILINE)
+    sqlite, postgres = sqlite_types(table, "numeric"), postgres_types(table)
+    assert rows == [(column, sqlite[column], postgres[column]) for column in table.columns]
+
+
+def test_there_are_no_other_tables() -> None:
+    headings = re.findall(r"^## (T\w*|windrow_\w+)$", TEXT, re.MULTILINE)
+    assert headings == [heading(table) for table in TABLES]
