@@ -85,8 +85,9 @@ def _summary(name: str, ended: Ended, totals: Totals) -> str:
         return f"{name}: {why}; there was nothing new"
     low = totals.last.low_watermark
     where = ", ".join(f"partition {partition} at {offset:,}" for partition, offset in totals.last.offsets.items())
+    steps = "1 step" if totals.steps == 1 else f"{totals.steps:,} steps"
     return (
-        f"{name}: {why} after {totals.steps:,} steps, at epoch {totals.last.epoch}: {where}; "
+        f"{name}: {why} after {steps}, at epoch {totals.last.epoch}: {where}; "
         f"low watermark {'none' if low is None else format_time(low)}\n"
         f"  {totals.events:,} events in {totals.seconds:.1f} s ({totals.rate:,.0f}/s): {totals.inserts:,} rows, "
         f"{totals.revisions:,} revisions, {totals.late:,} late, {totals.expired:,} expired, "

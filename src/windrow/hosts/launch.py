@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, assert_never
@@ -11,6 +12,7 @@ from windrow.errors import InputError
 from windrow.hosts.report import OnStep
 from windrow.model import Pipeline
 from windrow.sinks import open_sink
+from windrow.sources import open_source
 
 HostName = Literal["stream", "memory"]
 Ended = Literal["end", "asked"]
@@ -45,12 +47,15 @@ def launch(
         match options.host:
             case "stream":
                 from windrow.hosts.stream.checkpoint import Checkpoint  # noqa: PLC0415 - Spark only where it runs
+                from windrow.hosts.stream.lock import locked  # noqa: PLC0415
                 from windrow.hosts.stream.run import Settings, StreamRun  # noqa: PLC0415
 
                 if options.fresh:
+                    open_source(pipeline.source).partitions()  # a log that cannot be read costs no results
                     Checkpoint.refuse_foreign(options.checkpoint)
-                    sink.clear()
-                    Checkpoint.remove(options.checkpoint)
+                    with locked(options.checkpoint) if options.checkpoint.exists() else nullcontext():
+                        sink.clear()
+                        Checkpoint.remove(options.checkpoint)
                 settings = Settings(
                     checkpoint=options.checkpoint,
                     until_end=options.until_end,
@@ -68,6 +73,7 @@ def launch(
                     msg = "the memory host reads to the end of the input: add --until-end, or run on the stream host"
                     raise InputError(msg)
                 if options.fresh:
+                    open_source(pipeline.source).partitions()
                     sink.clear()
                 memory = MemoryRun(pipeline, sink, options.max_records)
                 on_start(memory.stop)

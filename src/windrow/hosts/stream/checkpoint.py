@@ -11,13 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from windrow.errors import CheckpointError
+from windrow.hosts.stream.lock import LOCK
 from windrow.model import Pipeline
 from windrow.sinks.base import Run
 
 _FILE = "windrow.json"
 _FORMAT = 1
-_FREE = {("source", "servers"), ("source", "options"), ("source", "path"), ("source", "start"), ("sink",)}
-"""What may differ between a checkpoint and the pipeline that goes on from it: where things are, not what they mean."""
+_FREE = {
+    ("source", "servers"),
+    ("source", "options"),
+    ("source", "path"),
+    ("source", "start"),
+    ("emit", "at_end"),
+    ("sink",),
+}
+"""What may differ between a checkpoint and the pipeline that goes on from it: where things are and how a bounded run
+ends, not what anything means."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,9 @@ class Checkpoint:
             return None
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept["format"] != _FORMAT:
+                msg = f"it has format {kept['format']}, not {_FORMAT}: another version of windrow wrote it"
+                raise ValueError(msg)  # noqa: TRY301 - it ends as what cannot be read does
             written, name, identity, partitions = kept["pipeline"], kept["name"], kept["run"], kept["partitions"]
         except (OSError, ValueError, KeyError, TypeError) as exc:
             msg = f"{path} cannot be read ({exc}); restore it, or begin anew with --fresh"
@@ -121,7 +133,7 @@ class Checkpoint:
 
 
 def _is_unused(folder: Path) -> bool:
-    return folder.is_dir() and all(path.name == "spark.log" for path in folder.iterdir())
+    return folder.is_dir() and all(path.name in {"spark.log", LOCK} for path in folder.iterdir())
 
 
 def _meaning(pipeline: Pipeline) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,10 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from windrow.errors import CheckpointError, SinkError
+from windrow.errors import CheckpointError, EngineError, SinkError
 from windrow.hosts.report import OnStep
 from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.errors import translate
+from windrow.hosts.stream.errors import is_slow_start, translate
+from windrow.hosts.stream.lock import locked
 from windrow.hosts.stream.query import SinkWriter, key_group_outputs
 from windrow.hosts.stream.session import spark_session
 from windrow.model import Pipeline
@@ -24,6 +26,9 @@ from windrow.sources import Cut, open_source
 
 _POLL = 1
 """Seconds between looks at whether to stop."""
+
+_STARTS = 3
+"""How often a query is started whose Python processes do not come up in time."""
 
 _STEP = 120.0
 """Seconds that a step is given to finish when the run is asked to stop."""
@@ -60,22 +65,26 @@ class StreamRun:
 
     def run(self, on_step: OnStep) -> Literal["end", "asked"]:
         """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
-        checkpoint = self._prepare()
-        # only now: what is wrong with the source, the sink or the checkpoint is said at once
-        spark = spark_session(self._settings.master, log=checkpoint.log)
-        ended = self._query(spark, checkpoint, on_step)
-        if ended and self._settings.until_end and self._pipeline.emit.at_end == "fire":
-            checkpoint.tell_end()
+        with ExitStack() as held:
+            checkpoint = self._prepare(held)
+            # only now: what is wrong with the source, the sink or the checkpoint is said at once
+            spark = spark_session(self._settings.master, log=checkpoint.log)
             ended = self._query(spark, checkpoint, on_step)
-        return "end" if ended else "asked"
+            if ended and self._settings.until_end and self._pipeline.emit.at_end == "fire":
+                checkpoint.tell_end()
+                ended = self._query(spark, checkpoint, on_step)
+            return "end" if ended else "asked"
 
-    def _prepare(self) -> Checkpoint:
-        """Open or make the checkpoint and the sink's tables, and see that they belong together."""
+    def _prepare(self, held: ExitStack) -> Checkpoint:
+        """Open or make the checkpoint, hold its lock, open the sink's tables, and see that they belong together."""
         partitions = tuple(self._source.partitions())
         folder = self._settings.checkpoint
         checkpoint = Checkpoint.open(folder, self._pipeline)
+        is_new = checkpoint is None
         if checkpoint is None:
             checkpoint = Checkpoint.new(folder, self._pipeline, partitions)
+        else:
+            held.enter_context(locked(folder))
         written, done = self._sink.open(checkpoint.run), checkpoint.committed
         if written is None and done is not None:
             msg = (
@@ -89,11 +98,22 @@ class StreamRun:
                 "restored from another time; restore the other too, or begin anew with --fresh"
             )
             raise CheckpointError(msg)
-        checkpoint.write(self._pipeline)
+        if is_new:
+            checkpoint.write(self._pipeline)
+            held.enter_context(locked(folder))
         return checkpoint
 
     def _query(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> bool:
         """Run one query; return whether it came to its end by itself."""
+        for _ in range(_STARTS - 1):
+            try:
+                return self._start(spark, checkpoint, on_step)
+            except EngineError as exc:
+                if not is_slow_start(exc) or self._stop.is_set():
+                    raise
+        return self._start(spark, checkpoint, on_step)
+
+    def _start(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> bool:
         writer = SinkWriter(self._pipeline, self._sink, on_step)
         try:
             frame = key_group_outputs(

@@ -1,0 +1,285 @@
+"""`windrow run`: what it prints, and what it refuses with one message before Spark starts."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+from tests.contracts.stores import SqliteStore
+from tests.hosts.answers import assert_same
+from tests.hosts.spend import Files, events
+from tests.servers.kafka import Kafka
+from tests.servers.postgres import Postgres
+
+from windrow.api.opened import open_pipeline
+from windrow.cli import main
+from windrow.core.output import StepOutput
+from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.model import Pipeline
+from windrow.sinks import open_sink
+from windrow.sinks.base import Run
+
+PIPELINE = """\
+name: user-spend
+source: {source}
+decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
+time: {{field: event_time, delay: 10m, future: 1h}}
+key: [user_id]
+window: {{tumbling: 5m}}
+aggregate: {{total: sum(amount), events: count()}}
+emit: {{lateness: 1h, late: each, mode: retract}}
+sink: {sink}
+"""
+LOG = "{log: {path: spend}}"
+SQLITE = "{sqlite: {path: spend.db, table: spend}}"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with a log in it; Spark must not start."""
+
+    def no_spark(*_: object, **__: object) -> NoReturn:
+        pytest.fail("Spark was started")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("windrow.hosts.stream.run.spark_session", no_spark)
+    Files(tmp_path / "spend", 2).append(events(200, partitions=2))
+    return tmp_path
+
+
+def write(source: str = LOG, sink: str = SQLITE, replace: tuple[str, str] = ("", "")) -> Pipeline:
+    """Write the pipeline file, and read it."""
+    text = PIPELINE.format(source=source, sink=sink)
+    assert replace[0] in text
+    Path("pipeline.yaml").write_text(text.replace(*replace) if replace[0] else text)
+    return open_pipeline("pipeline.yaml").valid()
+
+
+def run(*options: str) -> Result:
+    return CliRunner().invoke(main, ["run", "pipeline.yaml", *options])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refused(code: int, *options: str, writes: Callable[[str], bool] = lambda _: False) -> str:
+    """Run; it must end with that code, one message, and nothing written but what `writes` allows."""
+    before = contents(Path())
+    result = run(*options)
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("windrow: ")
+    assert result.stderr.count("\nwindrow: ") == 0
+    after = {name: body for name, body in contents(Path()).items() if not writes(name)}
+    assert after == {name: body for name, body in before.items() if not writes(name)}
+    return result.stderr.removeprefix("windrow: ").rstrip("\n")
+
+
+BAD_YAML = [
+    ("key: [user_id]", "key: [user_id", r"pipeline.yaml:6: "),
+    ("delay: 10m", "dealy: 10m", "pipeline.yaml:4: 'dealy' is not a key of time; did you mean 'delay'?"),
+    ("delay: 10m", "delay: ten minutes", "pipeline.yaml:4: "),
+    ("sum(amount)", "sum(amuont)", "pipeline.yaml:7: "),
+    ("key: [user_id]\n", "", "pipeline.yaml"),
+    ("tumbling: 5m", "tumbling: -5m", "pipeline.yaml:6: "),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BAD_YAML, ids=[new for _, new, _ in BAD_YAML])
+def test_a_malformed_pipeline_is_refused_with_its_line(old: str, new: str, message: str) -> None:
+    text = PIPELINE.format(source=LOG, sink=SQLITE)
+    assert old in text
+    Path("pipeline.yaml").write_text(text.replace(old, new))
+    assert message in refused(2, "--until-end")
+
+
+def test_no_pipeline_at_all() -> None:
+    assert "pipeline.yaml" in refused(2)
+    Path("pipeline.yaml").mkdir()
+    assert "pipeline.yaml" in refused(2)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nowhere", "there is no log folder nowhere; make one with `windrow generate`, or correct the path"),
+        ("pipeline.yaml", "pipeline.yaml is not a folder; a log is a folder with partition-0.jsonl, "),
+        (".", ". is not a log: it has no partition-0.jsonl, "),
+    ],
+)
+@pytest.mark.parametrize("host", ["stream", "memory"])
+def test_a_log_that_is_none(path: str, message: str, host: str) -> None:
+    write(source=f"{{log: {{path: {path}}}}}")
+    assert refused(2, "--until-end", "--host", host).startswith(message)
+
+
+def test_no_broker() -> None:
+    write(source="{kafka: {servers: '127.0.0.1:1', topic: spend}}")
+    message = refused(1)
+    assert message.startswith("no Kafka broker can be reached at 127.0.0.1:1: ")
+    assert message.endswith("is it running, and are the options right?")
+
+
+def test_no_topic(kafka: Kafka, topic: Callable[..., str]) -> None:
+    there = topic(1)
+    write(source=f"{{kafka: {{servers: '{kafka.servers}', topic: {there}x}}}}")
+    assert refused(1).startswith(f"there is no topic {there}x at {kafka.servers}; did you mean {there}")
+
+
+def postgres_sink(url: str) -> str:
+    return f"{{postgres: {{url: '{url}', table: spend}}}}"
+
+
+def test_no_database_server() -> None:
+    write(sink=postgres_sink("postgresql://someone:secret@127.0.0.1:1/spend"))
+    message = refused(1)
+    assert message.startswith("cannot connect to PostgreSQL at 127.0.0.1:1/spend: ")
+    assert message.endswith("check that it runs, and the url of the sink")
+    assert "secret" not in message
+
+
+def test_no_such_database_and_no_such_user(postgres: Postgres) -> None:
+    write(sink=postgres_sink(postgres.url_of("nope")))
+    assert refused(1).endswith('database "nope" does not exist: create the database, or correct the url')
+    write(sink=postgres_sink(postgres.url_of("postgres", "nobody_here")))
+    assert refused(1).endswith('role "nobody_here" does not exist: create the user, or correct the url')
+
+
+@pytest.fixture
+def role(database: str) -> Iterator[str]:
+    """A role that may connect to the database, and no more."""
+    name = f"role_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {name} LOGIN".encode())
+        yield name
+        admin.execute(f"DROP OWNED BY {name}".encode())
+        admin.execute(f"DROP ROLE {name}".encode())
+
+
+def test_a_user_without_the_privilege_to_create(role: str, database: str) -> None:
+    write(sink=postgres_sink(database.replace("postgres@", f"{role}@")))
+    assert refused(1).endswith(
+        f"table 'spend' does not exist, and user '{role}' may not create it: GRANT CREATE ON SCHEMA \"public\" TO "
+        f'"{role}"'
+    )
+    with psycopg.connect(database) as admin:
+        assert admin.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall() == []
+
+
+def test_a_user_without_the_privilege_to_insert(role: str, database: str) -> None:
+    owner = open_sink(write(sink=postgres_sink(database)))
+    owner.open(Run("user-spend", "another"))
+    owner.close()
+    with psycopg.connect(database) as admin:
+        admin.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}".encode())
+    write(sink=postgres_sink(database.replace("postgres@", f"{role}@")))
+    assert refused(1).startswith(f"user '{role}' has no INSERT privilege on table 'spend': GRANT INSERT ON ")
+
+
+def test_a_file_in_a_folder_that_is_not_there() -> None:
+    write(sink="{sqlite: {path: results/spend.db, table: spend}}")
+    message = refused(1)
+    assert "results of results/spend.db does not exist: create it, or correct the sink's path" in message
+
+
+def test_a_file_that_is_no_database() -> None:
+    Path("spend.db").write_text("user,total\nA,1\n" * 100)
+    write()
+    assert refused(1).startswith("spend.db is not an SQLite database: give the sink another path")
+    write(sink="{sqlite: {path: spend, table: spend}}")
+    assert refused(1).startswith("spend is a folder: give the sink the path of a file in it")
+
+
+def test_another_pipelines_checkpoint() -> None:
+    kept = write(replace=("tumbling: 5m", "tumbling: 10m"))
+    Checkpoint.new(Path("kept"), kept, [0, 1]).write(kept)
+    write()
+    message = refused(2, "--checkpoint", "kept")
+    assert message.startswith("the checkpoint kept is of another pipeline; it differs in\n  window.size: ")
+    assert message.endswith("\nname another --checkpoint, or begin anew with --fresh")
+
+
+def test_a_checkpoint_that_is_none() -> None:
+    write()
+    assert refused(2, "--checkpoint", "spend") == (
+        "spend is not a checkpoint of windrow: there is no windrow.json in it; name another folder"
+    )
+    assert refused(2, "--checkpoint", "spend", "--fresh").startswith("spend is not a checkpoint of windrow")
+    assert "pipeline.yaml" in refused(2, "--checkpoint", "pipeline.yaml")
+
+
+def test_tables_of_another_run() -> None:
+    pipeline = write()
+    sink = open_sink(pipeline)
+    sink.open(Run("user-spend", "another"))
+    sink.commit(0, StepOutput.empty(pipeline))
+    sink.close()
+    assert refused(1, writes=lambda name: name.startswith("spend.db")).startswith(
+        "table 'spend' holds the rows of another run of pipeline 'user-spend': go on with the --checkpoint that it "
+    )
+
+
+@pytest.mark.parametrize("host", ["stream", "memory"])
+def test_a_fresh_start_that_cannot_be_removes_nothing(host: str, folder: Path) -> None:
+    write()
+    assert run("--host", "memory", "--until-end").exit_code == 0
+    rows = SqliteStore(folder).query("SELECT * FROM spend")
+    write(source="{log: {path: nowhere}}")
+    assert refused(2, "--until-end", "--fresh", "--host", host).startswith("there is no log folder nowhere")
+    assert SqliteStore(folder).query("SELECT * FROM spend") == rows != []
+
+
+def test_the_memory_host_is_for_bounded_runs() -> None:
+    write()
+    assert refused(2, "--host", "memory").startswith("the memory host reads to the end of the input: add --until-end")
+
+
+@pytest.mark.parametrize(
+    "options", [["--max-records", "0"], ["--every", "soon"], ["--host", "flink"], ["--until-the-end"]]
+)
+def test_a_wrong_option_is_2(options: list[str]) -> None:
+    write()
+    result = run(*options)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Usage: ")
+
+
+def test_an_error_as_json() -> None:
+    write(source="{log: {path: nowhere}}")
+    result = run("--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    error = json.loads(result.stderr)["error"]
+    assert (error["kind"], error["exit_code"]) == ("InputError", 2)
+    assert error["message"].startswith("there is no log folder nowhere")
+
+
+def test_a_run_in_memory_says_what_it_did(folder: Path) -> None:
+    pipeline = write()
+    result = run("--host", "memory", "--until-end", "--max-records", "100")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("user-spend: read to the end after ")
+    assert " events in " in result.stdout
+    assert_same(SqliteStore(folder), pipeline)
+
+
+def test_a_run_in_memory_as_json(folder: Path) -> None:
+    write()
+    result = run("--host", "memory", "--until-end", "--json")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    told = json.loads(result.stdout)
+    lines = sum(file.read_bytes().count(b"\n") for file in (folder / "spend").iterdir())
+    assert (told["pipeline"], told["ended"], told["events"], told["steps"]) == ("user-spend", "end", lines, 2)
+    assert sum(told["offsets"].values()) == lines
+    assert told["events"] == told["dead"] + sum(
+        row[0]
+        for row in SqliteStore(folder).query("SELECT events FROM spend UNION ALL SELECT count(*) FROM spend_late")
+    )

@@ -1,0 +1,182 @@
+"""Whose a checkpoint is, and what it does not go on with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contracts.stores import SqliteStore, Store
+from tests.hosts.answers import assert_epochs, assert_same, assert_same_values
+from tests.hosts.runs import Runner
+from tests.hosts.spend import MINUTE, Files, events, spend
+
+from windrow.errors import CheckpointError, SinkError
+from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.lock import locked
+from windrow.model import (
+    Aggregate,
+    Count,
+    DecimalType,
+    Decode,
+    Delay,
+    EventTime,
+    KafkaSource,
+    LogSource,
+    Pipeline,
+    PostgresSink,
+    Punctuated,
+    SqliteSink,
+    Tumbling,
+)
+
+PIPELINE = spend(LogSource("data/spend"), SqliteSink("spend.db", "spend"))
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """The checkpoint of `PIPELINE`, before its first step."""
+    Checkpoint.new(tmp_path / "kept", PIPELINE, [0, 1]).write(PIPELINE)
+    return tmp_path / "kept"
+
+
+def wider(pipeline: Pipeline) -> Decode:
+    """The same fields, but for a wider amount."""
+    *others, amount = pipeline.decode.fields
+    return Decode((*others, replace(amount, type=DecimalType(14, 2))))
+
+
+DIFFERENCES: list[tuple[dict[str, Any], str]] = [
+    ({"window": Tumbling(10 * MINUTE)}, "window.size: 300000000 there, 600000000 here"),
+    ({"window": Tumbling(5 * MINUTE, MINUTE)}, "window.offset: 0 there, 60000000 here"),
+    ({"time": EventTime("event_time", Delay(MINUTE))}, "time.watermark.micros: 600000000 there, 60000000 here"),
+    ({"time": EventTime("event_time", Punctuated("w"))}, 'time.watermark.kind: "Delay" there, "Punctuated" here'),
+    ({"emit": replace(PIPELINE.emit, lateness=0)}, "emit.lateness: 1800000000 there, 0 here"),
+    ({"emit": replace(PIPELINE.emit, late="batch")}, 'emit.late: "each" there, "batch" here'),
+    ({"decode": wider(PIPELINE)}, r'decode.amount: "decimal\(12,2\)" there, "decimal\(14,2\)" here'),
+    ({"key": ("user_id", "amount")}, r'key: \["user_id"\] there, \["user_id", "amount"\] here'),
+    ({"aggregates": (Aggregate("total", Count()),)}, "aggregates.total: "),
+    ({"source": KafkaSource("localhost:9092", "spend")}, 'source.kind: "LogSource" there, "KafkaSource" here'),
+    ({"key_groups": 4}, "key_groups: 8 there, 4 here"),
+    ({"name": "other"}, 'name: "user-spend" there, "other" here'),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), DIFFERENCES, ids=[text.partition(":")[0] for _, text in DIFFERENCES])
+def test_another_pipelines_checkpoint_names_the_field_that_differs(
+    changed: dict[str, Any], message: str, kept: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=rf"(?s){kept} is of another pipeline.*{message}.*--fresh"):
+        Checkpoint.open(kept, replace(PIPELINE, **changed))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"source": LogSource("elsewhere/spend")},
+        {"sink": PostgresSink("postgresql://localhost/spend", "spend")},
+        {"emit": replace(PIPELINE.emit, at_end="hold")},
+    ],
+)
+def test_where_things_are_and_how_a_run_ends_may_change(changed: dict[str, Any], kept: Path) -> None:
+    found = Checkpoint.open(kept, replace(PIPELINE, **changed))
+    assert found is not None
+    assert found.partitions == (0, 1)
+    assert found.committed is None
+
+
+@pytest.mark.parametrize("damaged", [b"", b'{"format": 1, "name":', b"[]", b"7", b'{"name": "user-spend"}', b"\xff"])
+def test_a_damaged_checkpoint_is_an_error(damaged: bytes, kept: Path) -> None:
+    (kept / "windrow.json").write_bytes(damaged)
+    with pytest.raises(CheckpointError, match=r"windrow\.json cannot be read .*--fresh"):
+        Checkpoint.open(kept, PIPELINE)
+
+
+def test_a_checkpoint_of_a_later_format_is_an_error(kept: Path) -> None:
+    body = json.loads((kept / "windrow.json").read_text())
+    (kept / "windrow.json").write_text(json.dumps(body | {"format": 2}))
+    with pytest.raises(CheckpointError, match="format 2"):
+        Checkpoint.open(kept, PIPELINE)
+
+
+def test_two_runs_do_not_share_a_checkpoint(files: Files, store: Store, runner: Runner) -> None:
+    pipeline = spend(files.source, store.settings())
+    Checkpoint.new(runner.checkpoint, pipeline, [0]).write(pipeline)
+    with locked(runner.checkpoint):
+        for fresh in (False, True):
+            with pytest.raises(CheckpointError, match="another run is using the checkpoint"):
+                runner.bounded(pipeline, fresh=fresh)
+    with locked(runner.checkpoint):
+        pass
+
+
+def test_a_folder_of_somebody_else_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(CheckpointError, match=r"is not a checkpoint of windrow.*name another folder"):
+        Checkpoint.open(tmp_path, PIPELINE)
+    with pytest.raises(CheckpointError, match=r"is not a checkpoint of windrow.*name another folder"):
+        Checkpoint.remove(tmp_path)
+    assert (tmp_path / "thesis.tex").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match="is not a checkpoint of windrow"):
+        Checkpoint.open(tmp_path / "file", PIPELINE)
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_stands_behind_a_checkpoint_may_not_vanish(
+    files: Files, store: SqliteStore, runner: Runner, tmp_path: Path
+) -> None:
+    feed = events(300)
+    files.append(feed[:200])
+    pipeline = spend(files.source, store.settings())
+    runner.bounded(pipeline, max_records=100)
+    last = runner.reports[-1].epoch
+    files.append(feed[200:])
+    before = store.path.read_bytes()
+
+    # tables of another time than the checkpoint's
+    store.query(f"DELETE FROM windrow_epochs WHERE epoch > {last - 2}")
+    with pytest.raises(CheckpointError, match=rf"is at epoch {last}, but the tables are at epoch {last - 2}.*--fresh"):
+        runner.bounded(pipeline)
+
+    # a table of the pipeline, then all of them, then the file
+    store.path.write_bytes(before)
+    store.query("DROP TABLE spend_late")
+    with pytest.raises(SinkError, match=rf"'spend_late' is gone.*steps 0 to {last}"):
+        runner.bounded(pipeline)
+    for (name,) in store.query("SELECT name FROM sqlite_master WHERE type = 'table'"):
+        store.query(f"DROP TABLE {name}")
+    for _ in range(2):
+        with pytest.raises(SinkError, match=rf"is at epoch {last}, but the tables hold nothing of it.*--fresh"):
+            runner.bounded(pipeline)
+        store.path.unlink()
+
+    # back in place, it goes on
+    for path in tmp_path.glob("spend.db-*"):
+        path.unlink()
+    store.path.write_bytes(before)
+    runner.bounded(pipeline)
+    assert runner.reports[0].epoch == last + 1
+    assert_same_values(store, pipeline)
+    assert_epochs(store)
+
+    # without the checkpoint the rows are another run's
+    elsewhere = Runner(tmp_path / "elsewhere")
+    with pytest.raises(SinkError, match=r"another run of pipeline 'user-spend'.*--checkpoint.*--fresh"):
+        elsewhere.bounded(pipeline)
+    assert not elsewhere.checkpoint.exists()
+    elsewhere.bounded(pipeline, fresh=True)
+    assert_same(store, pipeline)
+    assert_epochs(store)
+
+
+def test_fresh_removes_nothing_that_is_not_windrows(files: Files, store: Store, runner: Runner) -> None:
+    pipeline = spend(files.source, store.settings())
+    runner.checkpoint.mkdir()
+    (runner.checkpoint / "thesis.tex").touch()
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
+        runner.bounded(pipeline, fresh=True)
+    assert (runner.checkpoint / "thesis.tex").exists()
