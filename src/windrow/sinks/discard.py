@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from windrow.core.output import StepOutput
 from windrow.sinks.base import Run
 from windrow.sinks.fence import is_new
 
 
 class DiscardSink:
-    """Counts the rows of each step and drops them: what a run costs without a database."""
+    """Counts the changes of each step and drops them where they are: what a run costs without a database."""
 
     def __init__(self) -> None:
-        self.clear()
+        self.last: int | None = None
+        self.changes = 0
 
     def open(self, run: Run) -> int | None:  # noqa: ARG002 - the protocol's signature
         """Return the last committed epoch."""
@@ -19,21 +22,22 @@ class DiscardSink:
 
     def clear(self) -> None:
         """Count from nothing."""
-        self.last: int | None = None
+        self.last = None
         self.changes = 0
-        self.late = 0
-        self.dead = 0
-        self.clocks = 0
 
     def commit(self, epoch: int, output: StepOutput) -> None:
         """Count a step; an epoch that is already there changes nothing, a gap raises SinkError."""
-        if not is_new(epoch, self.last, "that is discarded"):
-            return
-        self.changes += output.changes.num_rows
-        self.late += output.late.num_rows
-        self.dead += output.dead.num_rows
-        self.clocks += output.clocks.num_rows
-        self.last = epoch
+        self.merge(epoch, [self.stage(epoch, [output])])
+
+    def stage(self, epoch: int, parts: Iterable[StepOutput]) -> str:  # noqa: ARG002 - the protocol's signature
+        """Return the number of changes."""
+        return str(sum(part.changes.num_rows for part in parts))
+
+    def merge(self, epoch: int, tokens: Sequence[str]) -> None:
+        """Count a step as `commit` does."""
+        if is_new(epoch, self.last, "that is discarded"):
+            self.changes += sum(int(token) for token in tokens)
+            self.last = epoch
 
     def close(self) -> None:
         """Let go of nothing."""

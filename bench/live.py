@@ -1,0 +1,89 @@
+"""How long a live step takes: ``python bench/live.py``.
+
+Some hundred events a second go to a Kafka topic while the main job runs live into SQLite, a step a second; the figure
+is Spark's own, from the trigger to the commit of the step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from tests.servers.kafka import Kafka
+
+from windrow.api.yaml import parse_pipeline
+from windrow.hosts.report import StepReport
+from windrow.hosts.stream.run import Settings, StreamRun
+from windrow.hosts.stream.session import spark_session
+from windrow.model import SqliteSink
+from windrow.sinks.sqlite import SqliteTable
+from windrow.testing.generator import Pace, Spec, write_kafka
+
+PIPELINE = """
+name: user-spend
+source: {{kafka: {{servers: "{servers}", topic: spend}}}}
+decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
+time: {{field: event_time, delay: 10s, future: 1h}}
+key: [user_id]
+window: {{tumbling: 10s}}
+aggregate: {{total: sum(amount), events: count()}}
+emit: {{lateness: 1m}}
+sink: {{sqlite: {{path: unused.db, table: user_spend}}}}
+"""
+WARM = 10
+"""Steps that are not counted: until code is compiled and workers are there."""
+
+
+def measure(folder: Path, rate: int, steps: int) -> list[float]:
+    """Return the milliseconds of each counted step."""
+    broker = Kafka(folder / "kafka")
+    broker.start()
+    try:
+        broker.create_topic("spend", 4)
+        pipeline = parse_pipeline(PIPELINE.format(servers=broker.servers))
+        sink = SqliteSink(str(folder / "spend.db"), "user_spend")
+        pipeline = replace(pipeline, sink=sink)
+        spark = spark_session(log=folder / "spark.log")
+        run = StreamRun(pipeline, SqliteTable(pipeline, sink), Settings(folder / "checkpoint"))
+        millis: list[float] = []
+
+        def on_step(report: StepReport) -> None:
+            # the step that is told of here is not in Spark's progress yet; those before it are
+            progress = spark.streams.active[0].recentProgress
+            millis[:] = [float(one.durationMs["triggerExecution"]) for one in progress if one.numInputRows]
+            if report.epoch >= WARM + steps:
+                run.stop()
+
+        spec = Spec(events=rate * (WARM + steps) * 5, users=10_000)
+        feeder = threading.Thread(
+            target=write_kafka, args=(spec, broker.servers, "spend"), kwargs={"pace": Pace(rate)}, daemon=True
+        )
+        feeder.start()
+        run.run(on_step)
+        spark.stop()
+        return millis[WARM:]
+    finally:
+        broker.stop()
+
+
+def main() -> None:
+    """Print the median and the worst."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", type=int, default=300, help="events a second")
+    parser.add_argument("--steps", type=int, default=30)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="windrow-live-") as folder:
+        millis = measure(Path(folder), arguments.rate, arguments.steps)
+    ordered = sorted(millis)
+    print(
+        f"live steps of some {arguments.rate} events: median {statistics.median(ordered):.0f} ms, "
+        f"90 % within {ordered[int(len(ordered) * 0.9)]:.0f} ms, worst {ordered[-1]:.0f} ms ({len(ordered)} steps)"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Where the time goes, stage by stage and without Spark: ``python bench/stages.py``.
+
+Runs a day of the main job through each stage in this process and prints its CPU seconds: what is left to a whole run
+beside these is Spark's: reading, moving rows between the JVM and Python, the shuffle, the state store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from windrow.api.yaml import parse_pipeline
+from windrow.core.decode import Decoder
+from windrow.core.operators.base import StepInput
+from windrow.core.operators.window_aggregate import WindowAggregate
+from windrow.core.packet import Packet
+from windrow.core.stage import ClockStage
+from windrow.core.state import MemoryState
+from windrow.hosts.stream.wire import output_frame
+from windrow.testing.generator import Spec, generate
+
+PIPELINE = """
+name: user-spend
+source: {log: {path: unused}}
+decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
+time: {field: event_time, delay: 10m, future: 1h}
+key: [user_id]
+window: {tumbling: 5m}
+aggregate: {total: sum(amount), events: count()}
+emit: {lateness: 1h, late: each, mode: retract}
+sink: {sqlite: {path: unused.db, table: user_spend_5m}}
+"""
+
+
+class Clock:
+    """CPU seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add what happens inside to a stage."""
+        began = time.process_time()
+        yield
+        self.seconds[name] += time.process_time() - began
+
+
+def main() -> None:
+    """Print a line a stage."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--step", type=int, default=250_000)
+    arguments = parser.parse_args()
+    pipeline = parse_pipeline(PIPELINE)
+    clock, decoder, stage = Clock(), Decoder(pipeline), ClockStage(pipeline)
+    operator = WindowAggregate(pipeline, range(4))
+    states = [MemoryState() for _ in range(pipeline.key_groups)]
+    rows = 0
+    for raw in _steps(arguments.events, arguments.step):
+        partitions = [raw.filter(pa.compute.equal(raw.column("partition"), p)).combine_chunks() for p in range(4)]
+        with clock.stage("decode (alone)"):
+            for partition in partitions:
+                for batch in partition.to_batches(max_chunksize=100_000):
+                    decoder.decode(batch)
+        groups: list[list[Packet]] = [[] for _ in states]
+        with clock.stage("clock stage (with decode)"):
+            packets = [p for part in partitions for p in stage.run(part.to_batches(max_chunksize=100_000))]
+        for packet in packets:
+            groups[packet.key_group].append(packet)
+        for group, state in enumerate(states):
+            with clock.stage("unpack"):
+                given = StepInput.of(pipeline, groups[group])
+            with clock.stage("operator"):
+                output = operator.step(group, given, state)
+            with clock.stage("pack changes"):
+                output_frame(group, output)
+            rows += output.rows.changes.num_rows
+    print(f"{arguments.events:,} events in steps of {arguments.step:,}: {rows:,} changes")
+    for name, seconds in clock.seconds.items():
+        print(f"{name:28} {seconds:7.2f} CPU s {arguments.events / seconds:14,.0f} events/s and core")
+
+
+def _steps(events: int, size: int) -> Iterator[pa.Table]:
+    log = pa.Table.from_batches(generate(Spec(events=events)))
+    for start in range(0, log.num_rows, size):
+        yield log.slice(start, size)
+
+
+if __name__ == "__main__":
+    main()
