@@ -19,7 +19,7 @@ _FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mer
     type=click.Choice(list(_FORMATS)),
     default="text",
     show_default=True,
-    help="What to print it as; YAML and Python can be run again.",
+    help="What to print it as.",
 )
 @json_option
 def command(pipeline: str, format_: str, *, as_json: bool) -> int:
