@@ -203,7 +203,9 @@ def test_another_pipelines_checkpoint() -> None:
     Checkpoint.new(Path("kept"), kept, [0, 1]).write(kept)
     write()
     message = refused(2, "--checkpoint", "kept")
-    assert message.startswith("the checkpoint kept is of another pipeline; it differs in\n  window.size: ")
+    assert message.startswith(
+        'the checkpoint kept is of another pipeline; it differs in\n  window.tumbling: "10m" there, "5m" here\n'
+    )
     assert message.endswith("\nname another --checkpoint, or begin anew with --fresh")
 
 

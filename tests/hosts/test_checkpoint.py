@@ -49,16 +49,18 @@ def wider(pipeline: Pipeline) -> Decode:
 
 
 DIFFERENCES: list[tuple[dict[str, Any], str]] = [
-    ({"window": Tumbling(10 * MINUTE)}, "window.size: 300000000 there, 600000000 here"),
-    ({"window": Tumbling(5 * MINUTE, MINUTE)}, "window.offset: 0 there, 60000000 here"),
-    ({"time": EventTime("event_time", Delay(MINUTE))}, "time.watermark.micros: 600000000 there, 60000000 here"),
-    ({"time": EventTime("event_time", Punctuated("w"))}, 'time.watermark.kind: "Delay" there, "Punctuated" here'),
-    ({"emit": replace(PIPELINE.emit, lateness=0)}, "emit.lateness: 1800000000 there, 0 here"),
+    ({"window": Tumbling(10 * MINUTE)}, 'window.tumbling: "5m" there, "10m" here'),
+    ({"window": Tumbling(5 * MINUTE, MINUTE)}, r'window.tumbling: "5m" there, {"size": "5m", "offset": "1m"} here'),
+    ({"time": EventTime("event_time", Delay(MINUTE))}, 'time.delay: "10m" there, "1m" here'),
+    ({"time": EventTime("event_time", Punctuated("w"))}, 'time.punctuated: nothing there, "w" here'),
+    ({"emit": replace(PIPELINE.emit, lateness=0)}, 'emit.lateness: "30m" there, "0s" here'),
     ({"emit": replace(PIPELINE.emit, late="batch")}, 'emit.late: "each" there, "batch" here'),
     ({"decode": wider(PIPELINE)}, r'decode.amount: "decimal\(12,2\)" there, "decimal\(14,2\)" here'),
+    ({"decode": Decode(PIPELINE.decode.fields[::-1])}, "the order of decode: user_id, event_time, amount there"),
     ({"key": ("user_id", "amount")}, r'key: \["user_id"\] there, \["user_id", "amount"\] here'),
-    ({"aggregates": (Aggregate("total", Count()),)}, "aggregates.total: "),
-    ({"source": KafkaSource("localhost:9092", "spend")}, 'source.kind: "LogSource" there, "KafkaSource" here'),
+    ({"aggregates": (Aggregate("total", Count()),)}, r'aggregate.total: "sum\(amount\)" there, "count\(\)" here'),
+    ({"aggregates": PIPELINE.aggregates[::-1]}, "the order of aggregate: total, events, .* there, mean, most, .* here"),
+    ({"source": KafkaSource("localhost:9092", "spend")}, r'source.log: {"path": "data/spend"} there, nothing here'),
     ({"key_groups": 4}, "key_groups: 8 there, 4 here"),
     ({"name": "other"}, 'name: "user-spend" there, "other" here'),
 ]

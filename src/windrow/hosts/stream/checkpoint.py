@@ -6,10 +6,11 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windrow.api.printing import to_dict
 from windrow.errors import CheckpointError
 from windrow.hosts.stream.lock import LOCK
 from windrow.model import Pipeline
@@ -18,15 +19,18 @@ from windrow.sinks.base import Run
 _FILE = "windrow.json"
 _FORMAT = 1
 _FREE = {
-    ("source", "servers"),
-    ("source", "options"),
-    ("source", "path"),
-    ("source", "start"),
+    ("source", "log", "path"),
+    ("source", "kafka", "servers"),
+    ("source", "kafka", "options"),
+    ("source", "kafka", "start"),
     ("emit", "at_end"),
     ("sink",),
 }
 """What may differ between a checkpoint and the pipeline that goes on from it: where things are and how a bounded run
 ends, not what anything means."""
+
+_ORDERED = {("decode",), ("aggregate",)}
+"""Where the order of the names counts, as it is that of the columns in the state."""
 
 
 @dataclass(frozen=True)
@@ -137,14 +141,8 @@ def _is_unused(folder: Path) -> bool:
 
 
 def _meaning(pipeline: Pipeline) -> dict[str, Any]:
-    """Return what a checkpoint depends on, as plain JSON."""
-    fields: dict[str, Any] = json.loads(json.dumps(asdict(pipeline)))
-    for section, noun in (("source", pipeline.source), ("window", pipeline.window), ("sink", pipeline.sink)):
-        fields[section]["kind"] = type(noun).__name__
-    fields["time"]["watermark"]["kind"] = type(pipeline.time.watermark).__name__
-    fields["decode"] = {field.name: str(field.type) for field in pipeline.decode.fields}
-    fields["aggregates"] = {a.name: f"{type(a.function).__name__}{asdict(a.function)}" for a in pipeline.aggregates}
-    return fields
+    """Return what a checkpoint depends on, as plain JSON in the words of a pipeline file."""
+    return to_dict(pipeline) | {"key_groups": pipeline.key_groups}
 
 
 def _differences(kept: Any, given: Any, path: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401 - plain JSON
@@ -153,6 +151,8 @@ def _differences(kept: Any, given: Any, path: tuple[str, ...] = ()) -> Iterator[
     if isinstance(kept, dict) and isinstance(given, dict):
         for name in sorted(kept.keys() | given.keys()):
             yield from _differences(kept.get(name), given.get(name), (*path, name))
+        if path in _ORDERED and kept.keys() == given.keys() and list(kept) != list(given):
+            yield f"the order of {'.'.join(path)}: {', '.join(kept)} there, {', '.join(given)} here"
     elif kept != given:
         yield f"{'.'.join(path)}: {_text(kept)} there, {_text(given)} here"
 
