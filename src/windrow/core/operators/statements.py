@@ -15,20 +15,20 @@ from windrow.model import Pipeline
 class Statements:
     """Queries over tables of records (window and fields) and of panes (window, key, accumulators, revision).
 
-    `begin`: records -> panes. `merge`: panes with several rows a window and key -> panes with one.
-    `revise`: base (panes) and late (records) -> history: every base row that is revised and every revision of it, as
-    panes with `__rank` (the base, where there is one, before its revisions) and `__last`.
-    `settle`: base and history -> panes as they are after the revisions. `fired`: panes -> on-time changes.
-    `revised`: history -> late changes. `order`: both kinds of changes (they carry `__rank`) -> the changelog's order.
+    A small step costs what its queries cost to plan, so there are few of them.
+
+    `begin`: records -> panes. `add`: records and panes -> panes, one a window and key. `revise`: base (panes) and late
+    (records) -> history: every base row that is revised and every revision of it, as panes with `__rank` (the base,
+    where there is one, before its revisions), `__base` and `__last`. `settle`: base and history -> panes as they are
+    after the revisions. `fired`: panes -> on-time changes. `changes`: panes and history -> on-time and late changes.
     """
 
     begin: str
-    merge: str
+    add: str
     revise: str
     settle: str
     fired: str
-    revised: str
-    order: str
+    changes: str
 
 
 def statements(pipeline: Pipeline) -> Statements:
@@ -46,9 +46,14 @@ def statements(pipeline: Pipeline) -> Statements:
     place = f"{PARTITION}, {OFFSET}" if each else f"0 AS {PARTITION}, 0 AS {OFFSET}"
     place_by = f", {PARTITION}, {OFFSET}" if each else ""
     change = f"{WINDOW} AS window_start, {WINDOW} + {pipeline.window.size} AS window_end, {_keys(pipeline)}, {values}"
+    begun = f"SELECT {by}, {begin}, 0::INTEGER AS {REVISION} FROM records GROUP BY {by}"
+    order = f"ORDER BY window_start, {_keys(pipeline)}"
     return Statements(
-        begin=f"SELECT {by}, {begin}, 0::INTEGER AS {REVISION} FROM records GROUP BY {by}",
-        merge=f"SELECT {by}, {merged}, max({REVISION}) AS {REVISION} FROM panes GROUP BY {by}",
+        begin=begun,
+        add=f"""
+            SELECT {by}, {merged}, max({REVISION}) AS {REVISION}
+            FROM ({begun} UNION ALL SELECT {by}, {columns}, {REVISION} FROM panes) GROUP BY {by}
+        """,
         revise=f"""
             WITH begun AS (
                 SELECT {by}, {place}, {begin} FROM late GROUP BY {by}{place_by}
@@ -72,18 +77,20 @@ def statements(pipeline: Pipeline) -> Statements:
             UNION ALL
             SELECT {by}, {columns}, {REVISION} FROM history WHERE __last
         """,
-        fired=f"""
-            SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {change}, 2::BIGINT AS __rank FROM panes
+        fired=f"SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {change} FROM panes {order}",
+        changes=f"""
+            SELECT * EXCLUDE (__rank) FROM (
+                SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {change}, 2 AS __rank FROM panes
+                UNION ALL
+                SELECT CASE WHEN __rank = 1 THEN 'insert' ELSE 'update_after' END AS op, 'late' AS pane,
+                    {REVISION} AS revision, {change}, 2 * __rank AS __rank
+                FROM history WHERE NOT __base
+                UNION ALL
+                SELECT 'update_before' AS op, 'late' AS pane, {REVISION} AS revision, {change},
+                    2 * __rank + 1 AS __rank
+                FROM history WHERE NOT __last
+            ) {order}, __rank
         """,
-        revised=f"""
-            SELECT CASE WHEN __rank = 1 THEN 'insert' ELSE 'update_after' END AS op, 'late' AS pane,
-                {REVISION} AS revision, {change}, 2 * __rank AS __rank
-            FROM history WHERE NOT __base
-            UNION ALL
-            SELECT 'update_before' AS op, 'late' AS pane, {REVISION} AS revision, {change}, 2 * __rank + 1 AS __rank
-            FROM history WHERE NOT __last
-        """,
-        order=f"SELECT * EXCLUDE (__rank) FROM changes ORDER BY window_start, {_keys(pipeline)}, __rank",
     )
 
 

@@ -111,11 +111,13 @@ class WindowAggregate:
 
     def _fill(self, records: pa.Table, known: Collection[int], firing: set[int], state: State) -> pa.Table:
         """Add on-time records to the panes of their windows; return the panes that fire and store the others."""
-        begun = duck.query(self._duck, self._sql.begin, records=records) if records.num_rows else self._no_panes
         stored = self._load((_windows(records) | firing) & set(known), state)
-        panes = begun
         if stored.num_rows:
-            panes = duck.query(self._duck, self._sql.merge, panes=pa.concat_tables([begun, stored]))
+            panes = duck.query(self._duck, self._sql.add, records=records, panes=stored)
+        elif records.num_rows:
+            panes = duck.query(self._duck, self._sql.begin, records=records)
+        else:
+            panes = self._no_panes
         fires = _within(to_micros(panes.column(WINDOW)), firing)
         self._store(panes.filter(pa.array(~fires)), state)
         return panes.filter(pa.array(fires))
@@ -159,15 +161,13 @@ class WindowAggregate:
 
     def _change_rows(self, fired: pa.Table, history: pa.Table) -> pa.Table:
         """Return the step's changes: by window and key, each on-time pane before its revisions."""
-        parts = []
-        if fired.num_rows:
-            parts.append(duck.query(self._duck, self._sql.fired, panes=fired))
         if history.num_rows:
-            parts.append(duck.query(self._duck, self._sql.revised, history=history))
-        if not parts:
+            rows = duck.query(self._duck, self._sql.changes, panes=fired, history=history)
+        elif fired.num_rows:
+            rows = duck.query(self._duck, self._sql.fired, panes=fired)
+        else:
             return self._changes.empty_table()
-        ordered = duck.query(self._duck, self._sql.order, changes=pa.concat_tables(parts))
-        return rescale(ordered, self._changes)
+        return rescale(rows, self._changes)
 
     def _load(self, windows: Collection[int], state: State) -> pa.Table:
         """Return the stored panes of some windows."""
