@@ -8,6 +8,7 @@ after the fork.
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib.machinery import PathFinder
 
@@ -29,4 +30,7 @@ if __name__ == "__main__":
 
     import windrow.hosts.stream.stages  # noqa: F401 - the same
 
+    # a worker collects garbage after each task: what was loaded here is none
+    gc.collect()
+    gc.freeze()
     manager()
