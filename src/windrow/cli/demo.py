@@ -15,6 +15,7 @@ from rich.console import Console
 from windrow.api.opened import open_pipeline
 from windrow.cli.common import DIFFERENT, OK, json_option, print_json
 from windrow.cli.demo_results import show_results
+from windrow.cli.interrupt import interruptible
 from windrow.cli.progress import Progress
 from windrow.errors import InputError
 from windrow.hosts.launch import HostName, Options, launch
@@ -84,6 +85,9 @@ def command(*, folder: Path, events: int, host: HostName, as_json: bool) -> int:
 
 def _prepare(console: Console, folder: Path, events: int) -> Pipeline:
     """Make the log and the pipeline file in an empty folder."""
+    if folder.exists() and not folder.is_dir():
+        msg = f"{folder} is a file: name another --folder"
+        raise InputError(msg)
     if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
         msg = f"{folder} holds something else than an earlier demo: name another --folder"
         raise InputError(msg)
@@ -109,7 +113,7 @@ def _prepare(console: Console, folder: Path, events: int) -> Pipeline:
 
 def _run(pipeline: Pipeline, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
     options = Options(checkpoint=checkpoint, host=host, until_end=True, max_records=step)
-    with Progress(f"steps of {step:,}", quiet=quiet) as progress:
+    with Progress(f"steps of {step:,}", quiet=quiet) as progress, interruptible():
         launch(pipeline, options, progress.on_step, lambda _: None)
     return progress.totals
 

@@ -45,9 +45,9 @@ def show_results(console: Console, database: Path, totals: Totals) -> None:
     console.print(figures)
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
         _print(console, "The greatest totals of five minutes", db.execute(_ROWS))
-        _print(
-            console, "A retraction: a late record took back a row and put another in its place", db.execute(_RETRACTION)
-        )
+        if totals.revisions:
+            title = "A retraction: a late record took back a row and put another in its place"
+            _print(console, title, db.execute(_RETRACTION))
     console.print(f"\nTo look further, [bold]sqlite3 {database}[/]:")
     for query in _QUERIES:
         console.print(f"  {query}", markup=False)
@@ -55,9 +55,9 @@ def show_results(console: Console, database: Path, totals: Totals) -> None:
 
 
 def _print(console: Console, title: str, cursor: sqlite3.Cursor) -> None:
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=f"\n{title}", title_justify="left", header_style="bold", box=None, padding=(0, 2, 0, 0))
     for column in cursor.description:
-        table.add_column(column[0])
+        table.add_column(column[0], no_wrap=True)
     for row in cursor:
         table.add_row(*(str(value) for value in row))
     console.print(table)

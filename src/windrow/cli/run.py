@@ -13,6 +13,7 @@ import click
 from windrow.api.opened import open_pipeline
 from windrow.cli.common import OK, json_option, pipeline_argument, print_json
 from windrow.cli.duration import DURATION
+from windrow.cli.interrupt import interrupt
 from windrow.cli.progress import Progress, format_time
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.totals import Totals
@@ -105,7 +106,7 @@ def _stopping() -> Iterator[Callable[[Callable[[], None]], None]]:
             del frame
             stop()
             click.echo("stopping after this step (again to stop at once)", err=True)
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, interrupt)
 
         for number in kept:
             signal.signal(number, ask)

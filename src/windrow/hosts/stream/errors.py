@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 
-from windrow import errors
-from windrow.errors import EngineError, InputError, WindrowError
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped] # it has no types
+from pyspark.errors import PySparkException
 
-_OURS = re.compile(r"windrow\.errors\.(\w+): (.+?)(?=\n(?:\s*at |\s*$|\S+Error)|\Z)", re.DOTALL)
-_WRAPPING = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[id = .*?\] terminated with exception: |\s*SQLSTATE: \w+$")
+from windrow import errors
+from windrow.errors import EngineError, WindrowError
+
+SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
+"""What a call to Spark raises: its own errors, py4j's, and those of a connection to a JVM that is gone."""
+
 _SLOW_START = "Python worker failed to connect back"
-_PYTHON = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_APPENDIX = "\n=== Streaming Query ==="
+_STATE = re.compile(r"\s*SQLSTATE: \w+")
+_WRAPPING = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminated with exception: ")
+_OURS = re.compile(r"^windrow\.errors\.(\w+): (.+?)(?=\n\s*at |\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
+_RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
 def is_slow_start(exc: Exception) -> bool:
@@ -19,15 +27,25 @@ def is_slow_start(exc: Exception) -> bool:
 
 
 def translate(exc: Exception) -> WindrowError:
-    """Return the error that a failed query means: ours if a Python worker raised one, else what Spark says first."""
-    text = str(exc)
-    ours = _OURS.search(text)
+    """Return the error that a failed query means: ours if a Python worker raised one, else what Spark says."""
+    text = _STATE.sub("", str(exc).partition(_APPENDIX)[0]).strip()
+    ours = _OURS.findall(text)
     if ours:
-        kind = getattr(errors, ours.group(1), EngineError)
-        message = ours.group(2).strip()
-        if isinstance(kind, type) and issubclass(kind, InputError):
-            return kind(message)
-        return kind(message) if isinstance(kind, type) and issubclass(kind, WindrowError) else EngineError(message)
-    python = _PYTHON.findall(text)
-    said = f"{python[-1][0]}: {python[-1][1]}" if python else _WRAPPING.sub("", text.strip().split("\n", 1)[0])
-    return EngineError(f"the stream stopped: {said}\nwhat was committed stays; start again to go on from there")
+        name, message = ours[-1]
+        kind = getattr(errors, name, EngineError)
+        if not (isinstance(kind, type) and issubclass(kind, WindrowError)):
+            kind = EngineError
+        return kind(message.strip())
+    return EngineError(
+        f"the stream stopped: {_said(exc, text)}\nwhat was committed stays; start again to go on from there"
+    )
+
+
+def _said(exc: Exception, text: str) -> str:
+    if isinstance(exc, Py4JJavaError):
+        text = str(exc.java_exception.getMessage())
+    elif isinstance(exc, (Py4JError, ConnectionError)):
+        return "Spark's Java process has ended"
+    unwrapped = _WRAPPING.sub("", text)
+    raised = _RAISED.findall(unwrapped)
+    return ": ".join(raised[-1]) if raised else unwrapped.split("\n", 1)[0]

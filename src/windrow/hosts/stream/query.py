@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from windrow.core.output import StepOutput
-from windrow.errors import WindrowError
+from windrow.errors import RunError, WindrowError
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.stages import KeyGroupProcessor, clock_stage, stage_parts
@@ -62,24 +62,29 @@ class SinkWriter:
         self._sink = sink
         self._on_step = on_step
         self._watch = Stopwatch()
-        self._idle = threading.Event()
-        self._idle.set()
+        self._step = threading.Lock()
+        self._closed = False
         self.failure: WindrowError | None = None
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
         """Commit one step."""
-        self._idle.clear()
-        try:
-            self._commit(frame, epoch)
-        except WindrowError as exc:
-            self.failure = exc
-            raise
-        finally:
-            self._idle.set()
+        with self._step:
+            if self._closed:
+                msg = f"step {epoch} is left to the next run: this one was asked to stop"
+                raise RunError(msg)
+            try:
+                self._commit(frame, epoch)
+            except WindrowError as exc:
+                self.failure = exc
+                raise
 
-    def wait_until_idle(self, seconds: float) -> bool:
-        """Wait for the step at hand to be committed; return whether it was."""
-        return self._idle.wait(seconds)
+    def close(self, seconds: float) -> bool:
+        """Wait for the step at hand to be committed, and take no other; return whether that was done in time."""
+        if not self._step.acquire(timeout=seconds):
+            return False
+        self._closed = True
+        self._step.release()
+        return True
 
     def _commit(self, frame: DataFrame, epoch: int) -> None:
         if isinstance(self._sink, ParallelSink):

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from windrow.errors import CheckpointError, EngineError, SinkError
+from windrow.errors import CheckpointError, EngineError, SinkError, WindrowError
 from windrow.hosts.report import OnStep
 from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.errors import is_slow_start, translate
+from windrow.hosts.stream.errors import SPARK_ERRORS, is_slow_start, translate
 from windrow.hosts.stream.lock import locked
 from windrow.hosts.stream.query import SinkWriter, key_group_outputs
 from windrow.hosts.stream.session import spark_session
@@ -105,13 +104,22 @@ class StreamRun:
 
     def _query(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> bool:
         """Run one query; return whether it came to its end by itself."""
-        for _ in range(_STARTS - 1):
+        starts = 1
+        while True:
             try:
                 return self._start(spark, checkpoint, on_step)
             except EngineError as exc:
-                if not is_slow_start(exc) or self._stop.is_set():
-                    raise
-        return self._start(spark, checkpoint, on_step)
+                if not is_slow_start(exc) or starts == _STARTS or self._stop.is_set():
+                    raise self._explained(exc, checkpoint) from exc
+            starts += 1
+
+    def _explained(self, exc: EngineError, checkpoint: Checkpoint) -> WindrowError:
+        """Return what the source says if it cannot be read any more, else the error with where to look further."""
+        try:
+            self._source.partitions()
+        except WindrowError as found:
+            return found
+        return EngineError(f"{exc}; what Spark said is in {checkpoint.log}") if checkpoint.log.exists() else exc
 
     def _start(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> bool:
         writer = SinkWriter(self._pipeline, self._sink, on_step)
@@ -129,19 +137,19 @@ class StreamRun:
                 query = stream.trigger(availableNow=True).start()
             else:
                 query = stream.trigger(processingTime=f"{self._settings.every} microseconds").start()
-        except PySparkException as exc:
+        except SPARK_ERRORS as exc:
             raise translate(exc) from exc
         try:
             return self._wait(query, writer)
         finally:
-            if query.isActive:
+            with suppress(*SPARK_ERRORS):  # what ends the run is what came before
                 query.stop()
 
     def _wait(self, query: StreamingQuery, writer: SinkWriter) -> bool:
         try:
             while not query.awaitTermination(_POLL):
-                if self._stop.is_set() and writer.wait_until_idle(_STEP):
+                if self._stop.is_set() and writer.close(_STEP):
                     return False
-        except PySparkException as exc:
+        except SPARK_ERRORS as exc:
             raise writer.failure or translate(exc) from exc
         return True

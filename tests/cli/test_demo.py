@@ -1,0 +1,78 @@
+"""`windrow demo`: the main job, and the proof that a replay gives the same."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from windrow.cli import main
+
+COMMAND = (sys.executable, "-c", "from windrow.cli import main; main()", "demo")
+
+
+def demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    arguments = [*COMMAND, "--events", "20000", "--folder", str(folder), *options]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=540)
+
+
+def test_the_demo_says_what_it_did_and_that_a_replay_is_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    ran = demo(folder)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "A day of 20,000 events of 10,000 users, in 4 partitions" in ran.stdout
+    assert ran.stdout.count("table, changelog, late output and dead letters are the same\n") == 2
+    assert "The answers are the same to the last digit, whatever the steps were." in ran.stdout
+    assert "A retraction" not in ran.stdout  # of so few events none is late in a window of another
+    for noise in ("Traceback", "WARN", "Exception", "Error", "py4j"):
+        assert noise not in ran.stdout + ran.stderr
+    with closing(sqlite3.connect(folder / "spend.db")) as db:
+        [(read_,)] = db.execute(
+            "SELECT (SELECT sum(events) FROM user_spend_5m) + (SELECT count(*) FROM user_spend_5m_late) "
+            "+ (SELECT count(*) FROM user_spend_5m_dead)"
+        )
+    assert read_ == 20_000
+    assert "events read" in ran.stdout
+
+
+def test_a_second_demo_replaces_the_first(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    for events in ("3000", "2000"):
+        result = CliRunner().invoke(
+            main, ["demo", "--events", events, "--folder", str(folder), "--host", "memory", "--json"]
+        )
+        assert result.exit_code == 0, result.output
+        told = json.loads(result.stdout)
+        assert (told["events"], told["same"]) == (int(events), True)
+        assert [replay["differences"] for replay in told["replays"]] == [[], []]
+
+
+def test_the_demo_shows_a_retraction(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["demo", "--events", "100000", "--folder", str(tmp_path), "--host", "memory"])
+    assert result.exit_code == 0, result.output
+    assert "A retraction: a late record took back a row and put another in its place" in result.stdout
+    shown = [line.split()[0] for line in result.stdout.splitlines() if " u0" in line]
+    assert shown[-3:] == ["insert", "update_before", "update_after"]
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", ".hidden"])
+def test_a_folder_that_holds_something_else_is_left_alone(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("years of work")
+    result = CliRunner().invoke(main, ["demo", "--events", "1000", "--folder", str(tmp_path)])
+    assert result.exit_code == 2
+    assert result.stderr == f"windrow: {tmp_path} holds something else than an earlier demo: name another --folder\n"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "demo").write_text("x")
+    result = CliRunner().invoke(main, ["demo", "--events", "1000", "--folder", str(tmp_path / "demo")])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"windrow: {tmp_path}/demo is ")
+    assert "Traceback" not in result.output

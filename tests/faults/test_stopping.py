@@ -1,0 +1,65 @@
+"""A live run that is asked to stop finishes its step, says where it is, and goes on from there."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+import pytest
+from tests.faults.conftest import MakeJob
+from tests.faults.windrow_process import WindrowProcess
+from tests.hosts.answers import assert_epochs, assert_same
+from tests.hosts.spend import events
+
+NOISE = re.compile(r"Traceback|Exception|Error|WARN|\bat (org|java|scala|py4j)\.|py4j|ResourceWarning")
+
+
+def assert_quiet(process: WindrowProcess) -> None:
+    assert not NOISE.search(process.errors), process.errors
+    assert not NOISE.search(process.output), process.output
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"), [("log to SQLite", signal.SIGINT), ("Kafka to PostgreSQL", signal.SIGTERM)]
+)
+def test_a_live_run_stops_as_asked_and_goes_on(kind: str, number: signal.Signals, make_job: MakeJob) -> None:
+    job, log = make_job(kind)
+    feed = events(4000)
+    log.append(feed[:2000])
+    with job.start("--max-records", "500", "--every", "50ms", PYTHONWARNINGS="default") as process:
+        process.wait_until(lambda: job.committed() > 0)
+        process.send(number, to_group=number == signal.SIGINT)  # Ctrl-C on a terminal reaches the JVM too
+        code = process.wait()
+        assert code == 0, f"{process.output}{process.errors}"
+        assert_quiet(process)
+        assert "stopping after this step (again to stop at once)\n" in process.errors
+        stopped = re.match(
+            r"user-spend: stopped as asked after \d+ steps?, at epoch (\d+): partition 0 at [\d,]+, "
+            r"partition 1 at [\d,]+, partition 2 at [\d,]+; low watermark 2026-01-01 ",
+            process.output,
+        )
+        assert stopped, process.output
+    assert job.committed() == int(stopped[1]) + 1
+    log.append(feed[2000:])
+    with job.start("--until-end", "--max-records", "5000", PYTHONWARNINGS="default") as process:
+        code = process.wait()
+        assert code == 0, f"{process.output}{process.errors}"
+        assert_quiet(process)
+        assert "user-spend: read to the end after " in process.output
+    assert_same(job.store, job.pipeline)
+    assert_epochs(job.store)
+
+
+def test_asked_twice_it_ends_at_once_and_loses_nothing(make_job: MakeJob) -> None:
+    job, log = make_job("log to SQLite")
+    log.append(events(3000))
+    with job.start("--max-records", "300", "--every", "50ms") as process:
+        process.wait_until(lambda: job.committed() > 0)
+        process.send(signal.SIGINT, to_group=True)
+        process.wait_until(lambda: "stopping after this step" in process.errors or process.ended)
+        process.send(signal.SIGINT, to_group=True)
+        assert process.wait() in {0, 130}  # it may have been done by then
+        assert_quiet(process)
+    with job.start("--until-end") as process:
+        assert process.wait() == 0
+    assert_same(job.store, job.pipeline)

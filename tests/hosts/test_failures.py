@@ -1,0 +1,156 @@
+"""What fails while it runs ends in one error that says what to do; what was committed stays, and it goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import Queue
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+from tests.contracts.stores import PostgresStore, SqliteStore, Store
+from tests.hosts.answers import assert_epochs, assert_same
+from tests.hosts.runs import Runner, Scene, read
+from tests.hosts.spend import Files, Topic, event, events, spend
+from tests.servers.kafka import Kafka
+from tests.servers.postgres import Postgres
+
+from windrow.errors import EngineError, SinkError, SourceError
+from windrow.hosts.launch import Ended, Options, launch
+from windrow.hosts.report import StepReport
+from windrow.model import Pipeline
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+FIRST = [(partition, event(minute, f"u{partition}")) for minute in range(40) for partition in range(3)]
+MORE = [(partition, event(minute, f"u{partition}")) for minute in range(40, 50) for partition in range(3)]
+
+
+def until_it_fails(act: Callable[[], object], more: Callable[[], object]) -> Scene:
+    """When the first records were read, break something, and have more to read."""
+    yield read(len(FIRST))
+    act()
+    more()
+    yield lambda _: False
+
+
+def assert_goes_on(runner: Runner, store: Store, pipeline: Pipeline) -> None:
+    runner.bounded(pipeline)
+    assert_same(store, pipeline)
+    assert_epochs(store)
+
+
+def assert_one_message(exc: BaseException) -> None:
+    """Nothing of Java's or Python's stacks is in it."""
+    for noise in ("Traceback", "\tat ", "  File ", "org.apache", "Py4J", "SQLSTATE", "JVM"):
+        assert noise not in str(exc)
+
+
+def test_a_log_that_loses_records(files: Files, store: Store, runner: Runner, tmp_path: Path) -> None:
+    files.append(FIRST)
+    pipeline = spend(files.source, store.settings(), at_end="hold")
+    part = tmp_path / "spend" / "partition-1.jsonl"
+    whole = part.read_bytes()
+    scene = until_it_fails(lambda: part.write_bytes(whole[:100]), lambda: files.append([MORE[0]]))
+    with pytest.raises(SourceError, match=r"the log lost records: partition 1 .*bring the file back") as caught:
+        runner.live(pipeline, scene)
+    assert_one_message(caught.value)
+    part.write_bytes(whole)
+    assert_goes_on(runner, store, pipeline)
+
+
+def test_a_topic_that_is_deleted(kafka: Kafka, topic: Callable[..., str], store: Store, runner: Runner) -> None:
+    log = Topic(kafka, topic(3))
+    log.append(FIRST)
+    pipeline = spend(log.source, store.settings())
+
+    def delete() -> None:
+        admin = AdminClient({"bootstrap.servers": kafka.servers})
+        admin.delete_topics([log.name])[log.name].result(30)
+
+    with pytest.raises(SourceError, match=f"there is no topic {log.name} at") as caught:
+        runner.live(pipeline, until_it_fails(delete, lambda: None))
+    assert_one_message(caught.value)
+
+
+def test_a_table_that_is_dropped(files: Files, store: SqliteStore, runner: Runner) -> None:
+    files.append(FIRST)
+    pipeline = spend(files.source, store.settings())
+    scene = until_it_fails(lambda: store.query("DROP TABLE spend"), lambda: files.append(MORE))
+    with pytest.raises(SinkError, match=r"no such table: .*spend.*what was committed before stays") as caught:
+        runner.live(pipeline, scene)
+    assert_one_message(caught.value)
+
+
+def test_a_table_that_somebody_locks(files: Files, database: str, runner: Runner) -> None:
+    """A statement that the database cancels is no stack trace, and costs nothing."""
+    store = PostgresStore(database)
+    files.append(FIRST)
+    pipeline = spend(files.source, store.settings(), at_end="hold")
+    with psycopg.connect(database) as other:
+
+        def lock() -> None:
+            other.execute("LOCK TABLE spend_changes IN ACCESS EXCLUSIVE MODE")
+            cancel = "SELECT pg_cancel_backend(pid) FROM pg_locks WHERE NOT granted AND relation = $1::regclass"
+            threading.Thread(target=cancel_when_it_waits, args=(store, cancel), daemon=True).start()
+
+        def cancel_when_it_waits(store: PostgresStore, cancel: str) -> None:
+            while not store.query(cancel.replace("$1", "'spend_changes'")):
+                pass
+
+        with pytest.raises(SinkError, match=r"cancel.*what was committed before stays") as caught:
+            runner.live(pipeline, until_it_fails(lock, lambda: files.append(MORE)))
+    assert_one_message(caught.value)
+    assert_goes_on(runner, store, pipeline)
+
+
+def test_a_database_that_dies(files: Files, postgres: Postgres, database: str, runner: Runner) -> None:
+    store = PostgresStore(database)
+    files.append(FIRST)
+    pipeline = spend(files.source, store.settings(), at_end="hold")
+    try:
+        with pytest.raises(SinkError, match=r"PostgreSQL at 127\.0\.0\.1:\d+/test_") as caught:
+            runner.live(pipeline, until_it_fails(postgres.kill, lambda: files.append(MORE)))
+    finally:
+        postgres.start()
+    assert_one_message(caught.value)
+    assert_goes_on(runner, store, pipeline)
+
+
+def test_python_that_is_not_there(
+    files: Files, store: Store, runner: Runner, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.append(FIRST)
+    pipeline = spend(files.source, store.settings())
+    with monkeypatch.context() as patch:
+        patch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
+        with pytest.raises(EngineError, match=r"/nowhere/python.*\nwhat was committed stays; start again") as caught:
+            runner.bounded(pipeline)
+    assert_one_message(caught.value)
+    assert_goes_on(runner, store, pipeline)
+
+
+def test_a_run_in_a_thread_of_its_own(files: Files, store: Store, tmp_path: Path) -> None:
+    feed = events(600)
+    files.append(feed[:400])
+    pipeline = spend(files.source, store.settings(), at_end="hold")
+    reports: Queue[StepReport] = Queue()
+    stops: Queue[Callable[[], None]] = Queue()
+    ended: Queue[Ended] = Queue()
+    options = Options(tmp_path / "checkpoint", every=50_000)
+    thread = threading.Thread(target=lambda: ended.put(launch(pipeline, options, reports.put, stops.put)))
+    thread.start()
+    stop = stops.get(timeout=60)
+    first = reports.get(timeout=240)
+    assert first.events == 400
+    files.append(feed[400:])
+    while sum(reports.get(timeout=240).offsets.values()) < len(feed):
+        pass
+    stop()
+    assert ended.get(timeout=240) == "asked"
+    thread.join(60)
+    assert_same(store, pipeline)
+    assert_epochs(store)
