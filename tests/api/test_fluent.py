@@ -56,7 +56,7 @@ def test_all_that_can_be_said() -> None:
         .window(wr.tumbling("5m", offset="1m"))
         .aggregate(a=wr.count(), b=wr.sum("amount"), c=wr.min("amount"), d=wr.max("amount"), e=wr.avg("a-b"))
         .emit(late="batch", mode="retract", lateness="1h", at_end="hold")
-        .to(wr.postgres("postgresql://", table="stats.t", key=["window_start", "user", "a-b"]), name="x", key_groups=9)
+        .to(wr.postgres("postgresql://", table="t", key=["window_start", "user", "a-b"]), name="x", key_groups=9)
     )
     assert pipeline == Pipeline(
         name="x",
@@ -81,16 +81,16 @@ def test_all_that_can_be_said() -> None:
             Aggregate("e", Avg("a-b")),
         ),
         emit=Emit(3_600_000_000, "batch", "retract", "hold"),
-        sink=PostgresSink("postgresql://", "stats.t", ("window_start", "user", "a-b")),
+        sink=PostgresSink("postgresql://", "t", ("window_start", "user", "a-b")),
         key_groups=9,
     )
 
 
 def test_emit_may_be_left_out_and_the_table_names_the_pipeline() -> None:
-    pipeline = aggregated().to(wr.postgres("postgresql://", table="stats.spend"))
+    pipeline = aggregated().to(wr.postgres("postgresql://", table="spend"))
     assert pipeline.emit == Emit()
     assert pipeline.name == "spend"
-    assert pipeline == aggregated().emit().to(wr.postgres("postgresql://", table="stats.spend"), name="spend")
+    assert pipeline == aggregated().emit().to(wr.postgres("postgresql://", table="spend"), name="spend")
 
 
 def test_every_step_returns_a_new_value() -> None:

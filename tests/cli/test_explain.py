@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from windrow.api.printing import to_mermaid, to_python, to_text, to_yaml
+from windrow.api.opened import open_pipeline
+from windrow.api.printing import to_mermaid, to_python_file, to_text, to_yaml
+from windrow.api.printing.mask import masked
 from windrow.api.yaml import parse_pipeline
 from windrow.cli import main
 
@@ -36,13 +38,18 @@ def explain(*arguments: str) -> Result:
 
 def test_each_format() -> None:
     assert explain().stdout == to_text(PIPELINE)
-    for format_, print_ in {"text": to_text, "yaml": to_yaml, "mermaid": to_mermaid, "python": to_python}.items():
+    for format_, print_ in {"text": to_text, "yaml": to_yaml, "mermaid": to_mermaid, "python": to_python_file}.items():
         result = explain("--format", format_)
         assert (result.exit_code, result.stdout) == (0, print_(PIPELINE))
     assert json.loads(explain("--format", "json").stdout)["window"] == {"tumbling": "5m"}
     assert (
         explain("--format", "yaml", "--json").stdout == explain("--json").stdout == explain("--format", "json").stdout
     )
+
+
+def test_the_python_is_a_file_that_gives_the_pipeline_again() -> None:
+    Path("again.py").write_text(explain("--format", "python").stdout)
+    assert open_pipeline("again.py").valid() == masked(PIPELINE)
 
 
 @pytest.mark.parametrize("format_", ["text", "yaml", "json", "mermaid", "python"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from windrow.api.opened import open_pipeline
-from windrow.api.printing import to_json, to_mermaid, to_python, to_text, to_yaml
+from windrow.api.printing import to_json, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.cli.common import OK, json_option, pipeline_argument
 
-_FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mermaid, "python": to_python}
+_FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mermaid, "python": to_python_file}
 
 
 @click.command("explain")

@@ -10,7 +10,6 @@ from windrow.api.checks.finding import Finding, error
 from windrow.model import Pipeline, PostgresSink, SqliteSink
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LONGEST = 63
 _LONGEST_TABLE = 48
 """PostgreSQL's 63 less what the names of companion tables add (``_changes`` ...)."""
 
@@ -23,11 +22,11 @@ def sink_table(pipeline: Pipeline) -> Iterator[Finding]:
             if table.lower().startswith("sqlite_"):
                 yield error("sink.sqlite.table", f"{table!r}: SQLite keeps names that begin with sqlite_ for itself")
         case PostgresSink(_, table):
-            schema, _, name = table.rpartition(".")
-            if "." in table and (not _PLAIN.fullmatch(schema) or len(schema) > _LONGEST):
-                message = f"the schema of {table!r} must be at most {_LONGEST} letters, digits and '_', no digit first"
-                yield error("sink.postgres.table", message)
-            yield from _table("sink.postgres.table", name)
+            if "." in table:
+                hint = "name the table alone; the schema is the url's search_path (?options=-csearch_path%3Dmy_schema)"
+                yield error("sink.postgres.table", f"{table!r} names a schema: {hint}")
+            else:
+                yield from _table("sink.postgres.table", table)
         case _:
             assert_never(pipeline.sink)
 

@@ -23,7 +23,8 @@ def sqlite(
 def postgres(url: str, *, table: str, key: Sequence[str] = ()) -> PostgresSink:
     """Write to tables of a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...).
 
-    `table` may name a schema (``schema.table``); `key` is its primary key (left out: window and pipeline's key).
+    The table is in the schema that the url's search_path names first; `key` is its primary key (left out: window and
+    pipeline's key).
     """
     return PostgresSink(url, table, _names(key))
 

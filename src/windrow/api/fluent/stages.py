@@ -157,7 +157,7 @@ class Emitted:
 
         Args:
             sink: `windrow.sqlite` or `windrow.postgres`.
-            name: the pipeline's name; left out, the table's (without its schema).
+            name: the pipeline's name; left out, the table's.
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
 
         Raises:
@@ -167,7 +167,7 @@ class Emitted:
         timed = windowed.keyed.timed
         return require_valid(
             Pipeline(
-                name=sink.table.rpartition(".")[2] if name is None else name,
+                name=sink.table if name is None else name,
                 source=timed.decoded.source,
                 decode=timed.decoded.fields,
                 time=timed.time,

@@ -44,6 +44,11 @@ def to_python(pipeline: Pipeline) -> str:
     return "(\n" + "".join(f"    {step}\n" for step in steps) + ")\n"
 
 
+def to_python_file(pipeline: Pipeline) -> str:
+    """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***."""
+    return f"import windrow as wr\n\npipeline = {to_python(pipeline)}"
+
+
 def _named(values: Iterable[tuple[str, str]]) -> str:
     """Write keyword arguments; names that are no Python names, or that Python would normalise, go in by ``**``."""
     pairs = list(values)
