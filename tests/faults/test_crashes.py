@@ -70,3 +70,22 @@ def test_three_kills_of_kafka_to_postgresql(make_job: MakeJob) -> None:
 @pytest.mark.parametrize("kind", ["Kafka to PostgreSQL", "log to SQLite"])
 def test_ten_kills(kind: str, make_job: MakeJob) -> None:
     crash(make_job, kind, 10)
+
+
+def test_a_jvm_that_dies_is_one_message(make_job: MakeJob) -> None:
+    job, log = make_job("log to SQLite")
+    log.append(events(3000))
+    with job.start("--max-records", "300", "--every", "50ms") as process:
+        process.wait_until(lambda: job.committed() > 0)
+        process.kill_java()
+        assert process.wait() == 1
+        assert "Traceback" not in process.errors
+        message = process.errors[process.errors.index("windrow: ") :]
+        assert message == (
+            "windrow: the stream stopped: Spark's Java process has ended\n"
+            "what was committed stays; start again to go on from there; what Spark said is in checkpoint/spark.log\n"
+        )
+    with job.start("--until-end") as process:
+        assert process.wait() == 0
+    assert_same(job.store, job.pipeline)
+    assert_epochs(job.store)

@@ -80,6 +80,11 @@ class WindrowProcess:
         else:
             self._process.send_signal(number)
 
+    def kill_java(self) -> None:
+        """End Spark's JVM at once, and nothing else."""
+        [pid] = [pid for pid in _session(self._process.pid) if Path(f"/proc/{pid}/comm").read_text() == "java\n"]
+        os.kill(pid, signal.SIGKILL)
+
     def kill(self) -> None:
         """End all of it at once: the driver, the JVM, and the Python workers, which have groups of their own."""
         deadline = time.monotonic() + 30

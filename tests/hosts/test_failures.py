@@ -9,6 +9,7 @@ from queue import Queue
 
 import psycopg
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from tests.contracts.stores import PostgresStore, SqliteStore, Store
@@ -74,6 +75,39 @@ def test_a_topic_that_is_deleted(kafka: Kafka, topic: Callable[..., str], store:
     with pytest.raises(SourceError, match=f"there is no topic {log.name} at") as caught:
         runner.live(pipeline, until_it_fails(delete, lambda: None))
     assert_one_message(caught.value)
+
+
+def test_a_topic_that_lost_records_before_they_were_read(
+    kafka: Kafka, topic: Callable[..., str], store: Store, runner: Runner
+) -> None:
+    log = Topic(kafka, topic(3))
+    log.append(FIRST)
+    pipeline = spend(log.source, store.settings(), at_end="hold")
+    runner.bounded(pipeline)
+    log.append(MORE)
+    admin = AdminClient({"bootstrap.servers": kafka.servers})
+    for future in admin.delete_records([TopicPartition(log.name, 1, 45)]).values():
+        future.result(30)
+    message = rf"the topic lost records before they were read \(partition 1 of {log.name}, from offset 40\).*--fresh"
+    with pytest.raises(SourceError, match=message) as caught:
+        runner.bounded(pipeline)
+    assert_one_message(caught.value)
+    assert len(store.changes(pipeline)) > 0
+
+
+@pytest.mark.long
+def test_a_broker_that_stays_away(kafka: Kafka, topic: Callable[..., str], store: Store, runner: Runner) -> None:
+    log = Topic(kafka, topic(3))
+    log.append(FIRST)
+    pipeline = spend(log.source, store.settings(), at_end="hold")
+    try:
+        with pytest.raises(SourceError, match=f"no Kafka broker can be reached at {kafka.servers}: ") as caught:
+            runner.live(pipeline, until_it_fails(kafka.kill, lambda: None))
+    finally:
+        kafka.start()
+    assert_one_message(caught.value)
+    log.append(MORE)
+    assert_goes_on(runner, store, pipeline)
 
 
 def test_a_table_that_is_dropped(files: Files, store: SqliteStore, runner: Runner) -> None:

@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException
 
 from windrow import errors
-from windrow.errors import EngineError, WindrowError
+from windrow.errors import EngineError, SourceError, WindrowError
 
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 """What a call to Spark raises: its own errors, py4j's, and those of a connection to a JVM that is gone."""
@@ -18,6 +18,9 @@ _APPENDIX = "\n=== Streaming Query ==="
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _WRAPPING = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminated with exception: ")
 _OURS = re.compile(r"^windrow\.errors\.(\w+): (.+?)(?=\n\s*at |\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
+_LOSS = "failOnDataLoss"
+_LOST = re.compile(r"offset \[(\d+), \d+\) for topic partition (\S+)-(\d+)")
+_CAUSE = re.compile(r"^Caused by: (?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
@@ -36,8 +39,20 @@ def translate(exc: Exception) -> WindrowError:
         if not (isinstance(kind, type) and issubclass(kind, WindrowError)):
             kind = EngineError
         return kind(message.strip())
+    if _LOSS in text:
+        return SourceError(_lost(text))
     return EngineError(
         f"the stream stopped: {_said(exc, text)}\nwhat was committed stays; start again to go on from there"
+    )
+
+
+def _lost(text: str) -> str:
+    """Say which records Kafka has no more, without Spark's advice to go on without them."""
+    place = _LOST.search(text)
+    where = f" (partition {place[3]} of {place[2]}, from offset {place[1]})" if place else ""
+    return (
+        f"the topic lost records before they were read{where}: its retention is shorter than the run was behind, or it "
+        "was made anew; what was committed stays, but to go on would be to miss them: begin anew with --fresh"
     )
 
 
@@ -47,5 +62,5 @@ def _said(exc: Exception, text: str) -> str:
     elif isinstance(exc, (Py4JError, ConnectionError)):
         return "Spark's Java process has ended"
     unwrapped = _WRAPPING.sub("", text)
-    raised = _RAISED.findall(unwrapped)
+    raised = _CAUSE.findall(unwrapped) or _RAISED.findall(unwrapped)
     return ": ".join(raised[-1]) if raised else unwrapped.split("\n", 1)[0]

@@ -72,6 +72,8 @@ def spark_session(master: str = "local[*]", *, log: Path | None = None) -> Spark
         where = "" if log is None else f"; what it said is in {log}"
         msg = f"Spark did not start: {exc}{where}"
         raise EngineError(msg) from exc
+    # if the JVM dies, the query says so; this server would add a stack
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign] # noqa: SLF001 - no other way
     session.sparkContext.setLogLevel("WARN" if os.environ.get("WINDROW_DEBUG") else "ERROR")
     # as many parts as there are cores: a key group is a row or two, so more parts are only more tasks
     session.conf.set("spark.sql.shuffle.partitions", session.sparkContext.defaultParallelism)
