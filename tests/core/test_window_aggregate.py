@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from decimal import Decimal
 from typing import Any
 
@@ -136,3 +138,26 @@ def test_extremes_come_out_as_they_went_in(type_: DataType, values: list[Any], e
     lines = [(0, b'{"user":"A","t":0,"amount":%s}' % repr(value).encode()) for value in values]
     *_, last = play(pipeline, [lines], "fire")
     assert [last.changes.column(name).to_pylist()[0] for name in ("hi", "lo")] == expected
+
+
+@pytest.mark.parametrize("groups", [1, 4, 8])
+def test_what_the_end_fired_is_the_same_in_every_key_group(groups: int) -> None:
+    host = MemoryHost(main(key_groups=groups), [0])
+    host.step(raw(0, 0, record("A", 1)))
+    host.end()
+    # the event time had come to minute 1: [0, 5) has fired for every key, also for those that had nothing in it
+    late = rows(host.step(raw(0, 1, *(record(user, 1.5) for user in "BCDEFG"))))
+    assert [row[:5] for row in late] == [("insert", "late", 0, 0, user) for user in "BCDEFG"]
+
+
+def test_a_key_that_is_a_time_has_one_group_in_every_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (
+        "import pyarrow as pa; from windrow.core.duck import connect; from windrow.core.keygroups import key_groups;"
+        "t = pa.table({'t': pa.array([0, 10**15], pa.timestamp('us', tz='UTC'))});"
+        "print(key_groups(connect(), t, 1000).tolist())"
+    )
+    found = set()
+    for zone in ("UTC", "America/New_York", "Asia/Kolkata"):
+        monkeypatch.setenv("TZ", zone)
+        found.add(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout)
+    assert len(found) == 1

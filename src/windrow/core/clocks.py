@@ -34,6 +34,11 @@ class Clocks:
         """The low watermark."""
         return min(self.watermarks.values(), default=BEFORE_ALL)
 
+    @property
+    def high(self) -> int:
+        """The greatest watermark."""
+        return max(self.watermarks.values(), default=BEFORE_ALL)
+
     def join(self, packets: Iterable[Packet]) -> list[tuple[Packet, int]]:
         """Let in the partitions that were not known; return their packets and the low watermark they begin at."""
         low = self.low
@@ -50,12 +55,10 @@ class Clocks:
 
     def at(self, partitions: pa.ChunkedArray, watermarks: Micros) -> Micros:
         """Return the watermark at each record: what the step's records say, but not below what was known before."""
-        numbers = partitions.to_numpy()
-        known = np.full(int(numbers.max(initial=0)) + 1, BEFORE_ALL, dtype=np.int64)
-        for partition, watermark in self.watermarks.items():
-            if partition < len(known):
-                known[partition] = watermark
-        reached: Micros = np.maximum(watermarks, known[numbers])
+        # every partition with records is known by now, and there are few
+        known = np.array(sorted(self.watermarks.items()), dtype=np.int64).reshape(-1, 2)
+        places = np.searchsorted(known[:, 0], partitions.to_numpy())
+        reached: Micros = np.maximum(watermarks, known[places, 1])
         return reached
 
     def encode(self) -> list[list[int]]:

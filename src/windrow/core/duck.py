@@ -15,10 +15,15 @@ def connect() -> duckdb.DuckDBPyConnection:
 
 @lru_cache(maxsize=1)
 def _database() -> duckdb.DuckDBPyConnection:
-    """Open DuckDB in memory with one thread: Spark's tasks are the parallelism, and one thread keeps the order."""
-    return duckdb.connect(
+    """Open DuckDB in memory with one thread: Spark's tasks are the parallelism, and one thread keeps the order.
+
+    Its time zone is UTC and not the machine's, as a key's text, and with it its key group, must be the same everywhere.
+    """
+    database = duckdb.connect(
         config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
     )
+    database.execute("SET GLOBAL TimeZone = 'UTC'")
+    return database
 
 
 def query(connection: duckdb.DuckDBPyConnection, sql: str, **tables: pa.Table) -> pa.Table:

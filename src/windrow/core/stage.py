@@ -18,8 +18,9 @@ from windrow.core.records import OFFSET, PARTITION, TIME, WATERMARK, record_sche
 from windrow.core.watermark import StepWatermark
 from windrow.model import Pipeline
 
-CHUNK = 1 << 18
-"""A packet holds about this many records at the most, before they are split by key group."""
+CHUNK_RECORDS = 1 << 18
+CHUNK_BYTES = 64 << 20
+"""So much is gathered at the most before it is split by key group."""
 
 
 @dataclass
@@ -50,7 +51,10 @@ class ClockStage:
             decoded = self._decoder.decode(batch)
             waiting.append(self._with_watermarks(batch, decoded, partitions))
             yield from self._dead_letters(decoded.dead)
-            if sum(table.num_rows for table in waiting) >= CHUNK:
+            if (
+                sum(table.num_rows for table in waiting) >= CHUNK_RECORDS
+                or sum(table.nbytes for table in waiting) >= CHUNK_BYTES
+            ):
                 yield from self._split(waiting)
                 waiting = []
         yield from self._split(waiting)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from windrow.core.clocks import Clocks
+from windrow.core.micros import BEFORE_ALL
 
 
 class State(Protocol):
@@ -91,13 +92,15 @@ class Summary:
     """The small part of the state, read and written whole in each step.
 
     `open` holds the starts of windows that have something and have not fired, `waiting` those of them that late records
-    wait for, `fired` those that have fired and can still be revised.
+    wait for, `fired` those that have fired and can still be revised. `ended` is how far the event time had come when
+    the input last ended: a window that began by then has fired, whether or not this key group had anything in it.
     """
 
     clocks: Clocks
     open: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
     fired: set[int] = field(default_factory=set)
+    ended: int = BEFORE_ALL
 
     def encode(self) -> bytes:
         """Write as JSON."""
@@ -107,6 +110,7 @@ class Summary:
                 "open": sorted(self.open),
                 "waiting": sorted(self.waiting),
                 "fired": sorted(self.fired),
+                "ended": self.ended,
             }
         ).encode()
 
@@ -115,5 +119,9 @@ class Summary:
         """Read what `encode` wrote."""
         fields = json.loads(blob)
         return Summary(
-            Clocks.decode(fields["clocks"]), set(fields["open"]), set(fields["waiting"]), set(fields["fired"])
+            Clocks.decode(fields["clocks"]),
+            set(fields["open"]),
+            set(fields["waiting"]),
+            set(fields["fired"]),
+            fields["ended"],
         )

@@ -10,6 +10,15 @@ from windrow.core.records import OFFSET, TIME, WATERMARK
 from windrow.model import Delay, Punctuated, Watermark
 
 
+def clock_of(watermark: Watermark, value: int) -> int:
+    """Return the clock that makes a watermark; where the source punctuates they are one."""
+    match watermark:
+        case Delay(micros) if value != BEFORE_ALL:
+            return value + micros
+        case _:
+            return value
+
+
 class StepWatermark:
     """The running watermark of one partition in one step.
 

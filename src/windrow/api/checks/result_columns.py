@@ -22,6 +22,8 @@ def result_columns(pipeline: Pipeline) -> Iterator[Finding]:
     for where, name in keys + values:
         if not is_name(name) or len(name.encode(errors="replace")) > _LONGEST:
             yield error(where, f"{name!r} cannot name a column; use at most {_LONGEST} printable characters")
+        if name.startswith("__"):
+            yield error(where, f"{name!r} begins with two underscores, as windrow's own columns do; rename it")
         folded = name.lower()
         if folded in RESERVED:
             yield error(where, f"{name!r} is a column that every result has ({', '.join(RESERVED)}); use another name")

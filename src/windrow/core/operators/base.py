@@ -11,8 +11,8 @@ from windrow.core import schema
 from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.packing import unpack
-from windrow.core.records import record_schema
-from windrow.model import Pipeline
+from windrow.core.records import OFFSET, PARTITION, record_schema
+from windrow.model import DoubleType, Pipeline
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,12 @@ class StepInput:
                     clocks.append(packet)
                 case "end":
                     end = True
+        together = pa.concat_tables([record_schema(pipeline).empty_table(), *records])
+        if any(isinstance(field.type, DoubleType) for field in pipeline.decode.fields):
+            # sums of doubles depend on their order: a step that is run again must take them in the same
+            together = together.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
         return StepInput(
-            records=pa.concat_tables([record_schema(pipeline).empty_table(), *records]),
+            records=together,
             dead=pa.concat_tables([schema.DEAD.empty_table(), *dead]),
             clocks=tuple(sorted(clocks, key=lambda packet: packet.partition)),
             end=end,

@@ -10,7 +10,8 @@ from windrow.core import schema
 from windrow.core.clocks import Clocks
 from windrow.core.micros import BEFORE_ALL
 from windrow.core.packet import Packet
-from windrow.model import Delay, Pipeline
+from windrow.core.watermark import clock_of
+from windrow.model import Pipeline
 
 
 def journal(pipeline: Pipeline, clocks: Clocks, joined: Iterable[tuple[Packet, int]], *, end: bool) -> pa.Table:
@@ -20,28 +21,23 @@ def journal(pipeline: Pipeline, clocks: Clocks, joined: Iterable[tuple[Packet, i
     partition joined; both are null where no record has set them yet.
     """
     rows = [
-        (packet.partition, packet.first, _clock(pipeline, low), _time(low), "joined")
+        (packet.partition, packet.first, _time(clock_of(pipeline.time.watermark, low)), _time(low), "joined")
         for packet, low in joined
         if low != BEFORE_ALL
     ]
     if end:
         rows += [
-            (partition, clocks.next[partition], _clock(pipeline, watermark), _time(clocks.low), "end")
+            (
+                partition,
+                clocks.next[partition],
+                _time(clock_of(pipeline.time.watermark, watermark)),
+                _time(clocks.low),
+                "end",
+            )
             for partition, watermark in sorted(clocks.watermarks.items())
         ]
     columns = list(zip(*rows, strict=True)) or [()] * 5
     return pa.table([[pipeline.source.label] * len(rows), *columns], schema=schema.CLOCKS)
-
-
-def _clock(pipeline: Pipeline, watermark: int) -> int | None:
-    """Return the clock that makes a watermark; where the source punctuates they are one."""
-    if watermark == BEFORE_ALL:
-        return None
-    match pipeline.time.watermark:
-        case Delay(micros):
-            return watermark + micros
-        case _:
-            return watermark
 
 
 def _time(watermark: int) -> int | None:

@@ -21,6 +21,7 @@ from windrow.core.output import StepOutput
 from windrow.core.packing import pack, unpack
 from windrow.core.records import PARTITION, TIME, WATERMARK, WINDOW, record_schema
 from windrow.core.state import State, Summary
+from windrow.core.watermark import clock_of
 from windrow.core.windows import window_starts
 from windrow.model import Pipeline
 
@@ -56,12 +57,17 @@ class WindowAggregate:
         missed = late_rows(self._duck, self._pipeline, records.filter(pa.array(expired)))
         records = unscale(records)
         windows = to_micros(records.column(WINDOW))
+        touched = set(np.unique(windows[~expired]).tolist())
+        summary.fired |= {start for start in touched if start <= summary.ended}
         panes = on_time & ~_within(windows, summary.fired)
         panes_of = records.filter(pa.array(panes))
         revisions_of = records.filter(pa.array(~panes & ~expired))
         known = frozenset(summary.open | summary.fired)
-        summary.open |= set(np.unique(windows[~expired]).tolist()) - summary.fired
-        firing = {start for start in summary.open if given.end or self._end(start) <= summary.clocks.low}
+        summary.open |= touched - summary.fired
+        low = summary.clocks.low
+        firing = {start for start in summary.open if given.end or self._end(start) <= low}
+        if given.end:
+            summary.ended = max(summary.ended, clock_of(self._pipeline.time.watermark, summary.clocks.high))
 
         fired = self._fill(panes_of, known, firing, state)
         due = self._due(revisions_of, firing, summary, state)
@@ -151,8 +157,8 @@ class WindowAggregate:
 
     def _keep(self, panes: pa.Table, known: Collection[int], summary: Summary, state: State) -> None:
         """Store fired panes that can still be revised; forget windows that no record can reach any more."""
-        lateness = self._pipeline.emit.lateness
-        gone = {start for start in summary.fired if self._end(start) + lateness <= summary.clocks.low}
+        low, lateness = summary.clocks.low, self._pipeline.emit.lateness
+        gone = {start for start in summary.fired if self._end(start) + lateness <= low}
         stays = ~_within(to_micros(panes.column(WINDOW)), gone)
         self._store(panes.filter(pa.array(stays)), state)
         for start in sorted(gone & set(known)):

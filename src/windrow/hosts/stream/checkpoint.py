@@ -17,6 +17,7 @@ from windrow.model import Pipeline
 from windrow.sinks.base import Run
 
 _FILE = "windrow.json"
+_CONTROL = "control"
 _FORMAT = 1
 _FREE = {
     ("source", "log", "path"),
@@ -106,7 +107,10 @@ class Checkpoint:
         """Remove a checkpoint, if there is one."""
         Checkpoint.refuse_foreign(folder)
         if folder.exists():
-            shutil.rmtree(folder)
+            # aside first: a folder that is half removed would be no checkpoint, and no empty folder
+            aside = folder.with_name(f".{folder.name}.removed-{uuid.uuid4().hex[:8]}")
+            folder.rename(aside)
+            shutil.rmtree(aside)
 
     @property
     def spark(self) -> Path:
@@ -116,7 +120,7 @@ class Checkpoint:
     @property
     def control(self) -> Path:
         """A folder that is read as a stream: each file in it tells all key groups something."""
-        return self.folder / "control"
+        return self.folder / _CONTROL
 
     @property
     def log(self) -> Path:
@@ -126,18 +130,36 @@ class Checkpoint:
     @property
     def committed(self) -> int | None:
         """The last epoch that Spark noted as done."""
-        commits = self.spark / "commits"
-        epochs = [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
-        return max(epochs, default=None)
+        return _last(self.spark / "commits")
 
     def tell_end(self) -> None:
-        """Tell all key groups that the input ends here."""
-        number = sum(1 for _ in self.control.glob("*.json"))
-        _write(self.control / f"{number:06}.json", json.dumps({"kind": "end"}) + "\n")
+        """Tell all key groups that the input ends here; the file is named after the epoch that is to read it."""
+        epoch = 0 if self._planned is None else self._planned + 1
+        _write(self.control / f"{epoch}.json", json.dumps({"kind": "end"}) + "\n")
+
+    def forget_ends(self) -> None:
+        """Take back ends that were told to no epoch: the run that told them stopped before its last step."""
+        planned = -1 if self._planned is None else self._planned
+        for path in self.control.glob("*.json"):
+            if int(path.stem) > planned:
+                path.unlink()
+
+    @property
+    def _planned(self) -> int | None:
+        """The last epoch whose input Spark has noted."""
+        return _last(self.spark / "offsets")
+
+
+def _last(log: Path) -> int | None:
+    """Return the last epoch in one of Spark's logs."""
+    epochs = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
+    return max(epochs, default=None)
 
 
 def _is_unused(folder: Path) -> bool:
-    return folder.is_dir() and all(path.name in {"spark.log", LOCK} for path in folder.iterdir())
+    """Whether there is nothing in a folder but what a run leaves that was ended before it began."""
+    beginnings = {"spark.log", LOCK, _CONTROL, _draft(folder / _FILE).name}
+    return folder.is_dir() and all(path.name in beginnings for path in folder.iterdir())
 
 
 def _meaning(pipeline: Pipeline) -> dict[str, Any]:
@@ -161,8 +183,12 @@ def _text(value: Any) -> str:  # noqa: ANN401 - plain JSON
     return "nothing" if value is None else json.dumps(value)
 
 
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.draft")
+
+
 def _write(path: Path, text: str) -> None:
     """Write a file so that it is seen whole or not at all."""
-    draft = path.with_name(f".{path.name}.draft")
+    draft = _draft(path)
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -68,11 +68,14 @@ class StreamRun:
             checkpoint = self._prepare(held)
             # only now: what is wrong with the source, the sink or the checkpoint is said at once
             spark = spark_session(self._settings.master, log=checkpoint.log)
-            ended = self._query(spark, checkpoint, on_step)
-            if ended and self._settings.until_end and self._pipeline.emit.at_end == "fire":
+            ended = self._query(spark, checkpoint, self._settings, on_step)
+            fires = self._settings.until_end and self._pipeline.emit.at_end == "fire"
+            if ended and fires and not self._stop.is_set():
                 checkpoint.tell_end()
-                ended = self._query(spark, checkpoint, on_step)
-            return "end" if ended else "asked"
+                # in one step with whatever came since: the end is told after all of it
+                rest = replace(self._settings, max_records=None, cuts=None)
+                ended = self._query(spark, checkpoint, rest, on_step)
+            return "asked" if self._stop.is_set() or not ended else "end"
 
     def _prepare(self, held: ExitStack) -> Checkpoint:
         """Open or make the checkpoint, hold its lock, open the sink's tables, and see that they belong together."""
@@ -100,14 +103,15 @@ class StreamRun:
         if is_new:
             checkpoint.write(self._pipeline)
             held.enter_context(locked(folder))
+        checkpoint.forget_ends()
         return checkpoint
 
-    def _query(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> bool:
+    def _query(self, spark: SparkSession, checkpoint: Checkpoint, settings: Settings, on_step: OnStep) -> bool:
         """Run one query; return whether it came to its end by itself."""
         starts = 1
         while True:
             try:
-                return self._start(spark, checkpoint, on_step)
+                return self._start(spark, checkpoint, settings, on_step)
             except EngineError as exc:
                 if not is_slow_start(exc) or starts == _STARTS or self._stop.is_set():
                     raise self._explained(exc, checkpoint) from exc
@@ -121,7 +125,7 @@ class StreamRun:
             return found
         return EngineError(f"{exc}; what Spark said is in {checkpoint.log}") if checkpoint.log.exists() else exc
 
-    def _start(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> bool:
+    def _start(self, spark: SparkSession, checkpoint: Checkpoint, settings: Settings, on_step: OnStep) -> bool:
         writer = SinkWriter(self._pipeline, self._sink, on_step)
         try:
             frame = key_group_outputs(
@@ -129,14 +133,14 @@ class StreamRun:
                 self._pipeline,
                 self._source,
                 checkpoint,
-                max_records=self._settings.max_records,
-                cuts=self._settings.cuts,
+                max_records=settings.max_records,
+                cuts=settings.cuts,
             )
             stream = frame.writeStream.foreachBatch(writer).option("checkpointLocation", str(checkpoint.spark))
-            if self._settings.until_end:
+            if settings.until_end:
                 query = stream.trigger(availableNow=True).start()
             else:
-                query = stream.trigger(processingTime=f"{self._settings.every} microseconds").start()
+                query = stream.trigger(processingTime=f"{settings.every} microseconds").start()
         except SPARK_ERRORS as exc:
             raise translate(exc) from exc
         try:

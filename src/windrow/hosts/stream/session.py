@@ -22,6 +22,8 @@ CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "4g",
+    # a step into SQLite comes to the driver whole; the end of the input may fire much at once
+    "spark.driver.maxResultSize": "0",
     # the JVM's work is planning and moving bytes: the simpler compiler is done with it before the other has begun
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC",
     "spark.ui.enabled": "false",
