@@ -7,20 +7,19 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.duck import identifier, literal, query
-from windrow.core.records import OFFSET, PARTITION, TIME, WATERMARK, WINDOW
+from windrow.core.records import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
 from windrow.model import DecimalType, Field, Pipeline, TimestampType
 
 
 def late_rows(connection: duckdb.DuckDBPyConnection, pipeline: Pipeline, expired: pa.Table) -> pa.Table:
-    """Return the rows of the late output for expired records with their window and watermark, in log order."""
+    """Return the rows of the late output for expired records with their windows and watermark, in log order."""
     if expired.num_rows == 0:
         return schema.LATE.empty_table()
-    end = f"({WINDOW} + {pipeline.window.size})"
     record = ", ".join(f"{literal(field.name)}: {_json(field)}" for field in pipeline.decode.fields)
     sql = f"""
         SELECT {literal(pipeline.source.label)} AS source, {PARTITION} AS "partition", {OFFSET} AS "offset",
-            {TIME} AS event_time, {WINDOW} AS window_start, {end} AS window_end,
-            ({WATERMARK} - {end}) // 1000 AS lateness_ms, 'expired' AS reason, to_json({{{record}}}) AS record
+            {TIME} AS event_time, {WINDOW} AS window_start, {END} AS window_end,
+            ({WATERMARK} - {END}) // 1000 AS lateness_ms, 'expired' AS reason, to_json({{{record}}}) AS record
         FROM expired ORDER BY {PARTITION}, {OFFSET}
     """
     return query(connection, sql, expired=expired).cast(schema.LATE)

@@ -14,6 +14,7 @@ OFFSET: Final = "__offset"
 TIME: Final = "__time"
 WATERMARK: Final = "__watermark"
 WINDOW: Final = "__window"
+END: Final = "__end"
 REVISION: Final = "__revision"
 
 

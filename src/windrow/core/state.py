@@ -11,7 +11,10 @@ from windrow.core.micros import BEFORE_ALL
 
 
 class State(Protocol):
-    """A key group's store: one summary, and two blobs a window at the most."""
+    """A key group's store: one summary, and blobs by kind and bucket.
+
+    What a bucket is (a window's start, a hash of keys) is for the operator to say.
+    """
 
     def summary(self) -> bytes | None:
         """Return the summary, None in the first step."""
@@ -21,38 +24,25 @@ class State(Protocol):
         """Replace the summary."""
         ...
 
-    def panes(self, window: int) -> bytes | None:
-        """Return the accumulators of the window that starts then, one row a key."""
+    def get(self, kind: str, bucket: int) -> bytes | None:
+        """Return a blob, None if there is none."""
         ...
 
-    def set_panes(self, window: int, blob: bytes) -> None:
-        """Replace them."""
+    def set(self, kind: str, bucket: int, blob: bytes) -> None:
+        """Put a blob in the place of what is there, if anything is."""
         ...
 
-    def drop_panes(self, window: int) -> None:
-        """Forget them, if there are any."""
-        ...
-
-    def waiting(self, window: int) -> bytes | None:
-        """Return the late records that wait for that window's on-time pane."""
-        ...
-
-    def set_waiting(self, window: int, blob: bytes) -> None:
-        """Replace them."""
-        ...
-
-    def drop_waiting(self, window: int) -> None:
-        """Forget them, if there are any."""
+    def drop(self, kind: str, bucket: int) -> None:
+        """Forget a blob, if there is one."""
         ...
 
 
 class MemoryState:
-    """A store in dictionaries."""
+    """A store in a dictionary."""
 
     def __init__(self) -> None:
         self._summary: bytes | None = None
-        self._panes: dict[int, bytes] = {}
-        self._waiting: dict[int, bytes] = {}
+        self._blobs: dict[tuple[str, int], bytes] = {}
 
     def summary(self) -> bytes | None:
         """Return the summary, None in the first step."""
@@ -62,29 +52,22 @@ class MemoryState:
         """Replace the summary."""
         self._summary = blob
 
-    def panes(self, window: int) -> bytes | None:
-        """Return a window's accumulators."""
-        return self._panes.get(window)
+    def get(self, kind: str, bucket: int) -> bytes | None:
+        """Return a blob, None if there is none."""
+        return self._blobs.get((kind, bucket))
 
-    def set_panes(self, window: int, blob: bytes) -> None:
-        """Replace a window's accumulators."""
-        self._panes[window] = blob
+    def set(self, kind: str, bucket: int, blob: bytes) -> None:
+        """Replace a blob."""
+        self._blobs[kind, bucket] = blob
 
-    def drop_panes(self, window: int) -> None:
-        """Forget a window's accumulators."""
-        self._panes.pop(window, None)
+    def drop(self, kind: str, bucket: int) -> None:
+        """Forget a blob."""
+        self._blobs.pop((kind, bucket), None)
 
-    def waiting(self, window: int) -> bytes | None:
-        """Return a window's waiting records."""
-        return self._waiting.get(window)
-
-    def set_waiting(self, window: int, blob: bytes) -> None:
-        """Replace a window's waiting records."""
-        self._waiting[window] = blob
-
-    def drop_waiting(self, window: int) -> None:
-        """Forget a window's waiting records."""
-        self._waiting.pop(window, None)
+    @property
+    def size(self) -> int:
+        """How many bytes the blobs have."""
+        return sum(map(len, self._blobs.values()))
 
 
 @dataclass

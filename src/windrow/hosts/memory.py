@@ -9,8 +9,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from windrow.core.operators import open_operator
 from windrow.core.operators.base import GroupOutput, StepInput
-from windrow.core.operators.window_aggregate import WindowAggregate
 from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.schema import RAW
@@ -30,7 +30,7 @@ class MemoryHost:
 
     def __init__(self, pipeline: Pipeline, partitions: Iterable[int]) -> None:
         self._stage = ClockStage(pipeline)
-        self._operator = WindowAggregate(pipeline, partitions)
+        self._operator = open_operator(pipeline, partitions)
         self._pipeline = pipeline
         self._states = [MemoryState() for _ in range(pipeline.key_groups)]
 

@@ -1,13 +1,39 @@
 """What a pipeline is: frozen dataclasses, one noun a file."""
 
-from windrow.model.aggregate import Aggregate, Avg, Count, Function, Max, Min, Sum
+from windrow.model.aggregate import (
+    Aggregate,
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Avg,
+    BoolAnd,
+    BoolOr,
+    CollectList,
+    CollectSet,
+    Count,
+    CountDistinct,
+    Custom,
+    CustomAggregate,
+    First,
+    Formula,
+    Function,
+    Last,
+    Max,
+    Min,
+    Quantile,
+    Stddev,
+    Sum,
+    TopK,
+    Variance,
+)
 from windrow.model.decode import Decode, Field
+from windrow.model.derive import Derive
 from windrow.model.duration import format_duration, parse_duration
-from windrow.model.emit import Emit
+from windrow.model.emit import Emit, Mode
 from windrow.model.pipeline import DEFAULT_KEY_GROUPS, Pipeline
 from windrow.model.sink import PostgresSink, Sink, SqliteSink
 from windrow.model.source import KafkaSource, LogSource, Source
-from windrow.model.time import Delay, EventTime, Punctuated, Watermark
+from windrow.model.time import Adaptive, Delay, EventTime, Punctuated, Watermark
+from windrow.model.trigger import AllOf, AnyOf, Every, PaneSoFar, Records, Repeat, Trigger, When
 from windrow.model.types import (
     BooleanType,
     DataType,
@@ -18,39 +44,71 @@ from windrow.model.types import (
     TimestampType,
     parse_type,
 )
-from windrow.model.window import Tumbling, Window
+from windrow.model.window import Calendar, CalendarUnit, Global, Hopping, Session, Tumbling, Window
 
 __all__ = [
     "DEFAULT_KEY_GROUPS",
+    "Adaptive",
     "Aggregate",
+    "AllOf",
+    "AnyOf",
+    "ApproxCountDistinct",
+    "ApproxQuantile",
     "Avg",
+    "BoolAnd",
+    "BoolOr",
     "BooleanType",
+    "Calendar",
+    "CalendarUnit",
+    "CollectList",
+    "CollectSet",
     "Count",
+    "CountDistinct",
+    "Custom",
+    "CustomAggregate",
     "DataType",
     "DecimalType",
     "Decode",
     "Delay",
+    "Derive",
     "DoubleType",
     "Emit",
     "EventTime",
+    "Every",
     "Field",
+    "First",
+    "Formula",
     "Function",
+    "Global",
+    "Hopping",
     "KafkaSource",
+    "Last",
     "LogSource",
     "LongType",
     "Max",
     "Min",
+    "Mode",
+    "PaneSoFar",
     "Pipeline",
     "PostgresSink",
     "Punctuated",
+    "Quantile",
+    "Records",
+    "Repeat",
+    "Session",
     "Sink",
     "Source",
     "SqliteSink",
+    "Stddev",
     "StringType",
     "Sum",
     "TimestampType",
+    "TopK",
+    "Trigger",
     "Tumbling",
+    "Variance",
     "Watermark",
+    "When",
     "Window",
     "format_duration",
     "parse_duration",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from windrow.model.aggregate import Aggregate
 from windrow.model.decode import Decode
+from windrow.model.derive import Derive
 from windrow.model.emit import Emit
 from windrow.model.sink import Sink
 from windrow.model.source import Source
@@ -20,7 +21,8 @@ class Pipeline:
     """From a log to a table: what is read, what it means, and where it goes.
 
     `key_groups` is how many parts the keys (and the state) fall into; it is the upper bound of parallelism and stays
-    as it is for a pipeline's life.
+    as it is for a pipeline's life. `derive` adds fields to the decoded ones. `salt` spreads each key's records over so
+    many key groups before they come together, which is for keys with a large part of all records.
     """
 
     name: str
@@ -33,3 +35,5 @@ class Pipeline:
     emit: Emit
     sink: Sink
     key_groups: int = DEFAULT_KEY_GROUPS
+    derive: tuple[Derive, ...] = ()
+    salt: int = 1

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
+from typing import Literal
+
+CalendarUnit = Literal["day", "week", "month"]
 
 
 @dataclass(frozen=True)
@@ -13,4 +17,44 @@ class Tumbling:
     offset: int = 0
 
 
-Window = Tumbling
+@dataclass(frozen=True)
+class Hopping:
+    """Windows [k * slide + offset, k * slide + offset + size) for every whole k; a record is in several."""
+
+    size: int
+    slide: int
+    offset: int = 0
+
+    @property
+    def slice(self) -> int:
+        """The longest length of which every window is made whole."""
+        return gcd(self.size, self.slide)
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """Windows of so many days, weeks (from Monday) or months in a time zone, where a day may have 23 or 25 hours.
+
+    They are counted from 1970-01-01 (weeks from Monday 1969-12-29); `offset` moves each boundary on the local clock, as
+    a business day that begins at 6 in the morning does.
+    """
+
+    count: int
+    unit: CalendarUnit
+    zone: str = "UTC"
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Session:
+    """Records of a key less than `gap` apart are in one window, [first, last + gap)."""
+
+    gap: int
+
+
+@dataclass(frozen=True)
+class Global:
+    """One window of all time."""
+
+
+Window = Tumbling | Hopping | Calendar | Session | Global

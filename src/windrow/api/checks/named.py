@@ -22,7 +22,7 @@ def no_field(pipeline: Pipeline, name: str) -> str:
 
 def field_of(aggregate: Aggregate) -> str | None:
     """Return the field that an aggregate is over; count has none."""
-    return None if isinstance(aggregate.function, Count) else aggregate.function.field
+    return None if isinstance(aggregate.function, Count) else aggregate.function.of
 
 
 def sink_path(sink: Sink) -> str:

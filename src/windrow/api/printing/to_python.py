@@ -85,7 +85,7 @@ def _window(window: Window) -> str:
 
 
 def _function(function: Function) -> str:
-    return f"wr.{function_name(function)}({'' if isinstance(function, Count) else repr(function.field)})"
+    return f"wr.{function_name(function)}({'' if isinstance(function, Count) else repr(function.of)})"
 
 
 def _emit(emit: Emit) -> str:

@@ -26,5 +26,5 @@ def function_name(function: Function) -> str:
 
 def function_text(function: Function) -> str:
     """Return ``sum(amount)`` or ``count()``."""
-    field = "" if isinstance(function, Count) else function.field
+    field = "" if isinstance(function, Count) else function.of
     return f"{function_name(function)}({field})"

@@ -1,1 +1,16 @@
-"""The operators: packets and state in, changes out."""
+"""What a key group does with its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from windrow.core.operators.base import Operator
+from windrow.core.operators.window_aggregate import WindowAggregate
+from windrow.model import Pipeline
+
+__all__ = ["Operator", "open_operator"]
+
+
+def open_operator(pipeline: Pipeline, partitions: Iterable[int]) -> Operator:
+    """Return the operator of a pipeline; `partitions` are those that the source had when it was first started."""
+    return WindowAggregate(pipeline, partitions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -12,6 +13,7 @@ from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.packing import unpack
 from windrow.core.records import OFFSET, PARTITION, record_schema
+from windrow.core.state import State
 from windrow.model import DoubleType, Pipeline
 
 
@@ -71,3 +73,15 @@ class GroupOutput:
 
     rows: StepOutput
     stats: GroupStats
+
+
+class Operator(Protocol):
+    """What a pipeline does in a key group.
+
+    It keeps nothing between steps: what is to be remembered is in the state that a step is given, so one object serves
+    all key groups.
+    """
+
+    def step(self, group: int, given: StepInput, state: State) -> GroupOutput:
+        """Take one step of one key group."""
+        ...

@@ -15,14 +15,14 @@ from windrow.core.clocks import Clocks
 from windrow.core.late import late_rows
 from windrow.core.micros import Micros, to_micros
 from windrow.core.operators.base import GroupOutput, GroupStats, StepInput
-from windrow.core.operators.journal import journal
+from windrow.core.operators.clock_step import take_clock_step
 from windrow.core.operators.statements import statements
 from windrow.core.output import StepOutput
 from windrow.core.packing import pack, unpack
-from windrow.core.records import PARTITION, TIME, WATERMARK, WINDOW, record_schema
+from windrow.core.records import END, TIME, WATERMARK, WINDOW, record_schema
 from windrow.core.state import State, Summary
 from windrow.core.watermark import clock_of
-from windrow.core.windows import window_starts
+from windrow.core.windows import window_ends, windows_of
 from windrow.model import Pipeline
 
 Mask = npt.NDArray[np.bool_]
@@ -41,7 +41,9 @@ class WindowAggregate:
         self._duck = duck.connect()
         self._sql = statements(pipeline)
         self._changes = schema.changes(pipeline)
-        empty = unscale(record_schema(pipeline).empty_table()).append_column(WINDOW, pa.array([], pa.int64()))
+        empty = unscale(record_schema(pipeline).empty_table())
+        for name in (WINDOW, END):
+            empty = empty.append_column(name, pa.array([], pa.int64()))
         self._no_records = empty
         self._no_panes = duck.query(self._duck, self._sql.begin, records=empty)
         self._no_history = duck.query(self._duck, self._sql.revise, base=self._no_panes, late=empty)
@@ -50,9 +52,8 @@ class WindowAggregate:
         """Take one step of one key group: judge its records, fire what the clocks have passed, revise, forget."""
         blob = state.summary()
         summary = Summary(Clocks.start(self._partitions)) if blob is None else Summary.decode(blob)
-        joined = summary.clocks.join(given.clocks)
-        records, on_time, expired = self._judge(summary.clocks, given.records)
-        summary.clocks.advance(given.clocks)
+        time = take_clock_step(self._pipeline, summary.clocks, given)
+        records, on_time, expired = self._judge(given.records, time.watermarks)
 
         missed = late_rows(self._duck, self._pipeline, records.filter(pa.array(expired)))
         records = unscale(records)
@@ -64,8 +65,7 @@ class WindowAggregate:
         revisions_of = records.filter(pa.array(~panes & ~expired))
         known = frozenset(summary.open | summary.fired)
         summary.open |= touched - summary.fired
-        low = summary.clocks.low
-        firing = {start for start in summary.open if given.end or self._end(start) <= low}
+        firing = {start for start in summary.open if given.end or self._end(start) <= time.low}
         if given.end:
             summary.ended = max(summary.ended, clock_of(self._pipeline.time.watermark, summary.clocks.high))
 
@@ -86,9 +86,7 @@ class WindowAggregate:
                 late=missed,
                 dead=given.dead,
                 # every key group knows the clocks; one of them tells
-                clocks=journal(self._pipeline, summary.clocks, joined, end=given.end)
-                if group == 0
-                else schema.CLOCKS.empty_table(),
+                clocks=time.journal if group == 0 else schema.CLOCKS.empty_table(),
             ),
             GroupStats(
                 records=records.num_rows,
@@ -103,14 +101,12 @@ class WindowAggregate:
             ),
         )
 
-    def _judge(self, clocks: Clocks, records: pa.Table) -> tuple[pa.Table, Mask, Mask]:
+    def _judge(self, records: pa.Table, watermarks: Micros) -> tuple[pa.Table, Mask, Mask]:
         """Return the records with their window and watermark, which of them are on time, and which have expired."""
-        starts = window_starts(self._pipeline.window, to_micros(records.column(TIME)))
-        ends = starts + self._pipeline.window.size
-        watermarks = clocks.at(records.column(PARTITION), to_micros(records.column(WATERMARK)))
+        starts, ends = windows_of(self._pipeline.window, to_micros(records.column(TIME)))
         judged = records.drop_columns(WATERMARK).append_column(WATERMARK, pa.array(watermarks))
         return (
-            judged.append_column(WINDOW, pa.array(starts)),
+            judged.append_column(WINDOW, pa.array(starts)).append_column(END, pa.array(ends)),
             watermarks < ends,
             watermarks >= ends + self._pipeline.emit.lateness,
         )
@@ -132,15 +128,15 @@ class WindowAggregate:
         """Return the late records whose windows have fired by now; let the others wait."""
         waits = _within(to_micros(records.column(WINDOW)), summary.open - firing)
         for start, part in _by_window(records.filter(pa.array(waits))):
-            blob = state.waiting(start) if start in summary.waiting else None
-            state.set_waiting(start, pack(part if blob is None else pa.concat_tables([unpack(blob), part])))
+            blob = state.get("waiting", start) if start in summary.waiting else None
+            state.set("waiting", start, pack(part if blob is None else pa.concat_tables([unpack(blob), part])))
             summary.waiting.add(start)
         due = [records.filter(pa.array(~waits))]
         for start in sorted(summary.waiting & firing):
-            blob = state.waiting(start)
+            blob = state.get("waiting", start)
             if blob is not None:
                 due.append(unpack(blob))
-                state.drop_waiting(start)
+                state.drop("waiting", start)
         return pa.concat_tables([self._no_records, *(table.select(self._no_records.column_names) for table in due)])
 
     def _revise(self, base: pa.Table, late: pa.Table) -> pa.Table:
@@ -162,7 +158,7 @@ class WindowAggregate:
         stays = ~_within(to_micros(panes.column(WINDOW)), gone)
         self._store(panes.filter(pa.array(stays)), state)
         for start in sorted(gone & set(known)):
-            state.drop_panes(start)
+            state.drop("panes", start)
         summary.fired -= gone
 
     def _change_rows(self, fired: pa.Table, history: pa.Table) -> pa.Table:
@@ -179,7 +175,7 @@ class WindowAggregate:
         """Return the stored panes of some windows."""
         tables = [self._no_panes]
         for start in sorted(windows):
-            blob = state.panes(start)
+            blob = state.get("panes", start)
             if blob is not None:
                 panes = unpack(blob)
                 starts = pa.array(np.full(panes.num_rows, start, dtype=np.int64))
@@ -189,10 +185,10 @@ class WindowAggregate:
     def _store(self, panes: pa.Table, state: State) -> None:
         """Store panes under their windows."""
         for start, part in _by_window(panes):
-            state.set_panes(start, pack(part.drop_columns(WINDOW)))
+            state.set("panes", start, pack(part.drop_columns(WINDOW)))
 
     def _end(self, start: int) -> int:
-        return start + self._pipeline.window.size
+        return int(window_ends(self._pipeline.window, np.array([start]))[0])
 
 
 def _windows(table: pa.Table) -> set[int]:

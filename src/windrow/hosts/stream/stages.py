@@ -10,8 +10,8 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from windrow.core.operators import Operator, open_operator
 from windrow.core.operators.base import StepInput
-from windrow.core.operators.window_aggregate import WindowAggregate
 from windrow.core.output import StepOutput
 from windrow.core.stage import ClockStage
 from windrow.hosts.stream.wire import STAGED, output_frame, outputs, packet_batch, packets
@@ -26,8 +26,8 @@ def _clock_stage(pipeline: Pipeline) -> ClockStage:
 
 
 @lru_cache(maxsize=4)
-def _operator(pipeline: Pipeline, partitions: tuple[int, ...]) -> WindowAggregate:
-    return WindowAggregate(pipeline, partitions)
+def _operator(pipeline: Pipeline, partitions: tuple[int, ...]) -> Operator:
+    return open_operator(pipeline, partitions)
 
 
 def clock_stage(pipeline: Pipeline) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -96,8 +96,7 @@ class _SparkState:
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
         self._summary = handle.getValueState("summary", "blob binary")
-        self._panes = handle.getMapState("panes", "window long", "blob binary")
-        self._waiting = handle.getMapState("waiting", "window long", "blob binary")
+        self._blobs = handle.getMapState("blobs", "kind string, bucket long", "blob binary")
 
     def summary(self) -> bytes | None:
         """Return the summary, None in the first step."""
@@ -107,29 +106,17 @@ class _SparkState:
         """Replace the summary."""
         self._summary.update((blob,))
 
-    def panes(self, window: int) -> bytes | None:
-        """Return a window's accumulators."""
-        return _blob(self._panes.getValue((window,)))
+    def get(self, kind: str, bucket: int) -> bytes | None:
+        """Return a blob, None if there is none."""
+        return _blob(self._blobs.getValue((kind, bucket)))
 
-    def set_panes(self, window: int, blob: bytes) -> None:
-        """Replace a window's accumulators."""
-        self._panes.updateValue((window,), (blob,))
+    def set(self, kind: str, bucket: int, blob: bytes) -> None:
+        """Replace a blob."""
+        self._blobs.updateValue((kind, bucket), (blob,))
 
-    def drop_panes(self, window: int) -> None:
-        """Forget a window's accumulators."""
-        self._panes.removeKey((window,))
-
-    def waiting(self, window: int) -> bytes | None:
-        """Return a window's waiting records."""
-        return _blob(self._waiting.getValue((window,)))
-
-    def set_waiting(self, window: int, blob: bytes) -> None:
-        """Replace a window's waiting records."""
-        self._waiting.updateValue((window,), (blob,))
-
-    def drop_waiting(self, window: int) -> None:
-        """Forget a window's waiting records."""
-        self._waiting.removeKey((window,))
+    def drop(self, kind: str, bucket: int) -> None:
+        """Forget a blob."""
+        self._blobs.removeKey((kind, bucket))
 
 
 def _blob(row: tuple[Any, ...] | None) -> bytes | None:

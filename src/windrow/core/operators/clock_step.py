@@ -1,0 +1,36 @@
+"""How a step moves the clocks, and where that leaves its records: the same for every operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.core.clocks import Clocks
+from windrow.core.micros import Micros, to_micros
+from windrow.core.operators.base import StepInput
+from windrow.core.operators.journal import journal
+from windrow.core.records import PARTITION, WATERMARK
+from windrow.model import Pipeline
+
+
+@dataclass(frozen=True)
+class ClockStep:
+    """What a step does to the clocks.
+
+    `watermarks` are those at the step's records, in their order; `low` is the low watermark after the step, `now` the
+    processing time then, if the step had a tick; `journal` holds the moves that the records do not explain.
+    """
+
+    watermarks: Micros
+    low: int
+    now: int | None
+    journal: pa.Table
+
+
+def take_clock_step(pipeline: Pipeline, clocks: Clocks, given: StepInput) -> ClockStep:
+    """Move the clocks through a step."""
+    joined = clocks.join(given.clocks)
+    watermarks = clocks.at(given.records.column(PARTITION), to_micros(given.records.column(WATERMARK)))
+    clocks.advance(given.clocks)
+    return ClockStep(watermarks, clocks.low, None, journal(pipeline, clocks, joined, end=given.end))
