@@ -2,7 +2,8 @@
 
 ``read`` is Spark's connector to a no-op sink, ``clock`` adds windrow's clock stage (decode, watermark, split by key
 group), ``windrow`` is the whole pipeline to a sink that drops what it is given, and ``pyspark`` is what one writes
-without windrow: ``groupBy(window, key)`` with a watermark, on RocksDB, to a no-op sink.
+without windrow: ``groupBy(window, key)`` with a watermark, on RocksDB, to a no-op sink. ``windrow`` takes other windows
+by ``--window``.
 
 Spark is started before the clock; the first step's warm-up counts. Prints one line of JSON.
 """
@@ -38,7 +39,7 @@ source: {{kafka: {{servers: "{servers}", topic: {topic}}}}}
 decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
 time: {{field: event_time, delay: 10m, future: 1h}}
 key: [user_id]
-window: {{tumbling: 5m}}
+window: {window}
 aggregate: {{total: sum(amount), events: count()}}
 emit: {{lateness: {lateness}, late: each, mode: retract}}
 sink: {{sqlite: {{path: unused.db, table: user_spend_5m}}}}
@@ -119,8 +120,11 @@ def main() -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--step", type=int, default=1_000_000)
     parser.add_argument("--lateness", default="1h")
+    parser.add_argument("--window", default="{tumbling: 5m}", help="as a pipeline file writes it")
     arguments = parser.parse_args()
-    text = PIPELINE.format(servers=arguments.servers, topic=arguments.topic, lateness=arguments.lateness)
+    text = PIPELINE.format(
+        servers=arguments.servers, topic=arguments.topic, lateness=arguments.lateness, window=arguments.window
+    )
     pipeline = parse_pipeline(text)
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
         log = Path(folder) / "spark.log"
