@@ -23,6 +23,8 @@ class Clocks:
 
     watermarks: dict[int, int] = field(default_factory=dict)
     next: dict[int, int] = field(default_factory=dict)
+    now: int | None = None
+    idle: set[int] = field(default_factory=set)
 
     @staticmethod
     def start(partitions: Iterable[int]) -> Clocks:
@@ -53,6 +55,11 @@ class Clocks:
             self.watermarks[packet.partition] = max(self.watermarks[packet.partition], packet.watermark)
             self.next[packet.partition] = packet.next
 
+    def tick(self, micros: int) -> int:
+        """Take the processing time; return it. It never goes back."""
+        self.now = micros if self.now is None else max(self.now, micros)
+        return self.now
+
     def at(self, partitions: pa.ChunkedArray, watermarks: Micros) -> Micros:
         """Return the watermark at each record: what the step's records say, but not below what was known before."""
         # every partition with records is known by now, and there are few
@@ -61,11 +68,18 @@ class Clocks:
         reached: Micros = np.maximum(watermarks, known[places, 1])
         return reached
 
-    def encode(self) -> list[list[int]]:
-        """Return plain lists."""
-        return [[partition, watermark, self.next.get(partition, 0)] for partition, watermark in self.watermarks.items()]
+    def encode(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        partitions = [[p, watermark, self.next.get(p, 0)] for p, watermark in self.watermarks.items()]
+        return {"partitions": partitions, "now": self.now, "idle": sorted(self.idle)}
 
     @staticmethod
-    def decode(rows: Any) -> Clocks:  # noqa: ANN401 - plain JSON
+    def decode(fields: Any) -> Clocks:  # noqa: ANN401 - plain JSON
         """Read what `encode` returned."""
-        return Clocks({p: watermark for p, watermark, _ in rows}, {p: next_ for p, _, next_ in rows})
+        rows = fields["partitions"]
+        return Clocks(
+            watermarks={p: watermark for p, watermark, _ in rows},
+            next={p: next_ for p, _, next_ in rows},
+            now=fields["now"],
+            idle=set(fields["idle"]),
+        )

@@ -16,6 +16,7 @@ from windrow.core.packet import Packet
 from windrow.core.schema import RAW
 from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState
+from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
 from windrow.model import Pipeline
 from windrow.sinks.base import Run, Sink
@@ -37,6 +38,11 @@ class MemoryHost:
     def step(self, raw: pa.Table) -> list[GroupOutput]:
         """Take one step over the records that follow those of the last step, in offset order by partition."""
         return self._run(self._stage.run(raw.to_batches()))
+
+    def tick(self, micros: int) -> list[GroupOutput]:
+        """Take a step without records at which it is `micros` of processing time (since the epoch, UTC)."""
+        groups = range(self._pipeline.key_groups)
+        return self._run(Packet(key_group=group, kind="tick", watermark=micros) for group in groups)
 
     def end(self) -> list[GroupOutput]:
         """Take the step at the end of the input: every open window fires."""
@@ -97,17 +103,19 @@ def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
         yield held
 
 
-def play(
-    pipeline: Pipeline, steps: Sequence[Sequence[tuple[int, bytes]]], at_end: Literal["fire", "hold"]
-) -> list[StepOutput]:
-    """Run a log that is given as steps of (partition, value); return each step's output, and the end's as the last.
+def play(pipeline: Pipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
+    """Run a log that is given in steps; return each step's output, and the end's as the last.
 
     All partitions that occur are there from the start. Offsets count from 0.
     """
-    host = MemoryHost(pipeline, sorted({partition for step in steps for partition, _ in step}))
+    fed = [step for step in steps if not isinstance(step, Tick)]
+    host = MemoryHost(pipeline, sorted({partition for step in fed for partition, _ in step}))
     offsets: dict[int, int] = {}
     outputs = []
     for step in steps:
+        if isinstance(step, Tick):
+            outputs.append(host.tick(step.micros))
+            continue
         rows = []
         for partition, value in step:
             offset = offsets.get(partition, 0)

@@ -19,17 +19,21 @@ from windrow.model import DoubleType, Pipeline
 
 @dataclass(frozen=True)
 class StepInput:
-    """A key group's packets of one step, unpacked; `clocks` are ordered by partition."""
+    """A key group's packets of one step, unpacked; `clocks` are ordered by partition.
+
+    `tick` is the processing time at the end of the step, None if nothing said it.
+    """
 
     records: pa.Table
     dead: pa.Table
     clocks: tuple[Packet, ...]
     end: bool
+    tick: int | None = None
 
     @staticmethod
     def of(pipeline: Pipeline, packets: Iterable[Packet]) -> StepInput:
         """Sort packets by what they carry."""
-        records, dead, clocks, end = [], [], [], False
+        records, dead, clocks, ticks, end = [], [], [], [], False
         for packet in packets:
             match packet.kind:
                 case "records":
@@ -38,6 +42,8 @@ class StepInput:
                     dead.append(unpack(packet.blob))
                 case "clock":
                     clocks.append(packet)
+                case "tick":
+                    ticks.append(packet.watermark)
                 case "end":
                     end = True
         together = pa.concat_tables([record_schema(pipeline).empty_table(), *records])
@@ -49,12 +55,17 @@ class StepInput:
             dead=pa.concat_tables([schema.DEAD.empty_table(), *dead]),
             clocks=tuple(sorted(clocks, key=lambda packet: packet.partition)),
             end=end,
+            tick=max(ticks, default=None),
         )
 
 
 @dataclass(frozen=True)
 class GroupStats:
-    """What a step did in one key group, and where the partitions stand after it: watermarks and next offsets."""
+    """What a step did in one key group, and where the clocks stand after it.
+
+    `watermarks` and next `offsets` are those of the partitions, `idle` the partitions that no longer hold the low
+    watermark `low` back.
+    """
 
     records: int
     late: int
@@ -65,6 +76,8 @@ class GroupStats:
     open_windows: int
     watermarks: dict[int, int]
     offsets: dict[int, int]
+    low: int
+    idle: list[int]
 
 
 @dataclass(frozen=True)

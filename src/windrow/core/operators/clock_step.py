@@ -11,6 +11,7 @@ from windrow.core.micros import Micros, to_micros
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.journal import journal
 from windrow.core.records import PARTITION, WATERMARK
+from windrow.core.watermark import clock_of
 from windrow.model import Pipeline
 
 
@@ -18,13 +19,17 @@ from windrow.model import Pipeline
 class ClockStep:
     """What a step does to the clocks.
 
-    `watermarks` are those at the step's records, in their order; `low` is the low watermark after the step, `now` the
-    processing time then, if the step had a tick; `journal` holds the moves that the records do not explain.
+    `watermarks` are those at the step's records, in their order; `low` is the low watermark after the step. `now` is
+    the processing time then, if the step had a tick; `latest` the last that is known, of this step or one before, None
+    before the first tick. `reached` is how far event time has come in any partition. `journal` holds the moves that the
+    records do not explain.
     """
 
     watermarks: Micros
     low: int
     now: int | None
+    latest: int | None
+    reached: int
     journal: pa.Table
 
 
@@ -33,4 +38,12 @@ def take_clock_step(pipeline: Pipeline, clocks: Clocks, given: StepInput) -> Clo
     joined = clocks.join(given.clocks)
     watermarks = clocks.at(given.records.column(PARTITION), to_micros(given.records.column(WATERMARK)))
     clocks.advance(given.clocks)
-    return ClockStep(watermarks, clocks.low, None, journal(pipeline, clocks, joined, end=given.end))
+    now = None if given.tick is None else clocks.tick(given.tick)
+    return ClockStep(
+        watermarks=watermarks,
+        low=clocks.low,
+        now=now,
+        latest=clocks.now,
+        reached=clock_of(pipeline.time.watermark, clocks.high),
+        journal=journal(pipeline, clocks, joined, end=given.end),
+    )

@@ -21,7 +21,6 @@ from windrow.core.output import StepOutput
 from windrow.core.packing import pack, unpack
 from windrow.core.records import END, TIME, WATERMARK, WINDOW, record_schema
 from windrow.core.state import State, Summary
-from windrow.core.watermark import clock_of
 from windrow.core.windows import window_ends, windows_of
 from windrow.model import Pipeline
 
@@ -67,7 +66,7 @@ class WindowAggregate:
         summary.open |= touched - summary.fired
         firing = {start for start in summary.open if given.end or self._end(start) <= time.low}
         if given.end:
-            summary.ended = max(summary.ended, clock_of(self._pipeline.time.watermark, summary.clocks.high))
+            summary.ended = max(summary.ended, time.reached)
 
         fired = self._fill(panes_of, known, firing, state)
         due = self._due(revisions_of, firing, summary, state)
@@ -98,6 +97,8 @@ class WindowAggregate:
                 open_windows=len(summary.open),
                 watermarks=dict(summary.clocks.watermarks),
                 offsets=dict(summary.clocks.next),
+                low=time.low,
+                idle=sorted(summary.clocks.idle),
             ),
         )
 
