@@ -31,6 +31,16 @@ from windrow.model.duration import format_duration, parse_duration
 from windrow.model.emit import Emit, Mode
 from windrow.model.needs import needs_ticks
 from windrow.model.pipeline import DEFAULT_KEY_GROUPS, Pipeline
+from windrow.model.process import (
+    AnyPipeline,
+    KeyedState,
+    ListState,
+    MapState,
+    Process,
+    ProcessFunction,
+    ProcessPipeline,
+    ValueState,
+)
 from windrow.model.sink import PostgresSink, Sink, SqliteSink
 from windrow.model.source import KafkaSource, LogSource, Source
 from windrow.model.time import Adaptive, Delay, EventTime, Punctuated, Watermark
@@ -53,6 +63,7 @@ __all__ = [
     "Aggregate",
     "AllOf",
     "AnyOf",
+    "AnyPipeline",
     "ApproxCountDistinct",
     "ApproxQuantile",
     "Avg",
@@ -83,15 +94,21 @@ __all__ = [
     "Global",
     "Hopping",
     "KafkaSource",
+    "KeyedState",
     "Last",
+    "ListState",
     "LogSource",
     "LongType",
+    "MapState",
     "Max",
     "Min",
     "Mode",
     "PaneSoFar",
     "Pipeline",
     "PostgresSink",
+    "Process",
+    "ProcessFunction",
+    "ProcessPipeline",
     "Punctuated",
     "Quantile",
     "Records",
@@ -107,6 +124,7 @@ __all__ = [
     "TopK",
     "Trigger",
     "Tumbling",
+    "ValueState",
     "Variance",
     "Watermark",
     "When",

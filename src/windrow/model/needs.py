@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from windrow.model.pipeline import Pipeline
+from windrow.model.process import AnyPipeline, ProcessPipeline
 from windrow.model.trigger import AllOf, AnyOf, Every, Records, Repeat, Trigger, When
 
 
-def needs_ticks(pipeline: Pipeline) -> bool:
+def needs_ticks(pipeline: AnyPipeline) -> bool:
     """Return whether anything in a pipeline depends on processing time, which comes as ticks."""
-    return pipeline.time.idle is not None or (pipeline.emit.early is not None and _looks_at_ticks(pipeline.emit.early))
+    if pipeline.time.idle is not None:
+        return True
+    if isinstance(pipeline, ProcessPipeline):
+        return pipeline.process.on_processing_timer is not None
+    return pipeline.emit.early is not None and _looks_at_ticks(pipeline.emit.early)
 
 
 def _looks_at_ticks(trigger: Trigger) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from windrow.model.aggregate import Aggregate
 from windrow.model.decode import Decode
@@ -37,3 +38,8 @@ class Pipeline:
     key_groups: int = DEFAULT_KEY_GROUPS
     derive: tuple[Derive, ...] = ()
     salt: int = 1
+
+    @property
+    def at_end(self) -> Literal["fire", "hold"]:
+        """What a bounded run does with what is still open when the input ends."""
+        return self.emit.at_end
