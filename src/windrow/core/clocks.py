@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,18 +13,34 @@ from windrow.core.micros import BEFORE_ALL, Micros
 from windrow.core.packet import Packet
 
 
+@dataclass(frozen=True)
+class Raised:
+    """A partition whose watermark begins at `low` from the offset `first` on, whatever its own records say."""
+
+    partition: int
+    first: int
+    low: int
+    reason: Literal["joined", "active"]
+
+
 @dataclass
 class Clocks:
-    """Each known partition's watermark and next offset, and the low watermark of them all.
+    """Each known partition's watermark and next offset, and the low watermark of them all, which never goes back.
 
     Partitions that were there at the start hold the low watermark back until their first record. One that comes later
     joins with its watermark at the low watermark, as its records cannot be on time for windows that have fired.
+
+    `now` is the last tick, `active` the tick at which a partition last had a record. The `idle` ones do not hold the
+    low watermark back. `still` is where time stood when all of them fell silent: the tick, and the low watermark.
     """
 
     watermarks: dict[int, int] = field(default_factory=dict)
     next: dict[int, int] = field(default_factory=dict)
+    low: int = BEFORE_ALL
     now: int | None = None
+    active: dict[int, int] = field(default_factory=dict)
     idle: set[int] = field(default_factory=set)
+    still: tuple[int, int] | None = None
 
     @staticmethod
     def start(partitions: Iterable[int]) -> Clocks:
@@ -32,33 +48,67 @@ class Clocks:
         return Clocks(dict.fromkeys(partitions, BEFORE_ALL), dict.fromkeys(partitions, 0))
 
     @property
-    def low(self) -> int:
-        """The low watermark."""
-        return min(self.watermarks.values(), default=BEFORE_ALL)
-
-    @property
     def high(self) -> int:
         """The greatest watermark."""
         return max(self.watermarks.values(), default=BEFORE_ALL)
 
-    def join(self, packets: Iterable[Packet]) -> list[tuple[Packet, int]]:
-        """Let in the partitions that were not known; return their packets and the low watermark they begin at."""
-        low = self.low
-        joined = [(packet, low) for packet in packets if packet.partition not in self.watermarks]
-        for packet, _ in joined:
-            self.watermarks[packet.partition] = low
-        return joined
+    def tick(self, micros: int) -> int:
+        """Take the processing time; return it. It never goes back."""
+        self.now = micros if self.now is None else max(self.now, micros)
+        for partition in self.watermarks:
+            self.active.setdefault(partition, self.now)
+        return self.now
+
+    def raise_to_low(self, packets: Iterable[Packet]) -> list[Raised]:
+        """Let in the step's partitions that were not known or were idle: they go on from the low watermark."""
+        raised = []
+        for packet in packets:
+            partition = packet.partition
+            if partition not in self.watermarks:
+                self.watermarks[partition] = self.low
+                raised.append(Raised(partition, packet.first, self.low, "joined"))
+            elif partition in self.idle:
+                self.watermarks[partition] = max(self.watermarks[partition], self.low)
+                raised.append(Raised(partition, packet.first, self.watermarks[partition], "active"))
+                self.idle.discard(partition)
+                self.still = None
+        return raised
 
     def advance(self, packets: Iterable[Packet]) -> None:
         """Move to where the step's records took the partitions."""
         for packet in packets:
             self.watermarks[packet.partition] = max(self.watermarks[packet.partition], packet.watermark)
             self.next[packet.partition] = packet.next
+            if self.now is not None:
+                self.active[packet.partition] = self.now
+        self._settle()
 
-    def tick(self, micros: int) -> int:
-        """Take the processing time; return it. It never goes back."""
-        self.now = micros if self.now is None else max(self.now, micros)
-        return self.now
+    def rest(self, idle: int, all_idle: Literal["hold", "advance"]) -> list[int]:
+        """Look at the processing time: leave out who has been silent for `idle`; return those that were not out yet.
+
+        When all are silent, time stands still, or goes on with processing time from then on.
+        """
+        now = self.now
+        if now is None:
+            return []
+        silent = {partition for partition in self.watermarks if now - self.active[partition] >= idle}
+        if silent == self.watermarks.keys():
+            if all_idle == "hold":
+                return []
+            if self.still is None:
+                self.still = (now, self.low)
+            since, low = self.still
+            if low != BEFORE_ALL:
+                self.low = low + now - since
+        fallen = sorted(silent - self.idle)
+        self.idle = silent
+        self._settle()
+        return fallen
+
+    def _settle(self) -> None:
+        holding = [watermark for partition, watermark in self.watermarks.items() if partition not in self.idle]
+        if holding:
+            self.low = max(self.low, min(holding))
 
     def at(self, partitions: pa.ChunkedArray, watermarks: Micros) -> Micros:
         """Return the watermark at each record: what the step's records say, but not below what was known before."""
@@ -70,16 +120,26 @@ class Clocks:
 
     def encode(self) -> dict[str, Any]:
         """Return plain JSON."""
-        partitions = [[p, watermark, self.next.get(p, 0)] for p, watermark in self.watermarks.items()]
-        return {"partitions": partitions, "now": self.now, "idle": sorted(self.idle)}
+        return {
+            "partitions": [
+                [partition, watermark, self.next.get(partition, 0), self.active.get(partition), partition in self.idle]
+                for partition, watermark in self.watermarks.items()
+            ],
+            "low": self.low,
+            "now": self.now,
+            "still": self.still,
+        }
 
     @staticmethod
     def decode(fields: Any) -> Clocks:  # noqa: ANN401 - plain JSON
         """Read what `encode` returned."""
-        rows = fields["partitions"]
+        rows: Sequence[tuple[int, int, int, int | None, bool]] = fields["partitions"]
         return Clocks(
-            watermarks={p: watermark for p, watermark, _ in rows},
-            next={p: next_ for p, _, next_ in rows},
+            watermarks={partition: watermark for partition, watermark, *_ in rows},
+            next={partition: offset for partition, _, offset, *_ in rows},
+            low=fields["low"],
             now=fields["now"],
-            idle=set(fields["idle"]),
+            active={partition: active for partition, _, _, active, _ in rows if active is not None},
+            idle={partition for partition, *_, idle in rows if idle},
+            still=None if fields["still"] is None else tuple(fields["still"]),
         )

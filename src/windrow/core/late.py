@@ -8,10 +8,10 @@ import pyarrow as pa
 from windrow.core import schema
 from windrow.core.duck import identifier, literal, query
 from windrow.core.records import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
-from windrow.model import DecimalType, Field, Pipeline, TimestampType
+from windrow.model import AnyPipeline, DecimalType, Field, TimestampType
 
 
-def late_rows(connection: duckdb.DuckDBPyConnection, pipeline: Pipeline, expired: pa.Table) -> pa.Table:
+def late_rows(connection: duckdb.DuckDBPyConnection, pipeline: AnyPipeline, expired: pa.Table) -> pa.Table:
     """Return the rows of the late output for expired records with their windows and watermark, in log order."""
     if expired.num_rows == 0:
         return schema.LATE.empty_table()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class StepOutput:
     clocks: pa.Table
 
     @staticmethod
-    def empty(pipeline: Pipeline) -> StepOutput:
+    def empty(pipeline: AnyPipeline) -> StepOutput:
         """Return an output without rows."""
         return StepOutput(
             changes=schema.changes(pipeline).empty_table(),

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from windrow.core.schema import arrow_type
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 
 PARTITION: Final = "__partition"
 OFFSET: Final = "__offset"
@@ -18,7 +18,7 @@ END: Final = "__end"
 REVISION: Final = "__revision"
 
 
-def record_schema(pipeline: Pipeline) -> pa.Schema:
+def record_schema(pipeline: AnyPipeline) -> pa.Schema:
     """Return the schema of good records on their way to a key group.
 
     Time and watermark are int64 microseconds; the watermark is the one at the record, as far as its own step moved it.

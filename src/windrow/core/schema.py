@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from windrow.model import (
     Aggregate,
+    AnyPipeline,
     Avg,
     BooleanType,
     Count,
@@ -18,6 +19,7 @@ from windrow.model import (
     Max,
     Min,
     Pipeline,
+    ProcessPipeline,
     StringType,
     Sum,
     TimestampType,
@@ -121,17 +123,19 @@ def _exact(type_: DataType, *, extra: int) -> DataType:
             return type_
 
 
-def key_fields(pipeline: Pipeline) -> list[pa.Field]:
+def key_fields(pipeline: AnyPipeline) -> list[pa.Field]:
     """Return the Arrow fields of the key, in the pipeline's order."""
     return [pa.field(name, arrow_type(pipeline.decode.field(name).type), nullable=False) for name in pipeline.key]
 
 
-def value_fields(pipeline: Pipeline) -> list[pa.Field]:
-    """Return the Arrow fields of the aggregates, in the pipeline's order."""
+def value_fields(pipeline: AnyPipeline) -> list[pa.Field]:
+    """Return the Arrow fields of the aggregates, or of what a function returns, in the pipeline's order."""
+    if isinstance(pipeline, ProcessPipeline):
+        return [pa.field(field.name, arrow_type(field.type)) for field in pipeline.process.returns]
     return [pa.field(a.name, arrow_type(result_type(a, pipeline)), nullable=False) for a in pipeline.aggregates]
 
 
-def changes(pipeline: Pipeline) -> pa.Schema:
+def changes(pipeline: AnyPipeline) -> pa.Schema:
     """Return the schema of the changelog: op, pane, revision, window, key..., values..., in order of effect.
 
     `op` is insert, update_before, update_after or delete; `pane` is early, on_time or late; `revision` counts from 0

@@ -16,7 +16,7 @@ from windrow.core.packet import Packet
 from windrow.core.packing import pack
 from windrow.core.records import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.core.watermark import StepWatermark
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 
 CHUNK_RECORDS = 1 << 18
 CHUNK_BYTES = 64 << 20
@@ -35,7 +35,7 @@ class _Partition:
 class ClockStage:
     """Decodes one step's records of some partitions, in offset order, and splits them by key group."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: AnyPipeline) -> None:
         self._pipeline = pipeline
         self._schema = record_schema(pipeline)
         self._decoder = Decoder(pipeline)

@@ -10,7 +10,7 @@ from typing import Literal, assert_never
 
 from windrow.errors import InputError
 from windrow.hosts.report import OnStep
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 from windrow.sinks import open_sink
 from windrow.sources import open_source
 
@@ -36,7 +36,7 @@ class Options:
 
 
 def launch(
-    pipeline: Pipeline, options: Options, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
+    pipeline: AnyPipeline, options: Options, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
 ) -> Ended:
     """Run a pipeline; `on_start` is given the function that asks the run to stop.
 

@@ -18,7 +18,7 @@ from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState
 from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 from windrow.sinks.base import Run, Sink
 from windrow.sources import open_source
 
@@ -29,7 +29,7 @@ _STEP = 250_000
 class MemoryHost:
     """Runs a pipeline's stages over tables of raw records (`windrow.core.schema.RAW`)."""
 
-    def __init__(self, pipeline: Pipeline, partitions: Iterable[int]) -> None:
+    def __init__(self, pipeline: AnyPipeline, partitions: Iterable[int]) -> None:
         self._stage = ClockStage(pipeline)
         self._operator = open_operator(pipeline, partitions)
         self._pipeline = pipeline
@@ -61,7 +61,7 @@ class MemoryHost:
 class MemoryRun:
     """Runs a pipeline over all that its source holds now, from the beginning; the sink's tables must be empty."""
 
-    def __init__(self, pipeline: Pipeline, sink: Sink, max_records: int | None) -> None:
+    def __init__(self, pipeline: AnyPipeline, sink: Sink, max_records: int | None) -> None:
         self._pipeline = pipeline
         self._sink = sink
         self._max_records = max_records
@@ -82,7 +82,7 @@ class MemoryRun:
             epoch += 1
             if self._stop.is_set():
                 return "asked"
-        if self._pipeline.emit.at_end == "fire":
+        if self._pipeline.at_end == "fire":
             self._commit(epoch, host.end(), watch, on_step)
         return "end"
 
@@ -103,7 +103,7 @@ def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
         yield held
 
 
-def play(pipeline: Pipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
+def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
     """Run a log that is given in steps; return each step's output, and the end's as the last.
 
     All partitions that occur are there from the start. Offsets count from 0.

@@ -40,6 +40,7 @@ from windrow.model.process import (
     ProcessFunction,
     ProcessPipeline,
     ValueState,
+    with_at_end,
 )
 from windrow.model.sink import PostgresSink, Sink, SqliteSink
 from windrow.model.source import KafkaSource, LogSource, Source
@@ -133,4 +134,5 @@ __all__ = [
     "needs_ticks",
     "parse_duration",
     "parse_type",
+    "with_at_end",
 ]

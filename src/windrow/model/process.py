@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from windrow.model.decode import Decode, Field
@@ -86,3 +86,10 @@ class ProcessPipeline:
 
 
 AnyPipeline = Pipeline | ProcessPipeline
+
+
+def with_at_end(pipeline: AnyPipeline, at_end: Literal["fire", "hold"]) -> AnyPipeline:
+    """Return the pipeline with another end of the input."""
+    if isinstance(pipeline, ProcessPipeline):
+        return replace(pipeline, at_end=at_end)
+    return replace(pipeline, emit=replace(pipeline.emit, at_end=at_end))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, assert_never
 from windrow.model import PostgresSink, SqliteSink
 
 if TYPE_CHECKING:
-    from windrow.model import Pipeline
+    from windrow.model import AnyPipeline
     from windrow.sinks.base import Sink
 
 
-def open_sink(pipeline: Pipeline) -> Sink:
+def open_sink(pipeline: AnyPipeline) -> Sink:
     """Return the sink that the pipeline names, not yet connected.
 
     Raise PipelineError if its tables cannot be laid out in that database.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windrow.core.output import StepOutput
 from windrow.errors import SinkError
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 from windrow.sinks.base import Run
 from windrow.sinks.fence import CHOICES, is_new
 
@@ -42,6 +42,6 @@ class CollectSink:
     def close(self) -> None:
         """Keep what there is: a sink that is opened again goes on."""
 
-    def output(self, pipeline: Pipeline) -> StepOutput:
+    def output(self, pipeline: AnyPipeline) -> StepOutput:
         """Return all steps of that pipeline joined, in order."""
         return StepOutput.concat([StepOutput.empty(pipeline), *(self.steps[epoch] for epoch in sorted(self.steps))])

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.errors import PipelineError
-from windrow.model import Pipeline, Sink
+from windrow.model import AnyPipeline, Sink
 from windrow.sinks.quote import quote, quote_all
 
 EPOCH = pa.field("epoch", pa.int64(), nullable=False)
@@ -71,7 +71,7 @@ class Layout:
         return (*self.own, EPOCHS, OWNERS)
 
 
-def layout(pipeline: Pipeline, sink: Sink) -> Layout:
+def layout(pipeline: AnyPipeline, sink: Sink) -> Layout:
     """Lay out the tables of a pipeline; raise PipelineError for a sink's key that is no key of the results."""
     name = sink.table
     if name.lower() in {EPOCHS.name, OWNERS.name}:
@@ -84,7 +84,7 @@ def layout(pipeline: Pipeline, sink: Sink) -> Layout:
         if column not in natural:
             msg = f"the sink's key has {column!r}, which is not one of {', '.join(natural)}"
             raise PipelineError(msg)
-    order = (*natural, *(aggregate.name for aggregate in pipeline.aggregates), "pane", "revision")
+    order = (*natural, *(field.name for field in schema.value_fields(pipeline)), "pane", "revision")
     seq = pa.field("seq", pa.int64(), nullable=False)
     return Layout(
         result=Table(name, pa.schema([by_name[column] for column in order]), sink.key or natural),

@@ -13,7 +13,7 @@ from windrow.core.decode.exact import ExactDecoder, is_optional
 from windrow.core.decode.fast import FastDecoder
 from windrow.core.decode.rows import DeadRows, GoodRows, MarkRows, Rows
 from windrow.core.decode.slow import decode_exactly
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 
 MARKS = pa.schema(
     [
@@ -46,7 +46,7 @@ class Decoded:
 class Decoder:
     """Decodes a pipeline's records: the fast path accepts, the exact path explains."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: AnyPipeline) -> None:
         self._exact = ExactDecoder.of(pipeline)
         self._source = pipeline.source.label
         self._good_schema = _good_schema(self._exact)

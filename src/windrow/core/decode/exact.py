@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from windrow.core.decode.number import NumberText
 from windrow.core.decode.values import BadValueError, Value, convert
-from windrow.model import EventTime, Field, LogSource, Pipeline, Punctuated, TimestampType
+from windrow.model import AnyPipeline, EventTime, Field, LogSource, Punctuated, TimestampType
 
 LOG_TIME = "_log_time"
 """The field of an embedded log's record that holds its log timestamp."""
@@ -70,7 +70,7 @@ class ExactDecoder:
     log_time_inside: bool
 
     @staticmethod
-    def of(pipeline: Pipeline) -> ExactDecoder:
+    def of(pipeline: AnyPipeline) -> ExactDecoder:
         """Build it from a pipeline."""
         return ExactDecoder(
             fields=pipeline.decode.fields,
@@ -124,7 +124,7 @@ class ExactDecoder:
             raise BadValueError(msg)
 
 
-def mark_field(pipeline: Pipeline) -> Field | None:
+def mark_field(pipeline: AnyPipeline) -> Field | None:
     """Return the field of the pipeline's punctuation, if it has one: a time like the event time."""
     match pipeline.time.watermark:
         case Punctuated(field):

@@ -14,7 +14,7 @@ from windrow.core.packet import Packet
 from windrow.core.packing import unpack
 from windrow.core.records import OFFSET, PARTITION, record_schema
 from windrow.core.state import State
-from windrow.model import DoubleType, Pipeline
+from windrow.model import AnyPipeline, DoubleType
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class StepInput:
     tick: int | None = None
 
     @staticmethod
-    def of(pipeline: Pipeline, packets: Iterable[Packet]) -> StepInput:
+    def of(pipeline: AnyPipeline, packets: Iterable[Packet]) -> StepInput:
         """Sort packets by what they carry."""
         records, dead, clocks, ticks, end = [], [], [], [], False
         for packet in packets:

@@ -12,7 +12,7 @@ from windrow.core.operators.base import StepInput
 from windrow.core.operators.journal import journal
 from windrow.core.records import PARTITION, WATERMARK
 from windrow.core.watermark import clock_of
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,19 @@ class ClockStep:
     journal: pa.Table
 
 
-def take_clock_step(pipeline: Pipeline, clocks: Clocks, given: StepInput) -> ClockStep:
+def take_clock_step(pipeline: AnyPipeline, clocks: Clocks, given: StepInput) -> ClockStep:
     """Move the clocks through a step."""
-    joined = clocks.join(given.clocks)
+    raised = clocks.raise_to_low(given.clocks)
     watermarks = clocks.at(given.records.column(PARTITION), to_micros(given.records.column(WATERMARK)))
-    clocks.advance(given.clocks)
     now = None if given.tick is None else clocks.tick(given.tick)
+    clocks.advance(given.clocks)
+    time = pipeline.time
+    fallen = [] if now is None or time.idle is None else clocks.rest(time.idle, time.all_idle)
     return ClockStep(
         watermarks=watermarks,
         low=clocks.low,
         now=now,
         latest=clocks.now,
-        reached=clock_of(pipeline.time.watermark, clocks.high),
-        journal=journal(pipeline, clocks, joined, end=given.end),
+        reached=clock_of(time.watermark, max(clocks.high, clocks.low)),
+        journal=journal(pipeline, clocks, raised, fallen, given.end),
     )

@@ -7,38 +7,49 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.clocks import Clocks
+from windrow.core.clocks import Clocks, Raised
 from windrow.core.micros import BEFORE_ALL
-from windrow.core.packet import Packet
 from windrow.core.watermark import clock_of
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline, Watermark
+
+Row = tuple[int, int, int | None, int | None, str]
 
 
-def journal(pipeline: Pipeline, clocks: Clocks, joined: Iterable[tuple[Packet, int]], *, end: bool) -> pa.Table:
-    """Return a row for each partition that joined late, and for each at the end of the input.
+def journal(
+    pipeline: AnyPipeline, clocks: Clocks, raised: Iterable[Raised], fallen: Iterable[int], end: bool
+) -> pa.Table:  # noqa: FBT001 - it is the step's own
+    """Return the moves of the clocks that the records do not explain, as they stand after the step.
 
-    A row holds the first offset that it is true of, the partition's clock there, and the low watermark at which a
-    partition joined; both are null where no record has set them yet.
+    There is a row for each partition that joined late or came back, for each that fell idle, and for each at the end of
+    the input. A row holds the first offset that it is true of, the partition's clock there, and the low watermark, at
+    which a partition joins or comes back; both are null where no record has set them yet.
     """
-    rows = [
-        (packet.partition, packet.first, _time(clock_of(pipeline.time.watermark, low)), _time(low), "joined")
-        for packet, low in joined
-        if low != BEFORE_ALL
+    watermark = pipeline.time.watermark
+    rows: list[Row] = [
+        (one.partition, one.first, *_clock_and_low(watermark, one.low, one.low), one.reason)
+        for one in raised
+        # before there is a low watermark, who joins is as who was there from the start
+        if one.reason == "active" or one.low != BEFORE_ALL
     ]
+    now = [(partition, "idle") for partition in fallen]
     if end:
-        rows += [
-            (
-                partition,
-                clocks.next[partition],
-                _time(clock_of(pipeline.time.watermark, watermark)),
-                _time(clocks.low),
-                "end",
-            )
-            for partition, watermark in sorted(clocks.watermarks.items())
-        ]
+        now += [(partition, "end") for partition in sorted(clocks.watermarks)]
+    rows += [
+        (
+            partition,
+            clocks.next.get(partition, 0),
+            *_clock_and_low(watermark, clocks.watermarks[partition], clocks.low),
+            reason,
+        )
+        for partition, reason in now
+    ]
     columns = list(zip(*rows, strict=True)) or [()] * 5
     return pa.table([[pipeline.source.label] * len(rows), *columns], schema=schema.CLOCKS)
 
 
-def _time(watermark: int) -> int | None:
-    return None if watermark == BEFORE_ALL else watermark
+def _clock_and_low(watermark: Watermark, value: int, low: int) -> tuple[int | None, int | None]:
+    return _time(clock_of(watermark, value)), _time(low)
+
+
+def _time(micros: int) -> int | None:
+    return None if micros == BEFORE_ALL else micros

@@ -13,7 +13,7 @@ from typing import Any
 from windrow.api.printing import to_dict
 from windrow.errors import CheckpointError
 from windrow.hosts.stream.lock import LOCK
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 from windrow.sinks.base import Run
 
 _FILE = "windrow.json"
@@ -43,7 +43,7 @@ class Checkpoint:
     partitions: tuple[int, ...]
 
     @staticmethod
-    def open(folder: Path, pipeline: Pipeline) -> Checkpoint | None:
+    def open(folder: Path, pipeline: AnyPipeline) -> Checkpoint | None:
         """Return the checkpoint in a folder, None if there is none yet.
 
         Raise CheckpointError if it is another pipeline's, or no checkpoint.
@@ -73,11 +73,11 @@ class Checkpoint:
         return Checkpoint(folder, Run(name, identity), tuple(partitions))
 
     @staticmethod
-    def new(folder: Path, pipeline: Pipeline, partitions: Iterable[int]) -> Checkpoint:
+    def new(folder: Path, pipeline: AnyPipeline, partitions: Iterable[int]) -> Checkpoint:
         """Return a checkpoint that is not written yet."""
         return Checkpoint(folder, Run(pipeline.name, str(uuid.uuid4())), tuple(partitions))
 
-    def write(self, pipeline: Pipeline) -> None:
+    def write(self, pipeline: AnyPipeline) -> None:
         """Write whose checkpoint this is, if that is not there."""
         if (self.folder / _FILE).exists():
             return
@@ -162,7 +162,7 @@ def _is_unused(folder: Path) -> bool:
     return folder.is_dir() and all(path.name in beginnings for path in folder.iterdir())
 
 
-def _meaning(pipeline: Pipeline) -> dict[str, Any]:
+def _meaning(pipeline: AnyPipeline) -> dict[str, Any]:
     """Return what a checkpoint depends on, as plain JSON in the words of a pipeline file."""
     return to_dict(pipeline) | {"key_groups": pipeline.key_groups}
 

@@ -10,12 +10,12 @@ from typing import Literal
 
 from windrow.core.output import StepOutput
 from windrow.hosts.stream.run import Settings, StreamRun
-from windrow.model import LogSource, Pipeline
+from windrow.model import AnyPipeline, LogSource, with_at_end
 from windrow.sinks.collect import CollectSink
 
 
 def play(
-    pipeline: Pipeline, steps: Sequence[Sequence[tuple[int, bytes]]], at_end: Literal["fire", "hold"]
+    pipeline: AnyPipeline, steps: Sequence[Sequence[tuple[int, bytes]]], at_end: Literal["fire", "hold"]
 ) -> list[StepOutput]:
     """Run a log that is given as steps of (partition, value); return each step's output, and the end's as the last.
 
@@ -28,7 +28,7 @@ def play(
 
 
 def _play(
-    pipeline: Pipeline,
+    pipeline: AnyPipeline,
     steps: Sequence[Sequence[tuple[int, bytes]]],
     at_end: Literal["fire", "hold"],
     log: Path,
@@ -42,14 +42,16 @@ def _play(
     for partition in counts:
         lines = (value + b"\n" for step in steps for number, value in step if number == partition)
         (log / f"partition-{partition}.jsonl").write_bytes(b"".join(lines))
-    given = replace(pipeline, source=LogSource(str(log)), emit=replace(pipeline.emit, at_end=at_end))
+    given = replace(with_at_end(pipeline, at_end), source=LogSource(str(log)))
     sink = CollectSink()
     settings = Settings(log.parent / "checkpoint", until_end=True, cuts=cuts)
     StreamRun(given, sink, settings).run(lambda _: None)
     return _by_step(given, steps, sink)
 
 
-def _by_step(pipeline: Pipeline, steps: Sequence[Sequence[tuple[int, bytes]]], sink: CollectSink) -> list[StepOutput]:
+def _by_step(
+    pipeline: AnyPipeline, steps: Sequence[Sequence[tuple[int, bytes]]], sink: CollectSink
+) -> list[StepOutput]:
     """Give each step its epoch's output; a step without records is no epoch."""
     epochs = iter(sorted(sink.steps))
     outputs = [sink.steps[next(epochs)] if step else StepOutput.empty(pipeline) for step in steps]

@@ -14,14 +14,14 @@ from windrow.hosts.report import OnStep, StepReport, Stopwatch
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.stages import KeyGroupProcessor, clock_stage, stage_parts
 from windrow.hosts.stream.wire import OUTPUT_DDL, PACKET_DDL, STAGED_DDL, group_stats, outputs
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 from windrow.sinks.base import ParallelSink, Sink
 from windrow.sources.base import Cut, Source
 
 
 def key_group_outputs(
     spark: SparkSession,
-    pipeline: Pipeline,
+    pipeline: AnyPipeline,
     source: Source,
     checkpoint: Checkpoint,
     *,
@@ -59,7 +59,7 @@ def key_group_outputs(
 class SinkWriter:
     """What Spark calls with each step's frame: it commits the step, and keeps the error if that fails."""
 
-    def __init__(self, pipeline: Pipeline, sink: Sink, on_step: OnStep) -> None:
+    def __init__(self, pipeline: AnyPipeline, sink: Sink, on_step: OnStep) -> None:
         self._pipeline = pipeline
         self._sink = sink
         self._on_step = on_step

@@ -19,7 +19,7 @@ from windrow.hosts.stream.errors import SPARK_ERRORS, is_slow_start, translate
 from windrow.hosts.stream.lock import locked
 from windrow.hosts.stream.query import SinkWriter, key_group_outputs
 from windrow.hosts.stream.session import spark_session
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink
 from windrow.sources import Cut, open_source
 
@@ -51,7 +51,7 @@ class Settings:
 class StreamRun:
     """One run of a pipeline on Spark."""
 
-    def __init__(self, pipeline: Pipeline, sink: Sink, settings: Settings) -> None:
+    def __init__(self, pipeline: AnyPipeline, sink: Sink, settings: Settings) -> None:
         self._pipeline = pipeline
         self._sink = sink
         self._settings = settings
@@ -69,7 +69,7 @@ class StreamRun:
             # only now: what is wrong with the source, the sink or the checkpoint is said at once
             spark = spark_session(self._settings.master, log=checkpoint.log)
             ended = self._query(spark, checkpoint, self._settings, on_step)
-            fires = self._settings.until_end and self._pipeline.emit.at_end == "fire"
+            fires = self._settings.until_end and self._pipeline.at_end == "fire"
             if ended and fires and not self._stop.is_set():
                 checkpoint.tell_end()
                 # in one step with whatever came since: the end is told after all of it

@@ -15,22 +15,22 @@ from windrow.core.operators.base import StepInput
 from windrow.core.output import StepOutput
 from windrow.core.stage import ClockStage
 from windrow.hosts.stream.wire import STAGED, output_frame, outputs, packet_batch, packets
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 from windrow.sinks.base import ParallelSink
 
 
 # a worker process serves many steps: what a pipeline needs is built once in it
 @lru_cache(maxsize=4)
-def _clock_stage(pipeline: Pipeline) -> ClockStage:
+def _clock_stage(pipeline: AnyPipeline) -> ClockStage:
     return ClockStage(pipeline)
 
 
 @lru_cache(maxsize=4)
-def _operator(pipeline: Pipeline, partitions: tuple[int, ...]) -> Operator:
+def _operator(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> Operator:
     return open_operator(pipeline, partitions)
 
 
-def clock_stage(pipeline: Pipeline) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def clock_stage(pipeline: AnyPipeline) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that makes packets of one partition's raw records, for `mapInArrow`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -41,7 +41,7 @@ def clock_stage(pipeline: Pipeline) -> Callable[[Iterable[pa.RecordBatch]], Iter
 
 
 def stage_parts(
-    pipeline: Pipeline, sink: ParallelSink, epoch: int
+    pipeline: AnyPipeline, sink: ParallelSink, epoch: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that stages key groups' outputs in the sink and gives tokens and stats, for `mapInArrow`."""
 
@@ -63,7 +63,7 @@ def stage_parts(
 class KeyGroupProcessor(StatefulProcessor):
     """Gives a key group's packets and state to the operator."""
 
-    def __init__(self, pipeline: Pipeline, partitions: tuple[int, ...]) -> None:
+    def __init__(self, pipeline: AnyPipeline, partitions: tuple[int, ...]) -> None:
         self._pipeline = pipeline
         self._partitions = partitions
         self._state: _SparkState | None = None

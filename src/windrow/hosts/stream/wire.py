@@ -13,7 +13,7 @@ from windrow.core.operators.base import GroupOutput, GroupStats
 from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.packing import pack, unpack
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 
 PACKET_DDL = "key_group int, kind string, partition int, watermark long, first long, next long, blob binary"
 STAGED_DDL = "token string, stats array<string>"
@@ -57,7 +57,7 @@ def output_frame(key_group: int, output: GroupOutput) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-def outputs(pipeline: Pipeline, batch: pa.RecordBatch | pa.Table) -> Iterator[GroupOutput]:
+def outputs(pipeline: AnyPipeline, batch: pa.RecordBatch | pa.Table) -> Iterator[GroupOutput]:
     """Read rows as key groups' outputs."""
     none = StepOutput.empty(pipeline)
     for row in batch.to_pylist():

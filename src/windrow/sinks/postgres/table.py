@@ -10,7 +10,7 @@ import psycopg
 
 from windrow.core.output import StepOutput
 from windrow.errors import SinkError
-from windrow.model import Pipeline, PostgresSink
+from windrow.model import AnyPipeline, PostgresSink
 from windrow.sinks.base import Run
 from windrow.sinks.fence import admit, is_new, may_clear, still_owned
 from windrow.sinks.layout import layout
@@ -36,7 +36,7 @@ class PostgresTable:
     It can be pickled: connections stay behind.
     """
 
-    def __init__(self, pipeline: Pipeline, sink: PostgresSink, *, lock_seconds: float = LOCK_SECONDS) -> None:
+    def __init__(self, pipeline: AnyPipeline, sink: PostgresSink, *, lock_seconds: float = LOCK_SECONDS) -> None:
         self._sink = sink
         self._pipeline = pipeline
         self._layout = layout(pipeline, sink)

@@ -8,12 +8,12 @@ from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
 
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 from windrow.sinks.layout import layout
 from windrow.sinks.quote import quote, quote_all
 
 
-def differences(pipeline: Pipeline, one: Path, other: Path) -> list[str]:
+def differences(pipeline: AnyPipeline, one: Path, other: Path) -> list[str]:
     """Return a line for each table of the pipeline that is not the same in both files, with its first difference.
 
     How the log was cut into steps is left aside: epochs, and with them the order of rows of different keys.
@@ -21,7 +21,7 @@ def differences(pipeline: Pipeline, one: Path, other: Path) -> list[str]:
     return list(_differences(pipeline, one, other))
 
 
-def _differences(pipeline: Pipeline, one: Path, other: Path) -> Iterator[str]:
+def _differences(pipeline: AnyPipeline, one: Path, other: Path) -> Iterator[str]:
     tables = layout(pipeline, pipeline.sink)
     key = ("window_start", "window_end", *pipeline.key)
     for table, order in (

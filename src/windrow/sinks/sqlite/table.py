@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from windrow.core.output import StepOutput
 from windrow.errors import PipelineError, SinkError
-from windrow.model import Pipeline, SqliteSink
+from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.base import Run
 from windrow.sinks.fence import Found, admit, check_columns, is_new, may_clear, still_owned
 from windrow.sinks.fold import last_changes
@@ -41,7 +41,7 @@ class SqliteTable:
     value that would not come back as it was, and with ``decimals: text`` they are text with all digits.
     """
 
-    def __init__(self, pipeline: Pipeline, sink: SqliteSink, *, busy: float = BUSY_SECONDS) -> None:
+    def __init__(self, pipeline: AnyPipeline, sink: SqliteSink, *, busy: float = BUSY_SECONDS) -> None:
         self._sink = sink
         self._pipeline = pipeline.name
         self._layout = layout(pipeline, sink)
