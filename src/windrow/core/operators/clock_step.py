@@ -47,5 +47,5 @@ def take_clock_step(pipeline: AnyPipeline, clocks: Clocks, given: StepInput) -> 
         now=now,
         latest=clocks.now,
         reached=clock_of(time.watermark, max(clocks.high, clocks.low)),
-        journal=journal(pipeline, clocks, raised, fallen, given.end),
+        journal=journal(pipeline, clocks, raised, fallen, end=given.end),
     )

@@ -16,8 +16,8 @@ Row = tuple[int, int, int | None, int | None, str]
 
 
 def journal(
-    pipeline: AnyPipeline, clocks: Clocks, raised: Iterable[Raised], fallen: Iterable[int], end: bool
-) -> pa.Table:  # noqa: FBT001 - it is the step's own
+    pipeline: AnyPipeline, clocks: Clocks, raised: Iterable[Raised], fallen: Iterable[int], *, end: bool
+) -> pa.Table:
     """Return the moves of the clocks that the records do not explain, as they stand after the step.
 
     There is a row for each partition that joined late or came back, for each that fell idle, and for each at the end of
