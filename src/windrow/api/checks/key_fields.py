@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windrow.api.checks.finding import Finding, error
-from windrow.api.checks.named import no_field, type_of
+from windrow.api.checks.named import is_field, no_field
+from windrow.api.checks.typed import type_of
 from windrow.model import DoubleType, Pipeline
 
 
@@ -16,7 +17,7 @@ def key_fields(pipeline: Pipeline) -> Iterator[Finding]:
     for index, name in enumerate(pipeline.key):
         where = f"key.{index}"
         type_ = type_of(pipeline, name)
-        if type_ is None:
+        if not is_field(pipeline, name):
             yield error(where, no_field(pipeline, name))
         if isinstance(type_, DoubleType):
             yield error(

@@ -3,26 +3,93 @@
 from __future__ import annotations
 
 import difflib
+import re
+from typing import assert_never
 
-from windrow.model import Aggregate, Count, DataType, KafkaSource, Pipeline, Sink, Source, SqliteSink
+from windrow.model import (
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Avg,
+    BoolAnd,
+    BoolOr,
+    CollectList,
+    CollectSet,
+    Count,
+    CountDistinct,
+    Custom,
+    DataType,
+    First,
+    Formula,
+    Function,
+    KafkaSource,
+    Last,
+    Max,
+    Min,
+    Pipeline,
+    Quantile,
+    Sink,
+    Source,
+    SqliteSink,
+    Stddev,
+    Sum,
+    TopK,
+    Variance,
+)
+
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
-def type_of(pipeline: Pipeline, name: str) -> DataType | None:
+def decoded_type(pipeline: Pipeline, name: str) -> DataType | None:
     """Return the type of a decoded field, or None if there is no such field."""
     return next((field.type for field in pipeline.decode.fields if field.name == name), None)
 
 
+def is_field(pipeline: Pipeline, name: str) -> bool:
+    """Whether it is the name of a field, decoded or derived."""
+    return name in _fields(pipeline)
+
+
+def is_misspelt(pipeline: Pipeline, text: str) -> bool:
+    """Whether a text can only be meant as a field's name, and is none."""
+    return _WORD.fullmatch(text) is not None and not is_field(pipeline, text)
+
+
 def no_field(pipeline: Pipeline, name: str) -> str:
-    """Return the message that `name` is no decoded field."""
-    names = [field.name for field in pipeline.decode.fields]
-    close = difflib.get_close_matches(name, names, n=1)
+    """Return the message that `name` is no field."""
+    close = difflib.get_close_matches(name, _fields(pipeline), n=1)
     hint = f"did you mean {close[0]!r}?" if close else "add it there with its type"
     return f"{name!r} is not a field of decode; {hint}"
 
 
-def field_of(aggregate: Aggregate) -> str | None:
-    """Return the field that an aggregate is over; count has none."""
-    return None if isinstance(aggregate.function, Count) else aggregate.function.of
+def arguments(function: Function) -> tuple[str, ...]:
+    """Return the fields or expressions that an aggregate is over."""
+    match function:
+        case Count() | Formula():
+            return ()
+        case Custom(_, of):
+            return of
+        case (
+            Sum(of)
+            | Min(of)
+            | Max(of)
+            | Avg(of)
+            | CountDistinct(of)
+            | ApproxCountDistinct(of)
+            | Quantile(of)
+            | ApproxQuantile(of)
+            | TopK(of)
+            | First(of)
+            | Last(of)
+            | CollectList(of)
+            | CollectSet(of)
+            | Variance(of)
+            | Stddev(of)
+            | BoolAnd(of)
+            | BoolOr(of)
+        ):
+            return (of,)
+        case _:
+            assert_never(function)
 
 
 def sink_path(sink: Sink) -> str:
@@ -38,3 +105,7 @@ def source_path(source: Source) -> str:
 def is_name(text: str) -> bool:
     """Whether a text can name a field or a column: printable, and without blanks around it."""
     return bool(text) and text.isprintable() and text == text.strip()
+
+
+def _fields(pipeline: Pipeline) -> list[str]:
+    return [field.name for field in pipeline.decode.fields] + [derived.name for derived in pipeline.derive]

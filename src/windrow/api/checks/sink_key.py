@@ -15,12 +15,14 @@ def sink_key(pipeline: Pipeline) -> Iterator[Finding]:
     if not key:
         return
     where = f"{sink_path(pipeline.sink)}.key"
-    missing = [name for name in ("window_start", *pipeline.key) if name not in key]
+    # with mode discard each pane is a row of its own
+    revision = ("revision",) if pipeline.emit.mode == "discard" else ()
+    missing = [name for name in ("window_start", *pipeline.key, *revision) if name not in key]
     if missing:
         yield error(
             where, f"lacks {', '.join(missing)}, so rows would overwrite each other; add it, or leave `key` out"
         )
-    identity = ("window_start", "window_end", *pipeline.key)
+    identity = ("window_start", "window_end", *pipeline.key, *revision)
     values = {aggregate.name for aggregate in pipeline.aggregates}
     for index, name in enumerate(key):
         if name in values:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import assert_never
 
 from windrow.api.checks.finding import Finding, warning
-from windrow.api.checks.named import field_of, type_of
-from windrow.model import Avg, Count, DecimalType, Function, Max, Min, Pipeline, SqliteSink, Sum
+from windrow.api.checks.typed import type_of
+from windrow.model import (
+    Avg,
+    DataType,
+    DecimalType,
+    First,
+    Function,
+    Last,
+    Max,
+    Min,
+    Pipeline,
+    Quantile,
+    SqliteSink,
+    Sum,
+)
 
 _KEPT = 15
 
@@ -17,20 +29,20 @@ def sqlite_digits(pipeline: Pipeline) -> Iterator[Finding]:
     if not isinstance(pipeline.sink, SqliteSink) or pipeline.sink.decimals == "text":
         return
     for aggregate in pipeline.aggregates:
-        field = field_of(aggregate)
-        type_ = None if field is None else type_of(pipeline, field)
-        if isinstance(type_, DecimalType) and type_.precision + _more_digits(aggregate.function) > _KEPT:
+        type_, more = _needs(pipeline, aggregate.function)
+        if isinstance(type_, DecimalType) and type_.precision + more > _KEPT:
             message = f"over a {type_} can need more than {_KEPT} digits, which NUMERIC rounds; set `decimals: text`"
             yield warning(f"aggregate.{aggregate.name}", message)
 
 
-def _more_digits(function: Function) -> int:
+def _needs(pipeline: Pipeline, function: Function) -> tuple[DataType | None, int]:
+    """Return the type of what an aggregate is over, and how many digits more than that its result may have."""
     match function:
-        case Sum():
-            return 2
-        case Avg():
-            return 6
-        case Count() | Min() | Max():
-            return 0
+        case Sum(of):
+            return type_of(pipeline, of), 2
+        case Avg(of):
+            return type_of(pipeline, of), 6
+        case Min(of) | Max(of) | Quantile(of) | First(of) | Last(of):
+            return type_of(pipeline, of), 0
         case _:
-            assert_never(function)
+            return None, 0  # no decimal

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windrow.api.checks.finding import Finding, error
-from windrow.api.checks.named import field_of, no_field, type_of
+from windrow.api.checks.named import arguments, decoded_type, no_field
 from windrow.model import Pipeline, Punctuated, TimestampType
 
 
 def time_field(pipeline: Pipeline) -> Iterator[Finding]:
     """Both are timestamps of one type, and the watermark's is not used as data, for a record may lack it."""
-    time = type_of(pipeline, pipeline.time.field)
+    time = decoded_type(pipeline, pipeline.time.field)
     if time is None:
         yield error("time.field", no_field(pipeline, pipeline.time.field))
     elif not isinstance(time, TimestampType):
@@ -23,7 +23,7 @@ def time_field(pipeline: Pipeline) -> Iterator[Finding]:
 
 def _mark(pipeline: Pipeline, mark: str) -> Iterator[Finding]:
     where = "time.punctuated"
-    type_, time = type_of(pipeline, mark), type_of(pipeline, pipeline.time.field)
+    type_, time = decoded_type(pipeline, mark), decoded_type(pipeline, pipeline.time.field)
     if type_ is None:
         yield error(where, no_field(pipeline, mark))
     elif mark == pipeline.time.field:
@@ -33,6 +33,6 @@ def _mark(pipeline: Pipeline, mark: str) -> Iterator[Finding]:
     if mark in pipeline.key:
         yield error("key", f"{mark!r} holds the watermark, and records may lack it; leave it out of the key")
     for aggregate in pipeline.aggregates:
-        if field_of(aggregate) == mark:
+        if mark in arguments(aggregate.function):
             message = f"{mark!r} holds the watermark, and records may lack it; use another field"
             yield error(f"aggregate.{aggregate.name}", message)

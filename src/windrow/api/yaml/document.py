@@ -10,14 +10,17 @@ import yaml
 from windrow.api.yaml.compose import compose
 from windrow.api.yaml.decode import read_decode
 from windrow.api.yaml.fields import Fields
-from windrow.api.yaml.sections import SECTION_KEYS, section_fields
+from windrow.api.yaml.sections import section_fields
 from windrow.api.yaml.sink import read_sink
 from windrow.api.yaml.source import read_source
 from windrow.api.yaml.spot import Spot
 from windrow.errors import PipelineError, Place
 from windrow.model import DEFAULT_KEY_GROUPS, Pipeline
 
-PIPELINE_KEYS = ("name", "source", "decode", *SECTION_KEYS, "sink", "key_groups")
+PIPELINE_KEYS = (
+    *("name", "source", "decode", "derive", "time", "key", "window", "aggregate", "emit", "sink"),
+    *("key_groups", "salt"),
+)
 
 
 @dataclass(frozen=True)
@@ -51,17 +54,20 @@ def read_document(text: str, file: str) -> Document:
     sink = fields.required("sink", read_sink)
     key_groups = fields.optional("key_groups", Spot.number, DEFAULT_KEY_GROUPS)
     fields.check()
+    meaning = sections.value
     pipeline = Pipeline(
         name=name.value,
         source=source.value,
         decode=decode.value,
-        time=sections.time.value,
-        key=sections.key.value,
-        window=sections.window.value,
-        aggregates=sections.aggregates.value,
-        emit=sections.emit.value,
+        time=meaning.time,
+        key=meaning.key,
+        window=meaning.window,
+        aggregates=meaning.aggregates,
+        emit=meaning.emit,
         sink=sink.value,
         key_groups=key_groups.value,
+        derive=meaning.derive,
+        salt=meaning.salt,
     )
     return Document(pipeline, file, root.node)
 

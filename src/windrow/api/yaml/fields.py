@@ -135,4 +135,6 @@ def read_one_of(spot: Spot, what: str, readers: Mapping[str, Callable[[Spot], T]
 
 
 def _one_of(known: Sequence[str]) -> str:
+    if not known:
+        return "none"
     return known[0] if len(known) == 1 else f"one of {', '.join(known)}"

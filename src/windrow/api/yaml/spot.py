@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
 import yaml
 
+from windrow.api.problems import joined
 from windrow.errors import PipelineError, Place
 from windrow.model import parse_duration
 
@@ -97,6 +99,18 @@ class Spot:
             msg = f"{self.called} must be a whole number, not {text!r}"
             raise self.error(msg) from exc
 
+    def fraction(self) -> float:
+        """Read a number such as 0.99."""
+        text = self.text()
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            msg = f"{self.called} must be a number, such as 0.99, not {text!r}"
+            raise self.error(msg)
+        return number
+
     def choice(self, options: Iterable[T]) -> T:
         """Read one of the texts in `options`."""
         text = self.text()
@@ -126,6 +140,19 @@ class Spot:
             msg = f"{self.called} must be a list, not {self.kind}"
             raise self.error(msg)
         return [self.under(node, str(index)) for index, node in enumerate(self.node.value)]
+
+    def each(self, read: Callable[[Spot], T]) -> tuple[T, ...]:
+        """Read each item of a list; raise the problems of all of them as one PipelineError."""
+        values: list[T] = []
+        errors: list[PipelineError] = []
+        for item in self.items():
+            try:
+                values.append(read(item))
+            except PipelineError as exc:
+                errors.append(exc)
+        if errors:
+            raise joined(errors)
+        return tuple(values)
 
 
 def _either(options: tuple[object, ...]) -> str:
