@@ -1,4 +1,4 @@
-"""Imports run one way: errors, model <- api, core <- sources, sinks <- hosts <- testing <- cli."""
+"""Imports run one way: errors, model <- expressions <- api, core <- sources, sinks <- hosts <- testing <- cli."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ SOURCE = Path(windrow.__file__).parent
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "model": {"errors"},
-    "api": {"errors", "model"},
+    "expressions": {"errors", "model"},
+    "api": {"errors", "model", "expressions"},
     "": {"errors", "model", "api"},
-    "core": {"errors", "model"},
+    "core": {"errors", "model", "expressions"},
     "sources": {"errors", "model", "core"},
     "sinks": {"errors", "model", "core"},
     "hosts": {"errors", "model", "", "api", "core", "sources", "sinks"},
@@ -30,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 HEAVY = ("pyspark", "duckdb", "pyarrow", "pandas", "numpy")
-LIGHT = ("windrow", "windrow.api", "windrow.cli")
+LIGHT = ("windrow", "windrow.api", "windrow.cli", "windrow.expressions")
 
 
 def room_of(module: str) -> str:

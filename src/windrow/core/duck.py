@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import duckdb
 import pyarrow as pa
+
+from windrow.expressions.engine import database
 
 
 def connect() -> duckdb.DuckDBPyConnection:
     """Open a connection with names of its own to this process's DuckDB."""
-    return _database().cursor()
-
-
-@lru_cache(maxsize=1)
-def _database() -> duckdb.DuckDBPyConnection:
-    """Open DuckDB in memory with one thread: Spark's tasks are the parallelism, and one thread keeps the order.
-
-    Its time zone is UTC and not the machine's, as a key's text, and with it its key group, must be the same everywhere.
-    """
-    database = duckdb.connect(
-        config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
-    )
-    database.execute("SET GLOBAL TimeZone = 'UTC'")
-    return database
+    return database().cursor()
 
 
 def query(connection: duckdb.DuckDBPyConnection, sql: str, **tables: pa.Table) -> pa.Table:
