@@ -66,8 +66,8 @@ class MemoryState:
 
     @property
     def size(self) -> int:
-        """How many bytes the blobs have."""
-        return sum(map(len, self._blobs.values()))
+        """How many bytes the summary and the blobs have."""
+        return len(self._summary or b"") + sum(map(len, self._blobs.values()))
 
 
 @dataclass

@@ -35,6 +35,11 @@ class MemoryHost:
         self._pipeline = pipeline
         self._states = [MemoryState() for _ in range(pipeline.key_groups)]
 
+    @property
+    def state_size(self) -> int:
+        """How many bytes the key groups remember."""
+        return sum(state.size for state in self._states)
+
     def step(self, raw: pa.Table) -> list[GroupOutput]:
         """Take one step over the records that follow those of the last step, in offset order by partition."""
         return self._run(self._stage.run(raw.to_batches()))
