@@ -3,8 +3,8 @@
 It is slow, and shares no code with the operators: property tests hold them to it.
 """
 
-from windrow.testing.oracle.answer import Answer, Change, LogRecord, Missed
+from windrow.testing.oracle.answer import Answer, Change, Journal, LogRecord, Missed
 from windrow.testing.oracle.compare import differences
 from windrow.testing.oracle.definition import run
 
-__all__ = ["Answer", "Change", "LogRecord", "Missed", "differences", "run"]
+__all__ = ["Answer", "Change", "Journal", "LogRecord", "Missed", "differences", "run"]

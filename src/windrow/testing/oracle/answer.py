@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, Self, SupportsFloat
 
-Value = str | bool | int | float | Decimal
-"""A field or a result; times are microseconds since the epoch, UTC."""
+Value = str | bool | int | float | Decimal | None
+"""A field or a result; times are microseconds since the epoch, UTC. None is null."""
 
 WindowKey = tuple[Value, ...]
 """Window start and end in microseconds, then the key's fields."""
+
+
+class Near(float):
+    """A result that may be a little off, as a sketch is: equal to numbers that are within a part of it."""
+
+    within: float
+
+    def __new__(cls, value: SupportsFloat, within: float) -> Self:
+        """Return a number that is equal to others up to the part `within` of it away."""
+        near = super().__new__(cls, value)
+        near.within = within
+        return near
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, int | float | Decimal):
+            return NotImplemented
+        return abs(float(other) - float(self)) <= self.within * abs(float(self))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = float.__hash__
 
 
 @dataclass(frozen=True)
@@ -24,6 +47,18 @@ class LogRecord:
     offset: int
     log_time: int | None
     value: bytes | None
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The moves of clocks that the log does not explain.
+
+    `floors` says, by partition, from which offset on its watermark was at least how much; `low` is where the low
+    watermark stood at the end, None if the partitions' watermarks say it.
+    """
+
+    floors: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    low: int | None = None
 
 
 class Change(NamedTuple):
@@ -49,9 +84,11 @@ class Missed(NamedTuple):
 class Answer:
     """All that a pipeline says of a log.
 
-    `table` has ``(*values, pane, revision)`` of the last change; `on_time` the values of the on-time panes that fired;
-    `dead` the first word or words of the reason, up to the colon, by (partition, offset); `changelog` is as ``late:
-    each`` writes it, with late records in (partition, offset) order. Decimals compare by value, whatever their scale.
+    `table` has ``(*values, pane, revision)`` of the last change; in mode discard the revision ends its keys too.
+    `on_time` holds the values of the on-time panes that fired; `dead` the reason up to the colon, by (partition,
+    offset); `changelog` is as one record a step in (partition, offset) order and ``late: each`` write it, which is a
+    promise for one partition only, and without early panes by processing time. Decimals compare by value, whatever
+    their scale.
     """
 
     table: dict[WindowKey, tuple[Value, ...]]

@@ -5,109 +5,123 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from windrow.model import Delay, Pipeline
-from windrow.testing.oracle.answer import Answer, Change, LogRecord, Missed, Value, WindowKey
+from windrow.model import Global, Pipeline, Session
+from windrow.testing.oracle import sessions
+from windrow.testing.oracle.answer import Answer, Change, Journal, LogRecord, Missed, WindowKey
+from windrow.testing.oracle.clock import BEFORE_ALL, Clock
+from windrow.testing.oracle.panes import Pane, changelog
 from windrow.testing.oracle.reading import read
-from windrow.testing.oracle.totals import results
+from windrow.testing.oracle.record import Record
 from windrow.testing.oracle.values import DeadLetterError
-
-BEFORE_ALL = float("-inf")
-
-Fields = dict[str, Value]
-
-
-@dataclass
-class _Window:
-    """The records of a window and key: those on time, and the late ones in (partition, offset) order."""
-
-    on_time: list[Fields] = field(default_factory=list)
-    late: list[Fields] = field(default_factory=list)
+from windrow.testing.oracle.windows import windows_of
 
 
 @dataclass
 class _Log:
-    """What the whole log holds."""
+    """What the whole log holds: records that have not expired, as (window and key, record), in log order."""
 
-    windows: dict[WindowKey, _Window] = field(default_factory=dict)
+    judged: list[tuple[WindowKey, Record]] = field(default_factory=list)
     expired: set[Missed] = field(default_factory=set)
     dead: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
-def run(pipeline: Pipeline, log: Mapping[int, Sequence[LogRecord]]) -> Answer:
+def run(
+    pipeline: Pipeline,
+    log: Mapping[int, Sequence[LogRecord]],
+    journal: Journal = Journal(),  # noqa: B008 - it is frozen
+) -> Answer:
     """Answer for a log that is read to its end; the partitions are the mapping's keys, records in offset order.
 
-    ``at_end: fire`` fires every window; ``hold`` only those that the low watermark has passed.
+    ``at_end: fire`` fires every window; ``hold`` only those that the low watermark has passed. Of sessions in several
+    partitions that are held the table is no promise.
     """
     found = _Log()
-    watermarks = [_read_partition(pipeline, partition, log[partition], found) for partition in sorted(log)]
-    low = min(watermarks, default=BEFORE_ALL)
+    watermarks = [_read_partition(pipeline, partition, log[partition], journal, found) for partition in sorted(log)]
+    low = min(watermarks, default=BEFORE_ALL) if journal.low is None else journal.low
 
     answer = Answer(table={}, on_time={}, late=found.expired, dead=found.dead, changelog={})
-    for window_key, window in found.windows.items():
-        if pipeline.emit.at_end == "hold" and _end(window_key) > low:
-            continue
-        changelog = _changelog(pipeline, window)
-        last = changelog[-1]
-        answer.changelog[window_key] = changelog
-        answer.table[window_key] = (*last.values, last.pane, last.revision)
-        if window.on_time:
-            answer.on_time[window_key] = changelog[0].values
+    if isinstance(pipeline.window, Session):
+        answer.changelog.update(sessions.changelog(pipeline, found.judged, low))
+    else:
+        answer.changelog.update(_changelog(pipeline, found.judged, low))
+    for window_key, changes in answer.changelog.items():
+        _apply(pipeline, window_key, changes, answer)
     return answer
 
 
-def _read_partition(pipeline: Pipeline, partition: int, records: Sequence[LogRecord], found: _Log) -> float:
+def _read_partition(
+    pipeline: Pipeline, partition: int, records: Sequence[LogRecord], journal: Journal, found: _Log
+) -> float:
     """Judge the records of one partition; return its watermark after the last."""
-    watermark = BEFORE_ALL
-    for record in records:
+    clock = Clock(pipeline.time.watermark, journal.floors.get(partition, ()))
+    for entry in records:
+        # a record does not make itself late: its own time counts only after it
+        watermark = clock.at(entry.offset)
         try:
-            reading = read(pipeline, record)
+            reading = read(pipeline, entry)
         except DeadLetterError as exc:
-            found.dead[partition, record.offset] = str(exc)
+            found.dead[partition, entry.offset] = str(exc)
             continue
         if reading.fields is not None:
-            start = _window_start(pipeline, reading.time)
-            end = start + pipeline.window.size
-            if watermark >= end + pipeline.emit.lateness:
-                lateness_ms = (int(watermark) - end) // 1000
-                found.expired.add(Missed(partition, record.offset, start, end, lateness_ms))
-            else:
-                window_key = (start, end, *(reading.fields[name] for name in pipeline.key))
-                window = found.windows.setdefault(window_key, _Window())
-                (window.on_time if watermark < end else window.late).append(reading.fields)
-        # a record does not make itself late: its own time counts only from here on
-        if isinstance(pipeline.time.watermark, Delay):
-            watermark = max(watermark, reading.time - pipeline.time.watermark.micros)
-        elif reading.mark is not None:
-            watermark = max(watermark, reading.mark)
-    return watermark
+            record = Record(partition, entry.offset, reading.time, watermark, reading.fields, reading.inputs)
+            _judge(pipeline, record, found)
+            clock.data(entry.offset, reading.time)
+        if reading.mark is not None:
+            clock.mark(reading.mark)
+    return clock.at(records[-1].offset + 1) if records else BEFORE_ALL
 
 
-def _window_start(pipeline: Pipeline, time: int) -> int:
-    """Return the greatest k * size + offset that is not after the time."""
-    return time - (time - pipeline.window.offset) % pipeline.window.size
-
-
-def _end(window_key: WindowKey) -> float:
-    end = window_key[1]
-    if not isinstance(end, int):
-        msg = "a window's end is a time"
-        raise TypeError(msg)
-    return end
-
-
-def _changelog(pipeline: Pipeline, window: _Window) -> list[Change]:
-    """Return the on-time pane, if any record was on time, and one revision for each late record."""
-    changes = []
-    records = list(window.on_time)
-    if records:
-        changes.append(Change("insert", "on_time", 0, results(pipeline, records)))
-    for late in window.late:
-        records.append(late)
-        values = results(pipeline, records)
-        if changes:
-            before = changes[-1]
-            changes.append(Change("update_before", "late", before.revision, before.values))
-            changes.append(Change("update_after", "late", before.revision + 1, values))
+def _judge(pipeline: Pipeline, record: Record, found: _Log) -> None:
+    """Put a record into each of its windows, or tell that it missed it."""
+    key = tuple(record.fields[name] for name in pipeline.key)
+    for start, end in windows_of(pipeline.window, record.time):
+        if record.watermark >= end + pipeline.emit.lateness and not isinstance(pipeline.window, Global):
+            lateness_ms = (int(record.watermark) - end) // 1000
+            found.expired.add(Missed(record.partition, record.offset, start, end, lateness_ms))
         else:
-            changes.append(Change("insert", "late", 0, values))
-    return changes
+            found.judged.append(((start, end, *key), record))
+
+
+def _changelog(
+    pipeline: Pipeline, judged: Sequence[tuple[WindowKey, Record]], low: float
+) -> dict[WindowKey, list[Change]]:
+    """Return the changes of all windows and keys that have some."""
+    panes: dict[WindowKey, Pane] = {}
+    for window_key, record in judged:
+        start, end = windows_bounds(window_key)
+        pane = panes.setdefault(window_key, Pane(start, end))
+        on_time = isinstance(pipeline.window, Global) or record.watermark < end
+        (pane.on_time if on_time else pane.late).append(record)
+    changes = {
+        window_key: changelog(pipeline, pane, fired=_has_fired(pipeline, pane, low))
+        for window_key, pane in panes.items()
+    }
+    return {window_key: rows for window_key, rows in changes.items() if rows}
+
+
+def _has_fired(pipeline: Pipeline, pane: Pane, low: float) -> bool:
+    if pipeline.emit.at_end == "fire":
+        return True
+    return not isinstance(pipeline.window, Global) and pane.end <= low
+
+
+def windows_bounds(window_key: WindowKey) -> tuple[int, int]:
+    """Return the start and the end that a window and key begin with."""
+    start, end = window_key[:2]
+    if not isinstance(start, int) or not isinstance(end, int):
+        msg = "a window is two times"
+        raise TypeError(msg)
+    return start, end
+
+
+def _apply(pipeline: Pipeline, window_key: WindowKey, changes: Sequence[Change], answer: Answer) -> None:
+    """Note what the changes of a window and key leave in the table, and what fired on time."""
+    for change in changes:
+        if change.pane == "on_time" and change.op in {"insert", "update_after"}:
+            answer.on_time[window_key] = change.values
+        if pipeline.emit.mode == "discard":
+            answer.table[*window_key, change.revision] = (*change.values, change.pane, change.revision)
+        elif change.op == "delete":
+            answer.table.pop(window_key, None)
+        else:
+            answer.table[window_key] = (*change.values, change.pane, change.revision)

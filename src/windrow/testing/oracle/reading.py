@@ -7,12 +7,20 @@ from dataclasses import dataclass
 
 from windrow.model import LogSource, Pipeline, Punctuated, TimestampType
 from windrow.testing.oracle.answer import LogRecord, Value
+from windrow.testing.oracle.arguments import derived, inputs
+from windrow.testing.oracle.expressions import FailedError
 from windrow.testing.oracle.values import (
+    EXPRESSION,
     FUTURE,
     MALFORMED,
     MISSING,
+    NO_LOG_TIME,
     NOT_AN_OBJECT,
     NULL,
+    NULL_KEY,
+    OUT_OF_RANGE,
+    YEAR_0001,
+    YEAR_10000,
     DeadLetterError,
     Literal,
     value_of,
@@ -24,38 +32,68 @@ DEEPEST = 256
 
 @dataclass(frozen=True)
 class Reading:
-    """A good record: its data (None for a pure mark), its event time then, and its mark if it has one."""
+    """A good record: its data (None for a pure mark), its event time then, and its mark if it has one.
+
+    `inputs` is what each aggregate takes of it.
+    """
 
     fields: dict[str, Value] | None
     time: int
     mark: int | None
+    inputs: tuple[Value, ...] = ()
 
 
 def read(pipeline: Pipeline, record: LogRecord) -> Reading:
     """Read one record; raise DeadLetterError if it is not good."""
     content = _json_object(record.value)
-    latest = _latest(pipeline, record, content)
+    log_time = _log_time(pipeline, record, content)
+    latest = None if pipeline.time.future is None or log_time is None else log_time + pipeline.time.future
     mark = _mark(pipeline, content, latest)
-    if mark is not None and any(content.get(name) is None for name in (pipeline.time.field, *pipeline.key)):
+    needed = [pipeline.time.field, *(name for name in pipeline.key if name not in _derived(pipeline))]
+    if mark is not None and any(content.get(name) is None for name in needed):
         return Reading(None, 0, mark)
     fields = _fields(pipeline, content)
-    time = fields[pipeline.time.field]
-    if not isinstance(time, int):
-        msg = f"{pipeline.time.field} is not a time"
-        raise TypeError(msg)
+    time = _event_time(pipeline, fields, log_time)
     if latest is not None and time > latest:
         raise DeadLetterError(FUTURE)
-    return Reading(fields, time, mark)
+    try:
+        fields |= derived(pipeline, fields)
+        if any(fields[name] is None for name in pipeline.key):
+            raise DeadLetterError(NULL_KEY)
+        return Reading(fields, time, mark, inputs(pipeline, fields))
+    except FailedError as exc:
+        raise DeadLetterError(EXPRESSION) from exc
 
 
-def _latest(pipeline: Pipeline, record: LogRecord, content: dict[str, object]) -> int | None:
-    """Return the latest time that the future guard lets through, if there is a guard."""
-    log_time = record.log_time
+def _log_time(pipeline: Pipeline, record: LogRecord, content: dict[str, object]) -> int | None:
+    """Return the log timestamp, if there is one."""
     if isinstance(pipeline.source, LogSource) and content.get("_log_time") is not None:
-        log_time = int(value_of(TimestampType("millis"), content["_log_time"]))
-    if pipeline.time.future is None or log_time is None:
-        return None
-    return log_time + pipeline.time.future
+        return _micros(value_of(TimestampType("millis"), content["_log_time"]))
+    return record.log_time
+
+
+def _event_time(pipeline: Pipeline, fields: dict[str, Value], log_time: int | None) -> int:
+    """Return the event time, corrected by how far the device's clock was off when it sent the record."""
+    time = _micros(fields[pipeline.time.field])
+    if pipeline.time.sent is None:
+        return time
+    if log_time is None:
+        raise DeadLetterError(NO_LOG_TIME)
+    corrected = time + log_time - _micros(fields[pipeline.time.sent])
+    if not YEAR_0001 <= corrected < YEAR_10000:
+        raise DeadLetterError(OUT_OF_RANGE)
+    return corrected
+
+
+def _micros(value: Value) -> int:
+    if not isinstance(value, int):
+        msg = f"{value!r} is not a time"
+        raise TypeError(msg)
+    return value
+
+
+def _derived(pipeline: Pipeline) -> set[str]:
+    return {derive.name for derive in pipeline.derive}
 
 
 def _mark(pipeline: Pipeline, content: dict[str, object], latest: int | None) -> int | None:
@@ -63,7 +101,7 @@ def _mark(pipeline: Pipeline, content: dict[str, object], latest: int | None) ->
     name = _mark_name(pipeline)
     if name is None or content.get(name) is None:
         return None
-    mark = int(value_of(pipeline.decode.field(pipeline.time.field).type, content[name]))
+    mark = _micros(value_of(pipeline.decode.field(pipeline.time.field).type, content[name]))
     if latest is not None and mark > latest:
         raise DeadLetterError(FUTURE)
     return mark

@@ -1,73 +1,219 @@
-"""What an aggregate makes of a window's records."""
+"""What the aggregates make of a window's records."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from typing import assert_never
 
-from windrow.model import Aggregate, Avg, Count, DecimalType, DoubleType, Max, Min, Pipeline, Sum
-from windrow.testing.oracle.answer import Value
+from windrow.model import (
+    Aggregate,
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Avg,
+    BoolAnd,
+    BoolOr,
+    CollectList,
+    CollectSet,
+    Count,
+    CountDistinct,
+    Custom,
+    DataType,
+    DecimalType,
+    DoubleType,
+    First,
+    Formula,
+    Last,
+    Max,
+    Min,
+    Pipeline,
+    Quantile,
+    Stddev,
+    Sum,
+    TopK,
+    Variance,
+)
+from windrow.testing.oracle.answer import Near, Value
+from windrow.testing.oracle.arguments import argument_type, result_type
+from windrow.testing.oracle.expressions import Named, evaluate
+from windrow.testing.oracle.record import Record
+from windrow.testing.oracle.texts import counted_text, list_text
 
 MEAN_DIGITS = 6
 """How many digits more than its field an exact mean has."""
+ROUNDING = 1e-9
+"""How far doubles that are computed in another order may be apart, as a part of them."""
+SKETCH = 0.02
 
 
-def results(pipeline: Pipeline, records: list[dict[str, Value]]) -> tuple[Value, ...]:
+def results(pipeline: Pipeline, records: list[Record]) -> tuple[Value, ...]:
     """Return the pipeline's aggregates of some records; there is at least one."""
-    return tuple(_result(pipeline, aggregate, records) for aggregate in pipeline.aggregates)
+    found: dict[str, Value] = {}
+    for number, aggregate in enumerate(pipeline.aggregates):
+        if isinstance(aggregate.function, Formula):
+            continue
+        taken = [record for record in records if record.inputs[number] is not None]
+        found[aggregate.name] = _result(pipeline, aggregate, taken, [record.inputs[number] for record in taken])
+    for aggregate in pipeline.aggregates:
+        if isinstance(aggregate.function, Formula):
+            found[aggregate.name] = _formula(pipeline, aggregate.function.sql, found)
+    return tuple(found[aggregate.name] for aggregate in pipeline.aggregates)
 
 
-def _result(pipeline: Pipeline, aggregate: Aggregate, records: list[dict[str, Value]]) -> Value:
+def _formula(pipeline: Pipeline, sql: str, found: dict[str, Value]) -> Value:
+    row = tuple(
+        Named(aggregate.name, result_type(pipeline, aggregate), found[aggregate.name])
+        for aggregate in pipeline.aggregates
+        if not isinstance(aggregate.function, Formula)
+    )
+    value = evaluate(sql, row)
+    return Near(value, ROUNDING) if isinstance(value, float) else value
+
+
+def _result(pipeline: Pipeline, aggregate: Aggregate, records: list[Record], values: list[Value]) -> Value:
+    """Return one aggregate of the values that it takes of some records."""
     match aggregate.function:
         case Count():
-            return len(records)
-        case Min(field):
-            return min(_numbers(field, records))
-        case Max(field):
-            return max(_numbers(field, records))
-        case Sum(field):
-            return _sum(pipeline, field, records)
-        case Avg(field):
-            return _mean(pipeline, field, records)
+            return len(values)
+        case CountDistinct() | ApproxCountDistinct():
+            # the sketch is exact for less than a thousand
+            return len(set(values))
+        case _ if not values:
+            return None
+        case Sum() | Avg() | Quantile() | ApproxQuantile() | Variance() | Stddev():
+            return _number_result(pipeline, aggregate.function, values)
+        case Min() | Max() | BoolAnd() | BoolOr():
+            return _chosen(aggregate.function, values)
+        case First() | Last() | TopK() | CollectList() | CollectSet():
+            number = pipeline.aggregates.index(aggregate)
+            return _listed(pipeline, aggregate.function, number, records)
+        case Custom() | Formula():
+            msg = "the oracle does not know aggregates in Python, and formulas come last"
+            raise TypeError(msg)
         case _:
             assert_never(aggregate.function)
 
 
-def _sum(pipeline: Pipeline, field: str, records: list[dict[str, Value]]) -> Value:
-    match pipeline.decode.field(field).type:
-        case DoubleType():
-            return math.fsum(_numbers(field, records))
-        case DecimalType(_, scale):
-            return _decimal(_exact_sum(field, records), scale)
+def _number_result(
+    pipeline: Pipeline, function: Sum | Avg | Quantile | ApproxQuantile | Variance | Stddev, values: list[Value]
+) -> Value:
+    match function:
+        case Sum(of):
+            return _sum(values, argument_type(pipeline, of))
+        case Avg(of):
+            return _mean(values, argument_type(pipeline, of))
+        case Quantile(_, at):
+            return _quantile(values, at)
+        case ApproxQuantile(_, at):
+            return Near(_number(_quantile(values, at)), SKETCH)
+        case Variance():
+            return _variance(values)
+        case Stddev():
+            variance = _variance(values)
+            return None if variance is None else Near(math.sqrt(variance), ROUNDING)
         case _:
-            return _decimal(_exact_sum(field, records), 0)
+            assert_never(function)
 
 
-def _mean(pipeline: Pipeline, field: str, records: list[dict[str, Value]]) -> Value:
-    match pipeline.decode.field(field).type:
-        case DoubleType():
-            return math.fsum(_numbers(field, records)) / len(records)
-        case DecimalType(_, scale):
-            return _decimal(_exact_sum(field, records) / len(records), scale + MEAN_DIGITS)
+def _chosen(function: Min | Max | BoolAnd | BoolOr, values: list[Value]) -> Value:
+    match function:
+        case Min():
+            return sorted_values(values)[0]
+        case Max():
+            return sorted_values(values)[-1]
+        case BoolAnd():
+            return all(values)
+        case BoolOr():
+            return any(values)
         case _:
-            return _decimal(_exact_sum(field, records) / len(records), MEAN_DIGITS)
+            assert_never(function)
 
 
-def _numbers(field: str, records: list[dict[str, Value]]) -> list[int | float | Decimal]:
-    numbers = []
-    for record in records:
-        value = record[field]
-        if isinstance(value, str):
-            msg = f"{field} is not a number"
-            raise TypeError(msg)
-        numbers.append(value)
-    return numbers
+def _listed(
+    pipeline: Pipeline, function: First | Last | TopK | CollectList | CollectSet, number: int, records: list[Record]
+) -> Value:
+    """Return what depends on the order of records or values; `number` is the aggregate's."""
+    by_log = isinstance(function, First | Last) and function.by == "log"
+    values = [record.inputs[number] for record in sorted(records, key=_by_log if by_log else _by_time)]
+    distinct = sorted_values(set(values))
+    type_ = argument_type(pipeline, function.of)
+    match function:
+        case First():
+            return values[0]
+        case Last():
+            return values[-1]
+        case TopK(_, k):
+            # sorting keeps the order of equal counts
+            most = sorted(distinct, key=values.count, reverse=True)[:k]
+            return counted_text([(value, values.count(value)) for value in most], type_)
+        case CollectList(_, most_values):
+            return list_text(values[:most_values], type_)
+        case CollectSet(_, most_values):
+            return list_text(distinct[:most_values], type_)
+        case _:
+            assert_never(function)
 
 
-def _exact_sum(field: str, records: list[dict[str, Value]]) -> Fraction:
-    return sum((Fraction(number) for number in _numbers(field, records)), start=Fraction(0))
+def _by_time(record: Record) -> tuple[int, int, int]:
+    return record.time, record.partition, record.offset
+
+
+def _by_log(record: Record) -> tuple[int, int]:
+    return record.partition, record.offset
+
+
+def _sum(values: list[Value], type_: DataType) -> Value:
+    match type_:
+        case DoubleType():
+            return math.fsum(map(_number, values))
+        case DecimalType(_, scale):
+            return _decimal(_exact_sum(values), scale)
+        case _:
+            return _decimal(_exact_sum(values), 0)
+
+
+def _mean(values: list[Value], type_: DataType) -> Value:
+    match type_:
+        case DoubleType():
+            return math.fsum(map(_number, values)) / len(values)
+        case DecimalType(_, scale):
+            return _decimal(_exact_sum(values) / len(values), scale + MEAN_DIGITS)
+        case _:
+            return _decimal(_exact_sum(values) / len(values), MEAN_DIGITS)
+
+
+def _quantile(values: list[Value], at: float) -> Value:
+    """Return the least value that at least the fraction `at` (as it is written) of the values do not exceed."""
+    in_order = sorted_values(values)
+    enough = Fraction(str(at)) * len(in_order)
+    return next(value for number, value in enumerate(in_order, start=1) if number >= enough)
+
+
+def _variance(values: list[Value]) -> Near | None:
+    count = len(values)
+    if count < 2:  # noqa: PLR2004 - of one value there is none
+        return None
+    exact = [Fraction(_number(value)) for value in values]
+    mean = sum(exact, start=Fraction(0)) / count
+    return Near(float(sum(((each - mean) ** 2 for each in exact), start=Fraction(0)) / (count - 1)), ROUNDING)
+
+
+def _number(value: Value) -> int | float | Decimal:
+    if value is None or isinstance(value, str):
+        msg = f"{value!r} is not a number"
+        raise TypeError(msg)
+    return value
+
+
+def sorted_values(values: Iterable[Value]) -> list[Value]:
+    """Return values of one type in their order; texts are in that of their code points, which is UTF-8's."""
+    return sorted(values, key=lambda value: value)  # type: ignore[arg-type, return-value] # they are of one type
+
+
+def _exact_sum(values: list[Value]) -> Fraction:
+    return sum((Fraction(_number(value)) for value in values), start=Fraction(0))
 
 
 def _decimal(number: Fraction, scale: int) -> Decimal:

@@ -1,0 +1,91 @@
+"""The watermark of one partition, from record to record."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from fractions import Fraction
+
+from windrow.model import Adaptive, Delay, Punctuated, Watermark
+
+BEFORE_ALL = float("-inf")
+RENEWED = 256
+"""An adaptive delay is set anew at every offset that is a multiple of this."""
+PER_DOUBLING = 8
+"""How many buckets of lateness there are from one power of two to the next."""
+
+
+class Clock:
+    """A partition's clock (its greatest event time), and the watermark that it makes.
+
+    `floors` has (offset, watermark): from that offset on the watermark is at least so much.
+    """
+
+    def __init__(self, watermark: Watermark, floors: Sequence[tuple[int, int]]) -> None:
+        self._how = watermark
+        self._floors = floors
+        self._clock: float = BEFORE_ALL
+        self._watermark: float = BEFORE_ALL
+        self._latenesses: list[tuple[int, int]] = []
+        self._delays: dict[int, int] = {}
+
+    def at(self, offset: int) -> float:
+        """Return the watermark that the record with that offset is judged by, which may be the next one to come."""
+        match self._how:
+            case Delay(micros):
+                self._watermark = max(self._watermark, self._clock - micros)
+            case Adaptive():
+                self._watermark = max(self._watermark, self._clock - self._delay(self._how, offset))
+            case Punctuated():
+                pass  # marks alone move it
+        for since, floor in self._floors:
+            if since <= offset:
+                self._watermark = max(self._watermark, floor)
+        return self._watermark
+
+    def data(self, offset: int, time: int) -> None:
+        """Take a good record's event time, which counts for the records after it."""
+        lateness = 0 if self._clock == BEFORE_ALL else max(0, int(self._clock) - time)
+        self._latenesses.append((offset, lateness))
+        self._clock = max(self._clock, time)
+
+    def mark(self, mark: int) -> None:
+        """Take a punctuation."""
+        self._watermark = max(self._watermark, mark)
+
+    def _delay(self, adaptive: Adaptive, offset: int) -> int:
+        renewed = offset // RENEWED * RENEWED
+        if renewed not in self._delays:
+            seen = sorted(bucket_bound(lateness) for at, lateness in self._latenesses if at < renewed)
+            self._delays[renewed] = _delay_of(adaptive, seen)
+        return self._delays[renewed]
+
+
+def _delay_of(adaptive: Adaptive, bounds: list[int]) -> int:
+    """Return the least bound that enough latenesses do not exceed; `bounds` are theirs, in order."""
+    if not bounds:
+        return adaptive.most
+    enough = Fraction(adaptive.target) * len(bounds)
+    number = next(number for number in range(1, len(bounds) + 1) if number >= enough)
+    return min(max(bounds[number - 1], adaptive.least), adaptive.most)
+
+
+def _bounds() -> list[int]:
+    """Return 0 and the whole parts of all powers of the eighth root of 2 below 2**63, each once."""
+    roots = {0}
+    for eighths in range(63 * PER_DOUBLING):
+        # the greatest n with n**8 <= 2**eighths, exactly
+        low, high = 0, 2 ** (eighths // PER_DOUBLING + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if middle**PER_DOUBLING <= 2**eighths else (low, middle)
+        roots.add(low)
+    return sorted(roots)
+
+
+BOUNDS = _bounds()
+
+
+def bucket_bound(lateness: int) -> int:
+    """Return the upper bound of the bucket that a lateness is in: the least bound that is not below it."""
+    return BOUNDS[bisect_left(BOUNDS, lateness)]

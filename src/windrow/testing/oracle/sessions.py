@@ -1,0 +1,221 @@
+"""Sessions: which on-time panes fire, how late records join them, and the changes that tell it.
+
+Records of a key are linked if they are less than the gap apart; a component of linked records has the window
+[first, last + gap).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from windrow.model import Pipeline, Session
+from windrow.testing.oracle.answer import Change, Value, WindowKey
+from windrow.testing.oracle.record import Record
+from windrow.testing.oracle.totals import results
+
+Key = tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Component:
+    """Linked records, and their window."""
+
+    start: int
+    end: int
+    records: frozenset[Record]
+
+    def touches(self, other: Component) -> bool:
+        """Whether records of both are linked."""
+        return self.start < other.end and other.start < self.end
+
+
+def components(records: Iterable[Record], gap: int) -> list[Component]:
+    """Return the components of some records, earlier ones first."""
+    found: list[list[Record]] = []
+    for record in sorted(records, key=lambda record: record.time):
+        if found and record.time - found[-1][-1].time < gap:
+            found[-1].append(record)
+        else:
+            found.append([record])
+    return [Component(linked[0].time, linked[-1].time + gap, frozenset(linked)) for linked in found]
+
+
+def changelog(
+    pipeline: Pipeline, judged: Sequence[tuple[WindowKey, Record]], low: float
+) -> dict[WindowKey, list[Change]]:
+    """Return the changes of all windows and keys, as if each record, in the order given, were a step of its own.
+
+    That is how it is for one partition. For several the on-time panes are as promised, and the table is if the end
+    fires everything; the order of changes is none.
+    """
+    changes: dict[WindowKey, list[Change]] = {}
+    by_key: dict[Key, list[Record]] = {}
+    for window_key, record in judged:
+        by_key.setdefault(window_key[2:], []).append(record)
+    several = len({record.partition for _, record in judged}) > 1
+    for key, records in by_key.items():
+        table = _Table(pipeline, key, changes)
+        if several:
+            _all_at_once(table, records, low)
+        else:
+            _one_by_one(table, records, low)
+    return changes
+
+
+def fired_on_time(on_time: Sequence[Record], gap: int, low: float, *, at_end: bool) -> list[Component]:
+    """Return the components that fire on time, in the order of their ends.
+
+    Those that the low watermark has passed are components of the records that came before their end; the end of the
+    input fires the others.
+    """
+    fired = []
+    for end in sorted({record.time + gap for record in on_time}):
+        if end <= low:
+            came = [record for record in on_time if record.watermark < end]
+        elif at_end:
+            came = list(on_time)
+        else:
+            break
+        fired += [component for component in components(came, gap) if component.end == end]
+    return fired
+
+
+def _is_late(record: Record, gap: int) -> bool:
+    return record.watermark >= record.time + gap
+
+
+def _all_at_once(table: _Table, records: Sequence[Record], low: float) -> None:
+    """Fire all that fires, then apply all late records."""
+    late = [record for record in records if _is_late(record, table.gap)]
+    on_time = [record for record in records if not _is_late(record, table.gap)]
+    for component in fired_on_time(on_time, table.gap, low, at_end=table.fires_at_end):
+        table.fire(component)
+    for record in late:
+        table.apply(record)
+
+
+def _one_by_one(table: _Table, records: Sequence[Record], low: float) -> None:
+    """Go through one partition: before a record, what its watermark has passed fires."""
+    on_time: list[Record] = []
+    fired: set[Component] = set()
+    all_on_time = [record for record in records if not _is_late(record, table.gap)]
+
+    def fire(watermark: float, *, at_end: bool = False) -> None:
+        for component in fired_on_time(all_on_time, table.gap, watermark, at_end=at_end):
+            if component not in fired:
+                fired.add(component)
+                table.fire(component)
+
+    for record in records:
+        fire(record.watermark)
+        if _is_late(record, table.gap):
+            unfired = [one for one in components(on_time, table.gap) if one.end > record.watermark]
+            table.take_late(record, unfired)
+        else:
+            on_time.append(record)
+    fire(low, at_end=table.fires_at_end)
+
+
+@dataclass
+class _Row:
+    """A row of the table."""
+
+    component: Component
+    revision: int
+    values: tuple[Value, ...]
+
+
+@dataclass
+class _Table:
+    """The rows of one key, the late records that wait, and what has been written."""
+
+    pipeline: Pipeline
+    key: Key
+    changes: dict[WindowKey, list[Change]]
+    rows: list[_Row] = field(default_factory=list)
+    waiting: list[Record] = field(default_factory=list)
+
+    @property
+    def gap(self) -> int:
+        window = self.pipeline.window
+        if not isinstance(window, Session):
+            msg = "these are sessions"
+            raise TypeError(msg)
+        return window.gap
+
+    @property
+    def fires_at_end(self) -> bool:
+        return self.pipeline.emit.at_end == "fire"
+
+    def fire(self, component: Component) -> None:
+        """Write an on-time pane, and after it what late records make of it."""
+        replaced = self._put("on_time", component)
+        before = frozenset[Record]().union(*(row.component.records for row in replaced))
+        if before - component.records:
+            self._join(before | component.records)
+        for record in self._waiting_for(component):
+            self.waiting.remove(record)
+            self.apply(record)
+
+    def take_late(self, record: Record, unfired: Sequence[Component]) -> None:
+        """Apply a late record, or let it wait for an on-time component that has not fired."""
+        own = self._own(record)
+        waits = [*unfired, *map(self._own, self.waiting)]
+        if not self._touched(own) and any(own.touches(other) for other in waits):
+            self.waiting.append(record)
+        else:
+            self.apply(record)
+
+    def apply(self, record: Record) -> None:
+        """Join a late record with the rows that it touches."""
+        touched = self._touched(self._own(record))
+        self._join(frozenset([record]).union(*(row.component.records for row in touched)))
+
+    def _own(self, record: Record) -> Component:
+        return Component(record.time, record.time + self.gap, frozenset([record]))
+
+    def _touched(self, component: Component) -> list[_Row]:
+        return [row for row in self.rows if row.component.touches(component)]
+
+    def _waiting_for(self, component: Component) -> list[Record]:
+        """Return the waiting records that are linked with a component, also through one another, in log order."""
+        linked = [component]
+        found: list[Record] = []
+        while True:
+            more = [
+                record
+                for record in self.waiting
+                if record not in found and any(self._own(record).touches(other) for other in linked)
+            ]
+            if not more:
+                return sorted(found, key=lambda record: (record.partition, record.offset))
+            found += more
+            linked += map(self._own, more)
+
+    def _join(self, records: frozenset[Record]) -> None:
+        (merged,) = components(records, self.gap)
+        self._put("late", merged)
+
+    def _put(self, pane: str, component: Component) -> list[_Row]:
+        """Put a component in the place of the rows that it touches; return them."""
+        replaced = self._touched(component)
+        values = results(self.pipeline, sorted(component.records, key=lambda one: (one.partition, one.offset)))
+        bounds = (component.start, component.end)
+        if [(row.component.start, row.component.end) for row in replaced] == [bounds]:
+            (row,) = replaced
+            if self.pipeline.emit.mode == "retract":
+                self._write("update_before", pane, row)
+            new = _Row(component, row.revision + 1, values)
+            self._write("update_after", pane, new)
+        else:
+            for row in replaced:
+                self._write("delete", pane, row)
+            new = _Row(component, 0, values)
+            self._write("insert", pane, new)
+        self.rows = [row for row in self.rows if row not in replaced] + [new]
+        return replaced
+
+    def _write(self, op: str, pane: str, row: _Row) -> None:
+        window_key = (row.component.start, row.component.end, *self.key)
+        self.changes.setdefault(window_key, []).append(Change(op, pane, row.revision, row.values))
