@@ -4,30 +4,81 @@ from __future__ import annotations
 
 from os import PathLike, fspath
 
-from windrow.api.fluent.functions import avg, count
+from windrow.api.fluent.delays import adaptive
+from windrow.api.fluent.functions import (
+    approx_count_distinct,
+    approx_quantile,
+    avg,
+    bool_and,
+    bool_or,
+    collect_list,
+    collect_set,
+    count,
+    count_distinct,
+    custom,
+    first,
+    first_in_log,
+    formula,
+    last,
+    last_in_log,
+    quantile,
+    stddev,
+    top_k,
+    variance,
+)
 from windrow.api.fluent.functions import max_ as max  # noqa: A004 the field's name, read as wr.max
 from windrow.api.fluent.functions import min_ as min  # noqa: A004 the same
 from windrow.api.fluent.functions import sum_ as sum  # noqa: A004 the same
 from windrow.api.fluent.sinks import postgres, sqlite
 from windrow.api.fluent.sources import kafka, log
-from windrow.api.fluent.windows import tumbling
+from windrow.api.fluent.triggers import all_of, any_of, every, every_count, repeat, when
+from windrow.api.fluent.windows import global_window, hopping, session, tumbling
 from windrow.errors import WindrowError
-from windrow.model import Pipeline
+from windrow.model import CustomAggregate, PaneSoFar, Pipeline
 
 __all__ = [
+    "CustomAggregate",
+    "PaneSoFar",
     "Pipeline",
     "WindrowError",
+    "adaptive",
+    "all_of",
+    "any_of",
+    "approx_count_distinct",
+    "approx_quantile",
     "avg",
+    "bool_and",
+    "bool_or",
+    "collect_list",
+    "collect_set",
     "count",
+    "count_distinct",
+    "custom",
+    "every",
+    "every_count",
+    "first",
+    "first_in_log",
+    "formula",
+    "global_window",
+    "hopping",
     "kafka",
+    "last",
+    "last_in_log",
     "load",
     "log",
     "max",
     "min",
     "postgres",
+    "quantile",
+    "repeat",
+    "session",
     "sqlite",
+    "stddev",
     "sum",
+    "top_k",
     "tumbling",
+    "variance",
+    "when",
 ]
 
 

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, overload
 
+from windrow.api.aggregate_text import Measure, parse_aggregate
 from windrow.api.checks.validate import require_valid
 from windrow.api.fluent.length import Length, micros
 from windrow.errors import PipelineError
 from windrow.model import (
     DEFAULT_KEY_GROUPS,
+    Adaptive,
     Aggregate,
     DataType,
     Decode,
     Delay,
+    Derive,
     Emit,
     EventTime,
     Field,
-    Function,
+    Mode,
     Pipeline,
     Punctuated,
     Sink,
     Source,
+    Trigger,
+    Watermark,
     Window,
     parse_type,
 )
@@ -44,39 +50,73 @@ class Decoded:
 
     source: Source
     fields: Decode
+    derived: tuple[Derive, ...] = ()
+
+    def derive(self, /, **expressions: str) -> Decoded:
+        """Add fields that SQL expressions over the decoded ones give: ``domain="split_part(url, '/', 3)"``."""
+        return replace(self, derived=self.derived + _derived(expressions))
 
     @overload
-    def event_time(self, field: str, *, delay: Length, future: Length | None = None) -> Timed: ...
+    def event_time(
+        self,
+        field: str,
+        *,
+        delay: Length | Adaptive,
+        future: Length | None = None,
+        sent: str | None = None,
+        idle: Length | None = None,
+        all_idle: Literal["hold", "advance"] = "hold",
+    ) -> Timed: ...
 
     @overload
-    def event_time(self, field: str, *, punctuated: str, future: Length | None = None) -> Timed: ...
+    def event_time(
+        self,
+        field: str,
+        *,
+        punctuated: str,
+        future: Length | None = None,
+        sent: str | None = None,
+        idle: Length | None = None,
+        all_idle: Literal["hold", "advance"] = "hold",
+    ) -> Timed: ...
 
     def event_time(
         self,
         field: str,
         *,
-        delay: Length | None = None,
+        delay: Length | Adaptive | None = None,
         punctuated: str | None = None,
         future: Length | None = None,
+        sent: str | None = None,
+        idle: Length | None = None,
+        all_idle: Literal["hold", "advance"] = "hold",
     ) -> Timed:
         """Say which field holds event time, and what moves the watermark.
 
         Args:
             field: a field of a timestamp type.
-            delay: how far out of order records come; the watermark is that far behind the greatest event time.
+            delay: how far out of order records come; the watermark is that far behind the greatest event time. Or
+                `windrow.adaptive`, which takes it from the records themselves.
             punctuated: in place of `delay`, the field by which records carry the watermark.
             future: a record whose event time is further than this ahead of its log timestamp is a dead letter.
+            sent: the field that holds the device's own time of sending, by which its event times are corrected.
+            idle: a partition without a record for so long, in processing time, no longer holds the others back.
+            all_idle: when all partitions are idle, time stands still, or goes on with processing time.
 
         Raises:
             PipelineError: neither or both of `delay` and `punctuated` are given, or a duration is none.
         """
-        guard = None if future is None else micros(future, "time.future")
-        if punctuated is not None and delay is None:
-            return Timed(self, EventTime(field, Punctuated(punctuated), guard))
-        if delay is not None and punctuated is None:
-            return Timed(self, EventTime(field, Delay(micros(delay, "time.delay")), guard))
-        msg = "time: give either delay (how far out of order records come) or punctuated"
-        raise PipelineError(msg)
+        return Timed(
+            self,
+            EventTime(
+                field,
+                _watermark(delay, punctuated),
+                None if future is None else micros(future, "time.future"),
+                sent,
+                None if idle is None else micros(idle, "time.idle"),
+                all_idle,
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -86,9 +126,9 @@ class Timed:
     decoded: Decoded
     time: EventTime
 
-    def key_by(self, *names: str) -> Keyed:
-        """Say for which fields results are kept."""
-        return Keyed(self, names)
+    def key_by(self, /, *names: str, **expressions: str) -> Keyed:
+        """Say for which fields results are kept; expressions add fields: ``domain="split_part(url, '/', 3)"``."""
+        return Keyed(replace(self, decoded=self.decoded.derive(**expressions)), (*names, *expressions))
 
 
 @dataclass(frozen=True)
@@ -99,7 +139,7 @@ class Keyed:
     key: tuple[str, ...]
 
     def window(self, window: Window) -> Windowed:
-        """Say how event time is cut: `windrow.tumbling`."""
+        """Say how event time is cut: `windrow.tumbling`, `hopping`, `session` or `global_window`."""
         return Windowed(self, window)
 
 
@@ -110,9 +150,15 @@ class Windowed:
     keyed: Keyed
     cut: Window
 
-    def aggregate(self, /, **results: Function) -> Aggregated:
-        """Name the results: ``total=wr.sum("amount")``."""
-        return Aggregated(self, tuple(Aggregate(name, function) for name, function in results.items()))
+    def aggregate(self, /, **results: Measure | str) -> Aggregated:
+        """Name the results: ``total=wr.sum("amount"), events=wr.count(), mean="total / events"``.
+
+        A text is what it is in YAML: a formula over the results before it, or an aggregate.
+
+        Raises:
+            PipelineError: a text is a call that is not as it should be.
+        """
+        return Aggregated(self, tuple(_aggregate(name, measure) for name, measure in results.items()))
 
 
 @dataclass(frozen=True)
@@ -127,22 +173,27 @@ class Aggregated:
         *,
         lateness: Length = "0s",
         late: Literal["each", "batch"] = "each",
-        mode: Literal["retract"] = "retract",
+        mode: Mode = "retract",
         at_end: Literal["fire", "hold"] = "fire",
+        early: Trigger | None = None,
     ) -> Emitted:
         """Say when results are written, and what late records do.
 
         Args:
             lateness: for how long after its end (by the watermark) late records revise a window.
             late: one revision for each late record, or one a step.
-            mode: revisions take the old row back and give the new one.
+            mode: a revision takes the old row back and gives the new one (retract), gives the new one alone
+                (accumulate), or holds only what is new (discard).
             at_end: at the end of a bounded input, windows that are still open fire, or stay open.
+            early: when a window's result is written before that: `windrow.every`, `every_count` and others.
         """
-        return Emitted(self, Emit(micros(lateness, "emit.lateness"), late, mode, at_end))
+        return Emitted(self, Emit(micros(lateness, "emit.lateness"), late, mode, at_end, early))
 
-    def to(self, sink: Sink, *, name: str | None = None, key_groups: int = DEFAULT_KEY_GROUPS) -> Pipeline:
+    def to(
+        self, sink: Sink, *, name: str | None = None, key_groups: int = DEFAULT_KEY_GROUPS, salt: int = 1
+    ) -> Pipeline:
         """Write to a sink, and leave `emit` at its defaults; see `Emitted.to`."""
-        return Emitted(self, Emit()).to(sink, name=name, key_groups=key_groups)
+        return Emitted(self, Emit()).to(sink, name=name, key_groups=key_groups, salt=salt)
 
 
 @dataclass(frozen=True)
@@ -152,13 +203,16 @@ class Emitted:
     aggregated: Aggregated
     how: Emit
 
-    def to(self, sink: Sink, *, name: str | None = None, key_groups: int = DEFAULT_KEY_GROUPS) -> Pipeline:
+    def to(
+        self, sink: Sink, *, name: str | None = None, key_groups: int = DEFAULT_KEY_GROUPS, salt: int = 1
+    ) -> Pipeline:
         """Write to a sink, and so complete the pipeline.
 
         Args:
             sink: `windrow.sqlite` or `windrow.postgres`.
             name: the pipeline's name; left out, the table's.
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
+            salt: over how many key groups each key's records are spread before they come together.
 
         Raises:
             PipelineError: the pipeline as a whole means nothing; all that is wrong, at once.
@@ -177,8 +231,34 @@ class Emitted:
                 emit=self.how,
                 sink=sink,
                 key_groups=key_groups,
+                derive=timed.decoded.derived,
+                salt=salt,
             )
         )
+
+
+def _derived(expressions: Mapping[str, str]) -> tuple[Derive, ...]:
+    return tuple(Derive(name, sql) for name, sql in expressions.items())
+
+
+def _watermark(delay: Length | Adaptive | None, punctuated: str | None) -> Watermark:
+    if punctuated is not None and delay is None:
+        return Punctuated(punctuated)
+    if delay is not None and punctuated is None:
+        return delay if isinstance(delay, Adaptive) else Delay(micros(delay, "time.delay"))
+    msg = "time: give either delay (how far out of order records come) or punctuated"
+    raise PipelineError(msg)
+
+
+def _aggregate(name: str, measure: Measure | str) -> Aggregate:
+    if not isinstance(measure, str):
+        return Aggregate(name, measure.function, measure.where)
+    try:
+        read = parse_aggregate(measure)
+    except PipelineError as exc:
+        msg = f"aggregate.{name}: {exc.message}"
+        raise PipelineError(msg) from exc
+    return Aggregate(name, read.function, read.where)
 
 
 def _type(name: str, type_: str | DataType) -> DataType:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from windrow.api.aggregate_text import aggregate_text
 from windrow.api.printing.mask import masked
-from windrow.api.printing.words import function_text
+from windrow.api.printing.window_words import trigger_words, window_words
 from windrow.model import (
+    Adaptive,
     Delay,
+    Emit,
     KafkaSource,
     LogSource,
     Pipeline,
@@ -22,17 +25,19 @@ def to_mermaid(pipeline: Pipeline) -> str:
     """Return a flowchart: the data's way from source to sink, with dead letters and late output; secrets are ***."""
     shown = masked(pipeline)
     table = shown.sink.table
-    results = ", ".join(f"{aggregate.name} = {function_text(aggregate.function)}" for aggregate in shown.aggregates)
+    results = ", ".join(f"{aggregate.name} = {aggregate_text(aggregate)}" for aggregate in shown.aggregates)
     where = shown.sink.path if isinstance(shown.sink, SqliteSink) else shown.sink.url
+    fields = [f"{field.name} {field.type}" for field in shown.decode.fields]
+    fields += [f"{derived.name} = {derived.sql}" for derived in shown.derive]
     lines = [
         "flowchart LR",
         f"  source[({_label('source', _source(shown.source))})]",
-        f"  decode[{_label('decode', ', '.join(f'{field.name} {field.type}' for field in shown.decode.fields))}]",
+        f"  decode[{_label('decode', ', '.join(fields))}]",
         f"  time[{_label('time', f'{shown.time.field}, {_watermark(shown)}')}]",
         f"  key[{_label('key', ', '.join(shown.key))}]",
-        f"  window[{_label('window', f'tumbling {format_duration(shown.window.size)}')}]",
+        f"  window[{_label('window', window_words(shown.window))}]",
         f"  aggregate[{_label('aggregate', results)}]",
-        f"  emit[{_label('emit', f'lateness {format_duration(shown.emit.lateness)}, late {shown.emit.late}')}]",
+        f"  emit[{_label('emit', _emit(shown.emit))}]",
         f"  sink[({_label('sink', f'{table} in {where}')})]",
         f"  dead[({_label('dead letters', f'{table}_dead')})]",
         f"  late[({_label('late output', f'{table}_late')})]",
@@ -58,10 +63,17 @@ def _watermark(pipeline: Pipeline) -> str:
     match pipeline.time.watermark:
         case Delay(micros):
             return f"delay {format_duration(micros)}"
+        case Adaptive(target, least, most):
+            return f"delay of {target:%} of the records, {format_duration(least)} to {format_duration(most)}"
         case Punctuated(field):
             return f"watermark in {field}"
         case _:
             assert_never(pipeline.time.watermark)
+
+
+def _emit(emit: Emit) -> str:
+    early = "" if emit.early is None else f", early {trigger_words(emit.early)}"
+    return f"{emit.mode}, lateness {format_duration(emit.lateness)}, late {emit.late}{early}"
 
 
 def _label(noun: str, text: str) -> str:

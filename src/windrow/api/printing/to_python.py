@@ -6,42 +6,63 @@ import keyword
 from collections.abc import Iterable
 from typing import assert_never
 
+from windrow.api.calendar_size import format_calendar_size
+from windrow.api.calls import call_of
+from windrow.api.code_name import code_name
+from windrow.api.printing.in_python import refuse_code
 from windrow.api.printing.mask import masked
-from windrow.api.printing.words import function_name
 from windrow.model import (
     DEFAULT_KEY_GROUPS,
-    Count,
+    Adaptive,
+    Aggregate,
+    AllOf,
+    AnyOf,
+    Calendar,
     Delay,
     Emit,
     EventTime,
-    Function,
+    Every,
+    Formula,
+    Global,
+    Hopping,
     KafkaSource,
     LogSource,
     Pipeline,
     PostgresSink,
     Punctuated,
+    Records,
+    Repeat,
+    Session,
     Sink,
     Source,
     SqliteSink,
+    Trigger,
+    Tumbling,
+    When,
     Window,
     format_duration,
 )
 
 
 def to_python(pipeline: Pipeline) -> str:
-    """Return a Python expression (``wr`` is windrow) that makes the pipeline; secrets are ***."""
+    """Return a Python expression (``wr`` is windrow) that makes the pipeline; secrets are ***.
+
+    Raise PipelineError if there is Python code in it: of that, only the name is known.
+    """
+    refuse_code(pipeline, "a print-out")
     shown = masked(pipeline)
     steps = [
         _source(shown.source),
         f".decode({_named((field.name, repr(str(field.type))) for field in shown.decode.fields)})",
+        f".derive({_named((derived.name, repr(derived.sql)) for derived in shown.derive)})" if shown.derive else "",
         _time(shown.time),
         f".key_by({', '.join(map(repr, shown.key))})",
         f".window({_window(shown.window)})",
-        f".aggregate({_named((aggregate.name, _function(aggregate.function)) for aggregate in shown.aggregates)})",
+        f".aggregate({_named((aggregate.name, _result(aggregate)) for aggregate in shown.aggregates)})",
         _emit(shown.emit),
         _to(shown),
     ]
-    return "(\n" + "".join(f"    {step}\n" for step in steps) + ")\n"
+    return "(\n" + "".join(f"    {step}\n" for step in steps if step) + ")\n"
 
 
 def to_python_file(pipeline: Pipeline) -> str:
@@ -69,33 +90,86 @@ def _source(source: Source) -> str:
 
 
 def _time(time: EventTime) -> str:
-    guard = "" if time.future is None else f", future={_length(time.future)}"
     match time.watermark:
         case Delay(micros):
-            return f".event_time({time.field!r}, delay={_length(micros)}{guard})"
+            mark = f"delay={_length(micros)}"
+        case Adaptive(target, least, most):
+            mark = f"delay=wr.adaptive({target!r}, min={_length(least)}, max={_length(most)})"
         case Punctuated(field):
-            return f".event_time({time.field!r}, punctuated={field!r}{guard})"
+            mark = f"punctuated={field!r}"
         case _:
             assert_never(time.watermark)
+    given = [repr(time.field), mark]
+    if time.future is not None:
+        given.append(f"future={_length(time.future)}")
+    if time.sent is not None:
+        given.append(f"sent={time.sent!r}")
+    if time.idle is not None:
+        given.append(f"idle={_length(time.idle)}")
+    if time.all_idle != EventTime.all_idle:
+        given.append(f"all_idle={time.all_idle!r}")
+    return f".event_time({', '.join(given)})"
 
 
 def _window(window: Window) -> str:
-    offset = f", offset={_length(window.offset)}" if window.offset else ""
-    return f"wr.tumbling({_length(window.size)}{offset})"
+    match window:
+        case Tumbling(size, offset):
+            return f"wr.tumbling({_length(size)}{_offset(offset)})"
+        case Calendar(_, _, zone, offset):
+            where = "" if zone == Calendar.zone else f", zone={zone!r}"
+            return f"wr.tumbling({format_calendar_size(window)!r}{where}{_offset(offset)})"
+        case Hopping(size, slide, offset):
+            return f"wr.hopping({_length(size)}, slide={_length(slide)}{_offset(offset)})"
+        case Session(gap):
+            return f"wr.session({_length(gap)})"
+        case Global():
+            return "wr.global_window()"
+        case _:
+            assert_never(window)
 
 
-def _function(function: Function) -> str:
-    return f"wr.{function_name(function)}({'' if isinstance(function, Count) else repr(function.of)})"
+def _offset(micros: int) -> str:
+    return f", offset={_length(micros)}" if micros else ""
+
+
+def _result(aggregate: Aggregate) -> str:
+    name, arguments = (
+        ("formula", (aggregate.function.sql,))
+        if isinstance(aggregate.function, Formula)
+        else call_of(aggregate.function)
+    )
+    where = [] if aggregate.where is None else [f"where={aggregate.where!r}"]
+    return f"wr.{name}({', '.join([*map(repr, arguments), *where])})"
 
 
 def _emit(emit: Emit) -> str:
+    early = "" if emit.early is None else f", early={_trigger(emit.early)}"
     at_end = "" if emit.at_end == Emit.at_end else f", at_end={emit.at_end!r}"
-    return f".emit(late={emit.late!r}, mode={emit.mode!r}, lateness={_length(emit.lateness)}{at_end})"
+    return f".emit(late={emit.late!r}, mode={emit.mode!r}, lateness={_length(emit.lateness)}{early}{at_end})"
+
+
+def _trigger(trigger: Trigger) -> str:
+    match trigger:
+        case Every(micros):
+            return f"wr.every({_length(micros)})"
+        case Records(number):
+            return f"wr.every_count({number})"
+        case AnyOf(parts):
+            return f"wr.any_of({', '.join(map(_trigger, parts))})"
+        case AllOf(parts):
+            return f"wr.all_of({', '.join(map(_trigger, parts))})"
+        case Repeat(part, times):
+            return f"wr.repeat({_trigger(part)}, times={times})"
+        case When(predicate):
+            return f"wr.when({code_name(predicate)})"
+        case _:
+            assert_never(trigger)
 
 
 def _to(pipeline: Pipeline) -> str:
     groups = "" if pipeline.key_groups == DEFAULT_KEY_GROUPS else f", key_groups={pipeline.key_groups}"
-    return f".to({_sink(pipeline.sink)}, name={pipeline.name!r}{groups})"
+    salt = "" if pipeline.salt == 1 else f", salt={pipeline.salt}"
+    return f".to({_sink(pipeline.sink)}, name={pipeline.name!r}{groups}{salt})"
 
 
 def _sink(sink: Sink) -> str:

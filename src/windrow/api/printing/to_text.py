@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from windrow.api.aggregate_text import aggregate_text
 from windrow.api.printing.mask import masked
-from windrow.api.printing.words import function_text
+from windrow.api.printing.window_words import trigger_words, window_words
 from windrow.model import (
+    Adaptive,
     Delay,
     Emit,
     EventTime,
+    Global,
     KafkaSource,
     LogSource,
     Pipeline,
@@ -18,7 +21,6 @@ from windrow.model import (
     Sink,
     Source,
     SqliteSink,
-    Window,
     format_duration,
 )
 
@@ -30,14 +32,15 @@ def to_text(pipeline: Pipeline) -> str:
     nouns = {
         "source": _source(shown.source),
         "decode": f"{_fields(shown)}\na record that does not fit goes to {table}_dead",
+        "derive": "\n".join(f"{derived.name} = {derived.sql}" for derived in shown.derive),
         "time": _time(shown.time, table),
-        "key": f"{', '.join(shown.key)}, in {shown.key_groups} key groups",
-        "window": _window(shown.window),
-        "aggregate": ", ".join(f"{item.name} = {function_text(item.function)}" for item in shown.aggregates),
-        "emit": _emit(shown.time, shown.emit, table),
+        "key": _key(shown),
+        "window": window_words(shown.window),
+        "aggregate": ", ".join(f"{item.name} = {aggregate_text(item)}" for item in shown.aggregates),
+        "emit": _emit(shown, table),
         "sink": _sink(shown.sink),
     }
-    lines = [shown.name, *(line for noun, meaning in nouns.items() for line in _lines(noun, meaning))]
+    lines = [shown.name, *(line for noun, meaning in nouns.items() if meaning for line in _lines(noun, meaning))]
     return "\n".join(lines) + "\n"
 
 
@@ -66,37 +69,73 @@ def _time(time: EventTime, table: str) -> str:
     match time.watermark:
         case Delay(micros):
             mark = f"a partition's watermark is {format_duration(micros)} behind the greatest event time read from it"
+        case Adaptive(target, least, most):
+            mark = (
+                f"a partition's watermark is {format_duration(least)} to {format_duration(most)} behind the greatest "
+                f"event time read from it,\nas much as leaves {target * 100:g} % of its records so far on time"
+            )
         case Punctuated(field):
             mark = f"a record with {field} sets its partition's watermark to it"
         case _:
             assert_never(time.watermark)
-    guard = ""
+    lines = [time.field, mark]
+    if time.sent is not None:
+        lines.append(f"a device's clock is corrected by the log timestamp less {time.sent}")
     if time.future is not None:
         ahead = format_duration(time.future)
-        guard = f"\na record more than {ahead} ahead of its log timestamp goes to {table}_dead and moves no watermark"
-    return f"{time.field}\n{mark}{guard}"
+        lines.append(
+            f"a record more than {ahead} ahead of its log timestamp goes to {table}_dead and moves no watermark"
+        )
+    if time.idle is not None:
+        then = "time stands still" if time.all_idle == "hold" else "time goes on"
+        lines.append(f"a partition silent for {format_duration(time.idle)} holds no other back; if all are, {then}")
+    return "\n".join(lines)
 
 
-def _window(window: Window) -> str:
-    offset = f", shifted by {format_duration(window.offset)}" if window.offset else ""
-    return f"tumbling, {format_duration(window.size)} long{offset}"
+def _key(pipeline: Pipeline) -> str:
+    salt = f", each spread over {pipeline.salt} of them" if pipeline.salt > 1 else ""
+    return f"{', '.join(pipeline.key)}, in {pipeline.key_groups} key groups{salt}"
 
 
-def _emit(time: EventTime, emit: Emit, table: str) -> str:
+def _emit(pipeline: Pipeline, table: str) -> str:
+    emit, lines = pipeline.emit, []
+    if emit.early is not None:
+        lines.append(f"an early pane is written {trigger_words(emit.early)}")
+    if not isinstance(pipeline.window, Global):
+        lines.append(f"a window fires when {_passed(pipeline.time)}")
+        lines += _late(emit, table)
+    lines += _mode(emit, table)
+    end = "fire at the end of a bounded input" if emit.at_end == "fire" else "stay open at the end of a bounded input"
+    return "\n".join([*lines, f"open windows {end}"])
+
+
+def _passed(time: EventTime) -> str:
     match time.watermark:
         case Delay(micros):
-            when = f"every partition has read {format_duration(micros)} past its end"
-        case Punctuated():
-            when = "every partition's watermark has reached its end"
+            return f"every partition has read {format_duration(micros)} past its end"
+        case Adaptive() | Punctuated():
+            return "every partition's watermark has reached its end"
         case _:
             assert_never(time.watermark)
-    if emit.lateness:
-        each = "one revision for each" if emit.late == "each" else "one revision a step"
-        late = f"late records revise it for {format_duration(emit.lateness)} ({each})\nafter that: {table}_late"
-    else:
-        late = f"late records change nothing: {table}_late"
-    end = "fire at the end of a bounded input" if emit.at_end == "fire" else "stay open at the end of a bounded input"
-    return f"a window fires when {when}\n{late}\nopen windows {end}"
+
+
+def _late(emit: Emit, table: str) -> list[str]:
+    if not emit.lateness:
+        return [f"late records change nothing: {table}_late"]
+    each = "one revision for each" if emit.late == "each" else "one revision a step"
+    return [f"late records revise it for {format_duration(emit.lateness)} ({each})", f"after that: {table}_late"]
+
+
+def _mode(emit: Emit, table: str) -> list[str]:
+    match emit.mode:
+        case "retract":
+            return []
+        case "accumulate":
+            return [f"a revision replaces the row before, which {table}_changes does not take back"]
+        case "discard":
+            return ["a pane holds only what is new since the one before, as a row of its own"]
+        case _:
+            assert_never(emit.mode)
 
 
 def _sink(sink: Sink) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from windrow.api.printing.in_python import refuse_code
 from windrow.api.printing.to_dict import to_dict
 from windrow.model import Pipeline
 
@@ -13,7 +14,11 @@ _WIDTH = 120
 
 
 def to_yaml(pipeline: Pipeline) -> str:
-    """Return the canonical YAML of a pipeline, one noun a line; it reads back as the same pipeline, but for ***."""
+    """Return the canonical YAML of a pipeline, one noun a line; it reads back as the same pipeline, but for ***.
+
+    Raise PipelineError if there is Python code in it.
+    """
+    refuse_code(pipeline, "YAML")
     root = _node(to_dict(pipeline))
     root.flow_style = False
     return yaml.serialize(root, Dumper=yaml.SafeDumper, width=_WIDTH, allow_unicode=True)
@@ -28,6 +33,10 @@ def _node(value: Any) -> Any:  # noqa: ANN401 plain values to nodes, as PyYAML h
             return yaml.SequenceNode("tag:yaml.org,2002:seq", [_node(item) for item in value], flow_style=True)
         case int():
             return yaml.ScalarNode("tag:yaml.org,2002:int", str(value))
+        case float():
+            # YAML's floats have a point
+            text = repr(value) if "." in repr(value) else repr(value).replace("e", ".0e")
+            return yaml.ScalarNode("tag:yaml.org,2002:float", text)
         case _:
             # PyYAML's other styles lose some line ends, such as U+0085
             style = None if value.isprintable() else '"'
