@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 import numpy as np
 import pyarrow as pa
 
+from windrow.core.adaptive import Lateness
 from windrow.core.micros import BEFORE_ALL, Micros
 from windrow.core.packet import Packet
+from windrow.model import Adaptive, Delay, Punctuated, Watermark
+
+Reason = Literal["joined", "active"]
 
 
 @dataclass(frozen=True)
 class Raised:
-    """A partition whose watermark begins at `low` from the offset `first` on, whatever its own records say."""
+    """A partition whose watermark is not below `low` from the offset `first` on; its clock is at `clock` there."""
 
     partition: int
     first: int
+    clock: int
     low: int
-    reason: Literal["joined", "active"]
+    reason: Reason
 
 
 @dataclass
@@ -32,6 +37,7 @@ class Clocks:
 
     `now` is the last tick, `active` the tick at which a partition last had a record. The `idle` ones do not hold the
     low watermark back. `still` is where time stood when all of them fell silent: the tick, and the low watermark.
+    `lateness` is what an adaptive delay depends on.
     """
 
     watermarks: dict[int, int] = field(default_factory=dict)
@@ -41,16 +47,29 @@ class Clocks:
     active: dict[int, int] = field(default_factory=dict)
     idle: set[int] = field(default_factory=set)
     still: tuple[int, int] | None = None
+    lateness: dict[int, Lateness] = field(default_factory=dict)
 
     @staticmethod
     def start(partitions: Iterable[int]) -> Clocks:
         """Return the clocks before the first record."""
         return Clocks(dict.fromkeys(partitions, BEFORE_ALL), dict.fromkeys(partitions, 0))
 
-    @property
-    def high(self) -> int:
-        """The greatest watermark."""
-        return max(self.watermarks.values(), default=BEFORE_ALL)
+    def clock(self, watermark: Watermark, partition: int) -> int:
+        """Return the clock that makes a partition's watermark; a punctuated one is its own clock."""
+        value = self.watermarks[partition]
+        match watermark:
+            case Delay(micros):
+                return BEFORE_ALL if value == BEFORE_ALL else value + micros
+            case Adaptive():
+                return self.lateness[partition].clock if partition in self.lateness else BEFORE_ALL
+            case Punctuated():
+                return value
+            case _:
+                assert_never(watermark)
+
+    def reached(self, watermark: Watermark) -> int:
+        """Return how far event time has come: the greatest clock, or the low watermark if that went on by itself."""
+        return max(self.low, *(self.clock(watermark, partition) for partition in self.watermarks), BEFORE_ALL)
 
     def tick(self, micros: int) -> int:
         """Take the processing time; return it. It never goes back."""
@@ -59,20 +78,26 @@ class Clocks:
             self.active.setdefault(partition, self.now)
         return self.now
 
-    def raise_to_low(self, packets: Iterable[Packet]) -> list[Raised]:
+    def raise_to_low(self, watermark: Watermark, packets: Iterable[Packet]) -> list[Raised]:
         """Let in the step's partitions that were not known or were idle: they go on from the low watermark."""
         raised = []
         for packet in packets:
             partition = packet.partition
-            if partition not in self.watermarks:
-                self.watermarks[partition] = self.low
-                raised.append(Raised(partition, packet.first, self.low, "joined"))
-            elif partition in self.idle:
-                self.watermarks[partition] = max(self.watermarks[partition], self.low)
-                raised.append(Raised(partition, packet.first, self.watermarks[partition], "active"))
-                self.idle.discard(partition)
-                self.still = None
+            known = partition in self.watermarks
+            if known and partition not in self.idle:
+                continue
+            self.watermarks[partition] = max(self.watermarks.get(partition, BEFORE_ALL), self.low)
+            reason: Reason = "active" if known else "joined"
+            raised.append(Raised(partition, packet.first, self.clock(watermark, partition), self.low, reason))
+            self.idle.discard(partition)
+            self.still = None
         return raised
+
+    def adapt(self, adaptive: Adaptive, partition: int, offsets: Micros, times: Micros, following: int) -> Micros:
+        """Take a known partition's next good records, up to the offset `following`; return the watermark at each."""
+        lateness = self.lateness.setdefault(partition, Lateness.start(adaptive))
+        at, self.watermarks[partition] = lateness.take(adaptive, self.watermarks[partition], offsets, times, following)
+        return at
 
     def advance(self, packets: Iterable[Packet]) -> None:
         """Move to where the step's records took the partitions."""
@@ -128,6 +153,7 @@ class Clocks:
             "low": self.low,
             "now": self.now,
             "still": self.still,
+            "lateness": [[partition, lateness.encode()] for partition, lateness in self.lateness.items()],
         }
 
     @staticmethod
@@ -142,4 +168,5 @@ class Clocks:
             active={partition: active for partition, _, _, active, _ in rows if active is not None},
             idle={partition for partition, *_, idle in rows if idle},
             still=None if fields["still"] is None else tuple(fields["still"]),
+            lateness={partition: Lateness.decode(lateness) for partition, lateness in fields["lateness"]},
         )

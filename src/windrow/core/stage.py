@@ -10,13 +10,15 @@ import pyarrow as pa
 
 from windrow.core import duck
 from windrow.core.decode import Decoded, Decoder
+from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.keygroups import key_groups
 from windrow.core.micros import to_micros
 from windrow.core.packet import Packet
 from windrow.core.packing import pack
 from windrow.core.records import OFFSET, PARTITION, TIME, WATERMARK, record_schema
+from windrow.core.times import pack_times
 from windrow.core.watermark import StepWatermark
-from windrow.model import AnyPipeline
+from windrow.model import Adaptive, AnyPipeline
 
 CHUNK_RECORDS = 1 << 18
 CHUNK_BYTES = 64 << 20
@@ -33,10 +35,14 @@ class _Partition:
 
 
 class ClockStage:
-    """Decodes one step's records of some partitions, in offset order, and splits them by key group."""
+    """Decodes one step's records of some partitions, in offset order, and splits them by key group.
 
-    def __init__(self, pipeline: AnyPipeline) -> None:
+    `floors` are what the clock journal of the run says that this one replays.
+    """
+
+    def __init__(self, pipeline: AnyPipeline, floors: Floors = NO_FLOORS) -> None:
         self._pipeline = pipeline
+        self._floors = floors
         self._schema = record_schema(pipeline)
         self._decoder = Decoder(pipeline)
         self._duck = duck.connect()
@@ -59,12 +65,13 @@ class ClockStage:
                 waiting = []
         yield from self._split(waiting)
         for number, partition in sorted(partitions.items()):
+            floor = int(self._floors.at(number, np.array([partition.next - 1]))[0])
             for group in range(self._pipeline.key_groups):
                 yield Packet(
                     key_group=group,
                     kind="clock",
                     partition=number,
-                    watermark=partition.watermark.value,
+                    watermark=max(partition.watermark.value, floor),
                     first=partition.first,
                     next=partition.next,
                 )
@@ -86,8 +93,10 @@ class ClockStage:
             )
             partition.next = int(read[-1]) + 1
             its_own = good_numbers == number
-            watermarks[its_own] = partition.watermark.advance(
-                good.filter(pa.array(its_own)), marks.filter(pa.array(mark_numbers == number))
+            records = good.filter(pa.array(its_own))
+            watermarks[its_own] = np.maximum(
+                partition.watermark.advance(records, marks.filter(pa.array(mark_numbers == number))),
+                self._floors.at(number, to_micros(records.column(OFFSET))),
             )
         return good.append_column(WATERMARK, pa.array(watermarks)).select(self._schema.names).cast(self._schema)
 
@@ -96,6 +105,8 @@ class ClockStage:
         if sum(table.num_rows for table in tables) == 0:
             return
         records = pa.concat_tables(tables)
+        if isinstance(self._pipeline.time.watermark, Adaptive):
+            yield from self._times(records)
         groups = key_groups(self._duck, records.select(list(self._pipeline.key)), self._pipeline.key_groups)
         order = np.argsort(groups.astype(np.uint16), kind="stable")
         records = records.take(pa.array(order))
@@ -103,6 +114,17 @@ class ClockStage:
         for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
             if start < end:
                 yield Packet(key_group=group, kind="records", blob=pack(records.slice(start, end - start)))
+
+    def _times(self, records: pa.Table) -> Iterator[Packet]:
+        """Pack the event times of each partition, for every key group."""
+        numbers = records.column(PARTITION).to_numpy()
+        offsets, times = (to_micros(records.column(name)) for name in (OFFSET, TIME))
+        for number in np.unique(numbers).tolist():
+            its_own = numbers == number
+            blob = pack_times(offsets[its_own], times[its_own])
+            first = int(offsets[its_own][0])
+            for group in range(self._pipeline.key_groups):
+                yield Packet(key_group=group, kind="times", partition=number, first=first, blob=blob)
 
     def _dead_letters(self, dead: pa.Table) -> Iterator[Packet]:
         """Pack the dead letters; the key group is any, as they have no key."""

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 import numpy as np
 import pyarrow as pa
 
 from windrow.core.micros import BEFORE_ALL, Micros, to_micros
 from windrow.core.records import OFFSET, TIME, WATERMARK
-from windrow.model import Delay, Punctuated, Watermark
-
-
-def clock_of(watermark: Watermark, value: int) -> int:
-    """Return the clock that makes a watermark; where the source punctuates they are one."""
-    match watermark:
-        case Delay(micros) if value != BEFORE_ALL:
-            return value + micros
-        case _:
-            return value
+from windrow.model import Adaptive, Delay, Punctuated, Watermark
 
 
 class StepWatermark:
     """The running watermark of one partition in one step.
 
     What earlier steps knew is not here but in the state of the key groups: the watermark at a record is the greater of
-    the two.
+    the two. An adaptive delay is theirs as well, as it depends on all earlier records.
     """
 
     def __init__(self, watermark: Watermark) -> None:
@@ -42,6 +35,10 @@ class StepWatermark:
             case Punctuated():
                 moves = to_micros(marks.column(WATERMARK))
                 before = np.searchsorted(to_micros(marks.column(OFFSET)), to_micros(good.column(OFFSET)))
+            case Adaptive():
+                return np.full(good.num_rows, BEFORE_ALL, dtype=np.int64)
+            case _:
+                assert_never(self._watermark)
         reached = np.maximum.accumulate(np.concatenate(([self.value], moves)))
         self.value = int(reached[-1])
         return reached[before]

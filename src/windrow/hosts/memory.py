@@ -9,6 +9,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import GroupOutput, StepInput
 from windrow.core.output import StepOutput
@@ -27,10 +28,13 @@ _STEP = 250_000
 
 
 class MemoryHost:
-    """Runs a pipeline's stages over tables of raw records (`windrow.core.schema.RAW`)."""
+    """Runs a pipeline's stages over tables of raw records (`windrow.core.schema.RAW`).
 
-    def __init__(self, pipeline: AnyPipeline, partitions: Iterable[int]) -> None:
-        self._stage = ClockStage(pipeline)
+    `floors` are what the clock journal of another run says, which this one repeats.
+    """
+
+    def __init__(self, pipeline: AnyPipeline, partitions: Iterable[int], floors: Floors = NO_FLOORS) -> None:
+        self._stage = ClockStage(pipeline, floors)
         self._operator = open_operator(pipeline, partitions)
         self._pipeline = pipeline
         self._states = [MemoryState() for _ in range(pipeline.key_groups)]
@@ -66,9 +70,10 @@ class MemoryHost:
 class MemoryRun:
     """Runs a pipeline over all that its source holds now, from the beginning; the sink's tables must be empty."""
 
-    def __init__(self, pipeline: AnyPipeline, sink: Sink, max_records: int | None) -> None:
+    def __init__(self, pipeline: AnyPipeline, sink: Sink, max_records: int | None, floors: Floors = NO_FLOORS) -> None:
         self._pipeline = pipeline
         self._sink = sink
+        self._floors = floors
         self._max_records = max_records
         self._stop = threading.Event()
 
@@ -79,7 +84,7 @@ class MemoryRun:
     def run(self, on_step: OnStep) -> Literal["end", "asked"]:
         """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
         source = open_source(self._pipeline.source)
-        host = MemoryHost(self._pipeline, source.partitions())
+        host = MemoryHost(self._pipeline, source.partitions(), self._floors)
         self._sink.open(Run(self._pipeline.name, str(uuid.uuid4())))
         watch, epoch = Stopwatch(), 0
         for raw in _steps(source.read_all(), self._max_records or _STEP):

@@ -21,25 +21,29 @@ from windrow.model import AnyPipeline, DoubleType
 class StepInput:
     """A key group's packets of one step, unpacked; `clocks` are ordered by partition.
 
-    `tick` is the processing time at the end of the step, None if nothing said it.
+    `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of the step,
+    None if nothing said it.
     """
 
     records: pa.Table
     dead: pa.Table
     clocks: tuple[Packet, ...]
+    times: tuple[Packet, ...]
     end: bool
     tick: int | None = None
 
     @staticmethod
     def of(pipeline: AnyPipeline, packets: Iterable[Packet]) -> StepInput:
         """Sort packets by what they carry."""
-        records, dead, clocks, ticks, end = [], [], [], [], False
+        records, dead, clocks, times, ticks, end = [], [], [], [], [], False
         for packet in packets:
             match packet.kind:
                 case "records":
                     records.append(unpack(packet.blob))
                 case "dead":
                     dead.append(unpack(packet.blob))
+                case "times":
+                    times.append(packet)
                 case "clock":
                     clocks.append(packet)
                 case "tick":
@@ -54,6 +58,7 @@ class StepInput:
             records=together,
             dead=pa.concat_tables([schema.DEAD.empty_table(), *dead]),
             clocks=tuple(sorted(clocks, key=lambda packet: packet.partition)),
+            times=tuple(sorted(times, key=lambda packet: (packet.partition, packet.first))),
             end=end,
             tick=max(ticks, default=None),
         )

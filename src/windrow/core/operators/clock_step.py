@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.core.clocks import Clocks
-from windrow.core.micros import Micros, to_micros
+from windrow.core.micros import BEFORE_ALL, Micros, to_micros
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.journal import journal
-from windrow.core.records import PARTITION, WATERMARK
-from windrow.core.watermark import clock_of
-from windrow.model import AnyPipeline
+from windrow.core.records import OFFSET, PARTITION, WATERMARK
+from windrow.core.times import unpack_times
+from windrow.model import Adaptive, AnyPipeline
 
 
 @dataclass(frozen=True)
@@ -35,17 +36,38 @@ class ClockStep:
 
 def take_clock_step(pipeline: AnyPipeline, clocks: Clocks, given: StepInput) -> ClockStep:
     """Move the clocks through a step."""
-    raised = clocks.raise_to_low(given.clocks)
+    time = pipeline.time
+    raised = clocks.raise_to_low(time.watermark, given.clocks)
     watermarks = clocks.at(given.records.column(PARTITION), to_micros(given.records.column(WATERMARK)))
+    if isinstance(time.watermark, Adaptive):
+        watermarks = np.maximum(watermarks, _adapt(time.watermark, clocks, given))
     now = None if given.tick is None else clocks.tick(given.tick)
     clocks.advance(given.clocks)
-    time = pipeline.time
     fallen = [] if now is None or time.idle is None else clocks.rest(time.idle, time.all_idle)
     return ClockStep(
         watermarks=watermarks,
         low=clocks.low,
         now=now,
         latest=clocks.now,
-        reached=clock_of(time.watermark, max(clocks.high, clocks.low)),
+        reached=clocks.reached(time.watermark),
         journal=journal(pipeline, clocks, raised, fallen, end=given.end),
     )
+
+
+def _adapt(adaptive: Adaptive, clocks: Clocks, given: StepInput) -> Micros:
+    """Move the clocks through all records of the step, and return the watermarks at those of the key group."""
+    numbers = given.records.column(PARTITION).to_numpy()
+    places = to_micros(given.records.column(OFFSET))
+    watermarks = np.full(len(places), BEFORE_ALL, dtype=np.int64)
+    for packet in given.times:
+        offsets, times = unpack_times(packet.blob)
+        at = clocks.adapt(adaptive, packet.partition, offsets, times, int(offsets[-1]) + 1)
+        here = (numbers == packet.partition) & (places >= offsets[0]) & (places <= offsets[-1])
+        watermarks[here] = at[np.searchsorted(offsets, places[here])]
+    for packet in given.clocks:
+        # what was read behind the last good record
+        clocks.adapt(adaptive, packet.partition, _NONE, _NONE, packet.next)
+    return watermarks
+
+
+_NONE: Micros = np.array([], dtype=np.int64)

@@ -9,8 +9,7 @@ import pyarrow as pa
 from windrow.core import schema
 from windrow.core.clocks import Clocks, Raised
 from windrow.core.micros import BEFORE_ALL
-from windrow.core.watermark import clock_of
-from windrow.model import AnyPipeline, Watermark
+from windrow.model import AnyPipeline
 
 Row = tuple[int, int, int | None, int | None, str]
 
@@ -24,9 +23,8 @@ def journal(
     the input. A row holds the first offset that it is true of, the partition's clock there, and the low watermark, at
     which a partition joins or comes back; both are null where no record has set them yet.
     """
-    watermark = pipeline.time.watermark
     rows: list[Row] = [
-        (one.partition, one.first, *_clock_and_low(watermark, one.low, one.low), one.reason)
+        (one.partition, one.first, _time(one.clock), _time(one.low), one.reason)
         for one in raised
         # before there is a low watermark, who joins is as who was there from the start
         if one.reason == "active" or one.low != BEFORE_ALL
@@ -34,21 +32,12 @@ def journal(
     now = [(partition, "idle") for partition in fallen]
     if end:
         now += [(partition, "end") for partition in sorted(clocks.watermarks)]
-    rows += [
-        (
-            partition,
-            clocks.next.get(partition, 0),
-            *_clock_and_low(watermark, clocks.watermarks[partition], clocks.low),
-            reason,
-        )
-        for partition, reason in now
-    ]
+    low = _time(clocks.low)
+    for partition, reason in now:
+        clock = clocks.clock(pipeline.time.watermark, partition)
+        rows.append((partition, clocks.next.get(partition, 0), _time(clock), low, reason))
     columns = list(zip(*rows, strict=True)) or [()] * 5
     return pa.table([[pipeline.source.label] * len(rows), *columns], schema=schema.CLOCKS)
-
-
-def _clock_and_low(watermark: Watermark, value: int, low: int) -> tuple[int | None, int | None]:
-    return _time(clock_of(watermark, value)), _time(low)
 
 
 def _time(micros: int) -> int | None:

@@ -1,0 +1,99 @@
+"""A delay that follows the lateness seen, held to its definition record by record."""
+
+from __future__ import annotations
+
+import json
+import random
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from windrow.core.adaptive import BOUNDS, RENEWED, Lateness
+from windrow.core.micros import BEFORE_ALL
+from windrow.model import Adaptive
+
+Log = list[tuple[int, int]]
+"""Offsets and event times."""
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    """Records with some offsets left out, over a few blocks; most of them in order, some of them late."""
+    chance = random.Random(draw(st.integers(0, 2**32)))
+    gap = draw(st.sampled_from([1, 1, 2, 40, 600]))
+    log, offset = [], draw(st.integers(0, 300))
+    for number in range(draw(st.integers(0, 900))):
+        offset += 1 if chance.random() < 0.9 else chance.randint(1, gap)
+        log.append((offset, 1000 * number - int(chance.paretovariate(0.6)) * chance.choice([0, 0, 0, 1, 500])))
+    return log
+
+
+@st.composite
+def delays(draw: st.DrawFn) -> Adaptive:
+    least = draw(st.integers(0, 5000))
+    target = draw(st.sampled_from([0.07, 0.5, 0.9, 0.99, 0.999, 1.0]))
+    return Adaptive(target, least, least + draw(st.integers(0, 200_000)))
+
+
+def reference(adaptive: Adaptive, log: Log, following: int) -> tuple[list[int], int]:
+    """The watermark at each record and at the offset after them, by the definition."""
+    latenesses: list[int] = []
+    delay, watermark, reached = adaptive.most, BEFORE_ALL, BEFORE_ALL
+    found = {}
+    times = dict(log)
+    for offset in range(following + 1):
+        if offset % RENEWED == 0 and latenesses:
+            enough = Fraction(str(adaptive.target)) * len(latenesses)
+            bound = next(int(bound) for bound in BOUNDS if sum(lateness <= bound for lateness in latenesses) >= enough)
+            delay = min(max(bound, adaptive.least), adaptive.most)
+        if reached != BEFORE_ALL:
+            watermark = max(watermark, reached - delay)
+        found[offset] = watermark
+        if offset in times:
+            latenesses.append(0 if reached == BEFORE_ALL else max(0, reached - times[offset]))
+            reached = max(reached, times[offset])
+    return [found[offset] for offset, _ in log], found[following]
+
+
+def taken(adaptive: Adaptive, log: Log, cuts: list[int]) -> tuple[list[int], int]:
+    """The same by `Lateness`, in pieces that begin at some records; what is known goes through JSON between them."""
+    known, watermark = Lateness.start(adaptive), BEFORE_ALL
+    found: list[int] = []
+    places = sorted({0, *(cut for cut in cuts if cut < len(log)), len(log)})
+    for start, end in pairwise(places):
+        offsets, times = np.array(log[start:end], dtype=np.int64).reshape(-1, 2).T
+        known = Lateness.decode(json.loads(json.dumps(known.encode())))
+        at, watermark = known.take(adaptive, watermark, offsets, times, int(offsets[-1]) + 1)
+        found += at.tolist()
+    return found, watermark
+
+
+@given(delays(), logs(), st.lists(st.integers(1, 900), max_size=30))
+@example(Adaptive(0.07, 0, 10), [(number, -number) for number in range(600)], [255, 256, 257])
+def test_every_cut_gives_the_definition(adaptive: Adaptive, log: Log, cuts: list[int]) -> None:
+    if not log:
+        return
+    expected = reference(adaptive, log, log[-1][0] + 1)
+    assert taken(adaptive, log, cuts) == expected
+    assert taken(adaptive, log, list(range(len(log)))) == expected
+
+
+def test_the_delay_is_the_least_bound_that_the_target_needs() -> None:
+    adaptive = Adaptive(0.07, 0, 1_000_000)
+    # 93 records that are a second late, and 7 that are not late at all, two of these to begin with
+    times = np.array([1_000_000] * 7 + [0] * 93 + [1_000_000] * 156, dtype=np.int64)
+    known = Lateness.start(adaptive)
+    _, first = known.take(adaptive, BEFORE_ALL, np.arange(100), times[:100], 255)
+    assert first == 0, "before the first renewal the delay is the longest"
+    _, second = known.take(adaptive, first, np.array([], dtype=np.int64), np.array([], dtype=np.int64), 256)
+    assert second == 1_000_000, "7 of 100 are enough for 0.07, and they were not late"
+
+
+def test_the_bounds_are_eight_to_a_doubling_without_rounding() -> None:
+    assert BOUNDS[:18].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19]
+    assert all(2**power in BOUNDS for power in range(60))
+    large = BOUNDS[BOUNDS >= 2**30].tolist()
+    assert all(low**8 <= 2 ** (240 + place) < (low + 1) ** 8 for place, low in enumerate(large))
