@@ -1,0 +1,89 @@
+"""The clocks of a run, step by step, without an operator behind them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from windrow.core import schema
+from windrow.core.clocks import Clocks
+from windrow.core.floors import NO_FLOORS, Floors
+from windrow.core.operators.base import StepInput
+from windrow.core.operators.clock_step import ClockStep, take_clock_step
+from windrow.core.packet import Packet
+from windrow.core.records import OFFSET, PARTITION
+from windrow.core.stage import ClockStage
+from windrow.core.tick import PlayStep, Tick
+from windrow.model import Pipeline
+
+
+@dataclass
+class Clocked:
+    """A pipeline's clock stage and the clocks of each key group; `watermarks` are those at each (partition, offset)."""
+
+    pipeline: Pipeline
+    partitions: Iterable[int]
+    floors: Floors = NO_FLOORS
+    watermarks: dict[tuple[int, int], int] = field(default_factory=dict)
+    journal: list[pa.Table] = field(default_factory=list)
+    offsets: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._stage = ClockStage(self.pipeline, self.floors)
+        self._clocks = [Clocks.start(self.partitions) for _ in range(self.pipeline.key_groups)]
+
+    def play(self, steps: Iterable[PlayStep]) -> None:
+        for step in steps:
+            if isinstance(step, Tick):
+                self.tick(step.micros)
+            else:
+                self.feed(step)
+
+    def feed(self, records: Sequence[tuple[int, bytes]], tick: int | None = None) -> ClockStep:
+        """Take a step of (partition, value), with a tick in the same step if there is one."""
+        batches = []
+        for partition in sorted({partition for partition, _ in records}):
+            values = [value for number, value in records if number == partition]
+            first = self.offsets.get(partition, 0)
+            self.offsets[partition] = first + len(values)
+            rows = [(partition, first + number, None, None, value) for number, value in enumerate(values)]
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(c, f.type) for c, f in zip(columns, schema.RAW, strict=True)]
+            batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema.RAW))
+        return self._step([*self._stage.run(batches), *self._ticks(tick)])
+
+    def tick(self, micros: int) -> ClockStep:
+        return self._step(self._ticks(micros))
+
+    def _ticks(self, micros: int | None) -> list[Packet]:
+        groups = range(self.pipeline.key_groups if micros is not None else 0)
+        return [Packet(key_group=group, kind="tick", watermark=micros or 0) for group in groups]
+
+    def _step(self, packets: Sequence[Packet]) -> ClockStep:
+        """Take a step in each key group; what they know of the clocks must be the same."""
+        taken = []
+        for group in range(self.pipeline.key_groups):
+            given = StepInput.of(self.pipeline, [packet for packet in packets if packet.key_group == group])
+            clocks = Clocks.decode(json.loads(json.dumps(self._clocks[group].encode())))
+            step = take_clock_step(self.pipeline, clocks, given)
+            self._clocks[group] = clocks
+            columns = (given.records.column(name).to_pylist() for name in (PARTITION, OFFSET))
+            self.watermarks |= dict(zip(zip(*columns, strict=True), step.watermarks.tolist(), strict=True))
+            taken.append(replace(step, watermarks=step.watermarks[:0]))
+        assert all(clocks == self._clocks[0] for clocks in self._clocks[1:])
+        assert all(step.journal == taken[0].journal and step.low == taken[0].low for step in taken)
+        self.journal.append(taken[0].journal)
+        return taken[0]
+
+    @property
+    def clocks(self) -> Clocks:
+        return self._clocks[0]
+
+    @property
+    def journal_rows(self) -> list[tuple[int, int, str]]:
+        """(partition, offset, reason) of all rows so far."""
+        rows = pa.concat_tables(self.journal).to_pylist()
+        return [(row["partition"], row["offset"], row["reason"]) for row in rows]
