@@ -16,14 +16,14 @@ def key_groups(connection: duckdb.DuckDBPyConnection, keys: pa.Table, groups: in
     The hash is MD5 of the key's text, so it is the same on every machine and in every version: state that was written
     under it is found again. It is taken once a distinct key.
     """
-    distinct = _texts(connection, keys).combine_chunks().dictionary_encode()
+    distinct = key_texts(connection, keys).combine_chunks().dictionary_encode()
     sql = f"SELECT (md5_number_lower(text) % {groups})::BIGINT AS key_group FROM texts"
     hashed = query(connection, sql, texts=pa.table({"text": distinct.dictionary})).column("key_group").to_numpy()
     return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]
 
 
-def _texts(connection: duckdb.DuckDBPyConnection, keys: pa.Table) -> pa.ChunkedArray:
-    """Return one text a row, another for each key."""
+def key_texts(connection: duckdb.DuckDBPyConnection, keys: pa.Table) -> pa.ChunkedArray:
+    """Return one text a row, another for each key, the same everywhere."""
     if keys.num_columns == 1 and pa.types.is_string(keys.schema.types[0]):
         return keys.column(0)
     parts = [f"{identifier(name)}::VARCHAR" for name in keys.column_names]

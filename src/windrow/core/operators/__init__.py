@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from windrow.core.operators.base import Operator
+from windrow.core.operators.process import KeyedProcess
 from windrow.core.operators.window_aggregate import WindowAggregate
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline, ProcessPipeline
 
 __all__ = ["Operator", "open_operator"]
 
 
-def open_operator(pipeline: Pipeline, partitions: Iterable[int]) -> Operator:
+def open_operator(pipeline: AnyPipeline, partitions: Iterable[int]) -> Operator:
     """Return the operator of a pipeline; `partitions` are those that the source had when it was first started."""
+    if isinstance(pipeline, ProcessPipeline):
+        return KeyedProcess(pipeline, partitions)
     return WindowAggregate(pipeline, partitions)
