@@ -13,6 +13,9 @@ Micros = npt.NDArray[np.int64]
 BEFORE_ALL: Final = -(2**63)
 """The clock of a partition without a record: minus infinity."""
 
+AFTER_ALL: Final = 2**63 - 1
+"""Where time is at the end of the input."""
+
 
 def to_micros(column: pa.ChunkedArray | pa.Array) -> Micros:
     """View a column of int64 or timestamp[us] without nulls as a numpy array."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import assert_never
 
 from windrow.core.aggregates import Accumulator, folds
 from windrow.core.duck import identifier
@@ -17,7 +18,8 @@ class Statements:
 
     A small step costs what its queries cost to plan, so there are few of them.
 
-    `begin`: records -> panes. `add`: records and panes -> panes, one a window and key. `revise`: base (panes) and late
+    `begin`: records -> panes. `add`: records and panes -> panes, one a window and key. `merge`: panes -> panes, one a
+    window and key. `revise`: base (panes) and late
     (records) -> history: every base row that is revised and every revision of it, as panes with `__rank` (the base,
     where there is one, before its revisions), `__base` and `__last`. `settle`: base and history -> panes as they are
     after the revisions. `fired`: panes -> on-time changes. `changes`: panes and history -> on-time and late changes.
@@ -25,6 +27,7 @@ class Statements:
 
     begin: str
     add: str
+    merge: str
     revise: str
     settle: str
     fired: str
@@ -45,7 +48,21 @@ def statements(pipeline: Pipeline) -> Statements:
     each = pipeline.emit.late == "each"
     place = f"{PARTITION}, {OFFSET}" if each else f"0 AS {PARTITION}, 0 AS {OFFSET}"
     place_by = f", {PARTITION}, {OFFSET}" if each else ""
-    change = f"{WINDOW} AS window_start, {WINDOW} + {pipeline.window.size} AS window_end, {_keys(pipeline)}, {values}"
+    # the operator knows where windows end
+    change = f"{WINDOW} AS window_start, {WINDOW} AS window_end, {_keys(pipeline)}, {values}"
+    match pipeline.emit.mode:
+        case "retract" | "accumulate":
+            history, op = by, "CASE WHEN __rank = 1 THEN 'insert' ELSE 'update_after' END"
+        case "discard":
+            # a revision holds its own records alone
+            history, op = f"{by}, {PARTITION}, {OFFSET}", "'insert'"
+        case _:
+            assert_never(pipeline.emit.mode)
+    taken_back = f"""
+        UNION ALL
+        SELECT 'update_before' AS op, 'late' AS pane, {REVISION} AS revision, {change}, 2 * __rank + 1 AS __rank
+        FROM history WHERE NOT __last
+    """
     begun = f"SELECT {by}, {begin}, 0::INTEGER AS {REVISION} FROM records GROUP BY {by}"
     order = f"ORDER BY window_start, {_keys(pipeline)}"
     return Statements(
@@ -54,6 +71,7 @@ def statements(pipeline: Pipeline) -> Statements:
             SELECT {by}, {merged}, max({REVISION}) AS {REVISION}
             FROM ({begun} UNION ALL SELECT {by}, {columns}, {REVISION} FROM panes) GROUP BY {by}
         """,
+        merge=f"SELECT {by}, {merged}, max({REVISION}) AS {REVISION} FROM panes GROUP BY {by}",
         revise=f"""
             WITH begun AS (
                 SELECT {by}, {place}, {begin} FROM late GROUP BY {by}{place_by}
@@ -64,13 +82,14 @@ def statements(pipeline: Pipeline) -> Statements:
                 SELECT {by}, {PARTITION}, {OFFSET}, {columns}, NULL AS {REVISION} FROM begun
             )
             SELECT {by}, {running},
-                (coalesce(first_value({REVISION}) OVER history, 0) + row_number() OVER history - 1)::INTEGER
+                (coalesce(first_value({REVISION}) OVER places, 0) + row_number() OVER places - 1)::INTEGER
                     AS {REVISION},
-                row_number() OVER history AS __rank,
+                row_number() OVER places AS __rank,
                 {REVISION} IS NOT NULL AS __base,
-                lead(true, 1, false) OVER (PARTITION BY {by} ORDER BY {PARTITION}, {OFFSET}) = false AS __last
+                lead(true, 1, false) OVER places = false AS __last
             FROM steps
-            WINDOW history AS (PARTITION BY {by} ORDER BY {PARTITION}, {OFFSET} ROWS UNBOUNDED PRECEDING)
+            WINDOW places AS (PARTITION BY {by} ORDER BY {PARTITION}, {OFFSET}),
+                history AS (PARTITION BY {history} ORDER BY {PARTITION}, {OFFSET} ROWS UNBOUNDED PRECEDING)
         """,
         settle=f"""
             SELECT {by}, {columns}, {REVISION} FROM base ANTI JOIN history USING ({by})
@@ -82,13 +101,9 @@ def statements(pipeline: Pipeline) -> Statements:
             SELECT * EXCLUDE (__rank) FROM (
                 SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {change}, 2 AS __rank FROM panes
                 UNION ALL
-                SELECT CASE WHEN __rank = 1 THEN 'insert' ELSE 'update_after' END AS op, 'late' AS pane,
-                    {REVISION} AS revision, {change}, 2 * __rank AS __rank
+                SELECT {op} AS op, 'late' AS pane, {REVISION} AS revision, {change}, 2 * __rank AS __rank
                 FROM history WHERE NOT __base
-                UNION ALL
-                SELECT 'update_before' AS op, 'late' AS pane, {REVISION} AS revision, {change},
-                    2 * __rank + 1 AS __rank
-                FROM history WHERE NOT __last
+                {taken_back if pipeline.emit.mode == "retract" else ""}
             ) {order}, __rank
         """,
     )

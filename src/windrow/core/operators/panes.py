@@ -1,0 +1,129 @@
+"""What a step makes of the panes of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from windrow.core import duck, schema
+from windrow.core.aggregates import rescale
+from windrow.core.micros import to_micros
+from windrow.core.operators.clock_step import ClockStep
+from windrow.core.operators.pane_store import load_panes, store_panes, windows_in, within
+from windrow.core.operators.slices import Slices
+from windrow.core.operators.statements import statements
+from windrow.core.operators.window_summary import WindowSummary
+from windrow.core.records import WINDOW
+from windrow.core.state import State
+from windrow.core.windows import window_ends
+from windrow.model import Hopping, Pipeline, Session
+
+
+@dataclass(frozen=True)
+class PaneStep:
+    """What happens to windows in a step.
+
+    `on_time` are records of windows that have not fired before, `whole` those of slices (WINDOW is the slice's start),
+    `due` late records of windows that have fired by now. `firing` are the windows that fire in this step, `known` those
+    that had something before it, `gone` those that nothing can reach after it. Those that end by `reached`
+    have fired.
+    """
+
+    time: ClockStep
+    on_time: pa.Table
+    whole: pa.Table
+    due: pa.Table
+    firing: frozenset[int]
+    known: frozenset[int]
+    gone: frozenset[int]
+    reached: int
+
+
+class Panes(Protocol):
+    """How panes are kept and written."""
+
+    def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
+        """Take a step; return its changes, by window and key in the order of effect."""
+        ...
+
+
+class WatermarkPanes:
+    """Panes that the watermark fires: one pane of the records on time, then the revisions of late ones."""
+
+    def __init__(self, pipeline: Pipeline, connection: duckdb.DuckDBPyConnection, no_records: pa.Table) -> None:
+        self._pipeline = pipeline
+        self._duck = connection
+        self._sql = statements(pipeline)
+        self._changes = schema.changes(pipeline)
+        self._no_panes = duck.query(self._duck, self._sql.begin, records=no_records)
+        self._no_history = duck.query(self._duck, self._sql.revise, base=self._no_panes, late=no_records)
+        self._slices = (
+            Slices(pipeline.window, connection, self._sql, self._no_panes)
+            if isinstance(pipeline.window, Hopping)
+            else None
+        )
+
+    def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
+        """Take a step; return its changes, by window and key in the order of effect."""
+        fired = self._fill(step, summary, state)
+        revised = windows_in(step.due) - step.firing
+        base = fired if not revised else pa.concat_tables([fired, self._load(revised & step.known, state)])
+        history, settled = self._no_history, base
+        if step.due.num_rows:
+            history = duck.query(self._duck, self._sql.revise, base=base, late=step.due)
+            settled = duck.query(self._duck, self._sql.settle, base=base, history=history)
+        stays = ~within(to_micros(settled.column(WINDOW)), step.gone)
+        store_panes(state, "panes", settled.filter(pa.array(stays)))
+        for start in sorted(step.gone & step.known):
+            state.drop("panes", start)
+        return self._change_rows(fired, history)
+
+    def _fill(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
+        """Add on-time records to the panes of their windows; return the panes that fire and store the others."""
+        stored = self._load((windows_in(step.on_time) | step.firing) & step.known, state)
+        if step.on_time.num_rows == 0:
+            panes = stored
+        elif stored.num_rows:
+            panes = duck.query(self._duck, self._sql.add, records=step.on_time, panes=stored)
+        else:
+            panes = duck.query(self._duck, self._sql.begin, records=step.on_time)
+        fires = within(to_micros(panes.column(WINDOW)), step.firing)
+        store_panes(state, "panes", panes.filter(pa.array(~fires)))
+        fired = panes.filter(pa.array(fires))
+        if self._slices is None:
+            return fired
+        self._slices.add(step.whole, summary, state)
+        parts = self._slices.parts(step.firing, summary, state, low=step.reached)
+        self._slices.forget(summary, state, low=step.reached)
+        if parts.num_rows == 0:
+            return fired
+        return duck.query(self._duck, self._sql.merge, panes=pa.concat_tables([fired, parts]))
+
+    def _load(self, windows: Collection[int], state: State) -> pa.Table:
+        return load_panes(state, "panes", windows, self._no_panes)
+
+    def _change_rows(self, fired: pa.Table, history: pa.Table) -> pa.Table:
+        """Return the step's changes: by window and key, each on-time pane before its revisions."""
+        if history.num_rows:
+            rows = duck.query(self._duck, self._sql.changes, panes=fired, history=history)
+        elif fired.num_rows:
+            rows = duck.query(self._duck, self._sql.fired, panes=fired)
+        else:
+            return self._changes.empty_table()
+        return finish_changes(self._pipeline, rows, self._changes)
+
+
+def finish_changes(pipeline: Pipeline, rows: pa.Table, changes: pa.Schema) -> pa.Table:
+    """Put the ends of windows, and the scales of decimals, into changes as statements make them."""
+    if isinstance(pipeline.window, Session):
+        msg = "the end of a session is not known by its start"
+        raise TypeError(msg)
+    starts = to_micros(rows.column("window_start"))
+    distinct, places = np.unique(starts, return_inverse=True)
+    ends = window_ends(pipeline.window, distinct)[places]
+    return rescale(rows.set_column(rows.column_names.index("window_end"), "window_end", pa.array(ends)), changes)

@@ -1,0 +1,68 @@
+"""Which windows a step's records are on time, late or too late for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.core.micros import Micros, to_micros
+from windrow.core.records import END, TIME, WATERMARK, WINDOW
+from windrow.core.windows import expand, hops_of, slice_starts, windows_of
+from windrow.model import Global, Hopping, Pipeline, Session
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Judged(NamedTuple):
+    """A step's records by window: a row a record and window, with WINDOW and END, and what the verdict on it is.
+
+    The records in `whole` are on time for every window that they are in; their WINDOW is the start of their slice.
+    """
+
+    rows: pa.Table
+    on_time: Mask
+    expired: Mask
+    whole: pa.Table
+
+
+def judge(pipeline: Pipeline, records: pa.Table, watermarks: Micros, ended: int) -> Judged:
+    """Judge records by the watermark at each; `ended` is the time up to which windows have fired at an end before."""
+    times = to_micros(records.column(TIME))
+    records = records.drop_columns(WATERMARK).append_column(WATERMARK, pa.array(watermarks))
+    match pipeline.window:
+        case Hopping() as window:
+            hops = hops_of(window, times)
+            whole = _placed(records, times, times).slice(0, 0)
+            if pipeline.emit.early is None:
+                # no time past the first window's end, which is the least of all, is past any other's
+                sliced = (watermarks < hops.first + window.size) & (hops.first > ended) & (hops.first <= hops.last)
+                starts = slice_starts(window, times)
+                whole = _placed(records, starts, starts + window.slice)
+                if sliced.all():
+                    return _verdicts(pipeline, whole.slice(0, 0), whole)
+                whole = whole.filter(pa.array(sliced))
+                records = records.filter(pa.array(~sliced))
+                hops = hops_of(window, times[~sliced])
+            places, starts = expand(window, hops)
+            return _verdicts(pipeline, _placed(records.take(pa.array(places)), starts, starts + window.size), whole)
+        case Session():
+            msg = "sessions are not known by their records' times alone"
+            raise TypeError(msg)
+        case window:
+            rows = _placed(records, *windows_of(window, times))
+            return _verdicts(pipeline, rows, rows.slice(0, 0))
+
+
+def _placed(records: pa.Table, starts: Micros, ends: Micros) -> pa.Table:
+    return records.append_column(WINDOW, pa.array(starts)).append_column(END, pa.array(ends))
+
+
+def _verdicts(pipeline: Pipeline, rows: pa.Table, whole: pa.Table) -> Judged:
+    if isinstance(pipeline.window, Global):
+        # nothing comes after all time
+        return Judged(rows, np.full(rows.num_rows, fill_value=True), np.full(rows.num_rows, fill_value=False), whole)
+    watermarks, ends = to_micros(rows.column(WATERMARK)), to_micros(rows.column(END))
+    return Judged(rows, watermarks < ends, watermarks >= ends + pipeline.emit.lateness, whole)
