@@ -6,22 +6,16 @@ from typing import assert_never
 
 import pyarrow as pa
 
+from windrow.expressions import record_fields, results
 from windrow.model import (
-    Aggregate,
     AnyPipeline,
-    Avg,
     BooleanType,
-    Count,
     DataType,
     DecimalType,
     DoubleType,
     LongType,
-    Max,
-    Min,
-    Pipeline,
     ProcessPipeline,
     StringType,
-    Sum,
     TimestampType,
 )
 
@@ -98,41 +92,20 @@ def arrow_type(type_: DataType) -> pa.DataType:
             assert_never(type_)
 
 
-def result_type(aggregate: Aggregate, pipeline: Pipeline) -> DataType:
-    """Return the type of an aggregate's result: sums and means are as wide as decimals get, so they stay exact."""
-    match aggregate.function:
-        case Count():
-            return LongType()
-        case Min(field) | Max(field):
-            return pipeline.decode.field(field).type
-        case Sum(field):
-            return _exact(pipeline.decode.field(field).type, extra=0)
-        case Avg(field):
-            return _exact(pipeline.decode.field(field).type, extra=6)
-        case _:
-            assert_never(aggregate.function)
-
-
-def _exact(type_: DataType, *, extra: int) -> DataType:
-    match type_:
-        case LongType():
-            return DecimalType(38, extra)
-        case DecimalType(_, scale):
-            return DecimalType(38, scale + extra)
-        case _:
-            return type_
-
-
 def key_fields(pipeline: AnyPipeline) -> list[pa.Field]:
     """Return the Arrow fields of the key, in the pipeline's order."""
-    return [pa.field(name, arrow_type(pipeline.decode.field(name).type), nullable=False) for name in pipeline.key]
+    types = {field.name: field.type for field in record_fields(pipeline)}
+    return [pa.field(name, arrow_type(types[name]), nullable=False) for name in pipeline.key]
 
 
 def value_fields(pipeline: AnyPipeline) -> list[pa.Field]:
-    """Return the Arrow fields of the aggregates, or of what a function returns, in the pipeline's order."""
+    """Return the Arrow fields of the aggregates, or of what a function returns, in the pipeline's order.
+
+    A value can be null if there may be no record that counts for it.
+    """
     if isinstance(pipeline, ProcessPipeline):
         return [pa.field(field.name, arrow_type(field.type)) for field in pipeline.process.returns]
-    return [pa.field(a.name, arrow_type(result_type(a, pipeline)), nullable=False) for a in pipeline.aggregates]
+    return [pa.field(result.name, arrow_type(result.type), nullable=result.nullable) for result in results(pipeline)]
 
 
 def changes(pipeline: AnyPipeline) -> pa.Schema:

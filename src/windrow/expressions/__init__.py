@@ -5,5 +5,30 @@ DuckDB parses and types them, and is loaded with the first of them.
 
 from windrow.expressions.analyse import Expression, analyse
 from windrow.expressions.calls import Call, split_call
+from windrow.expressions.inputs import (
+    Argument,
+    Computed,
+    arguments,
+    computed_arguments,
+    derived,
+    nullable_fields,
+    record_fields,
+)
+from windrow.expressions.results import Result, formulas, results
 
-__all__ = ["Call", "Expression", "analyse", "split_call"]
+__all__ = [
+    "Argument",
+    "Call",
+    "Computed",
+    "Expression",
+    "Result",
+    "analyse",
+    "arguments",
+    "computed_arguments",
+    "derived",
+    "formulas",
+    "nullable_fields",
+    "record_fields",
+    "results",
+    "split_call",
+]

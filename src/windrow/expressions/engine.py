@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -21,4 +22,6 @@ def database() -> duckdb.DuckDBPyConnection:
         config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
     )
     opened.execute("SET GLOBAL TimeZone = 'UTC'")
+    # functions in Python that are registered with it would be there when the interpreter has gone
+    atexit.register(opened.close)
     return opened

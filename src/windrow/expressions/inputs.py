@@ -1,0 +1,122 @@
+"""What a pipeline computes of each record, and what its aggregates take of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from windrow.errors import PipelineError
+from windrow.expressions.analyse import Expression, analyse
+from windrow.model import (
+    Aggregate,
+    AnyPipeline,
+    BooleanType,
+    Count,
+    Custom,
+    DataType,
+    Field,
+    Formula,
+    Function,
+    Pipeline,
+    Punctuated,
+)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A column of records that an expression makes; `label` is what errors call it, `key` that it must not be null."""
+
+    name: str
+    label: str
+    expression: Expression
+    key: bool = False
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A column of records that an aggregate is over; those where it is null (a condition: or false) do not count."""
+
+    column: str
+    type: DataType
+    nullable: bool
+
+
+def derived(pipeline: AnyPipeline) -> tuple[Computed, ...]:
+    """Return the derived fields. Raise PipelineError for an expression that is wrong, here and below."""
+    absent = _absent(pipeline)
+    return tuple(
+        Computed(one.name, one.name, analyse(one.sql, pipeline.decode.fields, absent), one.name in pipeline.key)
+        for one in pipeline.derive
+    )
+
+
+def record_fields(pipeline: AnyPipeline) -> tuple[Field, ...]:
+    """Return the fields of a record, decoded and derived."""
+    return (*pipeline.decode.fields, *(Field(one.name, one.expression.type) for one in derived(pipeline)))
+
+
+def nullable_fields(pipeline: AnyPipeline) -> frozenset[str]:
+    """Return the names of the fields that can be null."""
+    return _absent(pipeline) | {one.name for one in derived(pipeline) if one.expression.nullable and not one.key}
+
+
+def computed_arguments(pipeline: Pipeline) -> tuple[Computed, ...]:
+    """Return the columns that are made for aggregates alone, over `record_fields`."""
+    fields, nullable = record_fields(pipeline), nullable_fields(pipeline)
+    names = {field.name for field in fields}
+    made: dict[str, Computed] = {}
+    for aggregate in pipeline.aggregates:
+        if aggregate.where is not None and analyse(aggregate.where, fields, nullable).type != BooleanType():
+            msg = f"{aggregate.where!r} is no condition; write one that is true or false, such as kind = 'buy'"
+            raise PipelineError(msg)
+        for text in _of(aggregate.function):
+            analyse(_quoted(text, names), fields, nullable)
+        for text in _texts(aggregate, names):
+            if text not in names and text not in made:
+                expression = analyse(text, fields, nullable)
+                made[text] = Computed(f"__e{len(made)}", aggregate.name, expression)
+    return tuple(made.values())
+
+
+def arguments(pipeline: Pipeline) -> tuple[tuple[Argument, ...], ...]:
+    """Return the arguments of each aggregate; those of a count are its condition, if it has one."""
+    fields, nullable = record_fields(pipeline), nullable_fields(pipeline)
+    known = {field.name: Argument(field.name, field.type, field.name in nullable) for field in fields}
+    names = set(known)
+    for one in computed_arguments(pipeline):
+        known[one.expression.text] = Argument(one.name, one.expression.type, one.expression.nullable)
+    return tuple(tuple(known[text] for text in _texts(aggregate, names)) for aggregate in pipeline.aggregates)
+
+
+def _texts(aggregate: Aggregate, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the arguments as expressions, each null where the condition does not hold; a field is its plain name."""
+    if isinstance(aggregate.function, Count):
+        return () if aggregate.where is None else (aggregate.where,)
+    of = _of(aggregate.function)
+    if aggregate.where is None:
+        return of
+    # what comes behind a condition is computed where it holds, and cannot fail where it does not
+    return tuple(f"CASE WHEN ({aggregate.where}\n) THEN ({_quoted(text, names)}\n) END" for text in of)
+
+
+def _of(function: Function) -> tuple[str, ...]:
+    match function:
+        case Count() | Formula():
+            return ()
+        case Custom(_, of):
+            return of
+        case _:
+            return (function.of,)
+
+
+def _quoted(text: str, names: Iterable[str]) -> str:
+    return '"' + text.replace('"', '""') + '"' if text in names else text
+
+
+def _absent(pipeline: AnyPipeline) -> frozenset[str]:
+    """Return the decoded field that a record may lack: a punctuation's."""
+    match pipeline.time.watermark:
+        case Punctuated(field) if field not in (pipeline.time.field, *pipeline.key):
+            return frozenset([field])
+        case _:
+            return frozenset()
