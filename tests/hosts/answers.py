@@ -15,7 +15,8 @@ from windrow.core.output import StepOutput
 from windrow.model import Pipeline
 from windrow.sources import open_source
 from windrow.testing.oracle import Answer, LogRecord, differences, run
-from windrow.testing.transcript.observed import answer, fold, observe, repeated
+from windrow.testing.transcript.folded import fold
+from windrow.testing.transcript.observed import answer, observe, repeated
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -42,9 +43,9 @@ def answer_of(store: Store, pipeline: Pipeline) -> Answer:
         clocks=schema.CLOCKS.empty_table(),
     )
     observed = observe(pipeline, [output])
-    assert not fold(observed.changes).misfits
+    assert not fold(observed.changes, pipeline.emit.mode).misfits
     assert not repeated(observed)
-    found = answer(observed)
+    found = answer(pipeline, observed)
     assert _table(pipeline, store.read(tables.result)) == found.table
     return found
 

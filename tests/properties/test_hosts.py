@@ -11,8 +11,9 @@ from tests.properties.strategies import Case, Steps, cases
 
 from windrow.core.output import StepOutput
 from windrow.testing.oracle import Answer, LogRecord, differences, run
+from windrow.testing.transcript.folded import fold
 from windrow.testing.transcript.hosts import load_play
-from windrow.testing.transcript.observed import answer, fold, observe, repeated
+from windrow.testing.transcript.observed import answer, observe, repeated
 
 
 def log_of(case: Case, steps: Steps) -> dict[int, list[LogRecord]]:
@@ -27,13 +28,13 @@ def same(case: Case, expected: Answer, outputs: Sequence[StepOutput]) -> None:
     observed = observe(case.pipeline, outputs)
     found = differences(
         expected,
-        answer(observed),
+        answer(case.pipeline, observed),
         # what depends on the steps, or on how partitions interleave, is no promise
         revisions=case.pipeline.emit.late == "each",
         changelog=len(case.log) == 1,
     )
     assert not found, "\n".join(found)
-    assert not fold(observed.changes).misfits
+    assert not fold(observed.changes, case.pipeline.emit.mode).misfits
     assert not repeated(observed)
 
 

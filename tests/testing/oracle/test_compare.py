@@ -30,7 +30,7 @@ def test_each_part_is_told() -> None:
         dead={(0, 2): "null"},
         changelog={ROW: []},
     )
-    table, pane, late, dead, changelog = differences(ANSWER, other)
+    pane, late, dead, table, changelog = differences(ANSWER, other)
     assert table == "table (0, 300, 'A') is (Decimal('8'), 'late', 1), not (Decimal('7.00'), 'on_time', 0)"
     assert pane == "on-time pane (0, 300, 'A') is missing: (Decimal('7.00'),)"
     assert late.startswith("late output Missed(partition=1, offset=1")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from windrow.core.tick import Tick
 from windrow.errors import TranscriptError
 from windrow.model import (
     BooleanType,
@@ -20,6 +22,7 @@ from windrow.model import (
 )
 from windrow.testing.transcript import parse_story, read_story
 from windrow.testing.transcript.story import ChangeRow, End, Expect, ExpectDead, ExpectLate, MarkWatermark, Records
+from windrow.testing.transcript.text import change_text
 
 TEN = 1_767_261_600_000_000
 MINUTE = 60_000_000
@@ -116,7 +119,13 @@ BAD = [
     ("  - late:", "  - {end: fire, late: []}\n  - late:", "must be one kind of step, not 2"),
     ('  - ["10:00", A, 5.25]\n', "", r"a\.yaml:20: story\.final must be a list, not nothing"),
     ("final:\n", "", "is not YAML|needs the key 'final'"),
-    ("window: {tumbling: 5m}", "window: {session: 5m}", r"a\.yaml:5: 'session' is not a key"),
+    ("window: {tumbling: 5m}", "window: {sessions: 5m}", r"a\.yaml:5: 'sessions' is not a key"),
+    ("window: {tumbling: 5m}", "window: {session: 5m}", r'a\.yaml:14: .* a session is written "start/end"'),
+    ("  - expect:", '  - tick: "25:00"\n  - expect:', r"a\.yaml:13: .*'25:00' is not a time of day"),
+    ("  - end: hold", '  - end: hold\n  - tick: "10:00"', "nothing comes after the end of the input"),
+    ('t: "10:00"', 't: "2026-02-30 10:00"', "'2026-02-30 10:00' is not a time of day"),
+    ("A, 5.250]", "null, 5.250]", "must be a text, a plain number"),
+    ("A, 5.250]", "A, true]", "must be a number or null, not 'true'"),
     ("sum(amount)", "sum(amounts)", r"a\.yaml:6: .*amounts"),
     ("key: [user]", "key: [users]", r"a\.yaml:4: .*users"),
     ("sum(amount)", "sum(user)", r"a\.yaml:6: "),
@@ -149,7 +158,7 @@ BAD = [
     ("insert, on_time", "upsert, on_time", "must be insert or update_before"),
     ("insert, on_time", "insert, ontime", "must be early or on_time or late, not 'ontime'"),
     ("A, 5.250]", "A]", r"a\.yaml:14: .* must be \[op, pane, window, user, total\], and has 4 values instead of 5"),
-    ("A, 5.250]", "A, five]", "must be a number"),
+    ("A, 5.250]", "A, five]", "must be a number or null, not 'five'"),
     ("A, 5.250]", "7, 5.250]", "must be a string, not '7'"),
     ('on_time, "10:00"', 'on_time, "10:01"', "no window starts at '10:01'"),
     ("10:00/10:05", "10:00/10:06", "the window from '10:00' ends at '10:05', not at '10:06'"),
@@ -166,6 +175,68 @@ def test_malformed_story_is_an_error_with_its_line(old: str, new: str, message: 
     with pytest.raises(TranscriptError, match=message) as caught:
         parse_story(STORY.replace(old, new), "a.yaml")
     assert caught.value.place is not None
+
+
+def windowed(window: str, rows: str) -> str:
+    """Return a story with another window and other expected rows."""
+    head, _, rest = STORY.replace("{tumbling: 5m}", window).partition("  - expect:\n")
+    return f"{head}  - expect:\n{rows}  - end: hold\nfinal: []\n" if rest else head
+
+
+@pytest.mark.parametrize(
+    ("window", "written", "bounds"),
+    [
+        ("{session: 5m}", '"10:01/10:06"', (TEN + MINUTE, TEN + 6 * MINUTE)),
+        ("{session: 5m}", '"2025-12-31 10:01/2026-01-01 10:00"', (TEN - 24 * 60 * MINUTE + MINUTE, TEN)),
+        ("{hopping: {size: 5m, slide: 2m}}", '"10:00"', (TEN, TEN + 5 * MINUTE)),
+        ("{hopping: {size: 5m, slide: 2m}}", '"10:02/10:07"', (TEN + 2 * MINUTE, TEN + 7 * MINUTE)),
+        ("{tumbling: 1 day}", '"2026-01-02"', (TEN + 14 * 60 * MINUTE, TEN + 38 * 60 * MINUTE)),
+        (
+            "{tumbling: {size: 1 day, zone: Europe/Berlin}}",
+            '"2026-03-28 23:00"',
+            (TEN + (86 * 24 + 13) * 60 * MINUTE, TEN + (87 * 24 + 12) * 60 * MINUTE),
+        ),
+    ],
+)
+def test_windows_are_written_by_their_start_or_both_ends(window: str, written: str, bounds: tuple[int, int]) -> None:
+    story = parse_story(windowed(window, f"      - [insert, on_time, {written}, A, 1]\n"), "a.yaml")
+    (expect,) = (step for step in story.steps if isinstance(step, Expect))
+    assert expect.rows[0].window == bounds
+    row = replace(expect.rows[0], key=("A",))
+    assert written.partition("/")[0].strip('"').removesuffix(" 00:00") in change_text(story.pipeline, row)
+
+
+def test_global_window_has_its_name() -> None:
+    text = windowed("{global: {}}", "      - [insert, early, global, A, null]\n").replace(
+        "emit: {lateness: 10m}", "emit: {early: {count: 2}}"
+    )
+    story = parse_story(text, "a.yaml")
+    (expect,) = (step for step in story.steps if isinstance(step, Expect))
+    assert expect.rows[0].window == (-62_135_596_800_000_000, 253_402_300_799_999_999)
+    assert change_text(story.pipeline, expect.rows[0]) == "[insert, early, global, A, null]"
+    with pytest.raises(TranscriptError, match="must be 'global'"):
+        parse_story(text.replace("early, global", 'early, "10:00"'), "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("window", "written", "message"),
+    [
+        ("{session: 5m}", '"10:01/10:05"', "a session lasts at least as long as its gap"),
+        ("{session: 5m}", '"10:01"', 'a session is written "start/end"'),
+        ("{hopping: {size: 5m, slide: 2m}}", '"10:01"', "no window starts at '10:01'"),
+        ("{tumbling: {size: 1 day, zone: Europe/Berlin}}", '"2026-03-29"', "no window starts at '2026-03-29'"),
+    ],
+)
+def test_windows_that_are_none(window: str, written: str, message: str) -> None:
+    with pytest.raises(TranscriptError, match=message):
+        parse_story(windowed(window, f"      - [insert, on_time, {written}, A, 1]\n"), "a.yaml")
+
+
+def test_ticks_are_steps_without_records() -> None:
+    text = STORY.replace("  - expect:\n", '  - tick: "10:00:05"\n  - expect:\n')
+    story = parse_story(text, "a.yaml")
+    assert story.feed[1] == Tick(TEN + 5_000_000)
+    assert story.log == parse_story(STORY, "a.yaml").log
 
 
 @pytest.mark.parametrize("text", ["", "a", "[]", "- a", "name: a\n---\nname: b\n"])

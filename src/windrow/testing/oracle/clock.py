@@ -65,7 +65,7 @@ def _delay_of(adaptive: Adaptive, bounds: list[int]) -> int:
     """Return the least bound that enough latenesses do not exceed; `bounds` are theirs, in order."""
     if not bounds:
         return adaptive.most
-    enough = Fraction(adaptive.target) * len(bounds)
+    enough = Fraction(str(adaptive.target)) * len(bounds)
     number = next(number for number in range(1, len(bounds) + 1) if number >= enough)
     return min(max(bounds[number - 1], adaptive.least), adaptive.most)
 

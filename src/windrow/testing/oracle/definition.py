@@ -54,21 +54,23 @@ def _read_partition(
 ) -> float:
     """Judge the records of one partition; return its watermark after the last."""
     clock = Clock(pipeline.time.watermark, journal.floors.get(partition, ()))
+    watermark = BEFORE_ALL
     for entry in records:
-        # a record does not make itself late: its own time counts only after it
         watermark = clock.at(entry.offset)
         try:
             reading = read(pipeline, entry)
         except DeadLetterError as exc:
             found.dead[partition, entry.offset] = str(exc)
-            continue
-        if reading.fields is not None:
-            record = Record(partition, entry.offset, reading.time, watermark, reading.fields, reading.inputs)
-            _judge(pipeline, record, found)
-            clock.data(entry.offset, reading.time)
-        if reading.mark is not None:
-            clock.mark(reading.mark)
-    return clock.at(records[-1].offset + 1) if records else BEFORE_ALL
+        else:
+            if reading.fields is not None:
+                record = Record(partition, entry.offset, reading.time, watermark, reading.fields, reading.inputs)
+                _judge(pipeline, record, found)
+                clock.data(entry.offset, reading.time)
+            if reading.mark is not None:
+                clock.mark(reading.mark)
+        # a record does not make itself late: what it moves counts for the next offset
+        watermark = clock.at(entry.offset + 1)
+    return watermark
 
 
 def _judge(pipeline: Pipeline, record: Record, found: _Log) -> None:

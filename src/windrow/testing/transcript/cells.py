@@ -10,7 +10,7 @@ from decimal import Decimal
 import yaml
 
 from windrow.api.yaml.spot import Spot
-from windrow.model import BooleanType, DataType, DecimalType, LongType, StringType, TimestampType
+from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongType, StringType, TimestampType
 from windrow.testing.transcript.story import Value
 from windrow.testing.transcript.times import parse_time
 
@@ -55,7 +55,7 @@ def read_cell(spot: Spot) -> Cell:
 
 
 def read_time(spot: Spot) -> Cell:
-    """Read a time of the story's day."""
+    """Read a time."""
     micros = spot.parsed(parse_time)
     return Cell(TimestampType("micros"), micros, str(micros))
 
@@ -69,21 +69,36 @@ def read_log_time(spot: Spot) -> Cell:
     return Cell(TimestampType("millis"), micros, str(micros // 1000))
 
 
-def read_value(spot: Spot, type_: DataType) -> Value:
-    """Read a value that a key's field of that type can have."""
+def read_value(spot: Spot, type_: DataType | None) -> Value:
+    """Read a value that a key's field of that type can have (None: any)."""
     if isinstance(type_, TimestampType):
         return read_time(spot).value
     cell = read_cell(spot)
-    if type(cell.type) is type(type_) or (isinstance(type_, DecimalType) and isinstance(cell.type, LongType)):
+    if (
+        type_ is None
+        or type(cell.type) is type(type_)
+        or (isinstance(type_, DecimalType) and isinstance(cell.type, LongType))
+    ):
         return cell.value
     msg = f"{spot.called} must be a {type_}, not {spot.node.value!r}"
     raise spot.error(msg)
 
 
-def read_result(spot: Spot) -> Value:
-    """Read a result, which is a number."""
+def read_result(spot: Spot, type_: DataType | None) -> Value:
+    """Read a result: null, or a value of that type (a number for any number; None: any value; a time is a text)."""
+    if spot.is_null:
+        return None
     cell = read_cell(spot)
-    if isinstance(cell.type, LongType | DecimalType):
-        return cell.value
-    msg = f"{spot.called} must be a number, not {spot.node.value!r}"
+    match type_:
+        case LongType() | DoubleType() | DecimalType():
+            fits, what = isinstance(cell.type, LongType | DecimalType), "number"
+        case BooleanType():
+            fits, what = isinstance(cell.type, BooleanType), "boolean"
+        case StringType() | TimestampType():
+            fits, what = isinstance(cell.type, StringType), "text"
+        case _:
+            return cell.value
+    if fits:
+        return spot.parsed(parse_time) if isinstance(type_, TimestampType) else cell.value
+    msg = f"{spot.called} must be a {what} or null, not {spot.node.value!r}"
     raise spot.error(msg)

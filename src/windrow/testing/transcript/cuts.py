@@ -1,44 +1,68 @@
-"""One log in many cuts: other steps, the same order within each partition."""
+"""One log in many cuts: other steps, the same order within each partition, and ticks where they were."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+from windrow.core.tick import PlayStep, Tick
+
+Record = tuple[int, bytes]
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A log in steps of (partition, value); `name` says how it was cut."""
+    """A log in steps of (partition, value), and ticks; `name` says how it was cut."""
 
     name: str
-    steps: tuple[tuple[tuple[int, bytes], ...], ...]
+    steps: tuple[PlayStep, ...]
 
 
-def cuts(log: Mapping[int, Sequence[bytes]], number: int, seed: int) -> Iterator[Cut]:
-    """Yield the log all in one step, one record a step, and cut at random `number` times."""
-    in_order = tuple((partition, value) for partition in sorted(log) for value in log[partition])
-    yield Cut("all in one step", (in_order,))
-    yield Cut("one record a step", tuple((record,) for record in _interleaved(log, _random(f"{seed}"))))
+def cuts(feed: Sequence[PlayStep], number: int, seed: int) -> Iterator[Cut]:
+    """Yield the log all in one step, one record a step, and cut at random `number` times.
+
+    What is between two ticks is cut by itself, so that ticks stay where they are between the records.
+    """
+    rng = _random(f"{seed}")
+    yield Cut("all in one step", _recut(feed, lambda records: [tuple(sorted(records, key=lambda one: one[0]))]))
+    yield Cut("one record a step", _recut(feed, lambda records: [(record,) for record in _interleaved(records, rng)]))
     for count in range(1, number + 1):
-        rng = _random(f"{seed}/{count}")
-        yield Cut(f"cut {count} of seed {seed}", tuple(_steps(_interleaved(log, rng), rng)))
+        yield Cut(f"cut {count} of seed {seed}", _random_cut(feed, _random(f"{seed}/{count}")))
 
 
-def _interleaved(log: Mapping[int, Sequence[bytes]], rng: random.Random) -> list[tuple[int, bytes]]:
+def _random_cut(feed: Sequence[PlayStep], rng: random.Random) -> tuple[PlayStep, ...]:
+    return _recut(feed, lambda records: _steps(_interleaved(records, rng), rng))
+
+
+def _recut(
+    feed: Sequence[PlayStep], cut: Callable[[list[Record]], Sequence[tuple[Record, ...]]]
+) -> tuple[PlayStep, ...]:
+    """Cut every stretch of records between ticks."""
+    steps: list[PlayStep] = []
+    records: list[Record] = []
+    for step in feed:
+        if isinstance(step, Tick):
+            steps += [*(cut(records) if records else []), step]
+            records = []
+        else:
+            records += step
+    return (*steps, *(cut(records) if records else []))
+
+
+def _interleaved(records: list[Record], rng: random.Random) -> list[Record]:
     """Mix the partitions, each in its own order."""
-    turns = [partition for partition in sorted(log) for _ in log[partition]]
+    turns = sorted(partition for partition, _ in records)
     rng.shuffle(turns)
-    values = {partition: iter(log[partition]) for partition in log}
+    values = {turn: iter([value for partition, value in records if partition == turn]) for turn in turns}
     return [(partition, next(values[partition])) for partition in turns]
 
 
-def _steps(records: list[tuple[int, bytes]], rng: random.Random) -> Iterator[tuple[tuple[int, bytes], ...]]:
+def _steps(records: list[Record], rng: random.Random) -> list[tuple[Record, ...]]:
     """Cut at random places; how often is random too."""
     places = range(1, len(records))
     at = sorted(rng.sample(places, rng.randint(0, len(places))))
-    for start, end in zip([0, *at], [*at, len(records)], strict=True):
-        yield tuple(records[start:end])
+    return [tuple(records[start:end]) for start, end in zip([0, *at], [*at, len(records)], strict=True)]
 
 
 def _random(seed: str) -> random.Random:

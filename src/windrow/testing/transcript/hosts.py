@@ -11,6 +11,7 @@ from windrow.model import Pipeline
 
 if TYPE_CHECKING:
     from windrow.core.output import StepOutput
+    from windrow.core.tick import PlayStep
 
 HOSTS = {"memory": "windrow.hosts.memory", "stream": "windrow.hosts.stream.play"}
 """Where each host's `play` is."""
@@ -20,9 +21,9 @@ class Play(Protocol):
     """Runs a log that is given in steps."""
 
     def __call__(
-        self, pipeline: Pipeline, steps: Sequence[Sequence[tuple[int, bytes]]], at_end: Literal["fire", "hold"], /
+        self, pipeline: Pipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], /
     ) -> list[StepOutput]:
-        """Return the output of each step of (partition, value), and that of the end of the input as the last.
+        """Return the output of each step of (partition, value) or tick, and that of the input's end as the last.
 
         All partitions that occur are known from the start; offsets count from 0 in each.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -12,23 +12,11 @@ import pyarrow as pa
 from windrow.core.output import StepOutput
 from windrow.model import Pipeline
 from windrow.testing.oracle import Answer, Change, Missed
-from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, TableRow
+from windrow.testing.transcript.folded import Entry, fold
+from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow
 
-WindowKey = tuple[object, ...]
-"""A window's start and end, then the key's fields."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An entry of the changelog, with its revision."""
-
-    row: ChangeRow
-    revision: int
-
-    @property
-    def window_key(self) -> WindowKey:
-        """Window and key."""
-        return (*self.row.window, *self.row.key)
+PUTS = frozenset({"insert", "update_after"})
+"""The changes that put a row into the table; the others take one out."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +27,6 @@ class Observed:
     late: tuple[LateRow, ...]
     missed: tuple[Missed, ...]
     dead: tuple[DeadRow, ...]
-
-
-@dataclass
-class Folded:
-    """A changelog applied to an empty table: the last change of each row, and the changes that did not fit.
-
-    A change fits if it inserts what is not there, takes back what is there as it is, or puts back in its place what
-    was just taken, one revision on.
-    """
-
-    rows: dict[WindowKey, Entry] = field(default_factory=dict)
-    misfits: list[Entry] = field(default_factory=list)
 
 
 def observe(pipeline: Pipeline, outputs: Iterable[StepOutput]) -> Observed:
@@ -65,55 +41,29 @@ def observe(pipeline: Pipeline, outputs: Iterable[StepOutput]) -> Observed:
     )
 
 
-def fold(changes: Iterable[Entry]) -> Folded:
-    """Apply a changelog to an empty table."""
-    folded = Folded()
-    taken: dict[WindowKey, Entry] = {}
-    for change in changes:
-        name, row = change.window_key, change.row
-        there, before = folded.rows.pop(name, None), taken.pop(name, None)
-        match row.op:
-            case "insert":
-                fits = there is None and before is None
-                folded.rows[name] = change
-            case "update_after":
-                fits = there is None and before is not None and change.revision == before.revision + 1
-                folded.rows[name] = change
-            case _:
-                fits = there is not None and (there.row.values, there.revision) == (row.values, change.revision)
-                if row.op == "update_before":
-                    taken[name] = change
-        if not fits:
-            folded.misfits.append(change)
-    folded.misfits.extend(taken.values())
-    return folded
-
-
-def table_rows(folded: Folded) -> tuple[TableRow, ...]:
-    """Return the table in (window, key) order."""
-    entries = sorted(folded.rows.values(), key=lambda entry: entry.window_key)
-    return tuple(TableRow(entry.row.window, entry.row.key, entry.row.values) for entry in entries)
-
-
-def answer(observed: Observed) -> Answer:
+def answer(pipeline: Pipeline, observed: Observed) -> Answer:
     """Return what was observed in the oracle's form."""
     changelog: dict[Any, list[Change]] = {}
     for entry in observed.changes:
         row = entry.row
         changelog.setdefault(entry.window_key, []).append(Change(row.op, row.pane, entry.revision, row.values))
     table: dict[Any, Any] = {
-        name: (*entry.row.values, entry.row.pane, entry.revision) for name, entry in fold(observed.changes).rows.items()
+        name: (*entry.row.values, entry.row.pane, entry.revision)
+        for name, entry in fold(observed.changes, pipeline.emit.mode).rows.items()
     }
-    on_time: dict[Any, Any] = {
-        entry.window_key: entry.row.values for entry in observed.changes if entry.row.pane == "on_time"
-    }
+    on_time: dict[Any, Any] = {entry.window_key: entry.row.values for entry in on_time_panes(observed)}
     dead = {(row.partition, row.offset): row.reason.partition(":")[0] for row in observed.dead}
     return Answer(table, on_time, set(observed.missed), dead, changelog)
 
 
+def on_time_panes(observed: Observed) -> list[Entry]:
+    """Return the on-time panes, as they were written first."""
+    return [entry for entry in observed.changes if entry.row.pane == "on_time" and entry.row.op in PUTS]
+
+
 def repeated(observed: Observed) -> list[str]:
     """Return what was told twice and must be told once: on-time panes, expired records, dead letters."""
-    panes = Counter(str(entry.window_key) for entry in observed.changes if entry.row.pane == "on_time")
+    panes = Counter(str(entry.window_key) for entry in on_time_panes(observed))
     missed = Counter(str(tuple(row)) for row in observed.missed)
     dead = Counter(str((row.partition, row.offset)) for row in observed.dead)
     return [

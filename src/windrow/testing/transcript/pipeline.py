@@ -26,5 +26,7 @@ def story_pipeline(spot: Spot, sections: Sections, records: Sequence[Written], a
         aggregates=sections.aggregates,
         emit=replace(sections.emit, at_end=at_end),
         sink=SqliteSink("story.db", "story"),
+        derive=sections.derive,
+        salt=sections.salt,
     )
     return require_valid(pipeline, Document(pipeline, spot.file, spot.node).place)

@@ -52,7 +52,7 @@ def _record(spot: Spot, time: EventTime) -> Written:
     fields = Fields(spot)
     partition = fields.optional(PARTITION, _partition, 0)
     raw = fields.optional(RAW, _raw, None)
-    readers = {time.field: read_time, mark_field(time): read_time, LOG_TIME: read_log_time}
+    readers = {time.field: read_time, time.sent: read_time, mark_field(time): read_time, LOG_TIME: read_log_time}
     cells = {
         name: fields.attempt(readers.get(name, read_cell), entry)
         for name, entry in fields

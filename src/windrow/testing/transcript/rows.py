@@ -11,7 +11,8 @@ from windrow.testing.transcript.cells import read_result, read_value
 from windrow.testing.transcript.each import each
 from windrow.testing.transcript.records import partition_number
 from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, TableRow, Value
-from windrow.testing.transcript.times import format_time, parse_time
+from windrow.testing.transcript.types import key_types, result_types
+from windrow.testing.transcript.windows import read_window
 
 T = TypeVar("T")
 
@@ -28,20 +29,20 @@ def read_change(spot: Spot, pipeline: Pipeline) -> ChangeRow:
     """Read ``[op, pane, window, key..., values...]``."""
     op, pane, window, *rest = _cells(spot, ["op", "pane", "window", *_columns(pipeline)])
     key, values = _key_and_values(rest, pipeline)
-    return ChangeRow(op.choice(OPS), pane.choice(PANES), _window(window, pipeline), key, values)
+    return ChangeRow(op.choice(OPS), pane.choice(PANES), read_window(window, pipeline), key, values)
 
 
 def read_table_row(spot: Spot, pipeline: Pipeline) -> TableRow:
     """Read ``[window, key..., values...]``."""
     window, *rest = _cells(spot, ["window", *_columns(pipeline)])
     key, values = _key_and_values(rest, pipeline)
-    return TableRow(_window(window, pipeline), key, values)
+    return TableRow(read_window(window, pipeline), key, values)
 
 
 def read_late(spot: Spot, pipeline: Pipeline) -> LateRow:
     """Read ``[partition, offset, window]``."""
     partition, offset, window = _cells(spot, ["partition", "offset", "window"])
-    return LateRow(partition_number(partition.text(), partition), _offset(offset), _window(window, pipeline))
+    return LateRow(partition_number(partition.text(), partition), _offset(offset), read_window(window, pipeline))
 
 
 def read_dead(spot: Spot, _: Pipeline) -> DeadRow:
@@ -64,25 +65,10 @@ def _cells(spot: Spot, columns: list[str]) -> list[Spot]:
 
 def _key_and_values(cells: list[Spot], pipeline: Pipeline) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
     parts = len(pipeline.key)
-    types = [pipeline.decode.field(name).type for name in pipeline.key]
     return (
-        tuple(read_value(cell, type_) for cell, type_ in zip(cells[:parts], types, strict=True)),
-        tuple(read_result(cell) for cell in cells[parts:]),
+        tuple(read_value(cell, type_) for cell, type_ in zip(cells[:parts], key_types(pipeline), strict=True)),
+        tuple(read_result(cell, type_) for cell, type_ in zip(cells[parts:], result_types(pipeline), strict=True)),
     )
-
-
-def _window(spot: Spot, pipeline: Pipeline) -> tuple[int, int]:
-    """Read a window by its start, or as ``start/end``."""
-    first, _, second = spot.text().partition("/")
-    start = spot.parsed(lambda _: parse_time(first))
-    end = start + pipeline.window.size
-    if (start - pipeline.window.offset) % pipeline.window.size:
-        msg = f"{spot.called}: no window starts at {first!r}"
-        raise spot.error(msg)
-    if second and spot.parsed(lambda _: parse_time(second)) != end:
-        msg = f"{spot.called}: the window from {first!r} ends at {format_time(end)!r}, not at {second!r}"
-        raise spot.error(msg)
-    return start, end
 
 
 def _offset(spot: Spot) -> int:

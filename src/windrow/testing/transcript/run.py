@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 from windrow.core.output import StepOutput
 from windrow.errors import Place
 from windrow.model import Pipeline
 from windrow.testing.transcript.cuts import cuts
+from windrow.testing.transcript.folded import fold, table_rows
 from windrow.testing.transcript.hosts import Play, load_play
-from windrow.testing.transcript.observed import Entry, Observed, fold, observe, repeated, table_rows
+from windrow.testing.transcript.observed import Observed, observe, repeated
 from windrow.testing.transcript.reader import read_story
 from windrow.testing.transcript.result import Difference, StoryResult
 from windrow.testing.transcript.story import (
@@ -26,10 +27,10 @@ from windrow.testing.transcript.story import (
     MarkWatermark,
     Records,
     Story,
+    TellTime,
 )
 from windrow.testing.transcript.text import change_text, dead_text, late_text, table_text
-
-R = TypeVar("R", LateRow, DeadRow)
+from windrow.testing.transcript.views import by_log, views
 
 
 def run_story(path: str | Path, *, host: str = "memory", rebatch: int = 0, seed: int = 0) -> StoryResult:
@@ -42,14 +43,14 @@ def check_story(story: Story, play: Play, *, host: str, rebatch: int = 0, seed: 
 
     If that went well and `rebatch` is not 0, run it in so many random cuts, all in one step, and one record a step: the
     on-time panes, the late output, the dead letters and the final table must be the same, and with one partition and
-    ``late: each`` the changelog too.
+    ``late: each`` the changelog too (`windrow.testing.transcript.views`).
     """
     told = play(story.pipeline, story.feed, story.pipeline.emit.at_end)
     differences = _as_told(story, told)
     runs = 1
     if rebatch and not differences:
         as_told = observe(story.pipeline, told)
-        for cut in cuts(story.log, rebatch, seed):
+        for cut in cuts(story.feed, rebatch, seed):
             outputs = play(story.pipeline, cut.steps, story.pipeline.emit.at_end)
             differences += _as_cut(story, cut.name, as_told, observe(story.pipeline, outputs))
             runs += 1
@@ -77,15 +78,13 @@ def _as_told(story: Story, outputs: Sequence[StepOutput]) -> list[Difference]:
     found: list[Difference | None] = []
     for step in story.steps:
         match step:
-            case Records() | MarkWatermark() | End():
+            case Records() | MarkWatermark() | TellTime() | End():
                 since.add(observe(story.pipeline, [next(coming)]))
             case Expect(rows, place):
                 found.append(_changes(story.pipeline, place, rows, since.changes))
                 since.changes = []
             case ExpectLate(rows, place):
-                found.append(
-                    _difference("late", place, map(late_text, _by_log(rows)), map(late_text, _by_log(since.late)))
-                )
+                found.append(_late(story.pipeline, place, rows, since.late))
                 since.late = []
             case ExpectDead(rows, place):
                 found.append(_dead(place, rows, since.dead))
@@ -101,31 +100,10 @@ def _as_told(story: Story, outputs: Sequence[StepOutput]) -> list[Difference]:
 
 def _as_cut(story: Story, cut: str, expected: Observed, actual: Observed) -> list[Difference]:
     """Compare another cut of the log with the run as told."""
-    pipeline, place = story.pipeline, story.final.place
-
-    def on_time(observed: Observed) -> list[str]:
-        return [
-            change_text(pipeline, entry.row) for entry in _in_order(observed.changes) if entry.row.pane == "on_time"
-        ]
-
-    def changelog(observed: Observed) -> list[str]:
-        return [
-            f"{change_text(pipeline, entry.row)}  # revision {entry.revision}" for entry in _in_order(observed.changes)
-        ]
-
-    def late(observed: Observed) -> list[str]:
-        return [late_text(row) for row in _by_log(observed.late)]
-
-    def dead(observed: Observed) -> list[str]:
-        return [dead_text(row) for row in _by_log(observed.dead)]
-
-    def final(observed: Observed) -> list[str]:
-        return [table_text(pipeline, row) for row in table_rows(fold(observed.changes))]
-
-    views = [("on-time panes", on_time), ("late", late), ("dead", dead), ("final", final)]
-    if len(story.log) == 1 and pipeline.emit.late == "each":
-        views.append(("changelog", changelog))
-    found = [_difference(f"{what}, {cut}", place, view(expected), view(actual)) for what, view in views]
+    found = [
+        _difference(f"{what}, {cut}", story.final.place, view(story.pipeline, expected), view(story.pipeline, actual))
+        for what, view in views(story)
+    ]
     found.append(_consistent(story, actual, f", {cut}"))
     return [difference for difference in found if difference]
 
@@ -147,6 +125,13 @@ def _changes(
     return _difference("expect", place, one, other)
 
 
+def _late(
+    pipeline: Pipeline, place: Place, expected: Sequence[LateRow], actual: Sequence[LateRow]
+) -> Difference | None:
+    one, other = ([late_text(pipeline, row) for row in by_log(rows)] for rows in (expected, actual))
+    return _difference("late", place, one, other)
+
+
 def _dead(place: Place, expected: Sequence[DeadRow], actual: Sequence[DeadRow]) -> Difference | None:
     """Compare dead letters; an expected reason is how the actual one begins."""
     begins = {(row.partition, row.offset): row.reason for row in expected}
@@ -156,7 +141,7 @@ def _dead(place: Place, expected: Sequence[DeadRow], actual: Sequence[DeadRow]) 
         else row
         for row in actual
     ]
-    return _difference("dead", place, map(dead_text, _by_log(expected)), map(dead_text, _by_log(cut)))
+    return _difference("dead", place, map(dead_text, by_log(expected)), map(dead_text, by_log(cut)))
 
 
 def _final(story: Story, observed: Observed) -> Difference | None:
@@ -166,7 +151,7 @@ def _final(story: Story, observed: Observed) -> Difference | None:
         "final",
         story.final.place,
         [table_text(story.pipeline, row) for row in expected],
-        [table_text(story.pipeline, row) for row in table_rows(fold(observed.changes))],
+        [table_text(story.pipeline, row) for row in table_rows(fold(observed.changes, story.pipeline.emit.mode))],
     )
 
 
@@ -174,14 +159,6 @@ def _consistent(story: Story, observed: Observed, where: str = "") -> Difference
     """Find what no changelog may have, whatever a story expects."""
     misfits = [
         f"{change_text(story.pipeline, entry.row)}  # revision {entry.revision} does not fit what was there"
-        for entry in fold(observed.changes).misfits
+        for entry in fold(observed.changes, story.pipeline.emit.mode).misfits
     ]
     return _difference(f"consistency{where}", story.final.place, [], [*misfits, *repeated(observed)])
-
-
-def _by_log(rows: Iterable[R]) -> list[R]:
-    return sorted(rows, key=lambda row: (row.partition, row.offset))
-
-
-def _in_order(changes: Iterable[Entry]) -> list[Entry]:
-    return sorted(changes, key=lambda entry: entry.window_key)

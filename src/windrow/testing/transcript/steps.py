@@ -20,11 +20,13 @@ from windrow.testing.transcript.story import (
     MarkWatermark,
     Records,
     Step,
+    TellTime,
 )
+from windrow.testing.transcript.times import parse_time
 
 AT_END: tuple[AtEnd, ...] = ("fire", "hold")
 FEEDS = ("records", "watermark")
-KINDS = (*FEEDS, "expect", "late", "dead", "end")
+KINDS = (*FEEDS, "tick", "expect", "late", "dead", "end")
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def read_outline(spot: Spot) -> Outline:
         msg = f"{spot.called} must have one `end: fire` or `end: hold`, and has {len(ends)}"
         raise spot.error(msg)
     for step in steps[ends[0] :]:
-        if step.kind in FEEDS:
+        if step.kind in {*FEEDS, "tick"}:
             msg = f"{step.spot.called}: nothing comes after the end of the input"
             raise step.spot.error(msg)
     return Outline(steps, steps[ends[0]].spot.choice(AT_END))
@@ -115,6 +117,8 @@ def _check(step: Outlined, pipeline: Pipeline, at_end: AtEnd) -> Step:
             return Expect(read_rows(spot, pipeline, read_change), spot.place)
         case "late":
             return ExpectLate(read_rows(spot, pipeline, read_late), spot.place)
+        case "tick":
+            return TellTime(spot.parsed(parse_time), spot.place)
         case "dead":
             return ExpectDead(read_rows(spot, pipeline, read_dead), spot.place)
         case _:

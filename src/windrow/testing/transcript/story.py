@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+from windrow.core.tick import PlayStep, Tick
 from windrow.errors import Place
 from windrow.model import Pipeline
 
-Value = str | bool | int | float | Decimal
-"""A key's field or a result; times are microseconds."""
+Value = str | bool | int | float | Decimal | None
+"""A key's field or a result; times are microseconds, null is None."""
 
 AtEnd = Literal["fire", "hold"]
 
@@ -28,6 +29,14 @@ class MarkWatermark:
     """One step: a punctuation mark in some partitions, as (partition, value)."""
 
     records: tuple[tuple[int, bytes], ...]
+    place: Place
+
+
+@dataclass(frozen=True)
+class TellTime:
+    """One step without records: it is `micros` of processing time."""
+
+    micros: int
     place: Place
 
 
@@ -101,7 +110,7 @@ class End:
     place: Place
 
 
-Step = Records | MarkWatermark | Expect | ExpectLate | ExpectDead | End
+Step = Records | MarkWatermark | TellTime | Expect | ExpectLate | ExpectDead | End
 
 
 @dataclass(frozen=True)
@@ -126,12 +135,19 @@ class Story:
     def log(self) -> dict[int, list[bytes]]:
         """The values of each partition, in offset order from 0."""
         log: dict[int, list[bytes]] = {}
-        for records in self.feed:
-            for partition, value in records:
+        for step in self.feed:
+            for partition, value in () if isinstance(step, Tick) else step:
                 log.setdefault(partition, []).append(value)
         return log
 
     @property
-    def feed(self) -> list[tuple[tuple[int, bytes], ...]]:
-        """The log as it is fed: a tuple of (partition, value) for each step that has records."""
-        return [step.records for step in self.steps if isinstance(step, Records | MarkWatermark)]
+    def feed(self) -> list[PlayStep]:
+        """The log and the ticks as they are fed: for each step its records as (partition, value), or its tick."""
+        feed: list[PlayStep] = []
+        for step in self.steps:
+            match step:
+                case Records(records) | MarkWatermark(records):
+                    feed.append(records)
+                case TellTime(micros):
+                    feed.append(Tick(micros))
+        return feed

@@ -10,6 +10,8 @@ from decimal import Decimal
 from windrow.model import Pipeline, TimestampType
 from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, TableRow, Value
 from windrow.testing.transcript.times import format_time
+from windrow.testing.transcript.types import key_types, result_types
+from windrow.testing.transcript.windows import window_text
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_TEXT = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
@@ -17,17 +19,17 @@ _NOT_TEXT = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 def change_text(pipeline: Pipeline, row: ChangeRow) -> str:
     """Write an entry of the changelog."""
-    return _flow([row.op, row.pane, _window(row.window), *_keys(pipeline, row.key), *map(_value, row.values)])
+    return _flow([row.op, row.pane, window_text(pipeline, row.window), *_cells(pipeline, row)])
 
 
 def table_text(pipeline: Pipeline, row: TableRow) -> str:
     """Write a row of the table."""
-    return _flow([_window(row.window), *_keys(pipeline, row.key), *map(_value, row.values)])
+    return _flow([window_text(pipeline, row.window), *_cells(pipeline, row)])
 
 
-def late_text(row: LateRow) -> str:
+def late_text(pipeline: Pipeline, row: LateRow) -> str:
     """Write an expired record."""
-    return _flow([str(row.partition), str(row.offset), _window(row.window)])
+    return _flow([str(row.partition), str(row.offset), window_text(pipeline, row.window)])
 
 
 def dead_text(row: DeadRow) -> str:
@@ -39,15 +41,12 @@ def _flow(cells: Iterable[str]) -> str:
     return f"[{', '.join(cells)}]"
 
 
-def _window(window: tuple[int, int]) -> str:
-    return f'"{format_time(window[0])}"'
-
-
-def _keys(pipeline: Pipeline, key: tuple[Value, ...]) -> list[str]:
-    types = [pipeline.decode.field(name).type for name in pipeline.key]
+def _cells(pipeline: Pipeline, row: ChangeRow | TableRow) -> list[str]:
+    """Write key and values, times as such."""
+    types = [*key_types(pipeline), *result_types(pipeline)]
     return [
         f'"{format_time(value)}"' if isinstance(type_, TimestampType) and isinstance(value, int) else _value(value)
-        for type_, value in zip(types, key, strict=True)
+        for type_, value in zip(types, [*row.key, *row.values], strict=True)
     ]
 
 
@@ -57,9 +56,11 @@ def _value(value: Value) -> str:
             return "true" if value else "false"
         case str():
             return value if _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT else json.dumps(value)
-        case Decimal():
-            # 7 and 7.00 are the same number
-            text = f"{value:f}"
+        case Decimal() | float():
+            # 7 and 7.00 are the same number; of a double it is the shortest that reads back as it
+            text = f"{Decimal(repr(value)) if isinstance(value, float) else value:f}"
             return text.rstrip("0").rstrip(".") if "." in text else text
+        case None:
+            return "null"
         case _:
             return repr(value)

@@ -1,0 +1,117 @@
+"""A changelog applied to an empty table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from windrow.model import Mode
+from windrow.testing.transcript.story import ChangeRow, TableRow
+
+WindowKey = tuple[object, ...]
+"""A window's start and end, then the key's fields."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of the changelog, with its revision."""
+
+    row: ChangeRow
+    revision: int
+
+    @property
+    def window_key(self) -> WindowKey:
+        """Window and key."""
+        return (*self.row.window, *self.row.key)
+
+
+@dataclass
+class Folded:
+    """The last change of each row, and the changes that did not fit.
+
+    A change fits if it inserts what is not there (with revision 0), takes back what is there as it is, or replaces a
+    row, one revision on: in mode retract right after it was taken back, in mode accumulate without that. In mode
+    discard all panes are rows, by their revision, which counts up from 0.
+    """
+
+    rows: dict[WindowKey, Entry] = field(default_factory=dict)
+    misfits: list[Entry] = field(default_factory=list)
+
+
+def fold(changes: Iterable[Entry], mode: Mode) -> Folded:
+    """Apply a changelog to an empty table."""
+    match mode:
+        case "retract":
+            return _retracted(changes)
+        case "accumulate":
+            return _accumulated(changes)
+        case "discard":
+            return _discarded(changes)
+        case _:
+            assert_never(mode)
+
+
+def table_rows(folded: Folded) -> tuple[TableRow, ...]:
+    """Return the table in (window, key) order."""
+    entries = sorted(folded.rows.values(), key=lambda entry: (entry.window_key, entry.revision))
+    return tuple(TableRow(entry.row.window, entry.row.key, entry.row.values) for entry in entries)
+
+
+def _retracted(changes: Iterable[Entry]) -> Folded:
+    folded = Folded()
+    taken: dict[WindowKey, Entry] = {}
+    for change in changes:
+        name = change.window_key
+        there, before = folded.rows.pop(name, None), taken.pop(name, None)
+        match change.row.op:
+            case "insert":
+                fits = there is None and before is None and change.revision == 0
+                folded.rows[name] = change
+            case "update_after":
+                fits = there is None and before is not None and change.revision == before.revision + 1
+                folded.rows[name] = change
+            case op:
+                fits = there is not None and _same(there, change)
+                if op == "update_before":
+                    taken[name] = change
+        if not fits:
+            folded.misfits.append(change)
+    folded.misfits.extend(taken.values())
+    return folded
+
+
+def _accumulated(changes: Iterable[Entry]) -> Folded:
+    folded = Folded()
+    for change in changes:
+        there = folded.rows.pop(change.window_key, None)
+        match change.row.op:
+            case "insert":
+                fits = there is None and change.revision == 0
+            case "update_after":
+                fits = there is not None and change.revision == there.revision + 1
+            case "delete":
+                fits = there is not None and _same(there, change)
+            case _:
+                fits = False
+        if change.row.op != "delete":
+            folded.rows[change.window_key] = change
+        if not fits:
+            folded.misfits.append(change)
+    return folded
+
+
+def _discarded(changes: Iterable[Entry]) -> Folded:
+    folded = Folded()
+    panes: dict[WindowKey, int] = {}
+    for change in changes:
+        number = panes.get(change.window_key, 0)
+        panes[change.window_key] = number + 1
+        if change.row.op != "insert" or change.revision != number:
+            folded.misfits.append(change)
+        folded.rows[*change.window_key, change.revision] = change
+    return folded
+
+
+def _same(there: Entry, change: Entry) -> bool:
+    return (there.row.values, there.revision) == (change.row.values, change.revision)

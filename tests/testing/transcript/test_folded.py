@@ -1,0 +1,54 @@
+"""What fits in a changelog, in each mode."""
+
+from __future__ import annotations
+
+import pytest
+
+from windrow.model import Mode
+from windrow.testing.transcript.folded import Entry, fold, table_rows
+from windrow.testing.transcript.story import ChangeRow, TableRow
+
+
+def entry(text: str) -> Entry:
+    """Read ``op start value revision``."""
+    op, start, value, revision = text.split()
+    return Entry(ChangeRow(op, "late", (int(start), int(start) + 10), ("A",), (int(value),)), int(revision))
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes", "table"),
+    [
+        ("retract", ["insert 0 7 0", "update_before 0 7 0", "update_after 0 8 1"], [(0, 8)]),
+        ("retract", ["insert 0 7 0", "delete 0 7 0", "insert 5 8 0", "insert 0 9 0"], [(0, 9), (5, 8)]),
+        ("accumulate", ["insert 0 7 0", "update_after 0 8 1", "delete 0 8 1", "insert 0 1 0"], [(0, 1)]),
+        ("discard", ["insert 0 7 0", "insert 5 1 0", "insert 0 8 1"], [(0, 7), (0, 8), (5, 1)]),
+    ],
+)
+def test_changes_that_fit(mode: Mode, changes: list[str], table: list[tuple[int, int]]) -> None:
+    folded = fold(map(entry, changes), mode)
+    assert not folded.misfits
+    assert list(table_rows(folded)) == [TableRow((start, start + 10), ("A",), (value,)) for start, value in table]
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes", "misfit"),
+    [
+        ("retract", ["insert 0 7 0", "insert 0 8 0"], 1),
+        ("retract", ["insert 0 7 1"], 0),
+        ("retract", ["insert 0 7 0", "update_after 0 8 1"], 1),
+        ("retract", ["insert 0 7 0", "update_before 0 7 0"], 1),
+        ("retract", ["delete 0 7 0"], 0),
+        ("retract", ["insert 0 7 0", "delete 0 8 0"], 1),
+        ("retract", ["insert 0 7 0", "delete 0 7 0", "insert 0 7 1"], 2),
+        ("accumulate", ["insert 0 7 0", "update_before 0 7 0"], 1),
+        ("accumulate", ["update_after 0 7 0"], 0),
+        ("accumulate", ["insert 0 7 0", "update_after 0 7 2"], 1),
+        ("accumulate", ["insert 0 7 0", "delete 0 7 1"], 1),
+        ("discard", ["insert 0 7 0", "insert 0 7 0"], 1),
+        ("discard", ["insert 0 7 0", "insert 0 7 2"], 1),
+        ("discard", ["insert 0 7 0", "delete 0 7 0"], 1),
+    ],
+)
+def test_change_that_does_not_fit(mode: Mode, changes: list[str], misfit: int) -> None:
+    entries = [entry(change) for change in changes]
+    assert fold(entries, mode).misfits == [entries[misfit]]
