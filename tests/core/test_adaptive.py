@@ -8,12 +8,15 @@ from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.core.clocked import Clocked
+from tests.core.pipelines import MINUTE, main, record
 
 from windrow.core.adaptive import BOUNDS, RENEWED, Lateness
 from windrow.core.micros import BEFORE_ALL
-from windrow.model import Adaptive
+from windrow.core.times import pack_times, unpack_times
+from windrow.model import Adaptive, EventTime
 
 Log = list[tuple[int, int]]
 """Offsets and event times."""
@@ -97,3 +100,45 @@ def test_the_bounds_are_eight_to_a_doubling_without_rounding() -> None:
     assert all(2**power in BOUNDS for power in range(60))
     large = BOUNDS[BOUNDS >= 2**30].tolist()
     assert all(low**8 <= 2 ** (240 + place) < (low + 1) ** 8 for place, low in enumerate(large))
+
+
+@settings(max_examples=15)
+@given(delays(), st.integers(0, 2**32))
+def test_key_groups_know_the_watermark_at_their_records_in_every_cut(adaptive: Adaptive, seed: int) -> None:
+    chance = random.Random(seed)
+    pipeline = main(time=EventTime("t", adaptive))
+    feed: list[tuple[int, bytes]] = []
+    log: dict[int, Log] = {0: [], 1: []}
+    following = dict.fromkeys(log, 0)
+    for number in range(chance.randint(300, 1200)):
+        partition = chance.choice([0, 0, 1])
+        time = 1000 * number - chance.choice([0, 0, 1, 500]) * chance.randint(0, 300)
+        good = chance.random() < 0.9
+        if good:
+            log[partition].append((following[partition], time))
+        user = f"u{chance.randint(0, 9)}"
+        feed.append((partition, record(user, time / MINUTE) if good else b"x"))
+        following[partition] += 1
+    run = Clocked(pipeline, log)
+    at = 0
+    while at < len(feed):
+        size = chance.choice([1, 10, 100, 1000])
+        run.feed(feed[at : at + size])
+        at += size
+    for partition, records in log.items():
+        expected, last = reference(adaptive, records, following[partition])
+        assert [run.watermarks[partition, offset] for offset, _ in records] == expected
+        assert run.clocks.watermarks[partition] == last
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(-(2**50), 2**50)), min_size=1, max_size=50),
+    st.sampled_from([1, 1000, 1_000_000]),
+)
+def test_packed_times_are_the_same_when_unpacked(records: Log, unit: int) -> None:
+    gaps, times = np.array(records, dtype=np.int64).T
+    offsets = 7 + np.cumsum(gaps + 1)
+    for contiguous in (offsets, np.arange(7, 7 + len(times))):
+        one, other = unpack_times(pack_times(contiguous, times * unit))
+        assert one.tolist() == contiguous.tolist()
+        assert other.tolist() == (times * unit).tolist()
