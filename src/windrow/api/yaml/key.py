@@ -23,10 +23,19 @@ class Key:
 
 def read_key(spot: Spot) -> Key:
     """Read ``[user, {domain: "split_part(url, '/', 3)"}]``, or ``user`` for a single one."""
-    derived = each_item(spot, lambda item: read_derive(item) if item.is_mapping else item.text())
-    parts = [(part,) if isinstance(part, str) else part for part in derived]
+    parts = each_item(spot, _part)
     names = tuple(one if isinstance(one, str) else one.name for part in parts for one in part)
     return Key(names, tuple(one for part in parts for one in part if isinstance(one, Derive)))
+
+
+def _part(spot: Spot) -> tuple[str | Derive, ...]:
+    if not spot.is_mapping:
+        return (spot.text(),)
+    derived = read_derive(spot)
+    if not derived:
+        msg = f"{spot.called} is empty; name a field, or give one with its expression"
+        raise spot.error(msg)
+    return derived
 
 
 def read_names(spot: Spot) -> tuple[str, ...]:

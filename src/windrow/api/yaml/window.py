@@ -7,6 +7,7 @@ from collections.abc import Callable
 from windrow.api.calendar_size import parse_calendar_size
 from windrow.api.yaml.fields import Fields, Read, read_one_of
 from windrow.api.yaml.spot import Spot
+from windrow.errors import PipelineError
 from windrow.model import Calendar, CalendarUnit, Global, Hopping, Session, Tumbling, Window
 
 
@@ -38,7 +39,14 @@ def _tumbling(spot: Spot) -> Tumbling | Calendar:
 
 def _size(spot: Spot) -> int | tuple[int, CalendarUnit]:
     """Read a duration, or so many days, weeks or months."""
-    return parse_calendar_size(spot.text()) or spot.duration()
+    calendar = parse_calendar_size(spot.text())
+    if calendar:
+        return calendar
+    try:
+        return spot.duration()
+    except PipelineError as exc:
+        msg = f"{exc.message}; or so many days, weeks or months, such as 1 day"
+        raise spot.error(msg) from exc
 
 
 def _hopping(spot: Spot) -> Hopping:
