@@ -29,17 +29,19 @@ from windrow.api.fluent.functions import (
 from windrow.api.fluent.functions import max_ as max  # noqa: A004 the field's name, read as wr.max
 from windrow.api.fluent.functions import min_ as min  # noqa: A004 the same
 from windrow.api.fluent.functions import sum_ as sum  # noqa: A004 the same
+from windrow.api.fluent.process import list_state, map_state, value_state
 from windrow.api.fluent.sinks import postgres, sqlite
 from windrow.api.fluent.sources import kafka, log
 from windrow.api.fluent.triggers import all_of, any_of, every, every_count, repeat, when
 from windrow.api.fluent.windows import global_window, hopping, session, tumbling
 from windrow.errors import WindrowError
-from windrow.model import CustomAggregate, PaneSoFar, Pipeline
+from windrow.model import AnyPipeline, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline
 
 __all__ = [
     "CustomAggregate",
     "PaneSoFar",
     "Pipeline",
+    "ProcessPipeline",
     "WindrowError",
     "adaptive",
     "all_of",
@@ -64,8 +66,10 @@ __all__ = [
     "kafka",
     "last",
     "last_in_log",
+    "list_state",
     "load",
     "log",
+    "map_state",
     "max",
     "min",
     "postgres",
@@ -77,12 +81,13 @@ __all__ = [
     "sum",
     "top_k",
     "tumbling",
+    "value_state",
     "variance",
     "when",
 ]
 
 
-def load(path: str | PathLike[str]) -> Pipeline:
+def load(path: str | PathLike[str]) -> AnyPipeline:
     """Read a pipeline from a YAML file, or from ``file.py`` or ``file.py:variable``.
 
     Paths in the file are relative to the current directory. Raise PipelineError, with file:line, for all that is wrong.

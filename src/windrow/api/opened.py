@@ -9,7 +9,7 @@ from windrow.api.checks.validate import require_valid, validate
 from windrow.api.python_file import load_python, split_spec
 from windrow.api.yaml import Document, read_document, read_file
 from windrow.errors import Place
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Opened:
     """A pipeline, and what was found in it, with places; `file` is how it was named."""
 
     file: str
-    pipeline: Pipeline
+    pipeline: AnyPipeline
     document: Document | None
 
     def place(self, finding: Finding) -> Place | None:
@@ -29,7 +29,7 @@ class Opened:
         found = [(self.place(finding), finding) for finding in validate(self.pipeline)]
         return sorted(found, key=lambda pair: pair[0].line if pair[0] else 0)
 
-    def valid(self) -> Pipeline:
+    def valid(self) -> AnyPipeline:
         """Return the pipeline; raise PipelineError if it has errors."""
         return require_valid(self.pipeline, self.document.place if self.document else None)
 

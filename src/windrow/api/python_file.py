@@ -10,7 +10,7 @@ from pathlib import Path
 
 from windrow.api.yaml.document import read_file
 from windrow.errors import PipelineError, Place
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 
 DEFAULT_VARIABLE = "pipeline"
 _SPEC = re.compile(r"(?P<file>.*\.py)(?::(?P<variable>\w+))?", re.DOTALL)
@@ -22,7 +22,7 @@ def split_spec(spec: str) -> tuple[str, str] | None:
     return (match["file"], match["variable"] or DEFAULT_VARIABLE) if match else None
 
 
-def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> Pipeline:
+def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> AnyPipeline:
     """Run a Python file (not as ``__main__``) and return the pipeline in `variable`.
 
     Raise PipelineError if it fails, or if there is no such pipeline.
@@ -44,9 +44,9 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> Pipeline:
     finally:
         sys.path.remove(folder)
     found = names.get(variable)
-    if isinstance(found, Pipeline):
+    if isinstance(found, AnyPipeline):
         return found
-    pipelines = [name for name, value in names.items() if isinstance(value, Pipeline)]
+    pipelines = [name for name, value in names.items() if isinstance(value, AnyPipeline)]
     hint = (
         f"it has {', '.join(pipelines)}: give {file}:{pipelines[0]}" if pipelines else "end the stages with .to(sink)"
     )

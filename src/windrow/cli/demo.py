@@ -20,7 +20,7 @@ from windrow.cli.progress import Progress
 from windrow.errors import InputError
 from windrow.hosts.launch import HostName, Options, launch
 from windrow.hosts.totals import Totals
-from windrow.model import Pipeline, SqliteSink
+from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.sqlite.same import differences
 from windrow.testing.generator import Spec, write_log
 
@@ -83,7 +83,7 @@ def command(*, folder: Path, events: int, host: HostName, as_json: bool) -> int:
     return OK if same else DIFFERENT
 
 
-def _prepare(console: Console, folder: Path, events: int) -> Pipeline:
+def _prepare(console: Console, folder: Path, events: int) -> AnyPipeline:
     """Make the log and the pipeline file in an empty folder."""
     if folder.exists() and not folder.is_dir():
         msg = f"{folder} is a file: name another --folder"
@@ -111,14 +111,14 @@ def _prepare(console: Console, folder: Path, events: int) -> Pipeline:
     return open_pipeline(str(file)).valid()
 
 
-def _run(pipeline: Pipeline, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
+def _run(pipeline: AnyPipeline, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
     options = Options(checkpoint=checkpoint, host=host, until_end=True, max_records=step)
     with Progress(f"steps of {step:,}", quiet=quiet) as progress, interruptible():
         launch(pipeline, options, progress.on_step, lambda _: None)
     return progress.totals
 
 
-def _replay(console: Console, pipeline: Pipeline, database: Path, host: HostName, step: int) -> dict[str, Any]:
+def _replay(console: Console, pipeline: AnyPipeline, database: Path, host: HostName, step: int) -> dict[str, Any]:
     """Run the same log with another step size into a database of its own, and compare."""
     replayed = database.with_name(f"replay-{step}.db")
     sink = SqliteSink(str(replayed), pipeline.sink.table)

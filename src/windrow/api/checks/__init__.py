@@ -18,6 +18,9 @@ from windrow.api.checks.key_groups import key_groups
 from windrow.api.checks.no_future_guard import no_future_guard
 from windrow.api.checks.no_lateness import no_lateness
 from windrow.api.checks.pipeline_name import pipeline_name
+from windrow.api.checks.process_code import process_code
+from windrow.api.checks.process_state import process_state
+from windrow.api.checks.process_ttl import process_ttl
 from windrow.api.checks.result_columns import result_columns
 from windrow.api.checks.sent_field import sent_field
 from windrow.api.checks.session_panes import session_panes
@@ -31,7 +34,7 @@ from windrow.api.checks.triggers import triggers
 from windrow.api.checks.window_lengths import window_lengths
 from windrow.api.checks.window_zone import window_zone
 from windrow.api.checks.zero_delay import zero_delay
-from windrow.model import Pipeline
+from windrow.model import Pipeline, ProcessPipeline
 
 RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     # errors, in the order of the data's way (and what is likely not meant beside them)
@@ -66,4 +69,28 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     sqlite_digits,
 )
 
-__all__ = ["RULES", "Finding"]
+PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
+    # errors, in the order of the data's way
+    pipeline_name,
+    source_address,
+    decode_fields,
+    time_field,
+    sent_field,
+    key_fields,
+    durations,
+    adaptive_delay,
+    all_idle,
+    process_code,
+    process_state,
+    process_ttl,
+    result_columns,
+    sink_address,
+    sink_table,
+    sink_key,
+    key_groups,
+    # warnings
+    no_future_guard,
+)
+"""The rules for a pipeline that is a Python function."""
+
+__all__ = ["PROCESS_RULES", "RULES", "Finding"]

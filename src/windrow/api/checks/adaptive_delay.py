@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from windrow.api.checks.durations import too_long
 from windrow.api.checks.finding import Finding, error
-from windrow.model import Adaptive, Pipeline, format_duration
+from windrow.model import Adaptive, AnyPipeline, format_duration
 
 
-def adaptive_delay(pipeline: Pipeline) -> Iterator[Finding]:
+def adaptive_delay(pipeline: AnyPipeline) -> Iterator[Finding]:
     """The target is a fraction of the records, and the bounds are in order."""
     mark = pipeline.time.watermark
     if not isinstance(mark, Adaptive):

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from windrow.api.checks.finding import Finding, error
 from windrow.api.checks.named import is_name
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 
 
-def decode_fields(pipeline: Pipeline) -> Iterator[Finding]:
+def decode_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
     """There are fields, with printable names of their own that differ by more than case."""
     if not pipeline.decode.fields:
         yield error("decode", "names no field; name the fields that a record must have, with their types")

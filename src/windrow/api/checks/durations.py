@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windrow.api.checks.finding import Finding, error
-from windrow.model import Delay, Pipeline
+from windrow.model import AnyPipeline, Delay, Pipeline
 
 LONGEST = 36_500 * 86_400_000_000
 """A hundred years, in microseconds."""
 
 
-def durations(pipeline: Pipeline) -> Iterator[Finding]:
+def durations(pipeline: AnyPipeline) -> Iterator[Finding]:
     """Nothing is negative or longer than a hundred years, and idleness takes some time."""
     time = pipeline.time
-    lengths = {"time.future": time.future or 0, "emit.lateness": pipeline.emit.lateness}
+    lengths = {"time.future": time.future or 0}
+    if isinstance(pipeline, Pipeline):
+        lengths["emit.lateness"] = pipeline.emit.lateness
     if isinstance(time.watermark, Delay):
         lengths["time.delay"] = time.watermark.micros
     for where, micros in lengths.items():

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from windrow.api.checks.finding import Finding, error
 from windrow.api.checks.named import is_field, no_field
 from windrow.api.checks.typed import type_of
-from windrow.model import DoubleType, Pipeline
+from windrow.model import AnyPipeline, DoubleType
 
 
-def key_fields(pipeline: Pipeline) -> Iterator[Finding]:
+def key_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
     """There is a key, of decoded fields, each once, and none a double."""
     if not pipeline.key:
         yield error("key", "is empty; name the fields that results are kept for, such as [user_id]")

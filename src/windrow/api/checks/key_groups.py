@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 
 from windrow.api.checks.finding import Finding, error, warning
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 
 _MOST = 32_768
 
 
-def key_groups(pipeline: Pipeline) -> Iterator[Finding]:
+def key_groups(pipeline: AnyPipeline) -> Iterator[Finding]:
     """Key groups are the upper bound of parallelism, for the pipeline's life."""
     groups, cores = pipeline.key_groups, os.cpu_count() or 1
     if not 1 <= groups <= _MOST:

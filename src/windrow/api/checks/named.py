@@ -7,6 +7,7 @@ import re
 from typing import assert_never
 
 from windrow.model import (
+    AnyPipeline,
     ApproxCountDistinct,
     ApproxQuantile,
     Avg,
@@ -25,7 +26,7 @@ from windrow.model import (
     Last,
     Max,
     Min,
-    Pipeline,
+    ProcessPipeline,
     Quantile,
     Sink,
     Source,
@@ -39,22 +40,22 @@ from windrow.model import (
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
-def decoded_type(pipeline: Pipeline, name: str) -> DataType | None:
+def decoded_type(pipeline: AnyPipeline, name: str) -> DataType | None:
     """Return the type of a decoded field, or None if there is no such field."""
     return next((field.type for field in pipeline.decode.fields if field.name == name), None)
 
 
-def is_field(pipeline: Pipeline, name: str) -> bool:
+def is_field(pipeline: AnyPipeline, name: str) -> bool:
     """Whether it is the name of a field, decoded or derived."""
     return name in _fields(pipeline)
 
 
-def is_misspelt(pipeline: Pipeline, text: str) -> bool:
+def is_misspelt(pipeline: AnyPipeline, text: str) -> bool:
     """Whether a text can only be meant as a field's name, and is none."""
     return _WORD.fullmatch(text) is not None and not is_field(pipeline, text)
 
 
-def no_field(pipeline: Pipeline, name: str) -> str:
+def no_field(pipeline: AnyPipeline, name: str) -> str:
     """Return the message that `name` is no field."""
     close = difflib.get_close_matches(name, _fields(pipeline), n=1)
     hint = f"did you mean {close[0]!r}?" if close else "add it there with its type"
@@ -107,5 +108,12 @@ def is_name(text: str) -> bool:
     return bool(text) and text.isprintable() and text == text.strip()
 
 
-def _fields(pipeline: Pipeline) -> list[str]:
+def results(pipeline: AnyPipeline) -> list[tuple[str, str]]:
+    """Return the columns of a pipeline's results: where each is declared, and its name."""
+    if isinstance(pipeline, ProcessPipeline):
+        return [(f"process.returns.{field.name}", field.name) for field in pipeline.process.returns]
+    return [(f"aggregate.{aggregate.name}", aggregate.name) for aggregate in pipeline.aggregates]
+
+
+def _fields(pipeline: AnyPipeline) -> list[str]:
     return [field.name for field in pipeline.decode.fields] + [derived.name for derived in pipeline.derive]

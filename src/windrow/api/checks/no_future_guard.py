@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windrow.api.checks.finding import Finding, warning
-from windrow.model import KafkaSource, Pipeline
+from windrow.model import AnyPipeline, KafkaSource
 
 
-def no_future_guard(pipeline: Pipeline) -> Iterator[Finding]:
+def no_future_guard(pipeline: AnyPipeline) -> Iterator[Finding]:
     """A Kafka record has a log timestamp, so a wrong clock can be told from a right one."""
     if isinstance(pipeline.source, KafkaSource) and pipeline.time.future is None:
         message = (

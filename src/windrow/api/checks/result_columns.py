@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windrow.api.checks.finding import Finding, error
-from windrow.api.checks.named import is_name
-from windrow.model import Pipeline
+from windrow.api.checks.named import is_name, results
+from windrow.model import AnyPipeline
 
 RESERVED = ("window_start", "window_end", "pane", "revision", "op", "epoch", "seq")
 """The columns that the result table and its changelog have of themselves."""
@@ -14,12 +14,11 @@ RESERVED = ("window_start", "window_end", "pane", "revision", "op", "epoch", "se
 _LONGEST = 63
 
 
-def result_columns(pipeline: Pipeline) -> Iterator[Finding]:
-    """Keys and aggregates are columns: their names fit a database, and differ by more than case."""
+def result_columns(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """Keys and results are columns: their names fit a database, and differ by more than case."""
     seen: dict[str, str] = {}
     keys = [(f"key.{index}", name) for index, name in enumerate(dict.fromkeys(pipeline.key))]
-    values = [(f"aggregate.{aggregate.name}", aggregate.name) for aggregate in pipeline.aggregates]
-    for where, name in keys + values:
+    for where, name in keys + results(pipeline):
         if not is_name(name) or len(name.encode(errors="replace")) > _LONGEST:
             yield error(where, f"{name!r} cannot name a column; use at most {_LONGEST} printable characters")
         if name.startswith("__"):

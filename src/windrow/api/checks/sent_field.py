@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from windrow.api.checks.finding import Finding, error
 from windrow.api.checks.named import decoded_type, no_field
-from windrow.model import Pipeline, TimestampType
+from windrow.model import AnyPipeline, TimestampType
 
 
-def sent_field(pipeline: Pipeline) -> Iterator[Finding]:
+def sent_field(pipeline: AnyPipeline) -> Iterator[Finding]:
     """It is a decoded timestamp other than the event time."""
     name, where = pipeline.time.sent, "time.sent"
     if name is None:

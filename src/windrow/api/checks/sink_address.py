@@ -7,12 +7,12 @@ from typing import assert_never
 from urllib.parse import urlsplit
 
 from windrow.api.checks.finding import Finding, error
-from windrow.model import Pipeline, PostgresSink, SqliteSink
+from windrow.model import AnyPipeline, PostgresSink, SqliteSink
 
 _SCHEMES = ("postgresql", "postgres")
 
 
-def sink_address(pipeline: Pipeline) -> Iterator[Finding]:
+def sink_address(pipeline: AnyPipeline) -> Iterator[Finding]:
     """SQLite has a file, and PostgreSQL a URL. The URL is not repeated in messages: it may hold a password."""
     match pipeline.sink:
         case SqliteSink(path):

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from windrow.api.checks.finding import Finding, error
-from windrow.model import Pipeline, PostgresSink, SqliteSink
+from windrow.model import AnyPipeline, PostgresSink, SqliteSink
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_TABLE = 48
 """PostgreSQL's 63 less what the names of companion tables add (``_changes`` ...)."""
 
 
-def sink_table(pipeline: Pipeline) -> Iterator[Finding]:
+def sink_table(pipeline: AnyPipeline) -> Iterator[Finding]:
     """The table has a plain name that leaves room for its companions'."""
     match pipeline.sink:
         case SqliteSink(_, table):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from windrow.api.checks.finding import Finding, error
-from windrow.model import KafkaSource, LogSource, Pipeline
+from windrow.model import AnyPipeline, KafkaSource, LogSource
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s,:\[\]]+):[0-9]{1,5}")
@@ -23,7 +23,7 @@ _OWN_OPTIONS = {
 }
 
 
-def source_address(pipeline: Pipeline) -> Iterator[Finding]:
+def source_address(pipeline: AnyPipeline) -> Iterator[Finding]:
     """A log has a path; a topic has a name that Kafka allows, and brokers with ports."""
     match pipeline.source:
         case LogSource(path):

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from windrow.api.checks.finding import Finding, error
 from windrow.api.checks.named import arguments, decoded_type, no_field
-from windrow.model import Pipeline, Punctuated, TimestampType
+from windrow.model import AnyPipeline, ProcessPipeline, Punctuated, TimestampType
 
 
-def time_field(pipeline: Pipeline) -> Iterator[Finding]:
+def time_field(pipeline: AnyPipeline) -> Iterator[Finding]:
     """Both are timestamps of one type, and the watermark's is not used as data, for a record may lack it."""
     time = decoded_type(pipeline, pipeline.time.field)
     if time is None:
@@ -21,7 +21,7 @@ def time_field(pipeline: Pipeline) -> Iterator[Finding]:
         yield from _mark(pipeline, pipeline.time.watermark.field)
 
 
-def _mark(pipeline: Pipeline, mark: str) -> Iterator[Finding]:
+def _mark(pipeline: AnyPipeline, mark: str) -> Iterator[Finding]:
     where = "time.punctuated"
     type_, time = decoded_type(pipeline, mark), decoded_type(pipeline, pipeline.time.field)
     if type_ is None:
@@ -32,7 +32,7 @@ def _mark(pipeline: Pipeline, mark: str) -> Iterator[Finding]:
         yield error(where, f"{mark!r} is a {type_}, but {pipeline.time.field!r} a {time}; give both one type")
     if mark in pipeline.key:
         yield error("key", f"{mark!r} holds the watermark, and records may lack it; leave it out of the key")
-    for aggregate in pipeline.aggregates:
+    for aggregate in () if isinstance(pipeline, ProcessPipeline) else pipeline.aggregates:
         if mark in arguments(aggregate.function):
             message = f"{mark!r} holds the watermark, and records may lack it; use another field"
             yield error(f"aggregate.{aggregate.name}", message)

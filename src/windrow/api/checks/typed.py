@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from windrow.api.checks.named import decoded_type
-from windrow.model import DataType, Pipeline
+from windrow.model import AnyPipeline, DataType
 
 
-def type_of(pipeline: Pipeline, text: str) -> DataType | None:
+def type_of(pipeline: AnyPipeline, text: str) -> DataType | None:
     """Return the type of a field, decoded or derived, or of an expression over them; None if it is neither."""
     return decoded_type(pipeline, text)

@@ -9,6 +9,7 @@ from typing import Literal, overload
 from windrow.api.aggregate_text import Measure, parse_aggregate
 from windrow.api.checks.validate import require_valid
 from windrow.api.fluent.length import Length, micros
+from windrow.api.fluent.process import Processed, StateOf, columns, declared
 from windrow.errors import PipelineError
 from windrow.model import (
     DEFAULT_KEY_GROUPS,
@@ -21,9 +22,13 @@ from windrow.model import (
     Emit,
     EventTime,
     Field,
+    Global,
     Mode,
     Pipeline,
+    Process,
+    ProcessFunction,
     Punctuated,
+    Records,
     Sink,
     Source,
     Trigger,
@@ -141,6 +146,53 @@ class Keyed:
     def window(self, window: Window) -> Windowed:
         """Say how event time is cut: `windrow.tumbling`, `hopping`, `session` or `global_window`."""
         return Windowed(self, window)
+
+    def running(self, /, **results: Measure | str) -> Emitted:
+        """Keep a result for each key over all its records so far, and write it anew with each record.
+
+        Short for one window of all time with a pane for each record:
+        ``.window(wr.global_window()).aggregate(...).emit(early=wr.every_count(1))``.
+        """
+        return self.window(Global()).aggregate(**results).emit(early=Records(1))
+
+    def process(
+        self,
+        function: ProcessFunction,
+        *,
+        state: Mapping[str, StateOf] | None = None,
+        returns: Mapping[str, str | DataType],
+        ttl: Length | None = None,
+        order: Literal["log", "event_time"] = "log",
+        on_timer: ProcessFunction | None = None,
+        on_processing_timer: ProcessFunction | None = None,
+    ) -> Processed:
+        """Call a Python function for each record, with state for its key: what windows cannot say.
+
+        Args:
+            function: called as ``function(ctx, record)``: the record's fields by name, and in `ctx` the key, its state,
+                times and timers, and ``ctx.emit(...)``, which writes the key's row.
+            state: what is kept for each key: `windrow.value_state`, `list_state` or `map_state`, by name.
+            returns: the columns of the row, with their types.
+            ttl: how long in event time an entry of state is kept after it is written, and a key after its last call.
+            order: a key's records come as they stand in the log, or in order of event time, once the watermark has
+                passed them (records that come too late for that go to the late output).
+            on_timer: called as ``on_timer(ctx, timer)`` when the watermark reaches a time that ``ctx.timer`` set.
+            on_processing_timer: the same for ``ctx.processing_timer``.
+
+        Raises:
+            PipelineError: a type or a duration is none.
+        """
+        process = Process(
+            function=function,
+            state=declared(state or {}),
+            returns=columns(returns),
+            ttl=None if ttl is None else micros(ttl, "process.ttl"),
+            order=order,
+            on_timer=on_timer,
+            on_processing_timer=on_processing_timer,
+        )
+        decoded = self.timed.decoded
+        return Processed(decoded.source, decoded.fields, decoded.derived, self.timed.time, self.key, process)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,28 @@ from typing import assert_never
 
 from windrow.api.code_name import code_name
 from windrow.errors import PipelineError
-from windrow.model import AllOf, AnyOf, Custom, Every, Pipeline, Records, Repeat, Trigger, When
+from windrow.model import (
+    AllOf,
+    AnyOf,
+    AnyPipeline,
+    Custom,
+    Every,
+    Pipeline,
+    ProcessPipeline,
+    Records,
+    Repeat,
+    Trigger,
+    When,
+)
 
 
-def refuse_code(pipeline: Pipeline, form: str) -> None:
-    """Raise PipelineError if a pipeline has functions or aggregates of a person's own, which `form` cannot hold."""
+def refuse_code(pipeline: AnyPipeline, form: str) -> Pipeline:
+    """Return the pipeline.
+
+    Raise PipelineError if it has functions or aggregates of a person's own, which `form` cannot hold.
+    """
+    if isinstance(pipeline, ProcessPipeline):
+        raise PipelineError(_message([f"process calls {code_name(pipeline.process.function)}"], form))
     code = [
         *(f"emit.early calls {name}" for name in _predicates(pipeline.emit.early)),
         *(
@@ -21,8 +38,12 @@ def refuse_code(pipeline: Pipeline, form: str) -> None:
         ),
     ]
     if code:
-        msg = f"the pipeline has Python code in it, which {form} cannot hold ({'; '.join(code)}); keep its Python file"
-        raise PipelineError(msg)
+        raise PipelineError(_message(code, form))
+    return pipeline
+
+
+def _message(code: list[str], form: str) -> str:
+    return f"the pipeline has Python code in it, which {form} cannot hold ({'; '.join(code)}); keep its Python file"
 
 
 def _predicates(trigger: Trigger | None) -> Iterator[str]:

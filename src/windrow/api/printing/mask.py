@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import assert_never
+from typing import TypeVar, assert_never
 
-from windrow.model import KafkaSource, LogSource, Pipeline, PostgresSink, SqliteSink
+from windrow.model import AnyPipeline, KafkaSource, LogSource, PostgresSink, SqliteSink
 
 MASK = "***"
 # up to the last @: a password with a slash, a question mark or an @ in it is masked whole
@@ -14,8 +14,10 @@ _USERINFO = re.compile(r"^([^:/?]+://[^:@/]*:)(.+)@", re.DOTALL)
 _PARAMETER = re.compile(r"([?&](?:ssl)?password=)([^&]+)", re.IGNORECASE)
 _SECRET_OPTION = re.compile(r"password|secret|jaas|token|credential|private|keystore\.key|pem$", re.IGNORECASE)
 
+P = TypeVar("P", bound=AnyPipeline)
 
-def masked(pipeline: Pipeline) -> Pipeline:
+
+def masked(pipeline: P) -> P:
     """Return the pipeline with *** for the passwords in it."""
     return replace(pipeline, source=_source(pipeline.source), sink=_sink(pipeline.sink))
 

@@ -8,11 +8,13 @@ from windrow.api.aggregate_text import aggregate_text
 from windrow.api.calendar_size import format_calendar_size
 from windrow.api.code_name import code_name
 from windrow.api.printing.mask import masked
+from windrow.api.printing.process_words import process_plain
 from windrow.model import (
     DEFAULT_KEY_GROUPS,
     Adaptive,
     AllOf,
     AnyOf,
+    AnyPipeline,
     Calendar,
     Delay,
     Emit,
@@ -24,6 +26,7 @@ from windrow.model import (
     LogSource,
     Pipeline,
     PostgresSink,
+    ProcessPipeline,
     Punctuated,
     Records,
     Repeat,
@@ -42,7 +45,7 @@ Plain = dict[str, Any]
 """Mappings, lists, texts and numbers."""
 
 
-def to_dict(pipeline: Pipeline) -> Plain:
+def to_dict(pipeline: AnyPipeline) -> Plain:
     """Return the pipeline as mappings, lists, texts and numbers, in canonical order; secrets are ***.
 
     Python code in it (an aggregate or a trigger of a person's own) is told by its name, which no file reads back.
@@ -55,19 +58,22 @@ def to_dict(pipeline: Pipeline) -> Plain:
     }
     if shown.derive:
         plain["derive"] = {derived.name: derived.sql for derived in shown.derive}
-    plain |= {
-        "time": _time(shown.time),
-        "key": list(shown.key),
+    plain |= {"time": _time(shown.time), "key": list(shown.key)}
+    plain |= process_plain(shown) if isinstance(shown, ProcessPipeline) else _windowed(shown)
+    plain["sink"] = _sink(shown.sink)
+    if shown.key_groups != DEFAULT_KEY_GROUPS:
+        plain["key_groups"] = shown.key_groups
+    if isinstance(shown, Pipeline) and shown.salt != 1:
+        plain["salt"] = shown.salt
+    return plain
+
+
+def _windowed(shown: Pipeline) -> Plain:
+    return {
         "window": _window(shown.window),
         "aggregate": {aggregate.name: aggregate_text(aggregate) for aggregate in shown.aggregates},
         "emit": _emit(shown.emit),
-        "sink": _sink(shown.sink),
     }
-    if shown.key_groups != DEFAULT_KEY_GROUPS:
-        plain["key_groups"] = shown.key_groups
-    if shown.salt != 1:
-        plain["salt"] = shown.salt
-    return plain
 
 
 def _source(source: Source) -> Plain:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import assert_never
 
 from windrow.api.aggregate_text import aggregate_text
+from windrow.api.code_name import code_name
 from windrow.api.printing.mask import masked
+from windrow.api.printing.process_words import state_words
 from windrow.api.printing.window_words import trigger_words, window_words
 from windrow.model import (
     Adaptive,
+    AnyPipeline,
     Delay,
     Emit,
     KafkaSource,
     LogSource,
     Pipeline,
+    ProcessPipeline,
     Punctuated,
     Source,
     SqliteSink,
@@ -21,32 +25,45 @@ from windrow.model import (
 )
 
 
-def to_mermaid(pipeline: Pipeline) -> str:
+def to_mermaid(pipeline: AnyPipeline) -> str:
     """Return a flowchart: the data's way from source to sink, with dead letters and late output; secrets are ***."""
     shown = masked(pipeline)
     table = shown.sink.table
-    results = ", ".join(f"{aggregate.name} = {aggregate_text(aggregate)}" for aggregate in shown.aggregates)
     where = shown.sink.path if isinstance(shown.sink, SqliteSink) else shown.sink.url
     fields = [f"{field.name} {field.type}" for field in shown.decode.fields]
     fields += [f"{derived.name} = {derived.sql}" for derived in shown.derive]
+    way = ("process",) if isinstance(shown, ProcessPipeline) else ("window", "aggregate", "emit")
     lines = [
         "flowchart LR",
         f"  source[({_label('source', _source(shown.source))})]",
         f"  decode[{_label('decode', ', '.join(fields))}]",
         f"  time[{_label('time', f'{shown.time.field}, {_watermark(shown)}')}]",
         f"  key[{_label('key', ', '.join(shown.key))}]",
-        f"  window[{_label('window', window_words(shown.window))}]",
-        f"  aggregate[{_label('aggregate', results)}]",
-        f"  emit[{_label('emit', _emit(shown.emit))}]",
+        *(_process(shown) if isinstance(shown, ProcessPipeline) else _windowed(shown)),
         f"  sink[({_label('sink', f'{table} in {where}')})]",
         f"  dead[({_label('dead letters', f'{table}_dead')})]",
         f"  late[({_label('late output', f'{table}_late')})]",
-        "  source --> decode --> time --> key --> window --> aggregate --> emit --> sink",
+        f"  source --> decode --> time --> key --> {' --> '.join(way)} --> sink",
         "  decode -. not good .-> dead",
         "  time -. too far ahead .-> dead" if shown.time.future is not None else None,
-        "  window -. expired .-> late",
+        f"  {way[0]} -. expired .-> late",
     ]
     return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def _windowed(pipeline: Pipeline) -> list[str]:
+    results = ", ".join(f"{aggregate.name} = {aggregate_text(aggregate)}" for aggregate in pipeline.aggregates)
+    return [
+        f"  window[{_label('window', window_words(pipeline.window))}]",
+        f"  aggregate[{_label('aggregate', results)}]",
+        f"  emit[{_label('emit', _emit(pipeline.emit))}]",
+    ]
+
+
+def _process(pipeline: ProcessPipeline) -> list[str]:
+    state = "".join(f", {state.name} {state_words(state)}" for state in pipeline.process.state)
+    returns = ", ".join(f"{field.name} {field.type}" for field in pipeline.process.returns)
+    return [f"  process[{_label('process', f'{code_name(pipeline.process.function)}{state}: {returns}')}]"]
 
 
 def _source(source: Source) -> str:
@@ -59,7 +76,7 @@ def _source(source: Source) -> str:
             assert_never(source)
 
 
-def _watermark(pipeline: Pipeline) -> str:
+def _watermark(pipeline: AnyPipeline) -> str:
     match pipeline.time.watermark:
         case Delay(micros):
             return f"delay {format_duration(micros)}"

@@ -17,6 +17,7 @@ from windrow.model import (
     Aggregate,
     AllOf,
     AnyOf,
+    AnyPipeline,
     Calendar,
     Delay,
     Emit,
@@ -44,13 +45,12 @@ from windrow.model import (
 )
 
 
-def to_python(pipeline: Pipeline) -> str:
+def to_python(pipeline: AnyPipeline) -> str:
     """Return a Python expression (``wr`` is windrow) that makes the pipeline; secrets are ***.
 
     Raise PipelineError if there is Python code in it: of that, only the name is known.
     """
-    refuse_code(pipeline, "a print-out")
-    shown = masked(pipeline)
+    shown = masked(refuse_code(pipeline, "a print-out"))
     steps = [
         _source(shown.source),
         f".decode({_named((field.name, repr(str(field.type))) for field in shown.decode.fields)})",
@@ -65,7 +65,7 @@ def to_python(pipeline: Pipeline) -> str:
     return "(\n" + "".join(f"    {step}\n" for step in steps if step) + ")\n"
 
 
-def to_python_file(pipeline: Pipeline) -> str:
+def to_python_file(pipeline: AnyPipeline) -> str:
     """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***."""
     return f"import windrow as wr\n\npipeline = {to_python(pipeline)}"
 

@@ -6,9 +6,11 @@ from typing import assert_never
 
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.printing.mask import masked
+from windrow.api.printing.process_words import process_words
 from windrow.api.printing.window_words import trigger_words, window_words
 from windrow.model import (
     Adaptive,
+    AnyPipeline,
     Delay,
     Emit,
     EventTime,
@@ -17,6 +19,7 @@ from windrow.model import (
     LogSource,
     Pipeline,
     PostgresSink,
+    ProcessPipeline,
     Punctuated,
     Sink,
     Source,
@@ -25,7 +28,7 @@ from windrow.model import (
 )
 
 
-def to_text(pipeline: Pipeline) -> str:
+def to_text(pipeline: AnyPipeline) -> str:
     """Return what the pipeline does: the data's way, noun by noun, and what each means; secrets are ***."""
     shown = masked(pipeline)
     table = shown.sink.table
@@ -35,11 +38,14 @@ def to_text(pipeline: Pipeline) -> str:
         "derive": "\n".join(f"{derived.name} = {derived.sql}" for derived in shown.derive),
         "time": _time(shown.time, table),
         "key": _key(shown),
-        "window": window_words(shown.window),
-        "aggregate": ", ".join(f"{item.name} = {aggregate_text(item)}" for item in shown.aggregates),
-        "emit": _emit(shown, table),
-        "sink": _sink(shown.sink),
     }
+    if isinstance(shown, ProcessPipeline):
+        nouns["process"] = process_words(shown)
+    else:
+        nouns["window"] = window_words(shown.window)
+        nouns["aggregate"] = ", ".join(f"{item.name} = {aggregate_text(item)}" for item in shown.aggregates)
+        nouns["emit"] = _emit(shown, table)
+    nouns["sink"] = _sink(shown.sink)
     lines = [shown.name, *(line for noun, meaning in nouns.items() if meaning for line in _lines(noun, meaning))]
     return "\n".join(lines) + "\n"
 
@@ -61,7 +67,7 @@ def _source(source: Source) -> str:
             assert_never(source)
 
 
-def _fields(pipeline: Pipeline) -> str:
+def _fields(pipeline: AnyPipeline) -> str:
     return "JSON with " + ", ".join(f"{field.name} {field.type}" for field in pipeline.decode.fields)
 
 
@@ -92,8 +98,8 @@ def _time(time: EventTime, table: str) -> str:
     return "\n".join(lines)
 
 
-def _key(pipeline: Pipeline) -> str:
-    salt = f", each spread over {pipeline.salt} of them" if pipeline.salt > 1 else ""
+def _key(pipeline: AnyPipeline) -> str:
+    salt = f", each spread over {pipeline.salt} of them" if isinstance(pipeline, Pipeline) and pipeline.salt > 1 else ""
     return f"{', '.join(pipeline.key)}, in {pipeline.key_groups} key groups{salt}"
 
 

@@ -8,12 +8,12 @@ import yaml
 
 from windrow.api.printing.in_python import refuse_code
 from windrow.api.printing.to_dict import to_dict
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 
 _WIDTH = 120
 
 
-def to_yaml(pipeline: Pipeline) -> str:
+def to_yaml(pipeline: AnyPipeline) -> str:
     """Return the canonical YAML of a pipeline, one noun a line; it reads back as the same pipeline, but for ***.
 
     Raise PipelineError if there is Python code in it.

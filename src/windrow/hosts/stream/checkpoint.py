@@ -25,12 +25,13 @@ _FREE = {
     ("source", "kafka", "options"),
     ("source", "kafka", "start"),
     ("emit", "at_end"),
+    ("at_end",),
     ("sink",),
 }
 """What may differ between a checkpoint and the pipeline that goes on from it: where things are and how a bounded run
 ends, not what anything means."""
 
-_ORDERED = {("decode",), ("aggregate",)}
+_ORDERED = {("decode",), ("aggregate",), ("process", "state"), ("process", "returns")}
 """Where the order of the names counts, as it is that of the columns in the state."""
 
 

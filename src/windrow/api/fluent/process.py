@@ -1,0 +1,131 @@
+"""What `process` takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from windrow.api.checks.validate import require_valid
+from windrow.errors import PipelineError
+from windrow.model import (
+    DEFAULT_KEY_GROUPS,
+    DataType,
+    Decode,
+    Derive,
+    EventTime,
+    Field,
+    KeyedState,
+    ListState,
+    MapState,
+    Process,
+    ProcessPipeline,
+    Sink,
+    Source,
+    ValueState,
+    parse_type,
+)
+
+
+@dataclass(frozen=True)
+class StateOf:
+    """A kind of state with its types, which `process` gives a name."""
+
+    kind: Literal["value", "list", "map"]
+    types: tuple[str | DataType, ...]
+
+
+def value_state(type_: str | DataType) -> StateOf:
+    """Keep one value for each key."""
+    return StateOf("value", (type_,))
+
+
+def list_state(type_: str | DataType) -> StateOf:
+    """Keep values in the order in which they are appended."""
+    return StateOf("list", (type_,))
+
+
+def map_state(key: str | DataType, value: str | DataType) -> StateOf:
+    """Keep values by keys of their own."""
+    return StateOf("map", (key, value))
+
+
+@dataclass(frozen=True)
+class Processed:
+    """Rows that a function emits for each key."""
+
+    source: Source
+    decode: Decode
+    derived: tuple[Derive, ...]
+    time: EventTime
+    key: tuple[str, ...]
+    process: Process
+
+    def to(
+        self,
+        sink: Sink,
+        *,
+        name: str | None = None,
+        key_groups: int = DEFAULT_KEY_GROUPS,
+        at_end: Literal["fire", "hold"] = "fire",
+    ) -> ProcessPipeline:
+        """Write to a sink, and so complete the pipeline.
+
+        Args:
+            sink: `windrow.sqlite` or `windrow.postgres`.
+            name: the pipeline's name; left out, the table's.
+            key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
+            at_end: at the end of a bounded input, timers that are set and records that are held come, or stay.
+
+        Raises:
+            PipelineError: the pipeline as a whole means nothing; all that is wrong, at once.
+        """
+        return require_valid(
+            ProcessPipeline(
+                name=sink.table if name is None else name,
+                source=self.source,
+                decode=self.decode,
+                time=self.time,
+                key=self.key,
+                process=self.process,
+                sink=sink,
+                key_groups=key_groups,
+                derive=self.derived,
+                at_end=at_end,
+            )
+        )
+
+
+def declared(state: Mapping[str, StateOf]) -> tuple[KeyedState, ...]:
+    """Return states with their names; raise PipelineError for a type that is none."""
+    return tuple(_state(name, of) for name, of in state.items())
+
+
+def columns(returns: Mapping[str, str | DataType]) -> tuple[Field, ...]:
+    """Return the columns that a function emits; raise PipelineError for a type that is none."""
+    return tuple(Field(name, _type(f"process.returns.{name}", type_)) for name, type_ in returns.items())
+
+
+def _state(name: str, of: StateOf) -> KeyedState:
+    where = f"process.state.{name}"
+    if not isinstance(of, StateOf):
+        msg = f"{where}: give wr.value_state, wr.list_state or wr.map_state, not {of!r}"
+        raise PipelineError(msg)
+    types = [_type(where, type_) for type_ in of.types]
+    match of.kind:
+        case "value":
+            return ValueState(name, *types)
+        case "list":
+            return ListState(name, *types)
+        case "map":
+            return MapState(name, *types)
+
+
+def _type(where: str, type_: str | DataType) -> DataType:
+    if not isinstance(type_, str):
+        return type_
+    try:
+        return parse_type(type_)
+    except PipelineError as exc:
+        msg = f"{where}: {exc.message}"
+        raise PipelineError(msg) from exc
