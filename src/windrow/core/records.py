@@ -7,6 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from windrow.core.schema import arrow_type
+from windrow.expressions import computed
 from windrow.model import AnyPipeline
 
 PARTITION: Final = "__partition"
@@ -22,6 +23,7 @@ def record_schema(pipeline: AnyPipeline) -> pa.Schema:
     """Return the schema of good records on their way to a key group.
 
     Time and watermark are int64 microseconds; the watermark is the one at the record, as far as its own step moved it.
+    Behind the decoded fields are those that expressions make of them.
     """
     return pa.schema(
         [
@@ -30,5 +32,6 @@ def record_schema(pipeline: AnyPipeline) -> pa.Schema:
             pa.field(TIME, pa.int64()),
             pa.field(WATERMARK, pa.int64()),
             *(pa.field(field.name, arrow_type(field.type)) for field in pipeline.decode.fields),
+            *(pa.field(one.name, arrow_type(one.expression.type)) for one in computed(pipeline)),
         ]
     )

@@ -3,12 +3,13 @@
 DuckDB parses and types them, and is loaded with the first of them.
 """
 
-from windrow.expressions.analyse import Expression, analyse
+from windrow.expressions.analyse import Expression, analyse, said_by
 from windrow.expressions.calls import Call, split_call
 from windrow.expressions.inputs import (
     Argument,
     Computed,
     arguments,
+    computed,
     computed_arguments,
     derived,
     nullable_fields,
@@ -24,11 +25,13 @@ __all__ = [
     "Result",
     "analyse",
     "arguments",
+    "computed",
     "computed_arguments",
     "derived",
     "formulas",
     "nullable_fields",
     "record_fields",
     "results",
+    "said_by",
     "split_call",
 ]

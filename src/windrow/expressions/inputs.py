@@ -60,6 +60,11 @@ def nullable_fields(pipeline: AnyPipeline) -> frozenset[str]:
     return _absent(pipeline) | {one.name for one in derived(pipeline) if one.expression.nullable and not one.key}
 
 
+def computed(pipeline: AnyPipeline) -> tuple[Computed, ...]:
+    """Return all columns that are made of a record's fields, in an order in which they can be."""
+    return (*derived(pipeline), *(computed_arguments(pipeline) if isinstance(pipeline, Pipeline) else ()))
+
+
 def computed_arguments(pipeline: Pipeline) -> tuple[Computed, ...]:
     """Return the columns that are made for aggregates alone, over `record_fields`."""
     fields, nullable = record_fields(pipeline), nullable_fields(pipeline)
@@ -116,7 +121,7 @@ def _quoted(text: str, names: Iterable[str]) -> str:
 def _absent(pipeline: AnyPipeline) -> frozenset[str]:
     """Return the decoded field that a record may lack: a punctuation's."""
     match pipeline.time.watermark:
-        case Punctuated(field) if field not in (pipeline.time.field, *pipeline.key):
+        case Punctuated(field) if field not in {pipeline.time.field, pipeline.time.sent, *pipeline.key}:
             return frozenset([field])
         case _:
             return frozenset()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.core import schema
+from windrow.core.decode.derive import Deriver
 from windrow.core.decode.exact import ExactDecoder, is_optional
 from windrow.core.decode.fast import FastDecoder
 from windrow.core.decode.rows import DeadRows, GoodRows, MarkRows, Rows
 from windrow.core.decode.slow import decode_exactly
+from windrow.expressions import Computed, computed
 from windrow.model import AnyPipeline
 
 MARKS = pa.schema(
@@ -32,10 +34,10 @@ SMALL = 256
 class Decoded:
     """What became of a table of raw records, each kind in the order of the input.
 
-    `good` has partition, offset, time (the event time in microseconds) and the declared fields, in that order; take
-    columns by position where a field may be named like one of the first three. `marks` is in `MARKS`, `dead` in
-    `schema.DEAD`. Every raw record is in `good` or in `dead`, unless it is a pure mark; one with data and a mark is
-    in both `good` and `marks`.
+    `good` has partition, offset, time (the event time in microseconds), the declared fields and what expressions make
+    of them, in that order; take columns by position where a field may be named like one of the first three. `marks` is
+    in `MARKS`, `dead` in `schema.DEAD`. Every raw record is in `good` or in `dead`, unless it is a pure mark; one with
+    data and a mark is in both `good` and `marks`.
     """
 
     good: pa.Table
@@ -47,9 +49,13 @@ class Decoder:
     """Decodes a pipeline's records: the fast path accepts, the exact path explains."""
 
     def __init__(self, pipeline: AnyPipeline) -> None:
-        self._exact = ExactDecoder.of(pipeline)
+        exact = ExactDecoder.of(pipeline)
+        # what a record must hold are the decoded fields of the key
+        decoded = tuple(field.name for field in exact.fields)
+        self._exact = replace(exact, key=tuple(name for name in exact.key if name in decoded))
+        self._deriver = Deriver.of(pipeline, self._exact)
         self._source = pipeline.source.label
-        self._good_schema = _good_schema(self._exact)
+        self._good_schema = _good_schema(self._exact, computed(pipeline))
 
     def decode(self, raw: pa.RecordBatch | pa.Table) -> Decoded:
         """Decode records in `schema.RAW`, of any partitions, with offsets ascending within each."""
@@ -78,6 +84,9 @@ class Decoder:
             others[accepted.rows] = False
             good, pure, dead = decode_exactly(self._exact, raw, np.flatnonzero(others))
             good = GoodRows.merge(accepted, good)
+        if self._deriver is not None:
+            derived = self._deriver.derive(raw, good)
+            good, pure, dead = derived.good, pure.join(derived.pure), dead.join(derived.dead)
         return self._decoded(raw, good, MarkRows.merge(good, pure), dead)
 
     def _decoded(self, raw: pa.RecordBatch, good: GoodRows, marks: MarkRows, dead: DeadRows) -> Decoded:
@@ -99,7 +108,7 @@ def _coordinates(raw: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
     return [column.take(pa.array(rows)) for column in columns]
 
 
-def _good_schema(exact: ExactDecoder) -> pa.Schema:
+def _good_schema(exact: ExactDecoder, columns: tuple[Computed, ...]) -> pa.Schema:
     return pa.schema(
         [
             pa.field("partition", pa.int32(), nullable=False),
@@ -113,5 +122,6 @@ def _good_schema(exact: ExactDecoder) -> pa.Schema:
                 )
                 for field in exact.fields
             ),
+            *(pa.field(one.name, schema.arrow_type(one.expression.type)) for one in columns),
         ]
     )

@@ -31,6 +31,11 @@ class GoodRows:
         times, marks, *columns = [pa.concat_arrays(pair).take(pa.array(order)) for pair in pairs]
         return GoodRows(rows[order], times, columns, marks)
 
+    def keep(self, mask: npt.NDArray[np.bool_]) -> GoodRows:
+        """Return the rows for which the mask is true."""
+        times, marks, *columns = [array.filter(pa.array(mask)) for array in self._arrays()]
+        return GoodRows(self.rows[mask], times, columns, marks)
+
     def _arrays(self) -> list[pa.Array]:
         return [self.times, self.marks, *self.columns]
 
@@ -48,9 +53,13 @@ class MarkRows:
         if good.marks.null_count == len(good.rows):
             return pure
         marked = good.marks.is_valid()
-        rows = np.concatenate([good.rows[marked.to_numpy(zero_copy_only=False)], pure.rows])
+        return pure.join(MarkRows(good.rows[marked.to_numpy(zero_copy_only=False)], good.marks.filter(marked)))
+
+    def join(self, other: MarkRows) -> MarkRows:
+        """Bring two disjoint sets of marks into the order of the input."""
+        rows = np.concatenate([self.rows, other.rows])
         order = np.argsort(rows, kind="stable")
-        return MarkRows(rows[order], pa.concat_arrays([good.marks.filter(marked), pure.marks]).take(pa.array(order)))
+        return MarkRows(rows[order], pa.concat_arrays([self.marks, other.marks]).take(pa.array(order)))
 
 
 @dataclass(frozen=True)
@@ -60,3 +69,14 @@ class DeadRows:
     rows: Rows
     log_times: pa.Array
     reasons: pa.Array
+
+    def join(self, other: DeadRows) -> DeadRows:
+        """Bring two disjoint sets of dead letters into the order of the input."""
+        rows = np.concatenate([self.rows, other.rows])
+        order = np.argsort(rows, kind="stable")
+        places = pa.array(order)
+        return DeadRows(
+            rows[order],
+            pa.concat_arrays([self.log_times, other.log_times]).take(places),
+            pa.concat_arrays([self.reasons, other.reasons]).take(places),
+        )

@@ -1,0 +1,125 @@
+"""Expressions over many records at once, and for which records they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.core import duck
+from windrow.core.decode.rows import Rows
+from windrow.core.decode.values import MAX_TIME, MIN_TIME
+from windrow.core.duck import identifier
+from windrow.core.schema import arrow_type
+from windrow.expressions import Computed, Expression, said_by
+from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongType, StringType, TimestampType
+
+Mask = npt.NDArray[np.bool_]
+
+_ROW, _ONE = "__row", "__one"
+
+
+class Evaluator:
+    """Computes columns of tables of fields, one column after the other; a column sees those before it."""
+
+    def __init__(self, columns: tuple[Computed, ...]) -> None:
+        self._columns = columns
+        self._duck = duck.connect()
+        self._all = _nested([(one.name, one.expression.sql) for one in columns])
+
+    def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
+        """Return the columns, and why rows have none, by row; what stands in the columns of those rows is nothing."""
+        failed: dict[int, str] = {}
+        try:
+            found = duck.query(self._duck, self._all, fields=fields)
+            columns = [_whole(found.column(one.name)) for one in self._columns]
+        except duckdb.Error:
+            columns = self._one_by_one(fields, failed)
+        for place, one in enumerate(self._columns):
+            columns[place], bad = _fit(columns[place], one.expression.type)
+            for row in np.flatnonzero(bad).tolist():
+                failed.setdefault(row, f"expression: {one.label}: {_unfit(one.expression.type)}")
+        return columns, failed
+
+    def _one_by_one(self, fields: pa.Table, failed: dict[int, str]) -> list[pa.Array]:
+        """Compute each column where it can be; say where it cannot."""
+        columns = []
+        for one in self._columns:
+            sql = f"SELECT TRY({one.expression.sql}) AS value FROM fields"
+            values = _whole(duck.query(self._duck, sql, fields=fields).column("value"))
+            nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+            for row, why in self._blame(one.expression, fields, nulls):
+                failed.setdefault(row, f"expression: {one.label}: {why}")
+            columns.append(values)
+            fields = fields.append_column(one.name, values)
+        return columns
+
+    def _blame(self, expression: Expression, fields: pa.Table, rows: Rows) -> Iterator[tuple[int, str]]:
+        """Yield those of the rows for which an expression fails, with what DuckDB says.
+
+        Equal inputs fail alike, so each is tried once; they are halved until those that fail stand alone.
+        """
+        # there is a column whatever the expression is of
+        among = pa.table({_ROW: rows, _ONE: np.zeros(len(rows), dtype=np.int8)})
+        for name in expression.columns:
+            among = among.append_column(name, fields.column(name).take(pa.array(rows)))
+        inputs = among.group_by([_ONE, *expression.columns], use_threads=False).aggregate([(_ROW, "list")])
+        stack = [inputs]
+        while stack:
+            some = stack.pop()
+            try:
+                duck.query(self._duck, f"SELECT {expression.sql} AS value FROM fields", fields=some)
+            except duckdb.Error as exc:
+                if some.num_rows > 1:
+                    half = some.num_rows // 2
+                    stack += [some.slice(0, half), some.slice(half)]
+                else:
+                    why = said_by(exc)
+                    yield from ((row, why) for row in some.column(f"{_ROW}_list")[0].as_py())
+
+
+def _fit(values: pa.Array, type_: DataType) -> tuple[pa.Array, Mask]:
+    """Return values in the Arrow type of a field, and which of them no field can have."""
+    values = values.cast(arrow_type(type_))
+    match type_:
+        case DoubleType():
+            values = pc.add(values, 0.0)  # there is one zero, not two
+            bad = pc.invert(pc.is_finite(values))
+        case TimestampType():
+            micros = values.cast(pa.int64())
+            bad = pc.or_(pc.less(micros, MIN_TIME), pc.greater(micros, MAX_TIME))
+        case StringType():
+            bad = pc.match_substring(values, "\0")
+        case BooleanType() | LongType() | DecimalType():
+            return values, np.zeros(len(values), dtype=np.bool_)
+        case _:
+            assert_never(type_)
+    return values, pc.fill_null(bad, fill_value=False).to_numpy(zero_copy_only=False)
+
+
+def _unfit(type_: DataType) -> str:
+    """Say why a field cannot have a value that `_fit` refused."""
+    match type_:
+        case DoubleType():
+            return "the result is not a finite number"
+        case TimestampType():
+            return "the result is a time outside the years 1 to 9999"
+        case _:
+            return "the result holds U+0000"
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks()
+
+
+def _nested(columns: list[tuple[str, str]]) -> str:
+    """Return the query that computes columns of others and of themselves."""
+    query = "fields"
+    for name, sql in columns:
+        query = f"(SELECT *, {sql} AS {identifier(name)} FROM {query})"
+    return f"SELECT {', '.join(identifier(name) for name, _ in columns)} FROM {query}"

@@ -1,0 +1,155 @@
+"""Derived fields, and the records of which they cannot be made."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.pipelines import MAIN
+
+from windrow.core.decode import Decoded, Decoder
+from windrow.core.decode.decoder import SMALL
+from windrow.core.schema import RAW
+from windrow.model import (
+    Aggregate,
+    AnyPipeline,
+    Count,
+    Decode,
+    Derive,
+    DoubleType,
+    EventTime,
+    Field,
+    LongType,
+    Pipeline,
+    Punctuated,
+    StringType,
+    Sum,
+    TimestampType,
+)
+
+FIELDS = Decode(
+    (
+        Field("t", TimestampType("micros")),
+        Field("url", StringType()),
+        Field("text", StringType()),
+        Field("n", LongType()),
+        Field("x", DoubleType()),
+    )
+)
+
+
+def pipeline(*derive: Derive, key: tuple[str, ...] = ("url",), **changes: Any) -> Pipeline:  # noqa: ANN401
+    return replace(MAIN, decode=FIELDS, derive=derive, key=key, aggregates=(Aggregate("c", Count()),), **changes)
+
+
+def decode(of: AnyPipeline, *records: dict[str, Any], log_time: int | None = None) -> Decoded:
+    """Decode records, filled up with plain values; offsets are their places."""
+    plain = {"t": 0, "url": "a/b/c", "text": "1", "n": 1, "x": 1}
+    values = [json.dumps(plain | record).encode() for record in records]
+    columns = [[0] * len(values), range(len(values)), [log_time] * len(values), [None] * len(values), values]
+    rows = pa.table([pa.array(c, f.type) for c, f in zip(columns, RAW, strict=True)], schema=RAW)
+    return Decoder(of).decode(rows)
+
+
+def dead(decoded: Decoded) -> list[tuple[int, str]]:
+    return [(row["offset"], row["reason"]) for row in decoded.dead.to_pylist()]
+
+
+def test_a_derived_field_stands_behind_the_decoded_ones() -> None:
+    decoded = decode(pipeline(Derive("domain", "split_part(url, '/', 2)"), Derive("twice", "2 * n")), {}, {"n": 4})
+    assert decoded.good.column_names[-2:] == ["domain", "twice"]
+    assert decoded.good.column("domain").to_pylist() == ["b", "b"]
+    assert decoded.good.column("twice").to_pylist() == [2, 8]
+    assert decoded.good.schema.field("twice").type == pa.int64()
+
+
+@pytest.mark.parametrize("count", [3, SMALL + 40])
+def test_a_record_for_which_an_expression_fails_is_dead_and_the_others_go_on(count: int) -> None:
+    records = [{"text": "no number" if number % 3 == 1 else str(number)} for number in range(count)]
+    decoded = decode(pipeline(Derive("number", "CAST(text AS BIGINT)")), *records)
+    assert decoded.good.column("number").to_pylist() == [number for number in range(count) if number % 3 != 1]
+    assert [offset for offset, _ in dead(decoded)] == list(range(1, count, 3))
+    assert {reason for _, reason in dead(decoded)} == {
+        "expression: number: Could not convert string 'no number' to INT64 when casting from source column text"
+    }
+    assert all(json.loads(row["raw"])["text"] == "no number" for row in decoded.dead.to_pylist())
+
+
+def test_what_is_null_does_not_fail() -> None:
+    decoded = decode(
+        pipeline(Derive("number", "TRY_CAST(text AS BIGINT) // n")), {"text": "?"}, {"n": 0}, {"text": "7"}
+    )
+    assert decoded.good.column("number").to_pylist() == [None, 7]
+    assert [offset for offset, _ in dead(decoded)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("sql", "record", "why"),
+    [
+        ("x / n", {"n": 0}, "the result is not a finite number"),
+        ("n * n", {"n": 2**40}, "Overflow in multiplication of INT64 (1099511627776 * 1099511627776)"),
+        ("make_timestamptz(n)", {"n": -(2**62)}, "the result is a time outside the years 1 to 9999"),
+        ("chr(n::INTEGER)", {"n": 0}, "the result holds U+0000"),
+    ],
+)
+def test_what_no_field_can_have_is_a_dead_letter(sql: str, record: dict[str, Any], why: str) -> None:
+    decoded = decode(pipeline(Derive("made", sql)), {}, record)
+    assert decoded.good.num_rows == 1
+    assert len(dead(decoded)) == 1
+    offset, reason = dead(decoded)[0]
+    assert offset == 1
+    assert reason.startswith("expression: made: ")
+    assert why.split("(", maxsplit=1)[0] in reason
+
+
+def test_there_is_one_zero() -> None:
+    decoded = decode(pipeline(Derive("made", "-x")), {"x": 0})
+    assert [str(value) for value in decoded.good.column("made").to_pylist()] == ["0.0"]
+
+
+def test_a_null_in_a_derived_key_is_a_dead_letter() -> None:
+    of = pipeline(Derive("k", "nullif(url, 'x')"), key=("k",))
+    assert dead(decode(of, {}, {"url": "x"})) == [(1, "null key: k")]
+
+
+def test_what_an_aggregate_is_over_fails_only_where_its_condition_holds() -> None:
+    of = replace(
+        pipeline(),
+        aggregates=(Aggregate("total", Sum("CAST(text AS BIGINT)"), where="url = 'n'"), Aggregate("c", Count())),
+    )
+    decoded = decode(of, {"text": "?"}, {"text": "5", "url": "n"}, {"text": "?", "url": "n"})
+    assert decoded.good.column("__e0").to_pylist() == [None, 5]
+    assert [offset for offset, _ in dead(decoded)] == [2]
+
+
+def test_the_log_time_of_a_dead_letter_is_the_one_in_the_record() -> None:
+    decoded = decode(pipeline(Derive("made", "1 // n")), {"n": 0, "_log_time": 1_500}, {"n": 0}, log_time=7)
+    assert decoded.dead.column("log_time").cast(pa.int64()).to_pylist() == [1_500_000, 7]
+
+
+def test_a_mark_with_a_record_that_fails_is_none_and_one_that_lacks_a_key_is_nothing_else() -> None:
+    fields = Decode((*FIELDS.fields, Field("w", TimestampType("micros"))))
+    of = replace(
+        pipeline(Derive("k", "nullif(url, 'x')"), Derive("one", "1 // n"), key=("k",)),
+        decode=fields,
+        time=EventTime("t", Punctuated("w")),
+    )
+    decoded = decode(of, {"w": 5}, {"w": 6, "n": 0}, {"w": 7, "url": "x"}, {"url": "x"})
+    assert decoded.good.column("offset").to_pylist() == [0]
+    assert [(row["offset"], row["watermark"]) for row in decoded.marks.to_pylist()] == [(0, 5), (2, 7)]
+    assert [offset for offset, _ in dead(decoded)] == [1, 3]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["1", "2", "x", ""]), st.integers(-1, 2)), min_size=1, max_size=30))
+def test_each_record_fares_as_it_does_alone(rows: list[tuple[str, int]]) -> None:
+    of = pipeline(Derive("a", "CAST(text AS BIGINT)"), Derive("b", "CASE WHEN n > 0 THEN 4 // (n - 1) END"))
+    records = [{"text": text, "n": n} for text, n in rows]
+    together = decode(of, *records)
+    alone = [decode(of, record) for record in records]
+    assert [reason for _, reason in dead(together)] == [reason for one in alone for _, reason in dead(one)]
+    assert together.good.select(["a", "b"]).to_pylist() == [
+        row for one in alone for row in one.good.select(["a", "b"]).to_pylist()
+    ]
