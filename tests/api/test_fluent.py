@@ -117,7 +117,7 @@ def test_field_and_result_names_are_free() -> None:
 @pytest.mark.parametrize("given", [{}, {"delay": "1m", "punctuated": "w"}])
 def test_the_watermark_comes_from_one_thing(given: dict[str, str]) -> None:
     with pytest.raises(PipelineError, match=r"either delay .* or punctuated"):
-        decoded().event_time("t", **given)
+        decoded().event_time("t", **given)  # type: ignore[call-overload]
 
 
 def test_bad_values_are_refused_where_they_are_given() -> None:

@@ -6,22 +6,28 @@ from windrow.api.checks.adaptive_delay import adaptive_delay
 from windrow.api.checks.aggregate_arguments import aggregate_arguments
 from windrow.api.checks.aggregate_types import aggregate_types
 from windrow.api.checks.all_idle import all_idle
+from windrow.api.checks.custom_aggregates import custom_aggregates
 from windrow.api.checks.decode_fields import decode_fields
+from windrow.api.checks.derived_fields import derived_fields
 from windrow.api.checks.discard_panes import discard_panes
 from windrow.api.checks.durations import durations
+from windrow.api.checks.expressions import expressions
 from windrow.api.checks.finding import Finding
 from windrow.api.checks.float_sums import float_sums
+from windrow.api.checks.formulas import formulas
 from windrow.api.checks.global_window import global_window
 from windrow.api.checks.hopping_windows import hopping_windows
 from windrow.api.checks.key_fields import key_fields
 from windrow.api.checks.key_groups import key_groups
 from windrow.api.checks.no_future_guard import no_future_guard
 from windrow.api.checks.no_lateness import no_lateness
+from windrow.api.checks.null_keys import null_keys
 from windrow.api.checks.pipeline_name import pipeline_name
 from windrow.api.checks.process_code import process_code
 from windrow.api.checks.process_state import process_state
 from windrow.api.checks.process_ttl import process_ttl
 from windrow.api.checks.result_columns import result_columns
+from windrow.api.checks.salt import salt
 from windrow.api.checks.sent_field import sent_field
 from windrow.api.checks.session_panes import session_panes
 from windrow.api.checks.sink_address import sink_address
@@ -41,6 +47,7 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     pipeline_name,
     source_address,
     decode_fields,
+    derived_fields,
     time_field,
     sent_field,
     key_fields,
@@ -52,6 +59,9 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     all_idle,
     aggregate_types,
     aggregate_arguments,
+    expressions,
+    custom_aggregates,
+    formulas,
     triggers,
     global_window,
     session_panes,
@@ -61,9 +71,11 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     sink_table,
     sink_key,
     key_groups,
+    salt,
     # warnings
     zero_delay,
     no_future_guard,
+    null_keys,
     float_sums,
     no_lateness,
     sqlite_digits,
@@ -74,6 +86,7 @@ PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
     pipeline_name,
     source_address,
     decode_fields,
+    derived_fields,
     time_field,
     sent_field,
     key_fields,
@@ -90,6 +103,7 @@ PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
     key_groups,
     # warnings
     no_future_guard,
+    null_keys,
 )
 """The rules for a pipeline that is a Python function."""
 

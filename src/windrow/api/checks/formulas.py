@@ -1,0 +1,63 @@
+"""Formulas over results."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from windrow.api.calls import NAMES
+from windrow.api.checks.finding import Finding, error
+from windrow.errors import PipelineError
+from windrow.expressions import analyse, results
+from windrow.model import DoubleType, Field, Formula, Pipeline
+
+_CALL = re.compile(r"(\w+)\s*\(")
+
+
+def formulas(pipeline: Pipeline) -> Iterator[Finding]:
+    """A formula is over results that are no formulas, by their names, and there is one of these at least."""
+    texts = {one.name: one.function.sql for one in pipeline.aggregates if isinstance(one.function, Formula)}
+    if not texts:
+        return
+    plain = tuple(one for one in pipeline.aggregates if one.name not in texts)
+    if not plain:
+        yield error("aggregate", f"has nothing but formulas, and these are over aggregates; {_example(texts)}")
+        return
+    try:
+        fields = tuple(Field(one.name, one.type) for one in results(replace(pipeline, aggregates=plain)))
+    except PipelineError:
+        return  # other rules say what is wrong with the aggregates
+    for name, text in texts.items():
+        message = _problem(text, fields, frozenset(texts))
+        if message:
+            yield error(f"aggregate.{name}", message)
+
+
+def _problem(text: str, fields: tuple[Field, ...], others: frozenset[str]) -> str | None:
+    try:
+        analyse(text, fields)
+    except PipelineError as exc:
+        return _over_formula(text, fields, others) or f"{exc.message}; {_meant(text, fields)}"
+    return None
+
+
+def _over_formula(text: str, fields: tuple[Field, ...], others: frozenset[str]) -> str | None:
+    try:
+        made = analyse(text, (*fields, *(Field(name, DoubleType()) for name in sorted(others))))
+    except PipelineError:
+        return None
+    used = next(name for name in made.columns if name in others)
+    return f"{text!r} is over {used!r}, which is a formula; write out what that is"
+
+
+def _meant(text: str, fields: tuple[Field, ...]) -> str:
+    call = _CALL.match(text)
+    close = difflib.get_close_matches(call[1].lower(), NAMES, n=1) if call else []
+    meant = f" - or did you mean {close[0]}(...)?" if close else ""
+    return f"a formula is over the other results ({', '.join(field.name for field in fields)}){meant}"
+
+
+def _example(texts: dict[str, str]) -> str:
+    return f"give what {next(iter(texts))!r} is over a name, such as {{total: sum(amount), events: count()}}"
