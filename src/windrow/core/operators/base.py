@@ -14,7 +14,7 @@ from windrow.core.packet import Packet
 from windrow.core.packing import unpack
 from windrow.core.records import OFFSET, PARTITION, record_schema
 from windrow.core.state import State
-from windrow.model import AnyPipeline, DoubleType
+from windrow.model import AnyPipeline
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class StepInput:
                 case "end":
                     end = True
         together = pa.concat_tables([record_schema(pipeline).empty_table(), *records])
-        if any(isinstance(field.type, DoubleType) for field in pipeline.decode.fields):
+        if any(pa.types.is_floating(type_) for type_ in together.schema.types):
             # sums of doubles depend on their order: a step that is run again must take them in the same
             together = together.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
         return StepInput(
