@@ -18,6 +18,8 @@ from windrow.hosts.totals import Totals
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN_SECONDS = 1.0
 """Where there is no terminal, a line at most that often."""
+_NAMED = 5
+"""So many partitions are named in a line."""
 
 
 class Progress:
@@ -64,11 +66,21 @@ def status(totals: Totals) -> str:
 def _low_watermark(report: StepReport | None) -> str:
     if report is None:
         return "nothing read yet"
-    if report.low_watermark is not None:
-        return f"low watermark {format_time(report.low_watermark)}"
-    silent = [str(partition) for partition, watermark in report.watermarks.items() if watermark is None]
-    noun = "partition" if len(silent) == 1 else "partitions"
-    return f"no low watermark: nothing yet from {noun} {', '.join(silent)}"
+    idle = f", idle: {_partitions(report.idle)}" if report.idle else ""
+    if report.low_watermark is None:
+        silent = [number for number in report.held_back_by if report.watermarks[number] is None]
+        return f"no low watermark: nothing yet from {_partitions(silent)}{idle}"
+    low = f"low watermark {format_time(report.low_watermark)}"
+    if len(report.watermarks) > 1 and report.held_back_by:
+        low += f" by {_partitions(report.held_back_by)}"
+    return f"{low}{idle}"
+
+
+def _partitions(numbers: list[int]) -> str:
+    """Name partitions, the first few if they are many."""
+    noun = "partition" if len(numbers) == 1 else "partitions"
+    more = " ..." if len(numbers) > _NAMED else ""
+    return f"{noun} {', '.join(map(str, numbers[:_NAMED]))}{more}"
 
 
 def format_time(micros: int) -> str:

@@ -14,8 +14,9 @@ from windrow.core.operators.base import GroupStats
 class StepReport:
     """A committed step: how much of what, and where the partitions stand after it.
 
-    `watermarks` are microseconds, None before a partition's first record; `offsets` are the next to be read; `seconds`
-    is how long the step took.
+    `watermarks` are microseconds, None before a partition's first record; `low_watermark` is that of them all, None
+    before there is one; `idle` are the partitions that do not hold it back. `offsets` are the next to be read;
+    `seconds` is how long the step took.
     """
 
     epoch: int
@@ -28,6 +29,8 @@ class StepReport:
     open_windows: int
     watermarks: dict[int, int | None]
     offsets: dict[int, int]
+    low_watermark: int | None
+    idle: list[int]
     seconds: float
 
     @property
@@ -36,10 +39,13 @@ class StepReport:
         return self.records + self.dead
 
     @property
-    def low_watermark(self) -> int | None:
-        """The least of the watermarks, None where a partition has none."""
-        known = [watermark for watermark in self.watermarks.values() if watermark is not None]
-        return min(known) if known and len(known) == len(self.watermarks) else None
+    def held_back_by(self) -> list[int]:
+        """The partitions that would have to go on for the low watermark to do so; none if all are idle."""
+        return [
+            partition
+            for partition, watermark in self.watermarks.items()
+            if partition not in self.idle and (watermark is None or watermark == self.low_watermark)
+        ]
 
     @staticmethod
     def of(epoch: int, groups: Iterable[GroupStats], seconds: float) -> StepReport:
@@ -54,13 +60,16 @@ class StepReport:
             inserts=sum(one.inserts for one in stats),
             revisions=sum(one.revisions for one in stats),
             open_windows=max(one.open_windows for one in stats),
-            watermarks={
-                partition: None if watermark == BEFORE_ALL else watermark
-                for partition, watermark in sorted(stats[0].watermarks.items())
-            },
+            watermarks={partition: _known(watermark) for partition, watermark in sorted(stats[0].watermarks.items())},
             offsets=dict(sorted(stats[0].offsets.items())),
+            low_watermark=_known(stats[0].low),
+            idle=stats[0].idle,
             seconds=seconds,
         )
+
+
+def _known(watermark: int) -> int | None:
+    return None if watermark == BEFORE_ALL else watermark
 
 
 OnStep = Callable[[StepReport], None]

@@ -50,6 +50,8 @@ class Totals:
                 "epoch": last["epoch"],
                 "offsets": last["offsets"],
                 "watermarks": last["watermarks"],
-                "low_watermark": self.last.low_watermark,
+                "low_watermark": last["low_watermark"],
+                "held_back_by": self.last.held_back_by,
+                "idle": last["idle"],
             }
         return fields

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Literal
 
 from windrow.core.output import StepOutput
+from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.stream.run import Settings, StreamRun
 from windrow.model import AnyPipeline, LogSource, with_at_end
 from windrow.sinks.collect import CollectSink
 
 
-def play(
-    pipeline: AnyPipeline, steps: Sequence[Sequence[tuple[int, bytes]]], at_end: Literal["fire", "hold"]
-) -> list[StepOutput]:
-    """Run a log that is given as steps of (partition, value); return each step's output, and the end's as the last.
+def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
+    """Run a log that is given in steps; return each step's output, and the end's as the last.
 
-    All partitions that occur are there from the start. The log is written to a folder and cut where the steps end.
+    All partitions that occur are there from the start. The log is written to a folder and cut where the steps end;
+    ticks are in a partition of their own.
     """
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
         log = Path(folder) / pipeline.source.label
@@ -28,25 +28,27 @@ def play(
 
 
 def _play(
-    pipeline: AnyPipeline,
-    steps: Sequence[Sequence[tuple[int, bytes]]],
-    at_end: Literal["fire", "hold"],
-    log: Path,
+    pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], log: Path
 ) -> list[StepOutput]:
-    counts = dict.fromkeys(sorted({partition for step in steps for partition, _ in step}), 0)
+    fed = [step for step in steps if not isinstance(step, Tick)]
+    counts = dict.fromkeys(sorted({partition for step in fed for partition, _ in step}), 0)
+    ticks = max(counts, default=-1) + 1
+    written = [[(ticks, b"%d" % step.micros)] if isinstance(step, Tick) else step for step in steps]
+    if len(fed) < len(steps):
+        counts[ticks] = 0
     cuts = []
-    for step in steps:
+    for step in written:
         for partition, _ in step:
             counts[partition] += 1
         cuts.append(dict(counts))
     for partition in counts:
-        lines = (value + b"\n" for step in steps for number, value in step if number == partition)
+        lines = (value + b"\n" for step in written for number, value in step if number == partition)
         (log / f"partition-{partition}.jsonl").write_bytes(b"".join(lines))
     given = replace(with_at_end(pipeline, at_end), source=LogSource(str(log)))
     sink = CollectSink()
-    settings = Settings(log.parent / "checkpoint", until_end=True, cuts=cuts)
+    settings = Settings(log.parent / "checkpoint", until_end=True, cuts=cuts, ticks=ticks)
     StreamRun(given, sink, settings).run(lambda _: None)
-    return _by_step(given, steps, sink)
+    return _by_step(given, written, sink)
 
 
 def _by_step(

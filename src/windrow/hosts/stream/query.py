@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.output import StepOutput
 from windrow.errors import RunError, WindrowError
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.stages import KeyGroupProcessor, clock_stage, stage_parts
+from windrow.hosts.stream.ticks import TickDataSource
 from windrow.hosts.stream.wire import OUTPUT_DDL, PACKET_DDL, STAGED_DDL, group_stats, outputs
-from windrow.model import AnyPipeline
+from windrow.model import AnyPipeline, needs_ticks
 from windrow.sinks.base import ParallelSink, Sink
 from windrow.sources.base import Cut, Source
 
@@ -27,10 +29,19 @@ def key_group_outputs(
     *,
     max_records: int | None = None,
     cuts: Sequence[Cut] | None = None,
+    ticks: int | None = None,
+    floors: Floors = NO_FLOORS,
 ) -> DataFrame:
-    """Return the streaming frame of what the key groups give, one row a group and step (`OUTPUT_DDL`)."""
+    """Return the streaming frame of what the key groups give, one row a group and step (`OUTPUT_DDL`).
+
+    The records of the partition `ticks`, if there is one, are ticks.
+    """
     raw = source.stream(spark, max_records, cuts)
-    records = raw.mapInArrow(clock_stage(pipeline), PACKET_DDL)
+    packets = raw.mapInArrow(clock_stage(pipeline, floors, ticks), PACKET_DDL)
+    if needs_ticks(pipeline):
+        spark.dataSource.register(TickDataSource)
+        clock = spark.readStream.format(TickDataSource.name()).option("key_groups", pipeline.key_groups)
+        packets = packets.union(clock.load())
     control = (
         spark.readStream.schema("kind string")
         # an end that was taken back may have been seen
@@ -45,7 +56,7 @@ def key_group_outputs(
         )
     )
     return (
-        records.union(control)
+        packets.union(control)
         .groupBy("key_group")
         .transformWithStateInPandas(
             statefulProcessor=KeyGroupProcessor(pipeline, checkpoint.partitions),

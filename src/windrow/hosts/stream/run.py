@@ -12,6 +12,7 @@ from typing import Literal
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from windrow.core.floors import NO_FLOORS, Floors
 from windrow.errors import CheckpointError, EngineError, SinkError, WindrowError
 from windrow.hosts.report import OnStep
 from windrow.hosts.stream.checkpoint import Checkpoint
@@ -37,7 +38,8 @@ _STEP = 120.0
 class Settings:
     """How to run: a step takes at most `max_records`; live, one begins every `every` microseconds if there is more.
 
-    `cuts` prescribes the steps instead, for an embedded log.
+    `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can say what time it is. `floors`
+    are what the clock journal of another run says, which this one repeats.
     """
 
     checkpoint: Path
@@ -45,6 +47,8 @@ class Settings:
     max_records: int | None = None
     every: int = 1_000_000
     cuts: Sequence[Cut] | None = None
+    ticks: int | None = None
+    floors: Floors = NO_FLOORS
     master: str = "local[*]"
 
 
@@ -79,7 +83,7 @@ class StreamRun:
 
     def _prepare(self, held: ExitStack) -> Checkpoint:
         """Open or make the checkpoint, hold its lock, open the sink's tables, and see that they belong together."""
-        partitions = tuple(self._source.partitions())
+        partitions = tuple(number for number in self._source.partitions() if number != self._settings.ticks)
         folder = self._settings.checkpoint
         checkpoint = Checkpoint.open(folder, self._pipeline)
         is_new = checkpoint is None
@@ -135,6 +139,8 @@ class StreamRun:
                 checkpoint,
                 max_records=settings.max_records,
                 cuts=settings.cuts,
+                ticks=settings.ticks,
+                floors=settings.floors,
             )
             stream = frame.writeStream.foreachBatch(writer).option("checkpointLocation", str(checkpoint.spark))
             if settings.until_end:

@@ -10,9 +10,11 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.operators import Operator, open_operator
 from windrow.core.operators.base import StepInput
 from windrow.core.output import StepOutput
+from windrow.core.packet import Packet
 from windrow.core.stage import ClockStage
 from windrow.hosts.stream.wire import STAGED, output_frame, outputs, packet_batch, packets
 from windrow.model import AnyPipeline
@@ -21,8 +23,8 @@ from windrow.sinks.base import ParallelSink
 
 # a worker process serves many steps: what a pipeline needs is built once in it
 @lru_cache(maxsize=4)
-def _clock_stage(pipeline: AnyPipeline) -> ClockStage:
-    return ClockStage(pipeline)
+def _clock_stage(pipeline: AnyPipeline, floors: Floors) -> ClockStage:
+    return ClockStage(pipeline, floors)
 
 
 @lru_cache(maxsize=4)
@@ -30,12 +32,29 @@ def _operator(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> Operator:
     return open_operator(pipeline, partitions)
 
 
-def clock_stage(pipeline: AnyPipeline) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that makes packets of one partition's raw records, for `mapInArrow`."""
+def clock_stage(
+    pipeline: AnyPipeline, floors: Floors = NO_FLOORS, ticks: int | None = None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that makes packets of one partition's raw records, for `mapInArrow`.
+
+    The records of the partition `ticks`, if there is one, are ticks: microseconds in digits.
+    """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for packet in _clock_stage(pipeline).run(batches):
+        told: list[int] = []
+
+        def records() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                # a task, and so a batch, is of one partition
+                if ticks is not None and batch.column("partition")[:1].to_pylist() == [ticks]:
+                    told.extend(map(int, batch.column("value").to_pylist()))
+                else:
+                    yield batch
+
+        for packet in _clock_stage(pipeline, floors).run(records()):
             yield packet_batch(packet)
+        for group in range(pipeline.key_groups if told else 0):
+            yield packet_batch(Packet(key_group=group, kind="tick", watermark=max(told)))
 
     return run
 

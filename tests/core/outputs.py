@@ -1,0 +1,26 @@
+"""What a run gave, in the parts that neither cuts nor partitions that interleave may change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windrow.core.output import StepOutput
+
+
+def unchanging(output: StepOutput, late: str) -> dict[str, Any]:
+    """On-time panes, late output, dead letters and the final table; with `late` each also each key's changes.
+
+    Keys must live in one partition each.
+    """
+    changes = output.changes.to_pylist()
+    by_key: dict[Any, list[Any]] = {}
+    for change in changes:
+        key = [value for name, value in change.items() if name in {"window_start", "user", "user_id"}]
+        by_key.setdefault(tuple(key), []).append(tuple(change.values()))
+    return {
+        "on time": sorted(str(change) for change in changes if change["pane"] == "on_time"),
+        "late": sorted(map(str, output.late.to_pylist())),
+        "dead": sorted(map(str, output.dead.to_pylist())),
+        "final": {key: (rows[-1][0] != "delete", *rows[-1][3:]) for key, rows in by_key.items()},
+        "changelog": by_key if late == "each" else None,
+    }

@@ -1,0 +1,162 @@
+"""Processing time on the stream host: told by ticks, the same when a step is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.core.outputs import unchanging
+from tests.hosts.conftest import MakeLog
+from tests.hosts.runs import Runner, Scene, read
+from tests.hosts.spend import HOUR, Files, event, spend
+from tests.hosts.test_play import PIPELINE, record, rows
+
+from windrow.core.floors import Floors
+from windrow.core.output import StepOutput
+from windrow.core.tick import PlayStep, Tick
+from windrow.errors import SinkError
+from windrow.hosts import memory
+from windrow.hosts.memory import MemoryHost
+from windrow.hosts.report import StepReport
+from windrow.hosts.stream import play as stream
+from windrow.hosts.stream.run import Settings, StreamRun
+from windrow.hosts.stream.ticks import TickStreamReader
+from windrow.model import Pipeline, SqliteSink
+from windrow.sinks.collect import CollectSink
+from windrow.sources import open_source
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+SECOND = 1_000_000
+NOON = 1_767_268_800 * SECOND
+
+
+def idling(pipeline: Pipeline, seconds: int) -> Pipeline:
+    """The pipeline with a partition idle after so many seconds."""
+    return replace(pipeline, time=replace(pipeline.time, idle=seconds * SECOND))
+
+
+def other(user: str, minute: int, amount: int) -> tuple[int, bytes]:
+    """A record in partition 1."""
+    return 1, record(user, minute, amount)[1]
+
+
+def test_a_story_with_ticks_is_the_same_on_both_hosts() -> None:
+    steps: list[PlayStep] = [
+        Tick(NOON),
+        [record("A", 0, 5), other("B", 1, 3)],
+        [],
+        Tick(NOON + 4 * SECOND),
+        [record("A", 8, 1)],
+        Tick(NOON + 8 * SECOND),
+        [other("B", 2, 7), record("A", 9, 2)],
+        Tick(NOON + 9 * SECOND),
+    ]
+    pipeline = idling(PIPELINE, 8)
+    told = memory.play(pipeline, steps, "fire")
+    assert rows(stream.play(pipeline, steps, "fire")) == rows(told)
+    reasons = [reason for output in told for reason in output.clocks.column("reason").to_pylist()]
+    assert reasons == ["idle", "active", "end", "end"]
+    assert told[5].changes.num_rows == 2, "the tick at which partition 1 is idle fires both windows"
+
+
+def test_a_clock_that_goes_back_gives_no_new_tick_and_a_bounded_run_none() -> None:
+    reader = TickStreamReader(2)
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert first["tick"] > NOON
+    assert first["tick"] % SECOND == 0
+    assert reader.latestOffset({"tick": first["tick"] + 10**12}, limit) == {"tick": first["tick"] + 10**12}
+    [partition] = reader.partitions(reader.initialOffset(), first)
+    batches = pa.Table.from_batches(reader.read(partition))
+    assert batches.select(["key_group", "kind", "watermark"]).to_pylist() == [
+        {"key_group": group, "kind": "tick", "watermark": first["tick"]} for group in range(2)
+    ]
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset({"tick": 5}, limit) == {"tick": 5}
+
+
+@pytest.mark.parametrize("kind", ["log", "kafka"])
+def test_a_silent_partition_does_not_hold_the_others_back(
+    kind: str, make_log: MakeLog, tmp_path: Path, runner: Runner
+) -> None:
+    log = make_log(kind, 2)
+    log.append([(0, event(0)), (0, event(60)), (1, event(1, "u2"))])
+    pipeline = idling(spend(log.source, SqliteSink(str(tmp_path / "spend.db"), "spend")), 2)
+
+    def scene() -> Scene:
+        before = yield read(3)
+        assert before.idle == []
+        # nothing is written any more: there are steps all the same; when all are silent, time stands still
+        alive = yield lambda report: report.epoch >= before.epoch + 4
+        assert alive.idle == []
+        log.append([(0, event(61))])
+        fallen = yield lambda report: report.idle == [1]
+        assert fallen.low_watermark is not None
+        assert fallen.held_back_by == [0]
+        log.append([(1, event(2, "u2"))])
+        back = yield read(5)
+        assert back.idle == []
+
+    assert runner.live(pipeline, scene()) == "asked"
+
+
+class Trying(CollectSink):
+    """Notes every step it is given; refuses those that it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refuses: Callable[[StepOutput], bool] = lambda _: False
+        self.refused: dict[int, StepOutput] = {}
+
+    def commit(self, epoch: int, output: StepOutput) -> None:
+        if self.refuses(output):
+            self.refused[epoch] = output
+            msg = "refused"
+            raise SinkError(msg)
+        super().commit(epoch, output)
+
+
+def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_replay_the_same_answers(
+    files: Files, tmp_path: Path
+) -> None:
+    hold = idling(spend(files.source, SqliteSink("unused.db", "spend"), lateness=10 * HOUR, at_end="hold"), 2)
+    pipeline = replace(hold, emit=replace(hold.emit, at_end="fire"))
+    sink = Trying()
+    settings = Settings(tmp_path / "checkpoint", every=50_000)
+    minutes = iter(range(60, 10_000))
+
+    def go_on(report: StepReport) -> None:
+        del report
+        files.append([(0, event(next(minutes)))])
+
+    def refused(reason: str) -> None:
+        sink.refuses = lambda output: reason in output.clocks.column("reason").to_pylist()
+        with pytest.raises(SinkError, match="refused"):
+            StreamRun(hold, sink, settings).run(go_on)
+        sink.refuses = lambda _: False
+
+    def bounded(pipeline: Pipeline) -> None:
+        StreamRun(pipeline, sink, replace(settings, until_end=True)).run(lambda _: None)
+
+    files.append([(0, event(0)), (1, event(1, "u2")), (1, event(7, "u2"))])
+    refused("idle")
+    # a bounded run, which has no ticks of its own, takes up the step at which two partitions fell idle
+    bounded(hold)
+    files.append([(1, event(2, "u2")), (2, event(3, "u3")), (1, event(59, "u2")), (0, event(next(minutes)))])
+    refused("active")
+    bounded(pipeline)
+
+    assert len(sink.refused) == 2
+    for epoch, output in sink.refused.items():
+        assert rows([sink.steps[epoch]]) == rows([output])
+    told = sink.output(pipeline)
+    assert told.clocks.column("reason").to_pylist() == ["idle"] * 2 + ["active"] * 2 + ["end"] * 3
+    assert {"on_time", "late"} == set(told.changes.column("pane").to_pylist())
+    source = open_source(pipeline.source)
+    host = MemoryHost(pipeline, source.partitions(), Floors.of(told.clocks))
+    outputs = [*host.step(pa.Table.from_batches(source.read_all())), *host.end()]
+    assert unchanging(StepOutput.concat(output.rows for output in outputs), "each") == unchanging(told, "each")
