@@ -16,6 +16,7 @@ from windrow.core.operators.base import StepInput
 from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.stage import ClockStage
+from windrow.hosts.stream.sent import received, send
 from windrow.hosts.stream.wire import STAGED, output_frame, outputs, packet_batch, packets
 from windrow.model import AnyPipeline
 from windrow.sinks.base import ParallelSink
@@ -39,8 +40,10 @@ def clock_stage(
 
     The records of the partition `ticks`, if there is one, are ticks: microseconds in digits.
     """
+    sent = send(pipeline)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pipeline = received(sent)
         told: list[int] = []
 
         def records() -> Iterator[pa.RecordBatch]:
@@ -63,8 +66,10 @@ def stage_parts(
     pipeline: AnyPipeline, sink: ParallelSink, epoch: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that stages key groups' outputs in the sink and gives tokens and stats, for `mapInArrow`."""
+    sent = send(pipeline)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pipeline = received(sent)
         stats: list[str] = []
 
         def parts() -> Iterator[StepOutput]:
@@ -83,7 +88,7 @@ class KeyGroupProcessor(StatefulProcessor):
     """Gives a key group's packets and state to the operator."""
 
     def __init__(self, pipeline: AnyPipeline, partitions: tuple[int, ...]) -> None:
-        self._pipeline = pipeline
+        self._sent = send(pipeline)
         self._partitions = partitions
         self._state: _SparkState | None = None
 
@@ -101,9 +106,10 @@ class KeyGroupProcessor(StatefulProcessor):
         if self._state is None:
             msg = "Spark called handleInputRows before init"
             raise RuntimeError(msg)
-        operator = _operator(self._pipeline, self._partitions)
+        pipeline = received(self._sent)
+        operator = _operator(pipeline, self._partitions)
         (group,) = key
-        output = operator.step(int(group), StepInput.of(self._pipeline, packets(rows)), self._state)
+        output = operator.step(int(group), StepInput.of(pipeline, packets(rows)), self._state)
         yield output_frame(int(group), output)
 
     def close(self) -> None:
