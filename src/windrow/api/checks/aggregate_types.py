@@ -58,16 +58,18 @@ def aggregate_types(pipeline: Pipeline) -> Iterator[Finding]:
 
 def _fits(where: str, of: str, type_: DataType, function: Function) -> Iterator[Finding]:
     match function:
-        case Sum() | Avg():
+        case Sum() | Avg() | Variance() | Stddev():
             yield from _number(where, of, type_)
             yield from _narrow(where, of, type_, function)
-        case Min() | Max() | Quantile() | ApproxQuantile() | Variance() | Stddev():
+        case Quantile() | ApproxQuantile():
             yield from _number(where, of, type_)
         case BoolAnd() | BoolOr():
             if not isinstance(type_, BooleanType):
                 yield error(where, f"{of!r} is a {type_}, not a boolean; give a condition, such as {of} is not null")
         case (
             Count()
+            | Min()
+            | Max()
             | CountDistinct()
             | ApproxCountDistinct()
             | TopK()
@@ -88,7 +90,7 @@ def _number(where: str, of: str, type_: DataType) -> Iterator[Finding]:
         yield error(where, f"{of!r} is a {type_}, not a number; declare it as long, decimal(p,s) or double")
 
 
-def _narrow(where: str, of: str, type_: DataType, function: Sum | Avg) -> Iterator[Finding]:
+def _narrow(where: str, of: str, type_: DataType, function: Function) -> Iterator[Finding]:
     if not isinstance(type_, DecimalType):
         return
     if type_.precision > _WIDEST:
