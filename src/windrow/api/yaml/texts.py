@@ -17,7 +17,7 @@ def read_texts(spot: Spot, parse: Callable[[str], T]) -> tuple[tuple[str, T], ..
     entries = list(fields)
     read = []
     cut = False
-    for (name, entry), (_, after) in zip(entries, [*entries[1:], ("", None)], strict=True):
+    for (name, entry), (_, after) in zip(entries, [*entries[1:], ("", None)], strict=False):
         if cut and entry.is_null:
             continue  # told already, with the beginning
         cut = _is_open(entry) and after is not None and after.is_null
