@@ -43,6 +43,7 @@ def pipeline(
     fields: dict[str, DataType] | None = None,
     log: bool = False,
     future: int | None = None,
+    sent: str | None = None,
     punctuated: str | None = None,
 ) -> Pipeline:
     fields = fields or MAIN_JOB
@@ -50,7 +51,7 @@ def pipeline(
         name="test",
         source=LogSource("data/spend") if log else KafkaSource("localhost:1", "spend"),
         decode=Decode(tuple(Field(name, type_) for name, type_ in fields.items())),
-        time=EventTime("event_time", Punctuated(punctuated) if punctuated else Delay(0), future),
+        time=EventTime("event_time", Punctuated(punctuated) if punctuated else Delay(0), future, sent),
         key=("user_id",),
         window=Tumbling(300_000_000),
         aggregates=(Aggregate("events", Count()),),

@@ -33,10 +33,12 @@ T0 = 1_767_225_600_000
 HOUR = 3_600_000_000
 
 
-def exact_decoder(*, mark: str | None = None, log: bool = False, **fields: DataType) -> ExactDecoder:
+def exact_decoder(
+    *, mark: str | None = None, log: bool = False, sent: str | None = None, **fields: DataType
+) -> ExactDecoder:
     return ExactDecoder(
         fields=tuple(Field(name, type_) for name, type_ in fields.items()),
-        time=EventTime("t", Delay(0), future=HOUR),
+        time=EventTime("t", Delay(0), future=HOUR, sent=sent),
         key=("k",),
         mark=Field(mark, fields["t"]) if mark else None,
         log_time_inside=log,
@@ -49,6 +51,10 @@ SHAPES = {
     "marks": exact_decoder(k=LongType(), t=TimestampType("micros"), x=LongType(), mark="w"),
     "declared mark": exact_decoder(k=StringType(), t=TimestampType("seconds"), w=TimestampType("seconds"), mark="w"),
     "iso": exact_decoder(k=BooleanType(), t=TimestampType("iso"), x=DoubleType(), mark="w"),
+    "skew": exact_decoder(k=StringType(), t=MILLIS, s=TimestampType("micros"), sent="s"),
+    "skewed log": exact_decoder(
+        k=StringType(), t=TimestampType("iso"), s=TimestampType("iso"), sent="s", mark="s", log=True
+    ),
     "wide": exact_decoder(k=DecimalType(2, 2), t=MILLIS, x=DecimalType(38, 10), w=DecimalType(20, 20)),
     "odd names": ExactDecoder(
         fields=(Field('"q\\/', StringType()), Field("\u00e4.$ (", MILLIS), Field(" ", DoubleType())),
@@ -223,6 +229,9 @@ ORDINARY = {
         '{"k":true,"t":"2026-01-01T10:00:00Z","x":1e3}',
         '{"k":false,"t":"2026-01-01 10:00:00.25+00:00","x":"0.1"}',
     ],
+    # without a log time of the batch's own there is none
+    "skew": [],
+    "skewed log": ['{"k":"u","t":"2026-01-01T10:00:00Z","s":"2026-01-01T10:00:01Z","_log_time":1767261601000}'],
     "wide": ['{"k":0.25,"t":1,"x":123456789.123456,"w":0.5}'],
     "odd names": [],
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from windrow.core.decode.number import NumberText
-from windrow.core.decode.values import BadValueError, Value, convert
+from windrow.core.decode.values import MAX_TIME, MIN_TIME, BadValueError, Value, convert
 from windrow.model import AnyPipeline, EventTime, Field, LogSource, Punctuated, TimestampType
 
 LOG_TIME = "_log_time"
@@ -98,6 +98,8 @@ class ExactDecoder:
         values = tuple(self._value(field, record) for field in self.fields)
         names = [field.name for field in self.fields]
         time = _micros(values[names.index(self.time.field)])
+        if self.time.sent is not None:
+            time = _corrected(self.time.field, time, _micros(values[names.index(self.time.sent)]), log_time)
         self._guard(self.time.field, time, log_time)
         return Good(values, time, mark)
 
@@ -124,6 +126,18 @@ class ExactDecoder:
             raise BadValueError(msg)
 
 
+def _corrected(name: str, time: int, sent: int, log_time: int | None) -> int:
+    """Return an event time without the skew of the device's clock, as the log's timestamp beside `sent` shows it."""
+    if log_time is None:
+        msg = "no log time"
+        raise BadValueError(msg)
+    corrected = time + log_time - sent
+    if not MIN_TIME <= corrected <= MAX_TIME:
+        msg = f"out of range: {name}: corrected by {log_time - sent} us it does not fit a timestamp"
+        raise BadValueError(msg)
+    return corrected
+
+
 def mark_field(pipeline: AnyPipeline) -> Field | None:
     """Return the field of the pipeline's punctuation, if it has one: a time like the event time."""
     match pipeline.time.watermark:
@@ -135,7 +149,7 @@ def mark_field(pipeline: AnyPipeline) -> Field | None:
 
 def is_optional(name: str, mark: Field | None, time: EventTime, key: tuple[str, ...]) -> bool:
     """Whether a good record may lack the field: only the punctuation's may be lacking."""
-    return mark is not None and name == mark.name and name != time.field and name not in key
+    return mark is not None and name == mark.name and name not in {time.field, time.sent, *key}
 
 
 def parse_object(raw: bytes | None) -> dict[str, object]:

@@ -78,10 +78,15 @@ class FastDecoder:
         marks = pa.nulls(len(rows), pa.int64())
         if self._exact.mark is not None:
             marks = columns[self._exact.mark.name].values.cast(pa.int64())
-        if self._exact.time.future is not None:
+        time = self._exact.time
+        if time.sent is not None or time.future is not None:
             log_times = self._log_times(raw, rows, columns)
-            for guarded in (times, marks):
-                trusted &= _within(guarded, log_times, self._exact.time.future)
+            if time.sent is not None:
+                times, corrected = _correct(times, columns[time.sent].values.cast(pa.int64()), log_times)
+                trusted &= corrected
+            if time.future is not None:
+                for guarded in (times, marks):
+                    trusted &= _within(guarded, log_times, time.future)
         good = GoodRows(rows, times, [columns[field.name].values for field in self._exact.fields], marks)
         return good if trusted.all() else _filter(good, trusted)
 
@@ -178,9 +183,21 @@ def _times(values: pa.Array, factor: int, absent: pa.Array | None) -> _Column:
     return _Column(pa.array(micros, mask=missing).cast(schema.MICROS), trusted | missing)
 
 
+def _correct(times: pa.Array, sent: pa.Array, log_times: pa.Array) -> tuple[pa.Array, Mask]:
+    """Return event times without the skew of the devices' clocks, and which of them are to be trusted."""
+    usual = _mask(pc.fill_null(_usual(log_times), fill_value=False))
+    moved = np.where(usual, log_times.fill_null(0).to_numpy(), 0) - sent.fill_null(0).to_numpy()
+    corrected = times.fill_null(0).to_numpy() + moved
+    return pa.array(corrected), usual & (corrected >= MIN_TIME) & (corrected <= MAX_TIME)
+
+
+def _usual(log_times: pa.Array) -> pa.Array:
+    return pc.and_(pc.greater_equal(log_times, MIN_TIME), pc.less_equal(log_times, MAX_TIME))
+
+
 def _within(times: pa.Array, log_times: pa.Array, future: int) -> Mask:
     """Return which times are not too far ahead of the log; a null on either side leaves nothing to compare."""
-    usual = pc.and_(pc.greater_equal(log_times, MIN_TIME), pc.less_equal(log_times, MAX_TIME))
+    usual = _usual(log_times)
     ahead = pc.subtract(times, pc.if_else(usual, log_times, 0))
     return _mask(pc.fill_null(pc.and_(usual, pc.less_equal(ahead, future)), fill_value=True))
 
