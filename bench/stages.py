@@ -28,7 +28,7 @@ PIPELINE = """
 name: user-spend
 source: {log: {path: unused}}
 decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
-time: {field: event_time, delay: 10m, future: 1h}
+time: {field: event_time, delay: DELAY, future: 1h}
 key: [user_id]
 window: {tumbling: 5m}
 aggregate: {total: sum(amount), events: count()}
@@ -56,8 +56,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--step", type=int, default=250_000)
+    parser.add_argument("--delay", default="10m", help="'{adaptive: {target: 0.99, min: 10s, max: 10m}}', say")
     arguments = parser.parse_args()
-    pipeline = parse_pipeline(PIPELINE)
+    pipeline = parse_pipeline(PIPELINE.replace("DELAY", arguments.delay))
     clock, decoder, stage = Clock(), Decoder(pipeline), ClockStage(pipeline)
     operator = WindowAggregate(pipeline, range(4))
     states = [MemoryState() for _ in range(pipeline.key_groups)]

@@ -42,6 +42,8 @@ def launch(
 
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
     """
+    if options.fresh:
+        open_source(pipeline.source).partitions()  # a log that cannot be read costs no results
     sink = open_sink(pipeline)
     try:
         match options.host:
@@ -51,7 +53,6 @@ def launch(
                 from windrow.hosts.stream.run import Settings, StreamRun  # noqa: PLC0415
 
                 if options.fresh:
-                    open_source(pipeline.source).partitions()  # a log that cannot be read costs no results
                     Checkpoint.refuse_foreign(options.checkpoint)
                     with locked(options.checkpoint) if options.checkpoint.exists() else nullcontext():
                         sink.clear()
@@ -73,7 +74,6 @@ def launch(
                     msg = "the memory host reads to the end of the input: add --until-end, or run on the stream host"
                     raise InputError(msg)
                 if options.fresh:
-                    open_source(pipeline.source).partitions()
                     sink.clear()
                 memory = MemoryRun(pipeline, sink, options.max_records)
                 on_start(memory.stop)
