@@ -12,6 +12,8 @@ PAGES = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")],
 )
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_OF = re.compile(r"# (\w+\.yaml)\n")
+LEFT_OUT = "# ...\n"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,17 @@ class Block:
     @property
     def name(self) -> str:
         return f"{self.page.relative_to(ROOT)}-{self.number}"
+
+    @property
+    def excerpt_of(self) -> Path | None:
+        """The file beside the page of which the block is a part, if its first line names one."""
+        of = _OF.match(self.text) if self.language == "yaml" else None
+        return self.page.parent / of[1] if of else None
+
+    @property
+    def parts(self) -> list[str]:
+        """What an excerpt shows, in order; what lies between is left out."""
+        return self.text.partition("\n")[2].split(LEFT_OUT)
 
 
 def blocks(*languages: str) -> list[Block]:

@@ -1,0 +1,91 @@
+"""The pages of concepts: each is in the index, and each story beside them is shown, with how to run it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.docs.pages import ROOT, blocks, commands
+
+from windrow.cli import main
+
+CONCEPTS = ROOT / "docs" / "concepts"
+INDEX = CONCEPTS / "README.md"
+STORIES = sorted(CONCEPTS.glob("*.yaml"))
+WITHOUT_STORY = {
+    "exactly-once.md",  # stories have no crashes
+}
+EXPLAINED = re.compile(r"# Explained in (\S+\.md)\. Run it: (windrow transcript docs/concepts/\S+ --rebatch \d+)")
+MINUTE = 60_000
+TEN = 1_767_261_600_000
+"""2026-01-01 10:00, in milliseconds."""
+
+
+def shown() -> set[tuple[Path, str]]:
+    return {(page, " ".join(["windrow", *words])) for page, words in commands()}
+
+
+def test_the_index_has_every_page() -> None:
+    linked = set(re.findall(r"^\| \[(\S+\.md)\]\(\1\) \|", INDEX.read_text(encoding="utf-8"), re.MULTILINE))
+    assert linked == {page.name for page in CONCEPTS.glob("*.md")} - {INDEX.name}
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda path: path.name)
+def test_a_story_names_its_page_which_says_how_to_run_it(story: Path) -> None:
+    first, _, _ = story.read_text(encoding="utf-8").partition("\n")
+    told = EXPLAINED.fullmatch(first)
+    assert told is not None, f"{story.name} must begin as {EXPLAINED.pattern}"
+    page, command = CONCEPTS / told[1], told[2]
+    assert f"docs/concepts/{story.name}" in command
+    assert (page, command) in shown()
+
+
+@pytest.mark.parametrize("page", sorted(CONCEPTS.glob("*.md")), ids=lambda path: path.name)
+def test_a_page_has_a_story_or_code(page: Path) -> None:
+    runs = [command for where, command in shown() if where == page and "transcript docs/" in command]
+    code = [block for block in blocks("python") if block.page == page]
+    assert bool(runs or code) is (page.name not in WITHOUT_STORY)
+
+
+def run(page: str, records: list[dict[str, object]], folder: Path) -> list[tuple[object, ...]]:
+    """Run the pipeline of a page's Python over some records; return its changelog without the times."""
+    (block,) = [block for block in blocks("python") if block.page == CONCEPTS / page]
+    (folder / "pipeline.py").write_text(block.text, encoding="utf-8")
+    source = re.search(r'wr\.log\("(\S+)"\)', block.text)
+    sink = re.search(r'wr\.sqlite\("(\S+)", table="(\S+)"\)', block.text)
+    assert source is not None
+    assert sink is not None
+    log = folder / source[1]
+    log.mkdir(parents=True)
+    (log / "partition-0.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records), encoding="utf-8")
+    done = CliRunner().invoke(main, ["run", "pipeline.py", "--until-end", "--host", "memory", "--json"])
+    assert done.exit_code == 0, done.output
+    database = sqlite3.connect(folder / sink[1])
+    rows = database.execute(f"SELECT * FROM {sink[2]}_changes ORDER BY epoch, seq").fetchall()
+    database.close()
+    # epoch, seq, op, pane, revision, window_start, window_end, key and values
+    return [(row[2], row[3], *row[7:]) for row in rows]
+
+
+def test_the_aggregate_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    loads = [("A", 3), ("A", 10), ("B", 4), ("A", 7)]
+    records = [{"machine": machine, "at": TEN + MINUTE * n, "load": load} for n, (machine, load) in enumerate(loads)]
+    changes = run("aggregates.md", records, tmp_path)
+    assert sorted(changes) == [("insert", "on_time", "A", 7), ("insert", "on_time", "B", 0)]
+
+
+def test_the_trigger_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    records = [{"user_id": "A", "event_time": TEN + n, "amount": 1} for n in range(11)]
+    assert run("triggers.md", records, tmp_path) == [
+        ("insert", "early", "A", 1),
+        ("update_before", "early", "A", 1),
+        ("update_after", "early", "A", 10),
+        ("update_before", "on_time", "A", 10),
+        ("update_after", "on_time", "A", 11),
+    ]
