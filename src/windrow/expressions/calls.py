@@ -64,7 +64,7 @@ def _tokens(text: str) -> Iterator[tuple[int, str]]:
     # the positions are those of bytes
     written = text.encode()
     found = [(len(written[:position].decode()), str(kind)) for position, kind in duckdb.tokenize(text)]
-    ends = [position for position, _ in found[1:]] + [len(text)]
-    for (start, kind), end in zip(found, ends, strict=True):
+    starts = [position for position, _ in found]
+    for (start, kind), end in zip(found, [*starts[1:], len(text)], strict=False):
         if not kind.endswith("comment"):
             yield start, text[start:end].strip()

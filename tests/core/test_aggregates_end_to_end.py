@@ -1,0 +1,130 @@
+"""Every function through a pipeline: decoded, cut into steps, kept, merged with late records, and finished."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
+
+from windrow.core.output import StepOutput
+from windrow.expressions import computed
+from windrow.hosts.memory import play
+from windrow.model import Aggregate, Count, Derive, Emit, Formula, Pipeline, Sum
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+DOUBLES = {name for name, (case, _) in CASES.items() if case in INEXACT}
+LINES = (b'{"user":"A","t":0,"amount":"1.50","wide":1,"n":2,"s":"a","b":true,"x":0.5}',)
+
+
+def play_steps(pipeline: Pipeline, steps: list[list[Rec]]) -> list[dict[str, Any]]:
+    """The changes of a log whose offsets count up within each partition."""
+    outputs = play(pipeline, [[(record.partition, record.line()) for record in step] for step in steps], "fire")
+    rows: list[dict[str, Any]] = StepOutput.concat(outputs).changes.to_pylist()
+    return rows
+
+
+def one(*aggregates: Aggregate, lines: tuple[bytes, ...] = LINES, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The only row of a pipeline with these aggregates."""
+    pipeline = replace(PIPELINE, aggregates=aggregates, **changes)
+    *_, last = play(pipeline, [[(0, line) for line in lines]], "fire")
+    (row,) = last.changes.to_pylist()
+    return dict(row)
+
+
+@given(records=logs(), data=st.data())
+@settings(deadline=None, max_examples=8)
+def test_a_window_that_comes_in_steps_holds_what_plain_python_gives(records: list[Rec], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(records)), max_size=3)))
+    steps = [records[start:end] for start, end in zip([0, *cuts], [*cuts, len(records)], strict=True)]
+    (row,) = play_steps(PIPELINE, steps)
+    counted: dict[int, int] = {}
+    placed = []
+    for record in records:
+        offset = counted.get(record.partition, 0)
+        counted[record.partition] = offset + 1
+        placed.append(replace(record, offset=offset))
+    for name in CASES:
+        expected, value = plain_result(name, placed), row[name]
+        if isinstance(value, dt.datetime):
+            value = (value - EPOCH) // dt.timedelta(microseconds=1)
+        if isinstance(expected, float):
+            assert value == pytest.approx(expected, rel=1e-9, abs=1e-9), name
+        else:
+            assert value == expected, name
+
+
+def test_late_records_revise_every_function_one_by_one() -> None:
+    first = [Rec(0, 0, 0, 1, 1, 1, "no", b=True, x=1.0), Rec(0, 1, 7 * 10**8, 1, 1, 1, "a", b=True, x=1.0)]
+    late = [
+        Rec(0, 2 + number, number, 5 - number, number, -number, "abc"[number], b=number == 2, x=number / 2)
+        for number in range(3)
+    ]
+    rows = play_steps(replace(PIPELINE, emit=Emit(lateness=10**10)), [first, late])
+    revisions = [row for row in rows if row["op"] == "update_after"]
+    assert [row["revision"] for row in revisions] == [1, 2, 3]
+    for number, row in enumerate(revisions, start=1):
+        for name in CASES:
+            expected, value = plain_result(name, [first[0], *late[:number]]), row[name]
+            if isinstance(value, dt.datetime):
+                value = (value - EPOCH) // dt.timedelta(microseconds=1)
+            assert value == (pytest.approx(expected) if isinstance(expected, float) else expected), name
+
+
+def test_results_of_nothing_are_null_and_counts_are_zero() -> None:
+    row = one(*(Aggregate(name, case.function, "s = 'none'") for name, (case, where) in CASES.items() if where is None))
+    for name, (case, where) in CASES.items():
+        if where is None:
+            assert row[name] == case.nothing, name
+
+
+def test_a_formula_sees_results_as_they_leave_and_is_null_where_it_fails() -> None:
+    row = one(
+        Aggregate("total", Sum("amount")),
+        Aggregate("zero", Count(), "s = 'none'"),
+        Aggregate("half", Formula("total / 2")),
+        Aggregate("more", Formula("total + 1")),
+        Aggregate("whole", Formula("events // zero")),
+        Aggregate("share", Formula("total / zero")),
+        Aggregate("events", Count()),
+        Aggregate("text", Formula("CASE WHEN total > 1 THEN 'much' END")),
+    )
+    assert [str(row[name]) for name in ("half", "more", "whole", "share", "text")] == [
+        "0.75",
+        "2.50",
+        "None",
+        "None",
+        "much",
+    ]
+
+
+def test_a_derived_field_is_a_key_and_an_argument() -> None:
+    row = one(
+        Aggregate("total", Sum("twice")),
+        derive=(Derive("initial", "upper(s[1])"), Derive("twice", "2 * n")),
+        key=("initial", "user"),
+    )
+    assert (row["initial"], row["user"], row["total"]) == ("A", "A", 4)
+
+
+def test_equal_expressions_are_computed_once() -> None:
+    twice = replace(PIPELINE, aggregates=(Aggregate("a", Sum("n + 1")), Aggregate("b", Sum("n + 1"))))
+    assert [column.name for column in computed(twice)] == ["__e0"]
+    *_, last = play(twice, [[(0, LINES[0])]], "fire")
+    assert last.changes.select(["a", "b"]).to_pylist() == [{"a": 3, "b": 3}]
+
+
+def test_a_record_whose_argument_fails_is_dead_and_moves_no_clock() -> None:
+    bad = b'{"user":"A","t":9000000000,"amount":1,"wide":1,"n":0,"s":"a","b":true,"x":0.5}'
+    pipeline = replace(PIPELINE, aggregates=(Aggregate("share", Sum("1 // n")),))
+    first, second, end = play(pipeline, [[(0, LINES[0]), (0, bad)], [(0, LINES[0])]], "fire")
+    assert first.changes.num_rows == 0
+    (dead,) = first.dead.to_pylist()
+    assert dead["raw"] == bad
+    assert dead["reason"].startswith("expression: share: Division by zero")
+    assert second.late.num_rows == 0
+    assert [row["op"] for row in end.changes.to_pylist()] == ["insert"]
