@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from decimal import Decimal
 
-from windrow.model import DataType, TimestampType
+from windrow.model import DataType, DecimalType, TimestampType
 from windrow.testing.oracle.answer import Value
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -28,6 +28,6 @@ def _text(value: Value, type_: DataType) -> str:
     if isinstance(type_, TimestampType) and isinstance(value, int):
         moment = EPOCH + dt.timedelta(microseconds=value)
         return json.dumps(f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z")
-    if isinstance(value, Decimal):
-        return json.dumps(str(value))
+    if isinstance(type_, DecimalType) and isinstance(value, Decimal):
+        return json.dumps(f"{value:.{type_.scale}f}")
     return json.dumps(value, ensure_ascii=False)
