@@ -1,0 +1,150 @@
+"""The rows of a key's sessions in the result table, and the changes that bring them about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from windrow.core.operators.session_atoms import FIRED, JOINED, UNSEEN, WAITING
+
+Op = Literal["insert", "update_before", "update_after", "delete"]
+PaneName = Literal["early", "on_time", "late"]
+
+
+@dataclass(eq=False)
+class Part:
+    """An atom by its number, and what becomes of it."""
+
+    number: int
+    first: int
+    last: int
+    cover: int
+    role: int
+    seen: int = UNSEEN
+    since: int = 0
+    partition: int = 0
+    offset: int = 0
+
+
+@dataclass(eq=False)
+class Row:
+    """A row of the table; its values are those of a history at a place in it."""
+
+    start: int
+    end: int
+    revision: int
+    parts: list[Part]
+    history: int | None = None
+    place: int = 0
+
+
+class Change(NamedTuple):
+    """A change, by where its values are in the histories."""
+
+    op: Op
+    pane: PaneName
+    revision: int
+    start: int
+    end: int
+    history: int
+    place: int
+
+
+@dataclass
+class Histories:
+    """What is added to rows, and when: the values of a row at a place are those of all atoms added up to there.
+
+    So a session that a thousand late records revise costs a thousand additions, not a thousand sums.
+    """
+
+    number: int = 0
+    added: list[tuple[int, int, int]] = field(default_factory=list)
+    """(history, place, atom)."""
+
+    def open(self, parts: Iterable[Part]) -> int:
+        """Begin a history with some parts at place 0."""
+        history = self.number
+        self.number += 1
+        self.add(history, 0, parts)
+        return history
+
+    def add(self, history: int, place: int, parts: Iterable[Part]) -> None:
+        """Add parts to a history."""
+        self.added += [(history, place, part.number) for part in parts]
+
+
+@dataclass
+class Table:
+    """The rows of a cluster; no two of them touch."""
+
+    gap: int
+    histories: Histories
+    rows: list[Row] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+
+    def touched(self, start: int, end: int) -> list[Row]:
+        """Return the rows that touch a window, in their order."""
+        return sorted((row for row in self.rows if row.start < end and start < row.end), key=lambda row: row.start)
+
+    def put(self, start: int, end: int, parts: Sequence[Part], pane: PaneName) -> list[Part]:
+        """Put a session of exactly these parts in the place of what it touches; return what else was there."""
+        gone = self.touched(start, end)
+        within = set(map(id, parts))
+        left = [part for row in gone for part in row.parts if id(part) not in within]
+        base = None if left else _largest(gone)
+        had = set() if base is None else set(map(id, base.parts))
+        added = [part for part in parts if id(part) not in had]
+        self._replace(gone, base, added, (start, end), pane)
+        return left
+
+    def join(self, parts: Sequence[Part]) -> None:
+        """Join late records, and what else comes back with them, with the rows that they touch."""
+        start, end = min(part.first for part in parts), max(part.last for part in parts) + self.gap
+        gone = self.touched(start, end)
+        base = _largest(gone)
+        added = [*parts, *(part for row in gone if row is not base for part in row.parts)]
+        start, end = min([start, *(row.start for row in gone)]), max([end, *(row.end for row in gone)])
+        self._replace(gone, base, added, (start, end), "late")
+        for part in parts:
+            if part.role == WAITING:
+                part.role, part.seen = JOINED, FIRED
+
+    def _replace(
+        self, gone: list[Row], base: Row | None, added: list[Part], window: tuple[int, int], pane: PaneName
+    ) -> None:
+        """Write a new row in the place of others: the parts of the `base`, whose history goes on, and more."""
+        for row in gone:
+            if row.history is None:
+                row.history = self.histories.open(row.parts)
+        if base is None or base.history is None:
+            new = Row(*window, 0, added, self.histories.open(added))
+        else:
+            base.parts += added
+            new = Row(*window, 0, base.parts, base.history, base.place + 1)
+            self.histories.add(base.history, new.place, added)
+        if [(row.start, row.end) for row in gone] == [window]:
+            new.revision = gone[0].revision + 1
+            self._write("update_before", pane, gone[0])
+            self._write("update_after", pane, new)
+        else:
+            for row in gone:
+                self._write("delete", pane, row)
+            self._write("insert", pane, new)
+        self.rows = [row for row in self.rows if row not in gone]
+        self.rows.append(new)
+
+    def _write(self, op: Op, pane: PaneName, row: Row) -> None:
+        if row.history is None:
+            msg = "a row that is written has values"
+            raise ValueError(msg)
+        self.changes.append(Change(op, pane, row.revision, row.start, row.end, row.history, row.place))
+
+
+def touches(part: Part, start: int, end: int, gap: int) -> bool:
+    """Whether a part touches a window."""
+    return part.first < end and start < part.last + gap
+
+
+def _largest(rows: Sequence[Row]) -> Row | None:
+    return max(rows, key=lambda row: len(row.parts), default=None)
