@@ -35,13 +35,15 @@ from windrow.api.fluent.sources import kafka, log
 from windrow.api.fluent.triggers import all_of, any_of, every, every_count, repeat, when
 from windrow.api.fluent.windows import global_window, hopping, session, tumbling
 from windrow.errors import WindrowError
-from windrow.model import AnyPipeline, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline
+from windrow.model import AnyPipeline, Context, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline, Timer
 
 __all__ = [
+    "Context",
     "CustomAggregate",
     "PaneSoFar",
     "Pipeline",
     "ProcessPipeline",
+    "Timer",
     "WindrowError",
     "adaptive",
     "all_of",

@@ -9,7 +9,7 @@ from typing import Any
 
 from windrow.hosts.launch import Ended, Options, launch
 from windrow.hosts.report import StepReport
-from windrow.model import Pipeline
+from windrow.model import AnyPipeline
 
 Stop = Callable[[], None]
 Scene = Generator[Callable[[StepReport], bool], StepReport, None]
@@ -23,13 +23,13 @@ class Runner:
     checkpoint: Path
     reports: list[StepReport] = field(default_factory=list)
 
-    def bounded(self, pipeline: Pipeline, max_records: int | None = None, **options: Any) -> Ended:  # noqa: ANN401
+    def bounded(self, pipeline: AnyPipeline, max_records: int | None = None, **options: Any) -> Ended:  # noqa: ANN401
         """Run to the end of the input."""
         self.reports = []
         given = Options(self.checkpoint, until_end=True, max_records=max_records, **options)
         return launch(pipeline, given, self.reports.append, lambda _: None)
 
-    def live(self, pipeline: Pipeline, scene: Scene, max_records: int | None = None) -> Ended:
+    def live(self, pipeline: AnyPipeline, scene: Scene, max_records: int | None = None) -> Ended:
         """Run live while a scene is played; the run is asked to stop when it is over."""
         self.reports = []
         stops: list[Stop] = []

@@ -25,6 +25,7 @@ from windrow.model.aggregate import (
     TopK,
     Variance,
 )
+from windrow.model.context import Context, Timer
 from windrow.model.decode import Decode, Field
 from windrow.model.derive import Derive
 from windrow.model.duration import format_duration, parse_duration
@@ -75,6 +76,7 @@ __all__ = [
     "CalendarUnit",
     "CollectList",
     "CollectSet",
+    "Context",
     "Count",
     "CountDistinct",
     "Custom",
@@ -121,6 +123,7 @@ __all__ = [
     "Stddev",
     "StringType",
     "Sum",
+    "Timer",
     "TimestampType",
     "TopK",
     "Trigger",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from windrow.model.context import Context
 from windrow.model.decode import Decode, Field
 from windrow.model.derive import Derive
 from windrow.model.pipeline import DEFAULT_KEY_GROUPS, Pipeline
@@ -42,7 +43,7 @@ class MapState:
 
 KeyedState = ValueState | ListState | MapState
 
-ProcessFunction = Callable[[Any, Any], None]
+ProcessFunction = Callable[[Context, Any], None]
 """What is called with a context and a record, or with a context and a timer."""
 
 

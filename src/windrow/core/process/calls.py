@@ -7,12 +7,12 @@ import traceback
 from windrow.core.micros import BEFORE_ALL
 from windrow.core.process.changes import Change
 from windrow.core.process.codec import time_of
-from windrow.core.process.context import Context, Timer
+from windrow.core.process.context import CallContext
 from windrow.core.process.handles import Call
 from windrow.core.process.memory import NEVER, Alarm, Memory
 from windrow.core.process.record import Columns, Record
 from windrow.errors import RunError
-from windrow.model import ProcessFunction, ProcessPipeline
+from windrow.model import ProcessFunction, ProcessPipeline, Timer
 
 
 class Calls:
@@ -30,7 +30,7 @@ class Calls:
         self._on_processing_timer = process.on_processing_timer
         self._ttl = process.ttl
         self._call = Call()
-        self._context = Context(pipeline, self._call)
+        self._context = CallContext(pipeline, self._call)
 
     def begin(self, now: int | None) -> None:
         """Begin a step; `now` is the last processing time that is known."""

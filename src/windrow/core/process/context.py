@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final
@@ -19,15 +18,7 @@ from windrow.model import ProcessPipeline, parse_duration
 _YEAR_1: Final = -62_135_596_800_000_000
 
 
-@dataclass(frozen=True)
-class Timer:
-    """A timer that is due: its name, and when it is due, in event time or processing time."""
-
-    name: str
-    at: datetime
-
-
-class Context:
+class CallContext:
     """The key's state, times and timers, and the way out for rows.
 
     One object serves all calls: what is to be kept belongs in `state`.

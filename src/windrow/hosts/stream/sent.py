@@ -6,12 +6,14 @@ equal no earlier ones, and would build anew what it keeps for the pipeline; so i
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import lru_cache
 from importlib.machinery import PathFinder
+from pathlib import Path
 from types import ModuleType
 
 from pyspark import cloudpickle
@@ -47,11 +49,16 @@ def received(sent: bytes) -> AnyPipeline:
 
 
 def _out_of_reach() -> Iterator[ModuleType]:
-    """Go through the loaded modules that stand beside a pipeline's file, where a worker would not look."""
+    """Go through the loaded modules that a worker would not find, such as those beside a pipeline's file."""
     homes = {sys.prefix, sys.base_prefix}
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    # a worker does not run in this folder
+    path = [entry for entry in sys.path if entry in given or (entry and Path(entry) != Path.cwd())]
+    found: dict[str, bool] = {}
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and name != "__main__" and not any(file.startswith(home) for home in homes):
-            spec = PathFinder.find_spec(name.partition(".")[0])
-            if spec is None:
+        file, top = getattr(module, "__file__", None), name.partition(".")[0]
+        if isinstance(file, str) and top != "__main__" and not any(file.startswith(home) for home in homes):
+            if top not in found:
+                found[top] = PathFinder.find_spec(top, path) is not None
+            if not found[top]:
                 yield module

@@ -1,0 +1,37 @@
+"""How many different URLs each user has visited in the last 24 hours, told anew at each click.
+
+The windows of `windrow` begin at fixed times or end with a gap; this one ends at each click. A log of clicks:
+
+    mkdir -p data/clicks
+    echo '{"user": "ada", "url": "/start", "at": 1767225600000}' >> data/clicks/partition-0.jsonl
+    echo '{"user": "ada", "url": "/offer", "at": 1767229200000}' >> data/clicks/partition-0.jsonl
+    windrow run examples/distinct_urls.py --until-end
+    sqlite3 clicks.db 'SELECT user, urls_24h FROM urls_24h'
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import windrow as wr
+
+
+def visited(ctx: wr.Context, click: Mapping[str, Any]) -> None:
+    """Note the URL; what was visited 24 hours ago or earlier is gone by then."""
+    ctx.state.urls.set(click["url"], click["at"])
+    ctx.emit(urls_24h=len(ctx.state.urls))
+
+
+pipeline = (
+    wr.log("data/clicks")
+    .decode(user="string", url="string", at="timestamp_millis")
+    .event_time("at", delay="10m", future="1h")
+    .key_by("user")
+    .process(
+        visited,
+        state={"urls": wr.map_state("string", "timestamp")},
+        ttl="24h",
+        returns={"urls_24h": "long"},
+        order="event_time",
+    )
+    .to(wr.sqlite("clicks.db", table="urls_24h"))
+)

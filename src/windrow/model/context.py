@@ -1,0 +1,71 @@
+"""What a function of one's own is given beside the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Timer:
+    """A timer that is due: its name, and when it is due, in event time or processing time."""
+
+    name: str
+    at: datetime
+
+
+class Context(Protocol):
+    """The key's state, times and timers, and the way out for rows.
+
+    One object serves all calls: what is to be kept belongs in `state`, which has a handle for each declared state:
+    ``get(default)``, ``set``, ``clear`` of a value; ``append``, ``get``, ``clear`` of a list; ``get(key, default)``,
+    ``set``, ``delete``, ``items``, ``clear`` of a map. Lists and maps have a length and can be gone through.
+    """
+
+    @property
+    def state(self) -> Any:  # noqa: ANN401 - it has the names that the pipeline declares
+        """The key's state: ``ctx.state.NAME``."""
+        ...
+
+    @property
+    def key(self) -> Mapping[str, Any]:
+        """The key's fields by name."""
+        ...
+
+    @property
+    def event_time(self) -> datetime | None:
+        """The event time of the record or the timer; None for a processing-time timer before any event time."""
+        ...
+
+    @property
+    def watermark(self) -> datetime | None:
+        """How far event time is complete at this call; None before the partition's first record."""
+        ...
+
+    def emit(self, /, **values: Any) -> None:  # noqa: ANN401 - of the declared types
+        """Write the key's row, in the place of the one that was there: a value, or None, for each declared column.
+
+        Raise TypeError if a column is missing or is not declared, or if a value is not of its type.
+        """
+        ...
+
+    def timer(self, *, at: datetime, name: str = "") -> None:
+        """Call `on_timer` when the watermark reaches a time; one that it has reached is due right after this call.
+
+        A timer replaces the key's other timer of that name. Raise ValueError if `on_timer` sets one that is not later
+        than itself, which would go on for ever.
+        """
+        ...
+
+    def processing_timer(self, *, after: str | timedelta, name: str = "") -> None:
+        """Call `on_processing_timer` so long after now by processing time, at the first tick then.
+
+        A timer replaces the key's other timer of that name.
+        """
+        ...
+
+    def cancel(self, name: str = "") -> None:
+        """Forget the key's timer of that name, if it is set."""
+        ...
