@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -41,6 +42,9 @@ def evaluate(sql: str, row: tuple[Named, ...]) -> Value:
     except duckdb.Error as exc:
         raise FailedError(str(exc)) from exc
     value: Value = None if found is None else found[0]
+    if isinstance(value, float) and not math.isfinite(value):
+        msg = "it is no finite number"
+        raise FailedError(msg)
     return value
 
 

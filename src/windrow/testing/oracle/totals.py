@@ -37,7 +37,7 @@ from windrow.model import (
 )
 from windrow.testing.oracle.answer import Near, Value
 from windrow.testing.oracle.arguments import argument_type, result_type
-from windrow.testing.oracle.expressions import Named, evaluate
+from windrow.testing.oracle.expressions import FailedError, Named, evaluate
 from windrow.testing.oracle.record import Record
 from windrow.testing.oracle.texts import counted_text, list_text
 
@@ -63,12 +63,16 @@ def results(pipeline: Pipeline, records: list[Record]) -> tuple[Value, ...]:
 
 
 def _formula(pipeline: Pipeline, sql: str, found: dict[str, Value]) -> Value:
+    """Return a formula's value; null where it has none."""
     row = tuple(
         Named(aggregate.name, result_type(pipeline, aggregate), found[aggregate.name])
         for aggregate in pipeline.aggregates
         if not isinstance(aggregate.function, Formula)
     )
-    value = evaluate(sql, row)
+    try:
+        value = evaluate(sql, row)
+    except FailedError:
+        return None
     return Near(value, ROUNDING) if isinstance(value, float) else value
 
 
