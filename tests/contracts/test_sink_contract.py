@@ -10,7 +10,7 @@ from tests.contracts.steps import DAY, FIELDS, MINUTE, RUN, change, step
 from tests.contracts.stores import Row, Store, brief, committed
 
 from windrow.errors import PipelineError, SinkError
-from windrow.model import Aggregate, Count, Field, StringType, Sum
+from windrow.model import Aggregate, Count, Emit, Field, StringType, Sum
 from windrow.model.decode import Decode
 from windrow.sinks.layout import EPOCHS
 
@@ -41,6 +41,36 @@ def test_inserts_updates_and_deletes_fold_into_the_table(store: Store) -> None:
         (0, "A", Decimal("8.00"), 3, "late", 1),
         (5, "B", Decimal("1.00"), 1, "on_time", 0),
     ]
+
+
+def test_in_mode_discard_each_pane_is_a_row(store: Store) -> None:
+    model = store.model(emit=Emit(mode="discard"))
+    assert store.tables(model).result.key == ("window_start", "window_end", "user", "revision")
+    first = [
+        change("insert", 0, "A", Decimal(7), 2, pane="early"),
+        change("insert", 0, "A", Decimal(1), 1, revision=1),
+        change("insert", 0, "B", Decimal(3), 1),
+    ]
+    late = [change("insert", 0, "A", Decimal(5), 1, pane="late", revision=2)]
+    committed(store, model, step(model, first), step(model, late))
+    assert sorted(brief(store.result(model))) == [
+        (0, "A", Decimal(1), 1, "on_time", 1),
+        (0, "A", Decimal(5), 1, "late", 2),
+        (0, "A", Decimal(7), 2, "early", 0),
+        (0, "B", Decimal(3), 1, "on_time", 0),
+    ]
+
+
+def test_a_step_that_is_written_again_in_mode_discard_changes_nothing(store: Store) -> None:
+    model = store.model(emit=Emit(mode="discard"))
+    output = step(model, [change("insert", 0, "A", Decimal(7), 2), change("insert", 0, "A", Decimal(1), 1, revision=1)])
+    sink = store.sink(model)
+    sink.open(RUN)
+    sink.commit(0, output)
+    sink.commit(0, output)
+    sink.close()
+    assert [row["revision"] for row in store.changes(model)] == [0, 1]
+    assert sorted(row["revision"] for row in store.result(model)) == [0, 1]
 
 
 def test_the_last_change_of_a_step_decides(store: Store) -> None:

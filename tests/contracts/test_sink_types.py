@@ -142,6 +142,50 @@ def test_times_of_all_lengths(store: Store) -> None:
     assert [row["at"] for row in store.read(result, '"at"')] == times
 
 
+NULLABLE = ("text", "flag", "number", "price", "at", "share")
+
+
+def model_with_nulls(store: Store) -> Pipeline:
+    """Results of each type, which are null in a window in which no record has the flag."""
+    conditional = [Aggregate(f"last_{name}", Max(name), where="flag") for name in NULLABLE]
+    return store.model(decode=Decode(FIELDS), key=("text",), aggregates=(Aggregate("events", Count()), *conditional))
+
+
+def test_only_what_can_be_null_may_be_null(store: Store) -> None:
+    model = model_with_nulls(store)
+    columns = store.tables(model).result.schema
+    assert [field.name for field in columns if field.nullable] == [f"last_{name}" for name in NULLABLE]
+
+
+nulls = st.tuples(
+    st.none() | st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"])),
+    st.none() | st.booleans(),
+    st.none() | st.integers(-LONG, LONG - 1),
+    st.none() | decimals(15, 4),
+    st.none() | st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC)),  # noqa: DTZ001 - hypothesis's way
+    st.none() | st.floats(allow_nan=False),
+)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(given_rows=st.lists(nulls, min_size=1, max_size=12))
+def test_nulls_come_back_as_nulls_and_empty_texts_as_texts(store: Store, given_rows: list[tuple[Any, ...]]) -> None:
+    model = model_with_nulls(store)
+    sink = store.sink(model)
+    sink.clear()
+    sink.open(RUN)
+    rows = [(f"key {number}", number, *row) for number, row in enumerate(given_rows)]
+    sink.commit(0, step(model, [change("insert", 0, *row) for row in rows]))
+    empty = (None,) * len(NULLABLE)
+    sink.commit(1, step(model, [change("update_after", 0, *row[:2], *empty, revision=1) for row in rows[::2]]))
+    sink.close()
+    names = ["text", "events", *(f"last_{name}" for name in NULLABLE)]
+    changelog = [tuple(row[name] for name in names) for row in store.changes(model)]
+    assert changelog == [*rows, *((*row[:2], *empty) for row in rows[::2])]
+    left = {tuple(row[name] for name in names) for row in store.result(model)}
+    assert left == {*rows[1::2], *((*row[:2], *empty) for row in rows[::2])}
+
+
 ops = st.sampled_from(["insert", "update_before", "update_after", "delete"])
 
 

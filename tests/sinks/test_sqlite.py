@@ -79,6 +79,21 @@ def test_decimals_as_text_keep_all_digits(tmp_path: Path) -> None:
         sink_of(pipeline(SqliteSink(path, "spend"))).open(RUN)
 
 
+def test_a_decimal_that_is_null_is_null_as_text_and_as_a_number(tmp_path: Path) -> None:
+    for decimals in ("numeric", "text"):
+        path = str(tmp_path / f"{decimals}.db")
+        aggregates = (Aggregate("total", Sum("amount"), where="amount > 5"), Aggregate("events", Count()))
+        model = pipeline(SqliteSink(path, "spend", decimals=decimals), aggregates=aggregates)
+        sink = sink_of(model)
+        sink.open(RUN)
+        wide = Decimal(10**15)
+        rows = [("A", None, 1), ("B", wide, 1), ("C", None, 1)]
+        sink.commit(0, step(model, [change("insert", 0, *row) for row in rows]))
+        sink.close()
+        found = query(model, "SELECT user, total FROM spend ORDER BY user")
+        assert found == [("A", None), ("B", 10**15 if decimals == "numeric" else f"{10**15}.00"), ("C", None)]
+
+
 def test_a_refused_decimal_leaves_nothing_of_its_step(model: Pipeline, sink: SqliteTable) -> None:
     rows = [change("insert", 0, "A", Decimal(1), 1), change("insert", 0, "B", Decimal("12345678901234.56"), 1)]
     with pytest.raises(SinkError, match=r"'total' of table 'spend_changes' cannot hold 12345678901234.56"):

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.errors import PipelineError
-from windrow.model import AnyPipeline, Sink
+from windrow.model import AnyPipeline, Pipeline, Sink
 from windrow.sinks.quote import quote, quote_all
 
 EPOCH = pa.field("epoch", pa.int64(), nullable=False)
@@ -72,7 +72,10 @@ class Layout:
 
 
 def layout(pipeline: AnyPipeline, sink: Sink) -> Layout:
-    """Lay out the tables of a pipeline; raise PipelineError for a sink's key that is no key of the results."""
+    """Lay out the tables of a pipeline; raise PipelineError for a sink's key that is no key of the results.
+
+    In mode discard each pane is a row of its own, so the result table's key has the pane's revision too.
+    """
     name = sink.table
     if name.lower() in {EPOCHS.name, OWNERS.name}:
         msg = f"the table {name!r} is windrow's own: choose another name for the sink's table"
@@ -84,10 +87,12 @@ def layout(pipeline: AnyPipeline, sink: Sink) -> Layout:
         if column not in natural:
             msg = f"the sink's key has {column!r}, which is not one of {', '.join(natural)}"
             raise PipelineError(msg)
+    discards = isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard"
+    key = (*(sink.key or natural), *(["revision"] if discards else []))
     order = (*natural, *(field.name for field in schema.value_fields(pipeline)), "pane", "revision")
     seq = pa.field("seq", pa.int64(), nullable=False)
     return Layout(
-        result=Table(name, pa.schema([by_name[column] for column in order]), sink.key or natural),
+        result=Table(name, pa.schema([by_name[column] for column in order]), key),
         changes=Table(f"{name}_changes", pa.schema([EPOCH, seq, *changes]), ("epoch", "seq")),
         late=Table(f"{name}_late", schema.LATE),
         dead=Table(f"{name}_dead", schema.DEAD),

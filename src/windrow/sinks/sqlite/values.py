@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -57,6 +58,10 @@ def _column(table: str, name: str, column: pa.Array, decimals: Decimals) -> list
 
 
 def _numeric(table: str, name: str, column: pa.Array) -> list[Any]:
+    if column.null_count:
+        known = _numeric(table, name, column.fill_null(pa.scalar(Decimal(0), column.type)))
+        valid = column.is_valid().to_pylist()
+        return [number if is_valid else None for number, is_valid in zip(known, valid, strict=True)]
     # Arrow's own cast of decimals to doubles is a bit off (0.1 gives 0.09999999999999999); through text it is exact.
     floats = column.cast(pa.string()).cast(pa.float64()).to_numpy()
     bounds = pc.min_max(unscaled(column)).as_py()
