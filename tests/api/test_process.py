@@ -1,0 +1,217 @@
+"""A process in the fluent form: what it makes, what is refused, and how it prints back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import windrow as wr
+from windrow.api.checks import PROCESS_RULES
+from windrow.api.checks.validate import validate
+from windrow.api.fluent.stages import Keyed
+from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
+from windrow.errors import PipelineError
+from windrow.model import (
+    DecimalType,
+    Field,
+    ListState,
+    LongType,
+    MapState,
+    Process,
+    ProcessPipeline,
+    Punctuated,
+    Records,
+    StringType,
+    TimestampType,
+    ValueState,
+)
+
+
+def visit(ctx: wr.Context, record: Mapping[str, Any]) -> None:
+    """Stand for a function; it is never called here."""
+
+
+def ring(ctx: wr.Context, timer: wr.Timer) -> None:
+    """Stand for another."""
+
+
+def keyed() -> Keyed:
+    return (
+        wr.log("data/clicks")
+        .decode(user="string", url="string", at="timestamp_millis")
+        .derive(domain="split_part(url, '/', 3)")
+        .event_time("at", delay="10m")
+        .key_by("user")
+    )
+
+
+def whole() -> ProcessPipeline:
+    return (
+        keyed()
+        .process(
+            visit,
+            state={
+                "urls": wr.map_state("string", "timestamp"),
+                "n": wr.value_state("long"),
+                "last": wr.list_state(DecimalType(12, 2)),
+            },
+            returns={"urls_24h": "long", "label": "string"},
+            ttl=timedelta(days=1),
+            order="event_time",
+            on_timer=ring,
+            on_processing_timer=ring,
+        )
+        .to(wr.sqlite("clicks.db", table="visits"), name="clicks", key_groups=16, at_end="hold")
+    )
+
+
+def test_all_that_can_be_said() -> None:
+    pipeline = whole()
+    assert (pipeline.name, pipeline.key, pipeline.key_groups, pipeline.at_end) == ("clicks", ("user",), 16, "hold")
+    assert [derived.name for derived in pipeline.derive] == ["domain"]
+    assert pipeline.process == Process(
+        visit,
+        (
+            MapState("urls", StringType(), TimestampType("iso")),
+            ValueState("n", LongType()),
+            ListState("last", DecimalType(12, 2)),
+        ),
+        (Field("urls_24h", LongType()), Field("label", StringType())),
+        86_400_000_000,
+        "event_time",
+        ring,
+        ring,
+    )
+    assert [finding for finding in validate(pipeline) if finding.where != "key_groups"] == []
+
+
+def test_what_may_be_left_out() -> None:
+    pipeline = keyed().process(visit, returns={"n": "long"}).to(wr.sqlite("clicks.db", table="visits"))
+    assert pipeline.process == Process(visit, (), (Field("n", LongType()),))
+    assert (pipeline.name, pipeline.at_end) == ("visits", "fire")
+    (found,) = [finding for finding in validate(pipeline) if finding.where != "key_groups"]
+    assert found.text.startswith("process: has no `ttl`, so the row and state of each key are kept for ever")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"state": {"n": wr.value_state("lnog")}}, "process.state.n: 'lnog' is not a type"),
+        ({"state": {"n": "long"}}, "process.state.n: give wr.value_state"),
+        ({"state": {"a b": wr.value_state("long")}}, "process.state.a b: 'a b' must be a Python name"),
+        ({"state": {"__n": wr.value_state("long")}}, "process.state.__n: '__n' must be a Python name"),
+        ({"state": {"m": wr.map_state("double", "long")}}, "process.state.m: has doubles as keys"),
+        ({"returns": {}}, "process.returns: names no column"),
+        ({"returns": {"n": "text"}}, "process.returns.n: 'text' is not a type"),
+        ({"returns": {"User": "long"}}, "process.returns.User: 'User' and 'user' are one column to SQL"),
+        ({"returns": {"revision": "long"}}, "process.returns.revision: 'revision' is a column that every result has"),
+        ({"ttl": "a while"}, "process.ttl: 'a while' is not a duration"),
+        ({"ttl": "0s"}, "process.ttl: must be longer than nothing"),
+        ({"ttl": "40000d"}, "process.ttl: is longer than a hundred years"),
+        ({"order": "offset"}, "process.order: must be 'log' or 'event_time', not 'offset'"),
+        ({"function": 1}, "process.function: is 1, which is no function"),
+        ({"on_timer": "ring"}, "process.on_timer: is 'ring', which is no function"),
+    ],
+)
+def test_what_means_nothing_is_refused(given: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"function": visit, "returns": {"n": "long"}}
+    with pytest.raises(PipelineError) as raised:
+        keyed().process(**arguments | given).to(wr.sqlite("a.db", table="t"))
+    assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"key": ("usr",)}, "key.0: 'usr' is not a field of decode; did you mean 'user'?"),
+        ({"at_end": "stop"}, "at_end: must be 'fire' or 'hold', not 'stop'"),
+        ({"key_groups": 0}, "key_groups: must be 1 to"),
+        ({"name": "a b"}, "name: 'a b' must be"),
+        ({"sink": wr.sqlite("a.db", table="t", key=["user", "label"])}, "sink.sqlite.key: lacks window_start"),
+    ],
+)
+def test_the_rules_of_all_pipelines_hold(changes: dict[str, Any], message: str) -> None:
+    assert any(finding.text.startswith(message) for finding in validate(replace(whole(), **changes)))
+
+
+def test_the_mark_of_a_punctuated_source_is_no_key() -> None:
+    pipeline = replace(whole(), time=replace(whole().time, watermark=Punctuated("url")), key=("url",))
+    found = [finding.text for finding in validate(pipeline)]
+    assert any(text.startswith("key: 'url' holds the watermark") for text in found)
+
+
+def test_every_rule_about_a_process_is_in_the_list() -> None:
+    assert len({rule.__name__ for rule in PROCESS_RULES}) == len(PROCESS_RULES)
+
+
+def test_json_tells_functions_by_their_names() -> None:
+    plain = to_dict(whole())
+    assert list(plain) == [
+        "name",
+        "source",
+        "decode",
+        "derive",
+        "time",
+        "key",
+        "process",
+        "at_end",
+        "sink",
+        "key_groups",
+    ]
+    assert plain["process"] == {
+        "function": "tests.api.test_process.visit",
+        "state": {"urls": "map(string, timestamp)", "n": "value(long)", "last": "list(decimal(12,2))"},
+        "returns": {"urls_24h": "long", "label": "string"},
+        "order": "event_time",
+        "ttl": "1d",
+        "on_timer": "tests.api.test_process.ring",
+        "on_processing_timer": "tests.api.test_process.ring",
+    }
+    assert json.loads(to_json(whole())) == plain
+
+
+def test_text_and_chart_say_what_it_does() -> None:
+    text = to_text(whole())
+    for said in (
+        "the Python function tests.api.test_process.visit for each record",
+        "records come in order of event time, when the watermark has passed them",
+        "a record that comes later than that: visits_late",
+        "it keeps last, list(decimal(12,2)), for each key",
+        "an entry is gone 1d after it is written, a key after its last call",
+        "timers of event time call tests.api.test_process.ring",
+        "it emits urls_24h long, label string",
+        "timers stay set at the end of a bounded input",
+    ):
+        assert said in text
+    plain = to_text(keyed().process(visit, returns={"n": "long"}).to(wr.sqlite("a.db", table="t")))
+    assert "a key's records come in the order of the log" in plain
+    assert "state and row of a key are kept for ever" in plain
+    assert "source --> decode --> time --> key --> process --> sink" in to_mermaid(whole())
+
+
+@pytest.mark.parametrize(("form", "named"), [(to_yaml, "YAML"), (to_python, "a print-out")])
+def test_a_function_has_no_other_form(form: Any, named: str) -> None:  # noqa: ANN401
+    with pytest.raises(PipelineError) as raised:
+        form(whole())
+    assert str(raised.value) == (
+        f"the pipeline has Python code in it, which {named} cannot hold (process calls tests.api.test_process.visit); "
+        "keep its Python file"
+    )
+
+
+def test_running_results_are_a_pane_for_each_record_of_all_time() -> None:
+    short = keyed().running(visits=wr.count()).to(wr.sqlite("a.db", table="t"))
+    long = (
+        keyed()
+        .window(wr.global_window())
+        .aggregate(visits=wr.count())
+        .emit(early=wr.every_count(1))
+        .to(wr.sqlite("a.db", table="t"))
+    )
+    assert short == long
+    assert short.emit.early == Records(1)
