@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import duck, schema
-from windrow.core.aggregates import rescale
+from windrow.core.aggregates import Results
 from windrow.core.micros import to_micros
 from windrow.core.operators.clock_step import ClockStep
 from windrow.core.operators.pane_store import load_panes, store_panes, windows_in, within
@@ -59,7 +59,7 @@ class WatermarkPanes:
         self._pipeline = pipeline
         self._duck = connection
         self._sql = statements(pipeline)
-        self._changes = schema.changes(pipeline)
+        self._results = Results(pipeline)
         self._no_panes = duck.query(self._duck, self._sql.begin, records=no_records)
         self._no_history = duck.query(self._duck, self._sql.revise, base=self._no_panes, late=no_records)
         self._slices = (
@@ -114,16 +114,15 @@ class WatermarkPanes:
         elif fired.num_rows:
             rows = duck.query(self._duck, self._sql.fired, panes=fired)
         else:
-            return self._changes.empty_table()
-        return finish_changes(self._pipeline, rows, self._changes)
+            return schema.changes(self._pipeline).empty_table()
+        return self._results.of(with_ends(self._pipeline, rows))
 
 
-def finish_changes(pipeline: Pipeline, rows: pa.Table, changes: pa.Schema) -> pa.Table:
-    """Put the ends of windows, and the scales of decimals, into changes as statements make them."""
+def with_ends(pipeline: Pipeline, changes: pa.Table) -> pa.Table:
+    """Put the ends of windows into changes as statements make them."""
     if isinstance(pipeline.window, Session):
         msg = "the end of a session is not known by its start"
         raise TypeError(msg)
-    starts = to_micros(rows.column("window_start"))
-    distinct, places = np.unique(starts, return_inverse=True)
-    ends = window_ends(pipeline.window, distinct)[places]
-    return rescale(rows.set_column(rows.column_names.index("window_end"), "window_end", pa.array(ends)), changes)
+    starts, places = np.unique(to_micros(changes.column("window_start")), return_inverse=True)
+    ends = pa.array(window_ends(pipeline.window, starts)[places])
+    return changes.set_column(changes.column_names.index("window_end"), "window_end", ends)

@@ -15,6 +15,7 @@ from windrow.core.late import late_rows
 from windrow.core.micros import AFTER_ALL, BEFORE_ALL, to_micros
 from windrow.core.operators.base import GroupOutput, GroupStats, StepInput
 from windrow.core.operators.clock_step import take_clock_step
+from windrow.core.operators.early_panes import EarlyPanes
 from windrow.core.operators.pane_store import by_window, windows_in, within
 from windrow.core.operators.panes import Panes, PaneStep, WatermarkPanes
 from windrow.core.operators.slices import windows_of_slices
@@ -47,7 +48,11 @@ class WindowAggregate:
         for name in (WINDOW, END):
             empty = empty.append_column(name, pa.array([], pa.int64()))
         self._no_records = empty
-        self._panes: Panes = WatermarkPanes(pipeline, self._duck, empty)
+        self._panes: Panes = (
+            WatermarkPanes(pipeline, self._duck, empty)
+            if pipeline.emit.early is None
+            else EarlyPanes(pipeline, pipeline.emit.early, self._duck, empty)
+        )
 
     def step(self, group: int, given: StepInput, state: State) -> GroupOutput:
         """Take one step of one key group: judge its records, fire what the clocks have passed, revise, forget."""

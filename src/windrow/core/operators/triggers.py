@@ -1,0 +1,184 @@
+"""When an early pane is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, assert_never
+
+from windrow.model import AllOf, AnyOf, Every, PaneSoFar, Records, Repeat, Trigger, When
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What SQL can follow: so many records, or so long after the first unseen one, up to `times` times; None: never."""
+
+    records: int | None
+    micros: int | None
+    times: int | None
+
+
+def plain(trigger: Trigger) -> Plain | None:
+    """Return a trigger in its plain form, None if it has none."""
+    found: Plain | None = None
+    match trigger:
+        case Records(number):
+            found = Plain(number, None, None)
+        case Every(micros):
+            found = Plain(None, micros, None)
+        case Repeat(inner, times):
+            part = plain(inner)
+            if part is not None:
+                found = replace(part, times=min(times, part.times or times))
+        case AnyOf(triggers):
+            parts = [part for part in map(plain, triggers) if part is not None and part.times is None]
+            if len(parts) == len(triggers):
+                records = [part.records for part in parts if part.records is not None]
+                spans = [part.micros for part in parts if part.micros is not None]
+                found = Plain(min(records, default=None), min(spans, default=None), None)
+        case AllOf() | When():
+            pass
+        case _:
+            assert_never(trigger)
+    return found
+
+
+def periods(trigger: Trigger) -> Iterator[int]:
+    """Yield the periods of processing time in a trigger."""
+    match trigger:
+        case Every(micros):
+            yield micros
+        case AnyOf(triggers) | AllOf(triggers):
+            for part in triggers:
+                yield from periods(part)
+        case Repeat(inner):
+            yield from periods(inner)
+        case Records() | When():
+            return
+        case _:
+            assert_never(trigger)
+
+
+class Asked(Protocol):
+    """A trigger of one window and key; what it remembers is plain JSON."""
+
+    memory: Any
+
+    def at_record(self, pane: PaneSoFar) -> bool:
+        """Look at the window after one more record."""
+        ...
+
+    def at_tick(self, waited: int) -> bool:
+        """Look at the window after so many microseconds since its first unseen record."""
+        ...
+
+    def begin_anew(self) -> None:
+        """Go on after a pane."""
+        ...
+
+
+def ask(trigger: Trigger) -> Asked:
+    """Return a trigger at its beginning."""
+    match trigger:
+        case Every() | Records() | When():
+            return _Leaf(trigger)
+        case AnyOf(triggers):
+            return _Several(triggers, needed=1)
+        case AllOf(triggers):
+            return _Several(triggers, needed=len(triggers))
+        case Repeat(inner, times):
+            return _Repeat(inner, times)
+        case _:
+            assert_never(trigger)
+
+
+class _Leaf:
+    """Remembers nothing."""
+
+    def __init__(self, trigger: Every | Records | When) -> None:
+        self._trigger = trigger
+        self.memory: Any = None
+
+    def at_record(self, pane: PaneSoFar) -> bool:
+        match self._trigger:
+            case Records(number):
+                return pane.since % number == 0
+            case When(predicate):
+                return bool(predicate(pane))
+            case Every():
+                return False
+            case _:
+                assert_never(self._trigger)
+
+    def at_tick(self, waited: int) -> bool:
+        return isinstance(self._trigger, Every) and waited >= self._trigger.micros
+
+    def begin_anew(self) -> None:
+        pass
+
+
+class _Several:
+    """Asks every part each time, and remembers which have said so since the last pane."""
+
+    def __init__(self, triggers: tuple[Trigger, ...], needed: int) -> None:
+        self._parts = [ask(trigger) for trigger in triggers]
+        self._said = [False] * len(triggers)
+        self._needed = needed
+
+    @property
+    def memory(self) -> Any:  # noqa: ANN401 - plain JSON
+        return [self._said, [part.memory for part in self._parts]]
+
+    @memory.setter
+    def memory(self, memory: Any) -> None:  # noqa: ANN401 - the same
+        self._said, parts = memory
+        for part, its_own in zip(self._parts, parts, strict=True):
+            part.memory = its_own
+
+    def at_record(self, pane: PaneSoFar) -> bool:
+        return self._enough([part.at_record(pane) for part in self._parts])
+
+    def at_tick(self, waited: int) -> bool:
+        return self._enough([part.at_tick(waited) for part in self._parts])
+
+    def begin_anew(self) -> None:
+        self._said = [False] * len(self._parts)
+        for part in self._parts:
+            part.begin_anew()
+
+    def _enough(self, says: list[bool]) -> bool:
+        self._said = [before or now for before, now in zip(self._said, says, strict=True)]
+        return sum(self._said) >= self._needed
+
+
+class _Repeat:
+    """Counts the panes before which its trigger has said so since the one before."""
+
+    def __init__(self, trigger: Trigger, times: int) -> None:
+        self._trigger = ask(trigger)
+        self._left = times
+        self._said = False
+
+    @property
+    def memory(self) -> Any:  # noqa: ANN401 - plain JSON
+        return [self._left, self._said, self._trigger.memory]
+
+    @memory.setter
+    def memory(self, memory: Any) -> None:  # noqa: ANN401 - the same
+        self._left, self._said, self._trigger.memory = memory
+
+    def at_record(self, pane: PaneSoFar) -> bool:
+        return self._counted(says=self._trigger.at_record(pane))
+
+    def at_tick(self, waited: int) -> bool:
+        return self._counted(says=self._trigger.at_tick(waited))
+
+    def begin_anew(self) -> None:
+        self._left -= self._said
+        self._said = False
+        self._trigger.begin_anew()
+
+    def _counted(self, *, says: bool) -> bool:
+        says = says and self._left > 0
+        self._said = self._said or says
+        return says
