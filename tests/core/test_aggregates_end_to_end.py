@@ -10,11 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
+from tests.core.pipelines import MINUTE
 
 from windrow.core.output import StepOutput
 from windrow.expressions import computed
 from windrow.hosts.memory import play
-from windrow.model import Aggregate, Count, Derive, Emit, Formula, Pipeline, Sum
+from windrow.model import (
+    Aggregate,
+    Calendar,
+    Count,
+    Derive,
+    Emit,
+    Formula,
+    Hopping,
+    Pipeline,
+    Session,
+    Sum,
+    Tumbling,
+    Window,
+)
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 DOUBLES = {name for name, (case, _) in CASES.items() if case in INEXACT}
@@ -36,12 +50,20 @@ def one(*aggregates: Aggregate, lines: tuple[bytes, ...] = LINES, **changes: Any
     return dict(row)
 
 
+WINDOWS = (Tumbling(MINUTE), Hopping(3 * MINUTE, 2 * MINUTE), Session(MINUTE), Calendar(1, "day", "Asia/Tokyo"))
+"""Windows that have all records of `logs` in them, which are within a few microseconds."""
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=lambda window: type(window).__name__)
 @given(records=logs(), data=st.data())
-@settings(deadline=None, max_examples=8)
-def test_a_window_that_comes_in_steps_holds_what_plain_python_gives(records: list[Rec], data: st.DataObject) -> None:
+@settings(deadline=None, max_examples=5)
+def test_a_window_that_comes_in_steps_holds_what_plain_python_gives(
+    window: Window, records: list[Rec], data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, len(records)), max_size=3)))
     steps = [records[start:end] for start, end in zip([0, *cuts], [*cuts, len(records)], strict=True)]
-    (row,) = play_steps(PIPELINE, steps)
+    row, *others = play_steps(replace(PIPELINE, window=window), steps)
+    assert len(others) == isinstance(window, Hopping)
     counted: dict[int, int] = {}
     placed = []
     for record in records:
@@ -56,6 +78,7 @@ def test_a_window_that_comes_in_steps_holds_what_plain_python_gives(records: lis
             assert value == pytest.approx(expected, rel=1e-9, abs=1e-9), name
         else:
             assert value == expected, name
+        assert all(other[name] == row[name] for other in others)
 
 
 def test_late_records_revise_every_function_one_by_one() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import duck, schema
-from windrow.core.aggregates import rescale
+from windrow.core.aggregates import Results
 from windrow.core.operators.session_atoms import FIRED, Atoms
 from windrow.core.operators.session_moment import Numbers
 from windrow.core.operators.session_statements import ATOM, session_statements
@@ -45,6 +45,7 @@ class SessionValues:
         self._sql = session_statements(pipeline)
         self._retracts = pipeline.emit.mode == "retract"
         self._changes = schema.changes(pipeline)
+        self._results = Results(pipeline)
         none = duck.query(connection, self._sql.begin, records=no_records.append_column(ATOM, pa.array([], pa.int64())))
         self._names = none.column_names
         self.none = none.drop_columns(ATOM)
@@ -87,7 +88,7 @@ class SessionValues:
         numbers = rows.column("__key")
         for name in keys.column_names:
             rows = rows.append_column(name, keys.column(name).take(numbers))
-        return rescale(duck.query(self._duck, self._sql.changes, rows=rows), self._changes)
+        return self._results.of(duck.query(self._duck, self._sql.changes, rows=rows))
 
     def _fast_rows(self, worked: Worked, totals: Totals) -> pa.Table:
         """Return what the fast path writes: each a row that nothing was in the place of."""
