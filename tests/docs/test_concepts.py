@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 from tests.docs.pages import ROOT, blocks, commands
 
+import windrow as wr
 from windrow.cli import main
+from windrow.testing.transcript import read_story
 
 CONCEPTS = ROOT / "docs" / "concepts"
 INDEX = CONCEPTS / "README.md"
@@ -49,6 +51,25 @@ def test_a_page_has_a_story_or_code(page: Path) -> None:
     runs = [command for where, command in shown() if where == page and "transcript docs/" in command]
     code = [block for block in blocks("python") if block.page == page]
     assert bool(runs or code) is (page.name not in WITHOUT_STORY)
+
+
+FLUENT = [
+    (page, code)
+    for page in sorted({block.page for block in blocks("yaml") if block.excerpt_of})
+    for code in re.findall(r"`(?:\w+=)?(wr\.\w+\([^`]*\))`", page.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize(("page", "code"), FLUENT, ids=lambda value: value if isinstance(value, str) else value.name)
+def test_the_python_of_a_line_means_what_the_page_has_in_its_story(page: Path, code: str) -> None:
+    said = eval(code, {"wr": wr})  # noqa: S307 - the page's own code
+    (story,) = {block.excerpt_of for block in blocks("yaml") if block.page == page and block.excerpt_of}
+    pipeline = read_story(story).pipeline
+    assert said in (pipeline.window, pipeline.emit.early, pipeline.time.watermark)
+
+
+def test_there_is_python_of_a_line() -> None:
+    assert FLUENT
 
 
 def run(page: str, records: list[dict[str, object]], folder: Path) -> list[tuple[object, ...]]:
