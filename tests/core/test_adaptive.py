@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.core.clocked import Clocked
 from tests.core.pipelines import MINUTE, main, record
 
-from windrow.core.adaptive import BOUNDS, RENEWED, Lateness
+from windrow.core.adaptive import BOUNDS, RENEWED, Lateness, Reached, Stretch, follow
 from windrow.core.micros import BEFORE_ALL
 from windrow.core.times import pack_times, unpack_times
 from windrow.model import Adaptive, EventTime
@@ -61,38 +61,47 @@ def reference(adaptive: Adaptive, log: Log, following: int) -> tuple[list[int], 
     return [found[offset] for offset, _ in log], found[following]
 
 
-def taken(adaptive: Adaptive, log: Log, cuts: list[int]) -> tuple[list[int], int]:
-    """The same by `Lateness`, in pieces that begin at some records; what is known goes through JSON between them."""
+def in_pieces(adaptive: Adaptive, log: Log, cuts: list[int]) -> tuple[list[int], int]:
+    """The same by `follow`, in pieces that begin at some records; what is known goes through JSON between them."""
     known, watermark = Lateness.start(adaptive), BEFORE_ALL
     found: list[int] = []
     places = sorted({0, *(cut for cut in cuts if cut < len(log)), len(log)})
     for start, end in pairwise(places):
-        offsets, times = np.array(log[start:end], dtype=np.int64).reshape(-1, 2).T
+        following = log[end - 1][0] + 1
         known = Lateness.decode(json.loads(json.dumps(known.encode())))
-        at, watermark = known.take(adaptive, watermark, offsets, times, int(offsets[-1]) + 1)
-        found += at.tolist()
+        reached = taken(adaptive, known, watermark, log[start:end], following)
+        known, watermark = reached.lateness, reached.watermark
+        assert reached.offsets.tolist() == [offset for offset, _ in log[start:end]]
+        found += reached.watermarks.tolist()
     return found, watermark
 
 
+def taken(adaptive: Adaptive, known: Lateness, watermark: int, records: Log, following: int) -> Reached:
+    """Take some records, in two packets if they are many."""
+    parts = [part for part in (records[:300], records[300:]) if part]
+    packed = [pack_times(*np.array(part, dtype=np.int64).T) for part in parts]
+    return follow(adaptive, (Stretch(0, known, watermark, tuple(packed), following),))[0]
+
+
+@settings(max_examples=40)
 @given(delays(), logs(), st.lists(st.integers(1, 900), max_size=30))
 @example(Adaptive(0.07, 0, 10), [(number, -number) for number in range(600)], [255, 256, 257])
 def test_every_cut_gives_the_definition(adaptive: Adaptive, log: Log, cuts: list[int]) -> None:
     if not log:
         return
     expected = reference(adaptive, log, log[-1][0] + 1)
-    assert taken(adaptive, log, cuts) == expected
-    assert taken(adaptive, log, list(range(len(log)))) == expected
+    assert in_pieces(adaptive, log, cuts) == expected
+    assert in_pieces(adaptive, log, list(range(len(log)))) == expected
 
 
 def test_the_delay_is_the_least_bound_that_the_target_needs() -> None:
     adaptive = Adaptive(0.07, 0, 1_000_000)
-    # 93 records that are a second late, and 7 that are not late at all, two of these to begin with
-    times = np.array([1_000_000] * 7 + [0] * 93 + [1_000_000] * 156, dtype=np.int64)
-    known = Lateness.start(adaptive)
-    _, first = known.take(adaptive, BEFORE_ALL, np.arange(100), times[:100], 255)
-    assert first == 0, "before the first renewal the delay is the longest"
-    _, second = known.take(adaptive, first, np.array([], dtype=np.int64), np.array([], dtype=np.int64), 256)
-    assert second == 1_000_000, "7 of 100 are enough for 0.07, and they were not late"
+    # 7 records that are not late at all, and then 93 that are late by a second
+    records = [(offset, 1_000_000 if offset < 7 else 0) for offset in range(100)]
+    known = taken(adaptive, Lateness.start(adaptive), BEFORE_ALL, records, 255)
+    assert known.watermark == 0, "before the first renewal the delay is the longest"
+    known = taken(adaptive, known.lateness, known.watermark, [], 256)
+    assert known.watermark == 1_000_000, "7 of 100 are enough for 0.07, and they were not late"
 
 
 def test_the_bounds_are_eight_to_a_doubling_without_rounding() -> None:
@@ -102,7 +111,7 @@ def test_the_bounds_are_eight_to_a_doubling_without_rounding() -> None:
     assert all(low**8 <= 2 ** (240 + place) < (low + 1) ** 8 for place, low in enumerate(large))
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(delays(), st.integers(0, 2**32))
 def test_key_groups_know_the_watermark_at_their_records_in_every_cut(adaptive: Adaptive, seed: int) -> None:
     chance = random.Random(seed)

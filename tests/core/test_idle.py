@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.core.clocked import Clocked
@@ -99,9 +100,7 @@ def play(case: Case, steps: Iterable[PlayStep], partitions: Sequence[int], floor
     return StepOutput.concat(output.rows for output in outputs)
 
 
-@settings(max_examples=30)
-@given(cases())
-def test_the_log_and_the_journal_give_the_same_answers(case: Case) -> None:
+def the_log_and_the_journal_give_the_same_answers(case: Case) -> None:
     told = play(case, case.steps, case.partitions, Floors())
     reasons = told.clocks.column("reason").to_pylist()
     event(f"{'active' in reasons=}, {'joined' in reasons=}, late={told.late.num_rows > 0}")
@@ -111,6 +110,16 @@ def test_the_log_and_the_journal_give_the_same_answers(case: Case) -> None:
     assert "idle" not in replayed.clocks.column("reason").to_pylist()
 
 
+def test_the_log_and_the_journal_give_the_same_answers() -> None:
+    settings(max_examples=20)(given(cases())(the_log_and_the_journal_give_the_same_answers))()
+
+
+@pytest.mark.long
+def test_the_log_and_the_journal_give_the_same_answers_in_many_cases() -> None:
+    settings(max_examples=1000)(given(cases())(the_log_and_the_journal_give_the_same_answers))()
+
+
+@settings(max_examples=30)
 @given(cases())
 def test_every_record_is_judged_by_the_same_watermark(case: Case) -> None:
     told = Clocked(case.pipeline, case.partitions)

@@ -6,14 +6,16 @@ smaller offsets. They are counted in buckets with whole bounds, eight to each do
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import isqrt
 from typing import Any
 
 import numpy as np
 
 from windrow.core.micros import BEFORE_ALL, Micros
+from windrow.core.times import unpack_times
 from windrow.model import Adaptive
 
 RENEWED = 256
@@ -32,7 +34,7 @@ BOUNDS = _bounds()
 """The upper bounds of the buckets, in microseconds; the bound itself is in its bucket."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Lateness:
     """What is known of a partition up to an offset in block `block` (an offset divided by `RENEWED`).
 
@@ -42,57 +44,84 @@ class Lateness:
     block: int
     delay: int
     clock: int = BEFORE_ALL
-    counts: Micros = field(default_factory=lambda: np.zeros(len(BOUNDS), dtype=np.int64))
+    counts: tuple[int, ...] = (0,) * len(BOUNDS)
 
     @staticmethod
     def start(adaptive: Adaptive) -> Lateness:
         """Return what is known before the first record."""
         return Lateness(block=0, delay=adaptive.most)
 
-    def take(
-        self, adaptive: Adaptive, watermark: int, offsets: Micros, times: Micros, following: int
-    ) -> tuple[Micros, int]:
-        """Take the next good records of the partition; go on to the offset `following`, which is after them.
-
-        `watermark` is the one up to here. Return the watermarks at the records, and at `following`.
-        """
-        clocks = np.maximum.accumulate(np.concatenate(([self.clock], times)))
-        latenesses = np.maximum(clocks[:-1], times) - times
-        blocks, places = np.unique(np.append(offsets, following) // RENEWED, return_inverse=True)
-        seen = self._count(np.searchsorted(BOUNDS, latenesses), places[:-1], len(blocks))
-        delays = _delays(adaptive, seen)
-        if blocks[0] == self.block:
-            delays[0] = self.delay
-        # the clock at the last offset of each block: within a block the watermark only rises
-        closing = clocks[np.searchsorted(offsets, blocks * RENEWED + RENEWED - 1)]
-        start = max(watermark, int(_behind(np.array([self.clock]), np.array([self.delay]))[0]))
-        before = np.maximum.accumulate(np.concatenate(([start], _behind(closing, delays)[:-1])))
-        at = np.maximum(before[places], _behind(clocks, delays[places]))
-        self.block, self.delay, self.clock = int(blocks[-1]), int(delays[-1]), int(clocks[-1])
-        return at[:-1], int(at[-1])
-
-    def _count(self, buckets: Micros, places: Micros, blocks: int) -> Micros:
-        """Count records by bucket; return the counts before each block, a row each."""
-        size = len(BOUNDS)
-        counts = np.bincount(places * size + buckets, minlength=blocks * size).reshape(blocks, size)
-        sums = self.counts + np.cumsum(counts, axis=0)
-        seen = np.concatenate(([self.counts], sums[:-1]))
-        self.counts = sums[-1]
-        return seen
-
     def encode(self) -> dict[str, Any]:
         """Return plain JSON."""
-        filled = np.flatnonzero(self.counts)
-        counts = [filled.tolist(), self.counts[filled].tolist()]
+        counts = [[bucket, count] for bucket, count in enumerate(self.counts) if count]
         return {"block": self.block, "delay": self.delay, "clock": self.clock, "counts": counts}
 
     @staticmethod
     def decode(fields: Any) -> Lateness:  # noqa: ANN401 - plain JSON
         """Read what `encode` returned."""
-        lateness = Lateness(fields["block"], fields["delay"], fields["clock"])
-        filled, counts = fields["counts"]
-        lateness.counts[filled] = counts
-        return lateness
+        counts = dict(fields["counts"])
+        dense = tuple(counts.get(bucket, 0) for bucket in range(len(BOUNDS)))
+        return Lateness(fields["block"], fields["delay"], fields["clock"], dense)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A partition's records of a step: all good ones in `times` (`windrow.core.times`), and where it is before them.
+
+    `following` is the offset after the last record that was read.
+    """
+
+    partition: int
+    lateness: Lateness
+    watermark: int
+    times: tuple[bytes, ...]
+    following: int
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Where a partition is after a stretch, and the watermarks at the offsets of the stretch's good records."""
+
+    lateness: Lateness
+    watermark: int
+    offsets: Micros
+    watermarks: Micros
+
+
+@lru_cache(maxsize=1)
+def follow(adaptive: Adaptive, stretches: tuple[Stretch, ...]) -> dict[int, Reached]:
+    """Go through a step's stretches; return where each partition is then.
+
+    All key groups are told the same, so those that one process serves share the work.
+    """
+    return {stretch.partition: _follow(adaptive, stretch) for stretch in stretches}
+
+
+def _follow(adaptive: Adaptive, stretch: Stretch) -> Reached:
+    known = stretch.lateness
+    unpacked = [(_NONE, _NONE), *map(unpack_times, stretch.times)]
+    offsets, times = (np.concatenate(columns) for columns in zip(*unpacked, strict=True))
+    clocks = np.maximum.accumulate(np.concatenate(([known.clock], times)))
+    latenesses = np.maximum(clocks[:-1], times) - times
+    blocks, places = np.unique(np.append(offsets, stretch.following) // RENEWED, return_inverse=True)
+    # a row for each block: how many records of each bucket it has
+    size = len(BOUNDS)
+    cells = places[:-1] * size + np.searchsorted(BOUNDS, latenesses)
+    counts = np.bincount(cells, minlength=len(blocks) * size).reshape(-1, size)
+    sums = np.cumsum(np.concatenate(([known.counts], counts)), axis=0)
+    delays = _delays(adaptive, sums[:-1])
+    if blocks[0] == known.block:
+        delays[0] = known.delay
+    # within a block the watermark only rises: what counts of the blocks before is the clock at their last offset
+    closing = clocks[np.searchsorted(offsets, blocks * RENEWED + RENEWED - 1)]
+    start = _behind(np.array([known.clock]), np.array([known.delay]))
+    before = np.maximum.accumulate(np.concatenate((start, _behind(closing, delays)[:-1])))
+    at = np.maximum(np.maximum(before[places], _behind(clocks, delays[places])), stretch.watermark)
+    after = Lateness(int(blocks[-1]), int(delays[-1]), int(clocks[-1]), tuple(sums[-1].tolist()))
+    return Reached(after, int(at[-1]), offsets, at[:-1])
+
+
+_NONE: Micros = np.array([], dtype=np.int64)
 
 
 def _delays(adaptive: Adaptive, seen: Micros) -> Micros:

@@ -9,7 +9,7 @@ from typing import Any, Literal, assert_never
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.adaptive import Lateness
+from windrow.core.adaptive import Lateness, Reached, Stretch, follow
 from windrow.core.micros import BEFORE_ALL, Micros
 from windrow.core.packet import Packet
 from windrow.model import Adaptive, Delay, Punctuated, Watermark
@@ -93,11 +93,26 @@ class Clocks:
             self.still = None
         return raised
 
-    def adapt(self, adaptive: Adaptive, partition: int, offsets: Micros, times: Micros, following: int) -> Micros:
-        """Take a known partition's next good records, up to the offset `following`; return the watermark at each."""
-        lateness = self.lateness.setdefault(partition, Lateness.start(adaptive))
-        at, self.watermarks[partition] = lateness.take(adaptive, self.watermarks[partition], offsets, times, following)
-        return at
+    def adapt(self, adaptive: Adaptive, packets: Iterable[Packet], times: Iterable[Packet]) -> dict[int, Reached]:
+        """Move the watermarks with an adaptive delay through the step's records; return where that takes them."""
+        blobs: dict[int, list[bytes]] = {}
+        for packet in times:
+            blobs.setdefault(packet.partition, []).append(packet.blob)
+        stretches = (
+            Stretch(
+                partition=packet.partition,
+                lateness=self.lateness.get(packet.partition, Lateness.start(adaptive)),
+                watermark=self.watermarks[packet.partition],
+                times=tuple(blobs.get(packet.partition, ())),
+                following=packet.next,
+            )
+            for packet in packets
+        )
+        found = follow(adaptive, tuple(stretches))
+        for partition, reached in found.items():
+            self.lateness[partition] = reached.lateness
+            self.watermarks[partition] = reached.watermark
+        return found
 
     def advance(self, packets: Iterable[Packet]) -> None:
         """Move to where the step's records took the partitions."""

@@ -8,6 +8,8 @@ import pyarrow as pa
 from windrow.core.micros import Micros, to_micros
 from windrow.core.packing import pack, unpack
 
+_UNITS = (1_000_000, 1_000, 1)
+"""Those in which times are mostly written: seconds, milliseconds, microseconds."""
 _WIDTHS = ((pa.uint8(), 1 << 8), (pa.uint16(), 1 << 16), (pa.uint32(), 1 << 32))
 
 
@@ -19,7 +21,7 @@ def pack_times(offsets: Micros, times: Micros) -> bytes:
     """
     least = int(times.min())
     above = times - least
-    unit = max(1, int(np.gcd.reduce(above)))
+    unit = next(unit for unit in _UNITS if not (above % unit).any())
     gaps = np.diff(offsets, prepend=offsets[0] - 1) - 1
     gap = _narrow(gaps) if gaps.any() else pa.nulls(len(gaps))
     metadata = {"first": str(offsets[0]), "least": str(least), "unit": str(unit)}

@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.clocks import Clocks
-from windrow.core.micros import BEFORE_ALL, Micros, to_micros
+from windrow.core.micros import Micros, to_micros
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.journal import journal
 from windrow.core.records import OFFSET, PARTITION, WATERMARK
-from windrow.core.times import unpack_times
 from windrow.model import Adaptive, AnyPipeline
 
 
@@ -57,17 +56,9 @@ def take_clock_step(pipeline: AnyPipeline, clocks: Clocks, given: StepInput) -> 
 def _adapt(adaptive: Adaptive, clocks: Clocks, given: StepInput) -> Micros:
     """Move the clocks through all records of the step, and return the watermarks at those of the key group."""
     numbers = given.records.column(PARTITION).to_numpy()
-    places = to_micros(given.records.column(OFFSET))
-    watermarks = np.full(len(places), BEFORE_ALL, dtype=np.int64)
-    for packet in given.times:
-        offsets, times = unpack_times(packet.blob)
-        at = clocks.adapt(adaptive, packet.partition, offsets, times, int(offsets[-1]) + 1)
-        here = (numbers == packet.partition) & (places >= offsets[0]) & (places <= offsets[-1])
-        watermarks[here] = at[np.searchsorted(offsets, places[here])]
-    for packet in given.clocks:
-        # what was read behind the last good record
-        clocks.adapt(adaptive, packet.partition, _NONE, _NONE, packet.next)
+    offsets = to_micros(given.records.column(OFFSET))
+    watermarks = np.empty(len(offsets), dtype=np.int64)
+    for partition, reached in clocks.adapt(adaptive, given.clocks, given.times).items():
+        its_own = numbers == partition
+        watermarks[its_own] = reached.watermarks[np.searchsorted(reached.offsets, offsets[its_own])]
     return watermarks
-
-
-_NONE: Micros = np.array([], dtype=np.int64)
