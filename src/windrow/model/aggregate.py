@@ -153,7 +153,10 @@ class CustomAggregate(Protocol):
     A state is any plain value (numbers, texts, lists, dicts) that JSON holds.
     """
 
-    returns: DataType
+    @property
+    def returns(self) -> DataType:
+        """The type of the result."""
+        ...
 
     def zero(self) -> Any:  # noqa: ANN401 - the user's own
         """Return the state of no records."""
