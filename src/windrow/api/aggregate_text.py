@@ -37,7 +37,7 @@ def parse_aggregate(text: str) -> Measure:
             "{total: sum(amount), events: count(), mean: total / events}"
         )
         raise PipelineError(msg)
-    return Measure(make_function(call.name, [argument(text) for text in call.arguments]), call.where)
+    return Measure(make_function(call.name, [_argument(text) for text in call.arguments]), call.where)
 
 
 def aggregate_text(aggregate: Aggregate) -> str:
@@ -54,12 +54,11 @@ def aggregate_text(aggregate: Aggregate) -> str:
             return f"{name}({', '.join(written)}){where}"
 
 
-def argument(text: str) -> str:
+def _argument(text: str) -> str:
     """Return an argument as a model holds it: a name that cannot stand by itself is written in double quotes."""
     bare = text.strip()
-    quoted = _QUOTED.fullmatch(bare)
-    name = quoted[1].replace('""', '"') if quoted else bare
-    return bare if _stands_alone(name) else name
+    name = _unquoted(bare)
+    return bare if name is None or _stands_alone(name) else name
 
 
 def _argument_text(argument: str) -> str:
@@ -71,5 +70,11 @@ def _argument_text(argument: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _stands_alone(text: str) -> bool:
-    """Whether a text between brackets is one argument, and this one."""
-    return split_call(f"f({text})") == Call("f", (text,), None)
+    """Whether a text between brackets is one argument, and this one, and no quoted name that could not be so."""
+    inner = _unquoted(text)
+    return split_call(f"f({text})") == Call("f", (text,), None) and (inner is None or _stands_alone(inner))
+
+
+def _unquoted(text: str) -> str | None:
+    quoted = _QUOTED.fullmatch(text)
+    return quoted[1].replace('""', '"') if quoted else None

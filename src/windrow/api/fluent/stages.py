@@ -205,7 +205,7 @@ class Windowed:
     def aggregate(self, /, **results: Measure | str) -> Aggregated:
         """Name the results: ``total=wr.sum("amount"), events=wr.count(), mean="total / events"``.
 
-        A text is what it is in YAML: a formula over the results before it, or an aggregate.
+        A text is what it is in YAML: a formula over the other results, or an aggregate.
 
         Raises:
             PipelineError: a text is a call that is not as it should be.

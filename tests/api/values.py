@@ -1,0 +1,285 @@
+"""Pipelines of every kind, for properties."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from hypothesis import strategies as st
+
+from windrow.api.checks.validate import validate
+from windrow.api.printing import to_json
+from windrow.model import (
+    Adaptive,
+    Aggregate,
+    AllOf,
+    AnyOf,
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Avg,
+    BoolAnd,
+    BooleanType,
+    BoolOr,
+    Calendar,
+    CollectList,
+    CollectSet,
+    Count,
+    CountDistinct,
+    DataType,
+    DecimalType,
+    Decode,
+    Delay,
+    Derive,
+    DoubleType,
+    Emit,
+    EventTime,
+    Every,
+    Field,
+    First,
+    Formula,
+    Function,
+    Global,
+    Hopping,
+    KafkaSource,
+    Last,
+    LogSource,
+    LongType,
+    Max,
+    Min,
+    Mode,
+    Pipeline,
+    PostgresSink,
+    Punctuated,
+    Quantile,
+    Records,
+    Repeat,
+    Session,
+    SqliteSink,
+    Stddev,
+    StringType,
+    Sum,
+    TimestampType,
+    TopK,
+    Trigger,
+    Tumbling,
+    Variance,
+    Window,
+)
+
+WORDS = [
+    "user",
+    "on",
+    "no",
+    "null",
+    "~",
+    "1",
+    "1.5",
+    "true",
+    "2026-01-01",
+    "a: b",
+    "a, b",
+    "a) where (b",
+    '"a, b"',
+    "#x",
+    "{a}",
+    "'",
+    '"',
+    "class",
+]
+NAMES = st.one_of(
+    st.sampled_from(WORDS),
+    st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=12),
+).filter(lambda name: name.isprintable() and name == name.strip())
+PATHS = st.text(st.characters(exclude_categories=["Cs", "Cn"], exclude_characters="\0"), min_size=1, max_size=30)
+PLAIN = st.from_regex(r"[a-z_][a-z0-9_]{0,20}", fullmatch=True).filter(
+    lambda name: not name.startswith(("sqlite_", "windrow_"))
+)
+MOST = 36_500 * 86_400_000_000
+LENGTHS = st.one_of(st.integers(0, MOST), st.sampled_from([0, 1, 60_000_000, 5_400_000_000]))
+LONGER = LENGTHS.filter(bool)
+DECIMALS = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: DecimalType(p, s)))
+TIMES = st.builds(TimestampType, st.sampled_from(["seconds", "millis", "micros", "iso"]))
+TYPES: st.SearchStrategy[DataType] = st.one_of(
+    st.sampled_from([StringType(), BooleanType(), LongType(), DoubleType()]), DECIMALS, TIMES
+)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@st.composite
+def tumblings(draw: st.DrawFn) -> Tumbling:
+    size = draw(LONGER)
+    return Tumbling(size, draw(st.integers(0, size - 1)))
+
+
+@st.composite
+def hoppings(draw: st.DrawFn) -> Hopping:
+    slide = draw(LONGER)
+    return Hopping(draw(st.integers(1, min(MOST, slide * 10_000))), slide, draw(st.integers(0, slide - 1)))
+
+
+CALENDARS = st.builds(
+    Calendar,
+    count=st.integers(1, 1_200),
+    unit=st.sampled_from(["day", "week", "month"]),
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu"]),
+    offset=st.sampled_from([0, 1, 21_600_000_000]),
+)
+WINDOWS: st.SearchStrategy[Window] = st.one_of(
+    tumblings(), hoppings(), CALENDARS, st.builds(Session, LONGER), st.just(Global())
+)
+COUNTS: st.SearchStrategy[Trigger] = st.builds(Records, st.integers(1, 10**6))
+AT_ENDS: st.SearchStrategy[Literal["fire", "hold"]] = st.sampled_from(["fire", "hold"])
+LATES: st.SearchStrategy[Literal["each", "batch"]] = st.sampled_from(["each", "batch"])
+MODES: st.SearchStrategy[Mode] = st.sampled_from(["retract", "accumulate", "discard"])
+TICKS: st.SearchStrategy[Trigger] = st.builds(Every, LONGER)
+
+
+def composed(leaves: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Trigger]:
+    def around(inner: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Trigger]:
+        parts = st.lists(inner, min_size=2, max_size=3).map(tuple)
+        return st.one_of(
+            st.builds(AnyOf, parts), st.builds(AllOf, parts), st.builds(Repeat, inner, st.integers(1, 10**6))
+        )
+
+    return st.recursive(leaves, around, max_leaves=4)
+
+
+@st.composite
+def emits(draw: st.DrawFn, window: Window) -> Emit:
+    at_end, mode = draw(AT_ENDS), draw(MODES)
+    early = composed(COUNTS) if mode == "discard" else composed(st.one_of(COUNTS, TICKS))
+    if isinstance(window, Global):
+        return Emit(mode=mode, at_end=at_end, early=draw(early))
+    late = draw(LATES)
+    if isinstance(window, Session):
+        mode = draw(MODES.filter(lambda mode: mode != "discard"))
+        early = TICKS
+    return Emit(draw(LENGTHS), late, mode, at_end, draw(st.one_of(st.none(), early)))
+
+
+@st.composite
+def times(draw: st.DrawFn, time: str, mark: str, sent: str) -> EventTime:
+    least, most = sorted([draw(LENGTHS), draw(LENGTHS)])
+    watermark = draw(
+        st.one_of(
+            st.builds(Delay, LENGTHS),
+            st.builds(Adaptive, st.floats(0, 1, exclude_min=True), st.just(least), st.just(most)),
+            st.just(Punctuated(mark)),
+        )
+    )
+    idle = draw(st.one_of(st.none(), LONGER))
+    return EventTime(
+        time,
+        watermark,
+        draw(st.one_of(st.none(), LENGTHS)),
+        draw(st.sampled_from([None, sent])),
+        idle,
+        draw(st.sampled_from(["hold"] if idle is None else ["hold", "advance"])),
+    )
+
+
+def each(
+    kinds: Iterable[Callable[..., Function]], *arguments: st.SearchStrategy[Any]
+) -> list[st.SearchStrategy[Function]]:
+    return [st.builds(kind, *arguments) for kind in kinds]
+
+
+def functions(fields: dict[str, DataType]) -> st.SearchStrategy[Function]:
+    """What can be computed of some fields, and of expressions over them."""
+    of = st.sampled_from([*fields, *(f"concat({quoted(name)},\n ', )')" for name in fields)])
+    fraction, most, by = st.floats(0, 1), st.integers(1, 100_000), st.sampled_from(["time", "log"])
+    condition = st.sampled_from([f"{quoted(name)} > 'x'" for name in fields])
+    numbers = [name for name, type_ in fields.items() if isinstance(type_, LongType | DoubleType | DecimalType)]
+    found = [
+        st.just(Count()),
+        *each((Min, Max, CountDistinct, ApproxCountDistinct), of),
+        *each((TopK, CollectList, CollectSet), of, most),
+        *each((First, Last), of, by),
+        *each((BoolAnd, BoolOr), condition),
+    ]
+    if numbers:
+        found += each((Quantile, ApproxQuantile), st.sampled_from(numbers), fraction)
+        found += each((Sum, Avg, Variance, Stddev), st.sampled_from(numbers))
+    return st.one_of(found)
+
+
+@st.composite
+def aggregates(draw: st.DrawFn, fields: dict[str, DataType]) -> tuple[Aggregate, ...]:
+    names = draw(st.lists(NAMES, min_size=1, max_size=4, unique_by=str.lower))
+    where = st.one_of(st.none(), st.sampled_from([f"{quoted(name)} is not null or ')' = ', '" for name in fields]))
+    found = [Aggregate(name, draw(functions(fields)), draw(where)) for name in names]
+    if len(found) > 1 and draw(st.booleans()):
+        sql = draw(st.sampled_from([f"concat({quoted(names[0])}, ', ')", f"{quoted(names[0])} is null"]))
+        found[-1] = Aggregate(names[-1], Formula(sql))
+    return tuple(found)
+
+
+SOURCES = st.one_of(
+    PATHS.map(LogSource),
+    st.builds(
+        KafkaSource,
+        servers=st.sampled_from(["localhost:9092", "a:1,b:2"]),
+        topic=st.text(string.ascii_letters, min_size=1),
+        start=st.sampled_from(["earliest", "latest"]),
+        options=st.dictionaries(PLAIN, PATHS, max_size=3).map(lambda options: tuple(options.items())),
+    ),
+)
+
+
+@st.composite
+def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> SqliteSink | PostgresSink:
+    revision = ("revision",) if emit.mode == "discard" else ()
+    chosen = draw(
+        st.sampled_from([(), ("window_start", *key, *revision), (*key, *revision, "window_end", "window_start")])
+    )
+    if draw(st.booleans()):
+        return SqliteSink(draw(PATHS), draw(PLAIN), chosen, draw(st.sampled_from(["numeric", "text"])))
+    url = draw(st.sampled_from(["postgresql://", "postgres://me@h:1/db?sslmode=require", "postgresql:///x"]))
+    return PostgresSink(url, draw(PLAIN), chosen)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> Pipeline:
+    names = draw(st.lists(NAMES, min_size=5, max_size=9, unique_by=str.lower))
+    time, mark, sent, domain, *others = names
+    unit = draw(TIMES)
+    types: dict[str, DataType] = {time: unit, mark: unit, sent: draw(TIMES)} | {name: draw(TYPES) for name in others}
+    derive = draw(st.sampled_from([(), (Derive(domain, f"concat({quoted(others[0])},\n '#: ')"),)]))
+    data = {name: type_ for name, type_ in types.items() if name != mark}
+    data |= {one.name: StringType() for one in derive}
+    keys = [name for name in data if data[name] != DoubleType()]
+    key = tuple(draw(st.permutations(keys)))[: draw(st.integers(1, 3))]
+    window = draw(WINDOWS)
+    emit = draw(emits(window))
+    groups = draw(st.integers(1, 32_768))
+    spreads = emit.early is None and emit.late == "batch" and not isinstance(window, Session)
+    return Pipeline(
+        name=draw(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)),
+        source=draw(SOURCES),
+        decode=Decode(tuple(Field(name, type_) for name, type_ in types.items())),
+        time=draw(times(time, mark, sent)),
+        key=key,
+        window=window,
+        aggregates=draw(aggregates(data)),
+        emit=emit,
+        sink=draw(sinks(key, emit)),
+        key_groups=groups,
+        derive=derive,
+        salt=draw(st.integers(1, groups)) if spreads else 1,
+    )
+
+
+def sound(pipeline: Pipeline) -> bool:
+    return not any(finding.level == "error" for finding in validate(pipeline))
+
+
+def shows_all(pipeline: Pipeline) -> bool:
+    """Whether nothing in it looks like a secret."""
+    return "***" not in to_json(pipeline)
+
+
+VALID = pipelines().filter(sound).filter(shows_all)
