@@ -30,7 +30,8 @@ FIELDS: Final = (
     "key",  # the number of its key in this step
     "first",  # least event time
     "last",  # greatest event time
-    "cover",  # on time: no session ends at a time between this and `last`; waiting: the watermark at the record
+    "closes",  # on time: that of its session, as far as it is known; all of a session fires together
+    "cover",  # on time: no session ends at a time between this and `closes`; waiting: the watermark at the record
     "role",
     "seen",
     "start",  # the window of its row in the table, if it is seen
@@ -91,6 +92,7 @@ def melt(
         key=key[starts],
         first=time[starts],
         last=time[ends],
+        closes=time[ends],
         cover=np.minimum.reduceat(cover, starts),
         since=BEFORE_ALL,
     ), of

@@ -53,7 +53,7 @@ class Rules:
 
     def open(self, stored: Atoms, moment: Moment) -> Mask:
         """Return which of the stored atoms are on-time records of sessions that have not fired for good before."""
-        ends = stored["last"] + self.gap
+        ends = stored["closes"] + self.gap
         fired = (ends <= moment.before) | ((stored["seen"] == FIRED) & (ends <= moment.low))
         is_open: Mask = (stored["role"] == ON_TIME) & ~fired
         return is_open
@@ -61,7 +61,7 @@ class Rules:
     def moved(self, stored: Atoms, moment: Moment) -> Mask:
         """Return which of the stored atoms the passage of time writes."""
         seen = stored["seen"]
-        passed = stored["last"] + self.gap <= moment.low
+        passed = stored["closes"] + self.gap <= moment.low
         moved = (seen != FIRED) & (passed | moment.end)
         if moment.due is not None:
             moved |= (seen == UNSEEN) & (stored["since"] <= moment.due)

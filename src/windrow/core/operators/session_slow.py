@@ -150,8 +150,8 @@ def _read(given: list[_Given]) -> tuple[list[tuple[_Given, Part]], list[Row]]:
     rows: dict[int, Row] = {}
     parts: list[tuple[_Given, Part]] = []
     for one in given:
-        _, first, last, cover, role, seen, start, end, revision, since, partition, offset = one.fields
-        part = Part(one.number, first, last, cover, role, seen, since, partition, offset)
+        _, first, last, closes, cover, role, seen, start, end, revision, since, partition, offset = one.fields
+        part = Part(one.number, first, last, closes, cover, role, seen, since, partition, offset)
         parts.append((one, part))
         if seen != UNSEEN:
             rows.setdefault(start, Row(start, end, revision, [])).parts.append(part)
@@ -164,8 +164,9 @@ def _leave(rules: Rules, moment: Moment, sweep: Sweep) -> Iterator[tuple[tuple[i
     # what is open or waits may still touch any row around it
     at_rest = not sweep.open and not sweep.waiting
     with_late = {id(row) for row in sweep.table.rows if any(part.role == JOINED for part in row.parts)}
-    for members in _alike(sweep.open, row_of):
-        yield _melted(members, row_of.get(id(members[0]))), members
+    for segment in sweep.open:
+        for members in _alike(segment, row_of):
+            yield _melted(members, row_of.get(id(members[0])), segment.last), members
     for segment in sweep.fired:
         row = row_of[id(segment.parts[0])]
         if at_rest and segment.last + 2 * rules.gap <= moment.low and id(row) in with_late:
@@ -182,25 +183,26 @@ def _leave(rules: Rules, moment: Moment, sweep: Sweep) -> Iterator[tuple[tuple[i
         yield _melted([part], None), [part]
 
 
-def _alike(segments: Iterable[Segment], row_of: dict[int, Row]) -> Iterator[list[Part]]:
-    """Split the parts of each open session by how the table has them."""
-    for segment in segments:
-        alike: dict[tuple[int, int], list[Part]] = {}
-        for part in segment.parts:
-            alike.setdefault((id(row_of.get(id(part))), part.seen), []).append(part)
-        yield from alike.values()
+def _alike(segment: Segment, row_of: dict[int, Row]) -> Iterable[list[Part]]:
+    """Split the parts of an open session by how the table has them."""
+    alike: dict[tuple[int, int], list[Part]] = {}
+    for part in segment.parts:
+        alike.setdefault((id(row_of.get(id(part))), part.seen), []).append(part)
+    return alike.values()
 
 
 def _is_gone(rules: Rules, moment: Moment, row: Row) -> bool:
     return row.end + rules.gap + rules.lateness <= moment.low
 
 
-def _melted(members: list[Part], row: Row | None) -> tuple[int, ...]:
-    """Return the fields of an atom, but for the key."""
+def _melted(members: list[Part], row: Row | None, closes: int | None = None) -> tuple[int, ...]:
+    """Return the fields of an atom, but for the key; `closes` is that of its session if this is still open."""
     one = members[0]
+    last = max(part.last for part in members)
     return (
         min(part.first for part in members),
-        max(part.last for part in members),
+        last,
+        last if closes is None else closes,
         min(part.cover for part in members),
         one.role,
         one.seen,

@@ -147,7 +147,7 @@ class StoredSessions:
         """Return when there is something to do in each bucket; `firsts` is where their atoms begin."""
         if len(firsts) == 0:
             return []
-        ends = its_atoms["last"] + self._rules.gap
+        ends = its_atoms["closes"] + self._rules.gap
         is_open = (its_atoms["role"] == ON_TIME) & (ends > low)
         goes = its_atoms["end"] + self._rules.gap + self._rules.lateness
         # a row that could go but for an open session beside it is looked at when that fires

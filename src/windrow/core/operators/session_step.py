@@ -70,6 +70,7 @@ def work(rules: Rules, moment: Moment, stored: Atoms, arrivals: Arrivals) -> Wor
         key=ordered["key"][begins],
         first=ordered["first"][begins],
         last=np.maximum.reduceat(ordered["last"], begins),
+        closes=np.maximum.reduceat(ordered["closes"], begins),
         cover=np.minimum.reduceat(ordered["cover"], begins),
         since=np.minimum.reduceat(ordered["since"], begins),
     )[fast]
@@ -104,6 +105,7 @@ def _arrive(rules: Rules, arrivals: Arrivals) -> tuple[Atoms, Numbers]:
         key=arrivals.keys[late],
         first=arrivals.times[late],
         last=arrivals.times[late],
+        closes=arrivals.times[late],
         cover=arrivals.watermarks[late],
         role=WAITING,
         partition=arrivals.partitions[late],
@@ -116,11 +118,11 @@ def _arrive(rules: Rules, arrivals: Arrivals) -> tuple[Atoms, Numbers]:
 
 
 def _one_session(by_end: Atoms, begins: Numbers) -> Mask:
-    """Return which clusters are one session: each atom's last record is covered by the next atom.
+    """Return which clusters are one session: where each atom closes is covered by the next atom.
 
     (One further on could cover it too. That is rare: the slow path sees it.)
     """
-    last, cover = by_end["last"], by_end["cover"]
+    last, cover = by_end["closes"], by_end["cover"]
     linked = np.ones(len(by_end), dtype=np.bool_)
     linked[1:] = (cover[1:] < last[:-1]) | (last[1:] == last[:-1])
     linked[begins] = True

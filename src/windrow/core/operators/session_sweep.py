@@ -41,10 +41,10 @@ class Sweep:
         """Take up what was there before the step; the low watermark was at `before`."""
         on_time = [part for part in parts if part.role == ON_TIME]
         for part in on_time:
-            if part.last + self.gap <= before:
+            if part.closes + self.gap <= before:
                 self.fired.append(_segment([part]))
         self.fired.sort(key=lambda one: one.last)
-        self.add([part for part in on_time if part.last + self.gap > before])
+        self.add([part for part in on_time if part.closes + self.gap > before])
         self.waiting += [part for part in parts if part.role == WAITING]
 
     def add(self, parts: Iterable[Part]) -> None:
@@ -134,6 +134,7 @@ class Sweep:
             return  # the end of an input has fired it
         start, end = session.first, session.last + self.gap
         left = self.table.put(start, end, session.parts, pane)
+        self.owed = [part for part in self.owed if part not in session.parts]
         for part in session.parts:
             part.seen = FIRED if pane == "on_time" else max(part.seen, EARLY)
         if any(part.role == JOINED for part in left):
@@ -150,17 +151,23 @@ class Sweep:
 
     def _freed(self, start: int, end: int) -> list[Part]:
         """Take out the late records that wait for a session, also through others that wait, in log order."""
+        after = sorted((part for part in self.waiting if part.first >= start), key=lambda part: part.first)
+        before = sorted((part for part in self.waiting if part.first < start), key=lambda part: -part.first)
         free: list[Part] = []
         kept: list[Part] = []
         # linked ones lie around the session: outwards from it, each is less than the gap from the one before
-        for part in sorted(self.waiting, key=lambda one: one.first):
-            if part.first >= start:
-                (free if part.first < end else kept).append(part)
-                end = max(end, part.last + self.gap) if part.first < end else end
-        for part in sorted(self.waiting, key=lambda one: -one.first):
-            if part.first < start:
-                (free if start < part.last + self.gap else kept).append(part)
-                start = part.first if start < part.last + self.gap else start
+        for part in after:
+            if part.first < end:
+                free.append(part)
+                end = max(end, part.last + self.gap)
+            else:
+                kept.append(part)
+        for part in before:
+            if start < part.last + self.gap:
+                free.append(part)
+                start = part.first
+            else:
+                kept.append(part)
         self.waiting = kept
         return sorted(free, key=lambda one: (one.partition, one.offset))
 
@@ -168,7 +175,7 @@ class Sweep:
 def _segment(parts: Sequence[Part]) -> Segment:
     return Segment(
         min(part.first for part in parts),
-        max(part.last for part in parts),
+        max(part.closes for part in parts),
         min(part.cover for part in parts),
         list(parts),
     )

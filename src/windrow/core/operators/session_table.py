@@ -19,6 +19,7 @@ class Part:
     number: int
     first: int
     last: int
+    closes: int
     cover: int
     role: int
     seen: int = UNSEEN
