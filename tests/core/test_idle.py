@@ -67,7 +67,7 @@ def cases(draw: st.DrawFn) -> Case:
         if step:
             steps.append(step)
     there = [partition for partition in log if partition == 0 or chance.random() < 0.4]
-    return Case(main(time=time, emit=emit), there, steps, list(_recut(log, chance)))
+    return Case(main(time=time, emit=emit, key_groups=2), there, steps, list(_recut(log, chance)))
 
 
 def _recut(log: dict[int, list[bytes]], chance: random.Random) -> Iterable[list[tuple[int, bytes]]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+import random
+from dataclasses import fields, replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from windrow.core.output import StepOutput
 from windrow.hosts import memory
 from windrow.hosts.stream import play as stream
 from windrow.model import (
+    Adaptive,
     Aggregate,
     Decode,
     Delay,
@@ -72,3 +74,16 @@ def test_the_worked_example(cuts: list[int], at_end: str) -> None:
     if at_end == "fire":
         expected.append(("insert", "on_time", "B", 1))
     assert sorted(changes, key=lambda change: change[2]) == sorted(expected, key=lambda change: change[2])
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_delay_that_follows_the_lateness_seen() -> None:
+    chance = random.Random(1)
+    log = [(number % 2, record("AB"[number % 2], number - chance.choice([0, 0, 0, 4]), 1)[1]) for number in range(1100)]
+    pipeline = replace(PIPELINE, time=EventTime("t", Adaptive(0.7, 0, 30 * MINUTE)))
+    steps = [log[:700], log[700:710], log[710:]]
+    told = memory.play(pipeline, steps, "fire")
+    # the delay is 30 minutes to begin with, and nothing is late; then it is shorter
+    assert told[0].late.num_rows == 0
+    assert "late" in told[2].changes.column("pane").to_pylist()
+    assert rows(stream.play(pipeline, steps, "fire")) == rows(told)
