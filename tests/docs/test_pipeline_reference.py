@@ -12,11 +12,15 @@ import pytest
 import yaml
 from tests.docs.pages import ROOT
 
+import windrow
+from windrow.api.aggregate_text import parse_aggregate
+from windrow.api.calls import NAMES
+from windrow.api.checks.validate import validate
 from windrow.api.yaml import read_document
 from windrow.api.yaml.fields import Fields
 from windrow.api.yaml.spot import Spot
 from windrow.errors import PipelineError
-from windrow.model import Pipeline, parse_type
+from windrow.model import Formula, Pipeline, parse_type
 
 TEXT = (ROOT / "docs" / "reference" / "pipeline.md").read_text(encoding="utf-8")
 LEAST = {
@@ -25,7 +29,7 @@ LEAST = {
     "decode": {"k": "string", "t": "timestamp", "w": "timestamp"},
     "time": {"field": "t", "delay": "1m"},
     "key": ["k"],
-    "window": {"tumbling": {"size": "5m"}},
+    "window": {"tumbling": {"size": "1 day"}},
     "aggregate": {"n": "count()"},
     "sink": {"sqlite": {"path": "a", "table": "a"}},
 }
@@ -34,10 +38,17 @@ OTHERS: list[dict[str, Any]] = [
     {"source": {"kafka": {"servers": "a:1", "topic": "a"}}},
     {"sink": {"postgres": {"url": "postgresql://a/a", "table": "a"}}},
     {"time": {"field": "t", "punctuated": "w"}},
+    {"time": {"field": "t", "delay": {"adaptive": {"target": 1, "min": "1m", "max": "1m"}}}},
+    {"window": {"hopping": {"size": "5m", "slide": "1m"}}},
+    {"window": {"session": "5m"}},
+    {"window": {"global": {}}},
     {"emit": {"late": "each"}},
+    {"emit": {"early": {"every": "1s"}}},
+    {"emit": {"early": {"count": 1}}},
+    {"emit": {"early": {"any_of": [{"count": 1}, {"count": 1}]}}},
+    {"emit": {"early": {"all_of": [{"count": 1}, {"count": 1}]}}},
+    {"emit": {"early": {"repeat": {"trigger": {"count": 1}, "times": 1}}}},
 ]
-FREE = {"decode", "aggregate", "source.kafka.options"}
-"""Mappings whose keys a person names."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,9 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     monkeypatch.setattr(Fields, "__init__", spy)
     for other in OTHERS:
         read(LEAST | other)
-    kinds = {key for key in known if key.count(".") == 1 and key.partition(".")[0] in {"source", "window", "sink"}}
+    # what a trigger is made of is a trigger
+    known = {key for key in known if not re.search(r"early\.(.*\.[0-9]|repeat\.trigger\.)", key)}
+    kinds = {key for key in known if re.fullmatch(r"(source|window|sink|emit\.early|time\.delay)\.[a-z_]+", key)}
     assert kinds <= given, "the documents above do not have every kind"
     return known
 
@@ -89,7 +102,7 @@ def with_key(path: str, value: str) -> tuple[dict[str, Any], dict[str, Any]]:
         at: Any = with_it
         for name in section[:-1]:
             at = at.setdefault(name, {}) if name == "emit" else at.get(name)
-            if at is None:
+            if not isinstance(at, dict):
                 break
         else:
             at[section[-1]] = value
@@ -130,3 +143,34 @@ def test_every_type_is_on_the_page() -> None:
     assert re.findall(r"^\| `([a-z_]+(?:\(p,s\))?)` \|", TEXT, re.MULTILINE) == sorted(
         types, key=["string", "boolean", "long", "double", "decimal(p,s)", *types].index
     )
+
+
+def test_every_function_is_on_the_page() -> None:
+    rows = re.findall(r"^\| (`[a-z_]+\(.*?\)`) \|", TEXT, re.MULTILINE) + re.findall(
+        r"^\| (`[a-z_]+\(.*?\)`(?:, `[a-z_]+\(.*?\)`)+) \|", TEXT, re.MULTILINE
+    )
+    calls = re.findall(r"`([a-z_]+\([^`]*\))`", " ".join(rows))
+    assert {call.partition("(")[0] for call in calls} == set(NAMES) | {"decimal"}
+    for call in calls:
+        if not call.startswith("decimal"):
+            assert not isinstance(parse_aggregate(call).function, Formula), call
+
+
+def test_every_trigger_is_on_the_page() -> None:
+    kinds = set(re.findall(r"^\| `\{([a-z_]+): ", TEXT, re.MULTILINE))
+    assert kinds == {item.path.split(".")[2] for item in ITEMS if item.path.startswith("emit.early.")}
+    for name in re.findall(r"`wr\.([a-z_A-Z]+)", TEXT):
+        assert name in windrow.__all__, name
+
+
+def test_what_the_page_shows_of_expressions_means_something() -> None:
+    buys, mean, domain = "sum(price * quantity) where kind = 'buy'", "total / events", "split_part(url, '/', 3)"
+    for text in (buys, mean, f'[user, {{domain: "{domain}"}}]'):
+        assert f"`{text}`" in TEXT
+    texts = dict.fromkeys(("user", "kind", "url"), "string")
+    document = LEAST | {
+        "decode": texts | {"t": "timestamp", "price": "long", "quantity": "long"},
+        "key": ["user", {"domain": domain}],
+        "aggregate": {"buys": buys, "total": "sum(price)", "events": "count()", "mean": mean},
+    }
+    assert not [finding for finding in validate(read(document)) if finding.level == "error"]
