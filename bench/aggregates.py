@@ -1,0 +1,102 @@
+"""What each aggregate costs a step, without Spark: ``python bench/aggregates.py``.
+
+Runs a day of purchases through the clock stage and the operator, with one aggregate beside a count, and prints the CPU
+seconds of both for a million records. With many users a window and key has a record or two; with few it has hundreds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from windrow.api.yaml import parse_pipeline
+from windrow.core.operators import open_operator
+from windrow.core.operators.base import StepInput
+from windrow.core.packet import Packet
+from windrow.core.stage import ClockStage
+from windrow.core.state import MemoryState
+from windrow.model import Pipeline
+from windrow.testing.generator import Spec, generate
+
+PIPELINE = """
+name: user-spend
+source: {log: {path: unused}}
+decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
+time: {field: event_time, delay: 10m, future: 1h}
+key: [user_id]
+window: {tumbling: 5m}
+aggregate:
+  events: count()
+  value: "%s"
+emit: {lateness: 1h, late: each, mode: retract}
+sink: {sqlite: {path: unused.db, table: user_spend_5m}}
+"""
+AGGREGATES = (
+    "count()",
+    "sum(amount)",
+    "avg(amount)",
+    "min(amount)",
+    "max(user_id)",
+    "sum(amount * 2)",
+    "sum(amount) where amount > 5",
+    "count_distinct(amount)",
+    "approx_count_distinct(amount)",
+    "quantile(amount, 0.99)",
+    "approx_quantile(amount, 0.99)",
+    "top_k(amount, 3)",
+    "first(amount)",
+    "last_in_log(amount)",
+    "collect_list(amount, 10)",
+    "collect_set(amount, 10)",
+    "variance(amount)",
+    "bool_and(amount > 1)",
+    "events * 2",
+)
+
+
+def main() -> None:
+    """Print a line an aggregate."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=500_000)
+    parser.add_argument("--step", type=int, default=250_000)
+    parser.add_argument("--users", type=int, nargs="+", default=[10_000, 20])
+    arguments = parser.parse_args()
+    for users in arguments.users:
+        log = pa.Table.from_batches(generate(Spec(events=arguments.events, users=users)))
+        print(f"{users:,} users: CPU seconds for a million records in the clock stage and in the operator; changes")
+        for text in AGGREGATES:
+            stage, operator, changes = _cost(parse_pipeline(PIPELINE % text), log, arguments.step)
+            million = 1_000_000 / log.num_rows
+            print(f"  {text:32} {stage * million:6.2f} {operator * million:6.2f} {changes:10,}")
+
+
+def _cost(pipeline: Pipeline, log: pa.Table, size: int) -> tuple[float, float, int]:
+    stage, operator = ClockStage(pipeline), open_operator(pipeline, range(4))
+    states = [MemoryState() for _ in range(pipeline.key_groups)]
+    in_stage, in_operator, changes = 0.0, 0.0, 0
+    for raw in _steps(log, size):
+        groups: list[list[Packet]] = [[] for _ in states]
+        began = time.process_time()
+        for partition in range(4):
+            part = raw.filter(pa.compute.equal(raw.column("partition"), partition)).combine_chunks()
+            for packet in stage.run(part.to_batches(max_chunksize=100_000)):
+                groups[packet.key_group].append(packet)
+        in_stage += time.process_time() - began
+        given = [StepInput.of(pipeline, packets) for packets in groups]
+        began = time.process_time()
+        for group, state in enumerate(states):
+            changes += operator.step(group, given[group], state).rows.changes.num_rows
+        in_operator += time.process_time() - began
+    return in_stage, in_operator, changes
+
+
+def _steps(log: pa.Table, size: int) -> Iterator[pa.Table]:
+    for start in range(0, log.num_rows, size):
+        yield log.slice(start, size)
+
+
+if __name__ == "__main__":
+    main()
