@@ -7,18 +7,28 @@ from pathlib import Path
 import pytest
 
 import windrow as wr
+from windrow.api.aggregate_text import parse_aggregate
+from windrow.api.calls import NAMES
 from windrow.api.fluent.stages import Aggregated, Decoded, Timed
 from windrow.api.problems import each_error
 from windrow.errors import PipelineError
 from windrow.model import (
+    Adaptive,
     Aggregate,
+    AllOf,
+    AnyOf,
     Avg,
+    Calendar,
     Count,
     DecimalType,
     Decode,
+    Derive,
     Emit,
     EventTime,
+    Every,
     Field,
+    Global,
+    Hopping,
     KafkaSource,
     LogSource,
     LongType,
@@ -27,6 +37,9 @@ from windrow.model import (
     Pipeline,
     PostgresSink,
     Punctuated,
+    Records,
+    Repeat,
+    Session,
     SqliteSink,
     StringType,
     Sum,
@@ -84,6 +97,69 @@ def test_all_that_can_be_said() -> None:
         sink=PostgresSink("postgresql://", "t", ("window_start", "user", "a-b")),
         key_groups=9,
     )
+
+
+def test_all_windows() -> None:
+    assert wr.tumbling("1 day", zone="Europe/Berlin", offset="6h") == Calendar(
+        1, "day", "Europe/Berlin", 21_600_000_000
+    )
+    assert wr.tumbling("2 weeks") == Calendar(2, "week")
+    assert wr.tumbling("1d") == Tumbling(86_400_000_000)
+    assert wr.hopping("1h", slide="1m", offset="1s") == Hopping(3_600_000_000, 60_000_000, 1_000_000)
+    assert wr.session(timedelta(minutes=30)) == Session(1_800_000_000)
+    assert wr.global_window() == Global()
+    with pytest.raises(PipelineError, match="a zone goes with a number of days"):
+        wr.tumbling("1d", zone="Europe/Berlin")
+
+
+def test_all_triggers() -> None:
+    trigger = wr.any_of(wr.all_of(wr.every("30s"), wr.every_count(10)), wr.repeat(wr.every_count(1), times=3))
+    pipeline = aggregated().emit(early=trigger, mode="accumulate").to(wr.sqlite("a.db", table="t"))
+    assert pipeline.emit == Emit(
+        mode="accumulate",
+        early=AnyOf((AllOf((Every(30_000_000), Records(10))), Repeat(Records(1), 3))),
+    )
+
+
+def test_all_clocks() -> None:
+    stage = decoded().event_time(
+        "t", delay=wr.adaptive(0.999, min="10s", max="10m"), sent="w", idle="1m", all_idle="advance", future="1h"
+    )
+    watermark = Adaptive(0.999, 10_000_000, 600_000_000)
+    assert stage.time == EventTime("t", watermark, 3_600_000_000, "w", 60_000_000, "advance")
+
+
+def test_derived_fields_and_keys() -> None:
+    pipeline = (
+        decoded()
+        .derive(twice="amount * 2")
+        .event_time("t", delay="1m")
+        .key_by("user", domain="split_part(user, '@', 2)")
+        .window(wr.tumbling("5m"))
+        .aggregate(total=wr.sum("twice"))
+        .emit(lateness="1h", late="batch")
+        .to(wr.sqlite("a.db", table="t"), salt=4)
+    )
+    assert pipeline.derive == (Derive("twice", "amount * 2"), Derive("domain", "split_part(user, '@', 2)"))
+    assert pipeline.key == ("user", "domain")
+    assert pipeline.salt == 4
+
+
+def test_what_yaml_calls_is_a_function_of_the_same_name() -> None:
+    for name in NAMES:
+        text = f"{name}()" if name == "count" else f"{name}(amount)"
+        text = text.replace(")", ", 0.5)") if "quantile" in name else text
+        text = text.replace(")", ", 10)") if name in {"top_k", "collect_list", "collect_set"} else text
+        assert eval(f"wr.{text}".replace("amount", "'amount'"), {"wr": wr}) == parse_aggregate(text)  # noqa: S307
+
+
+def test_a_text_is_what_it_is_in_yaml() -> None:
+    stage = timed().key_by("user").window(wr.tumbling("5m"))
+    texts = stage.aggregate(total="sum(amount) where amount > 0", n="count()", mean="total / n")
+    calls = stage.aggregate(total=wr.sum("amount", where="amount > 0"), n=wr.count(), mean=wr.formula("total / n"))
+    assert texts == calls
+    with pytest.raises(PipelineError, match=r"aggregate\.total: sum\(\) needs a field"):
+        stage.aggregate(total="sum()")
 
 
 def test_emit_may_be_left_out_and_the_table_names_the_pipeline() -> None:

@@ -9,7 +9,19 @@ from windrow.api.checks.validate import validate
 from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
 from windrow.api.printing.mask import mask_option, mask_url, masked
 from windrow.api.yaml import parse_pipeline
-from windrow.model import Delay, Emit, EventTime, KafkaSource, Pipeline, PostgresSink, Punctuated, SqliteSink, Tumbling
+from windrow.model import (
+    Delay,
+    Emit,
+    EventTime,
+    Global,
+    KafkaSource,
+    Pipeline,
+    PostgresSink,
+    Punctuated,
+    Records,
+    SqliteSink,
+    Tumbling,
+)
 
 YAML = """\
 name: user-spend
@@ -123,6 +135,58 @@ def test_text_of_everything_else(secretive: Pipeline) -> None:
         assert said in text
     assert "(one revision a step)" in to_text(replace(other, emit=Emit(lateness=1, late="batch")))
     assert "decimals as text" in to_text(replace(other, sink=SqliteSink("a", "t", (), "text")))
+
+
+BASE = {
+    "name": "x",
+    "source": "{log: {path: a}}",
+    "decode": "{u: string, t: timestamp, s: timestamp}",
+    "time": "{field: t, delay: 1m}",
+    "key": "u",
+    "window": "{tumbling: 5m}",
+    "aggregate": "{n: count()}",
+    "sink": "{sqlite: {path: a, table: o}}",
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "given", "said"),
+    [
+        (
+            "window",
+            "{tumbling: {size: 1 day, zone: Asia/Tokyo, offset: 6h}}",
+            "1 day long in Asia/Tokyo, shifted by 6h",
+        ),
+        ("window", "{tumbling: 2 weeks}", "tumbling, 2 weeks long in UTC\n"),
+        ("window", "{hopping: {size: 1h, slide: 1m}}", "hopping, 1h long, one every 1m\n"),
+        ("window", "{session: 30m}", "sessions of records less than 30m apart"),
+        ("emit", "{early: {every: 30s}}", "an early pane is written 30s of processing time after a record\n"),
+        ("emit", "{early: {any_of: [{count: 1}, {count: 5}]}}", "(after every record or after every 5 records)\n"),
+        ("emit", "{early: {all_of: [{count: 2}, {count: 5}]}}", "(after every 2 records and after every 5 records)\n"),
+        ("emit", "{early: {repeat: {trigger: {count: 5}, times: 1}}}", "after every 5 records, at most 1 time\n"),
+        ("emit", "{mode: accumulate}", "a revision replaces the row before, which o_changes does not take back"),
+        ("emit", "{mode: discard}", "a pane holds only what is new since the one before, as a row of its own"),
+        ("time", "{field: t, delay: {adaptive: {target: 0.999, min: 1s, max: 2s}}}", "as much as leaves 99.9 % of its"),
+        ("time", "{field: t, delay: 1m, sent: s}", "a device's clock is corrected by the log timestamp less s"),
+        ("time", "{field: t, delay: 1m, idle: 1m}", "silent for 1m holds no other back; if all are, time stands still"),
+        ("time", "{field: t, delay: 1m, idle: 1m, all_idle: advance}", "if all are, time goes on"),
+        ("derive", "{d: upper(u)}", "  derive     d = upper(u)\n"),
+        ("aggregate", "{n: count() where u > 'a'}", "n = count() where u > 'a'"),
+    ],
+)
+def test_text_of_each_kind(section: str, given: str, said: str) -> None:
+    text = "".join(f"{name}: {value}\n" for name, value in (BASE | {section: given}).items())
+    assert said in to_text(parse_pipeline(text))
+
+
+def test_text_of_a_global_window_has_nothing_late(pipeline: Pipeline) -> None:
+    text = to_text(replace(pipeline, window=Global(), emit=Emit(early=Records(3))))
+    assert "one window of all time" in text
+    assert "late records" not in text
+
+
+def test_text_of_salt(pipeline: Pipeline) -> None:
+    assert "each spread over 4 of them" in to_text(replace(pipeline, salt=4))
 
 
 def test_mermaid_shows_the_way_and_where_the_rest_goes(pipeline: Pipeline) -> None:
