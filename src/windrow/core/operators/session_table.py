@@ -122,7 +122,8 @@ class Table:
             new = Row(*window, 0, added, self.histories.open(added))
         else:
             base.parts += added
-            new = Row(*window, 0, base.parts, base.history, base.place + 1)
+            # a row of the same parts has the same values
+            new = Row(*window, 0, base.parts, base.history, base.place + bool(added))
             self.histories.add(base.history, new.place, added)
         if [(row.start, row.end) for row in gone] == [window]:
             new.revision = gone[0].revision + 1
