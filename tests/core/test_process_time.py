@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, raw, record
 from tests.core.test_process import Step, at, by_user, count, pipeline, played
@@ -283,6 +283,7 @@ def _cut(log: Sequence[tuple[int, bytes]], cuts: set[int]) -> list[Step]:
 
 
 @given(events, st.sets(st.integers(0, 25)), st.sampled_from(["log", "event_time"]), st.sampled_from(["fire", "hold"]))
+@example([(0, "A", 10, 3), (0, "A", 4, 0), (0, "A", 0, 3)], {2}, "log", "fire")
 def test_the_changelog_of_a_partition_is_the_same_in_every_cut(
     log: list[tuple[int, str, int, int]],
     cuts: set[int],

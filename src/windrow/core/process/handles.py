@@ -120,7 +120,12 @@ class MapHandle:
 
     def set(self, key: Any, value: Any) -> None:  # noqa: ANN401 - of the declared types
         """Set the value of a key; raise TypeError if one of them is not of the declared type."""
-        self._call.memory.slots[self._number][self._accept_key(key)] = (self._accept(value), self._call.time)
+        entries, key = self._call.memory.slots[self._number], self._accept_key(key)
+        entry = entries.get(key)
+        if entry is not None and entry[1] <= self._call.horizon:
+            # it is gone, whether or not a step has ended since and taken it out: the key begins anew, at the end
+            del entries[key]
+        entries[key] = (self._accept(value), self._call.time)
 
     def delete(self, key: Any) -> None:  # noqa: ANN401 - of the declared type
         """Forget the value of a key, if there is one."""

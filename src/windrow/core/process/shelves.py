@@ -23,6 +23,9 @@ MOST_KEYS = 1024
 
 _KIND: Final = "keys"
 _DEEPEST: Final = 32
+_SCHEMA: Final = pa.schema(
+    [("key", pa.large_string()), ("due", pa.int64()), ("tick", pa.int64()), ("memory", pa.large_binary())]
+)
 
 
 class Item(NamedTuple):
@@ -56,10 +59,10 @@ class Directory:
     def find(self, key: str) -> int:
         """Return the number of the shelf that a key is on, or would be."""
         hashed = zlib.crc32(key.encode())
-        number = 1
-        while number not in self.shelves:
-            number = _deeper(number, hashed)
-        return number
+        shelves, bit = self.shelves, 1
+        while (bit | (hashed & (bit - 1))) not in shelves:
+            bit <<= 1
+        return bit | (hashed & (bit - 1))
 
     def encode(self) -> Any:  # noqa: ANN401 - plain JSON
         """Return plain lists."""
@@ -71,83 +74,116 @@ class Directory:
         return Directory({number: Shelf(keys, due, tick) for number, keys, due, tick in rows})
 
 
+class _Open:
+    """A shelf that was taken down: its table as it was stored, and the items that have been put since.
+
+    Only the keys become Python values; what nobody asks for goes back as it came.
+    """
+
+    def __init__(self, stored: pa.Table) -> None:
+        self.stored = stored
+        self.rows = {key: row for row, key in enumerate(stored.column("key").to_pylist())}
+        self.put: dict[str, Item | None] = {}
+
+    def get(self, key: str) -> Item | None:
+        """Return an item as it was stored."""
+        row = self.rows.get(key)
+        if row is None:
+            return None
+        return Item(*(self.stored.column(name)[row].as_py() for name in ("due", "tick", "memory")))
+
+    def due(self, low: int, now: int | None) -> list[str]:
+        """Return the stored keys for which something is due by then."""
+        due = self.stored.column("due").to_numpy() <= low
+        if now is not None:
+            due |= self.stored.column("tick").to_numpy() <= now
+        return self.stored.column("key").filter(pa.array(due)).to_pylist()  # type: ignore[no-any-return]
+
+    def table(self) -> pa.Table:
+        """Return the shelf as it is to be stored."""
+        stays = np.ones(self.stored.num_rows, dtype=np.bool_)
+        stays[[self.rows[key] for key in self.put if key in self.rows]] = False
+        return pa.concat_tables([self.stored.filter(pa.array(stays)), _table(self.put)]).combine_chunks()
+
+
 class Shelves:
     """The shelves that one step takes down, and puts back with `close`."""
 
     def __init__(self, directory: Directory, state: State) -> None:
         self._directory = directory
         self._state = state
-        self._open: dict[int, dict[str, Item]] = {}
+        self._open: dict[int, _Open] = {}
 
     def get(self, key: str) -> Item | None:
-        """Return what is stored of a key."""
+        """Return what was stored of a key before the step."""
         return self._shelf(self._directory.find(key)).get(key)
 
     def put(self, key: str, item: Item | None) -> None:
         """Store a key, or forget it."""
-        shelf = self._shelf(self._directory.find(key))
-        if item is None:
-            shelf.pop(key, None)
-        else:
-            shelf[key] = item
+        self._shelf(self._directory.find(key)).put[key] = item
 
     def due(self, low: int, now: int | None) -> Iterator[str]:
         """Go through the keys for which something is due by then, by event time or by processing time."""
         for number, about in self._directory.shelves.items():
             if about.due <= low or (now is not None and about.tick <= now):
-                for key, item in self._shelf(number).items():
-                    if item.due <= low or (now is not None and item.tick <= now):
-                        yield key
+                yield from self._shelf(number).due(low, now)
 
     def close(self) -> None:
-        """Write the shelves that were taken down."""
-        for number in sorted(self._open, reverse=True):
-            self._settle(number)
-        for number, items in self._open.items():
+        """Write the shelves that were taken down; split those with too many keys, join those with few."""
+        tables = {number: shelf.table() for number, shelf in self._open.items()}
+        for number in sorted(tables, reverse=True):
+            self._settle(number, tables)
+        for number, table in tables.items():
             self._directory.shelves[number] = Shelf(
-                len(items),
-                min((item.due for item in items.values()), default=NEVER),
-                min((item.tick for item in items.values()), default=NEVER),
+                table.num_rows, _least(table.column("due")), _least(table.column("tick"))
             )
-            if items:
-                self._state.set(_KIND, number, pack(_table(items)))
+            if table.num_rows:
+                self._state.set(_KIND, number, pack(table))
             else:
                 self._state.drop(_KIND, number)
         self._open = {}
 
-    def _shelf(self, number: int) -> dict[str, Item]:
-        items = self._open.get(number)
-        if items is None:
-            blob = self._state.get(_KIND, number) if self._directory.shelves[number].keys else None
-            items = self._open[number] = {} if blob is None else dict(_items(unpack(blob)))
-        return items
+    def _shelf(self, number: int) -> _Open:
+        shelf = self._open.get(number)
+        if shelf is None:
+            shelf = self._open[number] = _Open(self._stored(number))
+        return shelf
 
-    def _settle(self, number: int) -> None:
-        """Split a shelf with too many keys, and join one with few to its sibling; both go on as long as need be."""
-        items = self._open.get(number)
-        if items is None:
+    def _stored(self, number: int) -> pa.Table:
+        blob = self._state.get(_KIND, number) if self._directory.shelves[number].keys else None
+        return _table({}) if blob is None else unpack(blob)
+
+    def _settle(self, number: int, tables: dict[int, pa.Table]) -> None:
+        """Split or join a shelf; both go on as long as need be."""
+        table = tables.get(number)
+        if table is None:
             return
         depth = number.bit_length() - 1
-        if len(items) > MOST_KEYS and depth < _DEEPEST:
-            self._replace([number], _divided(number, items))
+        if table.num_rows > MOST_KEYS and depth < _DEEPEST:
+            self._replace([number], _divided(number, table), tables)
             for part in _children(number):
-                self._settle(part)
-        elif depth and len(items) < MOST_KEYS // 4:
+                self._settle(part, tables)
+        elif depth and table.num_rows < MOST_KEYS // 4:
             sibling = number ^ (1 << (depth - 1))
-            if sibling in self._directory.shelves and self._size(sibling) + len(items) <= MOST_KEYS // 2:
+            about = self._directory.shelves.get(sibling)
+            keys = tables[sibling].num_rows if sibling in tables else about.keys if about else MOST_KEYS
+            if keys + table.num_rows <= MOST_KEYS // 2:
+                other = tables[sibling] if sibling in tables else self._stored(sibling)
                 parent = (1 << (depth - 1)) | (number & ((1 << (depth - 1)) - 1))
-                self._replace([number, sibling], {parent: items | self._shelf(sibling)})
-                self._settle(parent)
+                self._replace([number, sibling], {parent: pa.concat_tables([table, other]).combine_chunks()}, tables)
+                self._settle(parent, tables)
 
-    def _size(self, number: int) -> int:
-        return len(self._open[number]) if number in self._open else self._directory.shelves[number].keys
-
-    def _replace(self, old: Iterable[int], new: dict[int, dict[str, Item]]) -> None:
+    def _replace(self, old: Iterable[int], new: dict[int, pa.Table], tables: dict[int, pa.Table]) -> None:
         for number in old:
-            del self._open[number], self._directory.shelves[number]
+            tables.pop(number, None)
+            del self._directory.shelves[number]
             self._state.drop(_KIND, number)
-        self._open |= new
+        tables |= new
         self._directory.shelves |= {number: Shelf() for number in new}
+
+
+def _least(column: pa.ChunkedArray) -> int:
+    return int(np.min(column.to_numpy(), initial=NEVER))
 
 
 def _deeper(number: int, hashed: int) -> int:
@@ -162,26 +198,12 @@ def _children(number: int) -> tuple[int, int]:
     return (1 << (depth + 1)) | low, (1 << (depth + 1)) | (1 << depth) | low
 
 
-def _divided(number: int, items: dict[str, Item]) -> dict[int, dict[str, Item]]:
-    parts: dict[int, dict[str, Item]] = {child: {} for child in _children(number)}
-    for key, item in items.items():
-        parts[_deeper(number, zlib.crc32(key.encode()))][key] = item
-    return parts
+def _divided(number: int, table: pa.Table) -> dict[int, pa.Table]:
+    shelves = np.array([_deeper(number, zlib.crc32(key.encode())) for key in table.column("key").to_pylist()])
+    return {child: table.filter(pa.array(shelves == child)).combine_chunks() for child in _children(number)}
 
 
-def _table(items: dict[str, Item]) -> pa.Table:
-    dues, ticks, blobs = zip(*items.values(), strict=True)
-    return pa.table(
-        {
-            "key": pa.array(items, pa.large_string()),
-            "due": pa.array(np.array(dues, dtype=np.int64)),
-            "tick": pa.array(np.array(ticks, dtype=np.int64)),
-            "memory": pa.array(blobs, pa.large_binary()),
-        }
-    )
-
-
-def _items(table: pa.Table) -> Iterator[tuple[str, Item]]:
-    keys, dues, ticks, blobs = (column.to_pylist() for column in table.columns)
-    for key, due, tick, blob in zip(keys, dues, ticks, blobs, strict=True):
-        yield key, Item(due, tick, blob)
+def _table(items: dict[str, Item | None]) -> pa.Table:
+    there = {key: item for key, item in items.items() if item is not None}
+    columns = list(zip(*there.values(), strict=True)) or [()] * 3
+    return pa.table([list(there), *columns], schema=_SCHEMA)
