@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windrow.api.checks.finding import Finding, error
-from windrow.api.checks.named import arguments, decoded_type, no_field
-from windrow.model import AnyPipeline, ProcessPipeline, Punctuated, TimestampType
+from windrow.api.checks.named import decoded_type, no_field
+from windrow.model import AnyPipeline, Punctuated, TimestampType
 
 
 def time_field(pipeline: AnyPipeline) -> Iterator[Finding]:
-    """Both are timestamps of one type, and the watermark's is not used as data, for a record may lack it."""
+    """Both are timestamps of one type, and the watermark's is no key, for a record may lack it."""
     time = decoded_type(pipeline, pipeline.time.field)
     if time is None:
         yield error("time.field", no_field(pipeline, pipeline.time.field))
@@ -32,7 +32,3 @@ def _mark(pipeline: AnyPipeline, mark: str) -> Iterator[Finding]:
         yield error(where, f"{mark!r} is a {type_}, but {pipeline.time.field!r} a {time}; give both one type")
     if mark in pipeline.key:
         yield error("key", f"{mark!r} holds the watermark, and records may lack it; leave it out of the key")
-    for aggregate in () if isinstance(pipeline, ProcessPipeline) else pipeline.aggregates:
-        if mark in arguments(aggregate.function):
-            message = f"{mark!r} holds the watermark, and records may lack it; use another field"
-            yield error(f"aggregate.{aggregate.name}", message)
