@@ -197,15 +197,15 @@ def lows(log: Sequence[tuple[int, str, int]], delay: int) -> list[int]:
 
 
 def play(
-    case: Case, entries: Sequence[Entry | None], low: Sequence[int], cuts: Sequence[int], **ticks: Any
+    case: Case, entries: Sequence[Entry | None], low: Sequence[int], cuts: Sequence[int], every: int | None
 ) -> Sessions:
     """Take all steps; None is a record that has expired."""
-    sessions = Sessions(Rules(case.gap, case.lateness, case.late), ticks.get("every"))
+    sessions = Sessions(Rules(case.gap, case.lateness, case.late), every)
     now = 100
     for step, (first, last) in enumerate(zip([0, *cuts], [*cuts, len(entries)], strict=True)):
         now += case.ticks[step % len(case.ticks)]
         some = [entry for entry in entries[first:last] if entry is not None]
-        sessions.step(some, low[last], now=now if sessions.every else None)
+        sessions.step(some, low[last], now=now if every else None)
     if case.at_end:
         sessions.step([], low[-1], end=True)
     return sessions
@@ -217,7 +217,9 @@ def test_every_cut_tells_what_the_definition_says(log: list[tuple[int, str, int]
     named, _ = watermarks(log, case.delay)
     low = lows(log, case.delay)
     judged = [Judged.of([r for key, r in named if key == name], case.gap, case.lateness) for name in "ab"]
-    on_time, final, changelog = [], {}, []
+    on_time: list[Any] = []
+    final: dict[Any, Component] = {}
+    changelog: list[Told] = []
     for key, one in enumerate(judged):
         panes = on_time_panes(one.on_time, case.gap, low[-1], at_end=case.at_end)
         on_time += [(key, window(pane, case.gap), pane) for pane in panes]
@@ -231,7 +233,7 @@ def test_every_cut_tells_what_the_definition_says(log: list[tuple[int, str, int]
     cut = [min(place, count) for place in case.cut]
 
     for cuts, every in (([], None), (cut, None), (range(1, count), None), (cut, case.every)):
-        sessions = play(case, entries, low, list(cuts), every=every)
+        sessions = play(case, entries, low, list(cuts), every)
         table = fold(sessions.told, case.gap)
         if case.at_end:
             assert table == final
