@@ -22,7 +22,8 @@ def test_an_import_stays_light(statement: str, unwanted: set[str], tmp_path_fact
     file = tmp_path_factory.mktemp("light") / "pipeline.yaml"
     file.write_text(
         "{name: x, source: {log: {path: a}}, decode: {u: string, t: timestamp}, time: {field: t, delay: 1m}, key: u,"
-        " window: {tumbling: 5m}, aggregate: {n: count()}, sink: {sqlite: {path: a.db, table: t}}}"
+        " window: {hopping: {size: 5m, slide: 1m}}, aggregate: {n: count(), top: 'top_k(u, 3)', last: last(u)},"
+        " emit: {early: {count: 10}}, sink: {sqlite: {path: a.db, table: t}}}"
     )
     code = f"import sys; {statement.format(file=file)}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     modules = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

@@ -10,20 +10,35 @@ from windrow.api.problems import ManyProblemsError, each_error
 from windrow.api.yaml import Sections, load_pipeline, parse_pipeline, read_document, read_sections
 from windrow.errors import PipelineError, Place
 from windrow.model import (
+    Adaptive,
     Aggregate,
+    AllOf,
+    AnyOf,
     Avg,
+    Calendar,
     Count,
     Delay,
+    Derive,
     Emit,
     EventTime,
+    Every,
+    Formula,
+    Global,
+    Hopping,
     KafkaSource,
     Max,
     Min,
     PostgresSink,
     Punctuated,
+    Quantile,
+    Records,
+    Repeat,
+    Session,
     SqliteSink,
     Sum,
+    TopK,
     Tumbling,
+    Window,
 )
 
 MAIN_JOB = """\
@@ -183,3 +198,50 @@ def _replaced(sections_text: str) -> str:
     """Put other top-level sections into the main job."""
     merged = yaml.safe_load(MAIN_JOB) | yaml.safe_load(sections_text)
     return str(yaml.safe_dump(merged, sort_keys=False))
+
+
+def test_all_that_a_story_can_say_of_windows_time_and_triggers() -> None:
+    read = sections("""
+derive: {twice: amount * 2}
+time: {field: t, delay: {adaptive: {target: 0.999, min: 10s, max: 10m}}, sent: s, idle: 1m, all_idle: advance}
+key: [user, {domain: "split_part(url, '/', 3)", path: url}]
+window: {tumbling: {size: 2 weeks, zone: Europe/Berlin, offset: 6h}}
+aggregate:
+  buys: count() where kind = 'buy'
+  paid: sum(price * greatest(quantity, 1)) where kind in ('buy', 'rent')
+  p99: quantile(amount, 0.99)
+  top: top_k("a, b", 3)
+  mean: paid / buys
+emit: {early: {all_of: [{every: 30s}, {repeat: {trigger: {any_of: [{count: 2}, {count: 3}]}, times: 4}}]}}
+salt: 4
+""")
+    assert read == Sections(
+        derive=(Derive("twice", "amount * 2"), Derive("domain", "split_part(url, '/', 3)"), Derive("path", "url")),
+        time=EventTime("t", Adaptive(0.999, 10_000_000, 600_000_000), None, "s", 60_000_000, "advance"),
+        key=("user", "domain", "path"),
+        window=Calendar(2, "week", "Europe/Berlin", 21_600_000_000),
+        aggregates=(
+            Aggregate("buys", Count(), "kind = 'buy'"),
+            Aggregate("paid", Sum("price * greatest(quantity, 1)"), "kind in ('buy', 'rent')"),
+            Aggregate("p99", Quantile("amount", 0.99)),
+            Aggregate("top", TopK("a, b", 3)),
+            Aggregate("mean", Formula("paid / buys")),
+        ),
+        emit=Emit(early=AllOf((Every(30_000_000), Repeat(AnyOf((Records(2), Records(3))), 4)))),
+        salt=4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "window"),
+    [
+        ("{tumbling: 1d}", Tumbling(86_400_000_000)),
+        ("{tumbling: 1 day}", Calendar(1, "day")),
+        ("{tumbling: {size: 3 months, zone: UTC}}", Calendar(3, "month")),
+        ("{hopping: {size: 1h, slide: 1m, offset: 1s}}", Hopping(3_600_000_000, 60_000_000, 1_000_000)),
+        ("{session: 30m}", Session(1_800_000_000)),
+        ("{global: {}}", Global()),
+    ],
+)
+def test_all_windows(text: str, window: Window) -> None:
+    assert read_document(_replaced(f"window: {text}\n"), "x.yaml").pipeline.window == window
