@@ -113,10 +113,10 @@ def cases(draw: st.DrawFn, windows: st.SearchStrategy[Window], early: st.SearchS
         if cut and steps[-1]:
             steps.append([])
         steps[-1].append(value)
-    return Case(pipeline, steps, [values], [[value] for value in values])
+    return Case(pipeline, list(steps), keyed=pipeline.emit.early is not None, seed=draw(st.integers(0, 99)))
 
 
-def search(windows: st.SearchStrategy[Window], early: st.SearchStrategy[Any], examples: int = 30) -> None:
+def search(windows: st.SearchStrategy[Window], early: st.SearchStrategy[Any], examples: int = 15) -> None:
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
     @given(cases(windows, early))
     def find(case: Case) -> None:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
 from typing import Protocol
-
-from windrow.core.clocks import Clocks
-from windrow.core.micros import BEFORE_ALL
 
 
 class State(Protocol):
@@ -68,43 +63,3 @@ class MemoryState:
     def size(self) -> int:
         """How many bytes the summary and the blobs have."""
         return len(self._summary or b"") + sum(map(len, self._blobs.values()))
-
-
-@dataclass
-class Summary:
-    """The small part of the state, read and written whole in each step.
-
-    `open` holds the starts of windows that have something and have not fired, `waiting` those of them that late records
-    wait for, `fired` those that have fired and can still be revised. `ended` is how far the event time had come when
-    the input last ended: a window that began by then has fired, whether or not this key group had anything in it.
-    """
-
-    clocks: Clocks
-    open: set[int] = field(default_factory=set)
-    waiting: set[int] = field(default_factory=set)
-    fired: set[int] = field(default_factory=set)
-    ended: int = BEFORE_ALL
-
-    def encode(self) -> bytes:
-        """Write as JSON."""
-        return json.dumps(
-            {
-                "clocks": self.clocks.encode(),
-                "open": sorted(self.open),
-                "waiting": sorted(self.waiting),
-                "fired": sorted(self.fired),
-                "ended": self.ended,
-            }
-        ).encode()
-
-    @staticmethod
-    def decode(blob: bytes) -> Summary:
-        """Read what `encode` wrote."""
-        fields = json.loads(blob)
-        return Summary(
-            Clocks.decode(fields["clocks"]),
-            set(fields["open"]),
-            set(fields["waiting"]),
-            set(fields["fired"]),
-            fields["ended"],
-        )
