@@ -22,14 +22,12 @@ from windrow.model import (
     First,
     Formula,
     Function,
-    KafkaSource,
     Last,
     Max,
     Min,
     ProcessPipeline,
     Quantile,
     Sink,
-    Source,
     SqliteSink,
     Stddev,
     Sum,
@@ -98,11 +96,6 @@ def arguments(function: Function) -> tuple[str, ...]:
 def sink_path(sink: Sink) -> str:
     """Return the path of the sink's own mapping."""
     return "sink.sqlite" if isinstance(sink, SqliteSink) else "sink.postgres"
-
-
-def source_path(source: Source) -> str:
-    """Return the path of the source's own mapping."""
-    return "source.kafka" if isinstance(source, KafkaSource) else "source.log"
 
 
 def is_name(text: str) -> bool:
