@@ -140,9 +140,10 @@ class KeyedProcess:
         """Make the calls of a step, and put the keys back."""
         due = set(shelves.due(NEVER - 1 if end else time.low, time.now))
         for key in sorted(due | batch.rows.keys()):
-            item = shelves.get(key)
+            shelf = shelves.of(key)
+            blob = shelf.get(key)
             rows = batch.rows.get(key, range(0))
-            memory = self._new(batch, rows) if item is None else self._memories.decode(item.blob)
+            memory = self._new(batch, rows) if blob is None else self._memories.decode(blob)
             self._calls.records(memory, batch.columns, rows, batch.times, batch.watermarks)
             self._calls.sweep(memory, time.low)
             if end:
@@ -150,7 +151,7 @@ class KeyedProcess:
             if time.now is not None and memory.tick <= time.now:
                 self._calls.tick(memory, time.now, time.low)
             self._memories.prune(memory)
-            shelves.put(key, None if memory.is_empty else Item(memory.due, memory.tick, self._memories.encode(memory)))
+            shelf.put(key, None if memory.is_empty else Item(memory.due, memory.tick, self._memories.encode(memory)))
 
     def _new(self, batch: _Batch, rows: range) -> Memory:
         return self._memories.new(tuple(batch.columns[name][rows.start] for name in self._pipeline.key))

@@ -16,6 +16,10 @@ from windrow.model import ProcessPipeline
 NEVER: Final = 2**63 - 1
 """Later than everything."""
 
+# made once: `json.dumps` and `json.loads` would make them for each key
+_write = json.JSONEncoder(separators=(",", ":")).encode
+_read = json.JSONDecoder().decode
+
 
 @dataclass(eq=False)
 class Alarm:
@@ -121,7 +125,7 @@ class Memories:
     def encode(self, memory: Memory) -> bytes:
         """Write as JSON."""
         row = memory.row
-        return json.dumps(
+        return _write(
             [
                 [one.written(value) for one, value in zip(self._key, memory.key, strict=True)],
                 memory.expiry,
@@ -130,13 +134,12 @@ class Memories:
                 None if row is None else [one.written(value) for one, value in zip(self._row, row, strict=True)],
                 [[name, alarm.kind, alarm.due] for name, alarm in memory.timers.items()],
                 *(slot.written(held) for slot, held in zip(self._slots, memory.slots, strict=True)),
-            ],
-            separators=(",", ":"),
+            ]
         ).encode()
 
     def decode(self, blob: bytes) -> Memory:
         """Read what `encode` wrote."""
-        key, expiry, reached, revision, row, timers, *slots = json.loads(blob)
+        key, expiry, reached, revision, row, timers, *slots = _read(blob.decode())
         memory = Memory(
             tuple(one.kept(value) for one, value in zip(self._key, key, strict=True)),
             [slot.kept(held) for slot, held in zip(self._slots, slots, strict=True)],

@@ -74,8 +74,8 @@ class Directory:
         return Directory({number: Shelf(keys, due, tick) for number, keys, due, tick in rows})
 
 
-class _Open:
-    """A shelf that was taken down: its table as it was stored, and the items that have been put since.
+class Open:
+    """A shelf that was taken down: its table as it was stored, and the items that have been put in it since.
 
     Only the keys become Python values; what nobody asks for goes back as it came.
     """
@@ -83,14 +83,17 @@ class _Open:
     def __init__(self, stored: pa.Table) -> None:
         self.stored = stored
         self.rows = {key: row for row, key in enumerate(stored.column("key").to_pylist())}
-        self.put: dict[str, Item | None] = {}
+        self.items: dict[str, Item | None] = {}
+        self._memories = stored.column("memory").combine_chunks()
 
-    def get(self, key: str) -> Item | None:
-        """Return an item as it was stored."""
+    def get(self, key: str) -> bytes | None:
+        """Return a key's memory as it was stored before the step."""
         row = self.rows.get(key)
-        if row is None:
-            return None
-        return Item(*(self.stored.column(name)[row].as_py() for name in ("due", "tick", "memory")))
+        return None if row is None else self._memories[row].as_py()
+
+    def put(self, key: str, item: Item | None) -> None:
+        """Store a key, or forget it."""
+        self.items[key] = item
 
     def due(self, low: int, now: int | None) -> list[str]:
         """Return the stored keys for which something is due by then."""
@@ -102,8 +105,8 @@ class _Open:
     def table(self) -> pa.Table:
         """Return the shelf as it is to be stored."""
         stays = np.ones(self.stored.num_rows, dtype=np.bool_)
-        stays[[self.rows[key] for key in self.put if key in self.rows]] = False
-        return pa.concat_tables([self.stored.filter(pa.array(stays)), _table(self.put)]).combine_chunks()
+        stays[[self.rows[key] for key in self.items if key in self.rows]] = False
+        return pa.concat_tables([self.stored.filter(pa.array(stays)), _table(self.items)]).combine_chunks()
 
 
 class Shelves:
@@ -112,15 +115,11 @@ class Shelves:
     def __init__(self, directory: Directory, state: State) -> None:
         self._directory = directory
         self._state = state
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, Open] = {}
 
-    def get(self, key: str) -> Item | None:
-        """Return what was stored of a key before the step."""
-        return self._shelf(self._directory.find(key)).get(key)
-
-    def put(self, key: str, item: Item | None) -> None:
-        """Store a key, or forget it."""
-        self._shelf(self._directory.find(key)).put[key] = item
+    def of(self, key: str) -> Open:
+        """Return the shelf of a key."""
+        return self._shelf(self._directory.find(key))
 
     def due(self, low: int, now: int | None) -> Iterator[str]:
         """Go through the keys for which something is due by then, by event time or by processing time."""
@@ -143,10 +142,10 @@ class Shelves:
                 self._state.drop(_KIND, number)
         self._open = {}
 
-    def _shelf(self, number: int) -> _Open:
+    def _shelf(self, number: int) -> Open:
         shelf = self._open.get(number)
         if shelf is None:
-            shelf = self._open[number] = _Open(self._stored(number))
+            shelf = self._open[number] = Open(self._stored(number))
         return shelf
 
     def _stored(self, number: int) -> pa.Table:
