@@ -105,6 +105,34 @@ def test_what_no_field_can_have_is_a_dead_letter(sql: str, record: dict[str, Any
     assert why.split("(", maxsplit=1)[0] in reason
 
 
+@pytest.mark.parametrize(
+    ("sql", "made"),
+    [
+        ("CASE WHEN n > 0 THEN 1 // 0 ELSE 2 END", [2]),
+        ("1 // 0", []),
+        ("CAST('a' AS BIGINT)", []),
+    ],
+)
+def test_an_expression_may_fail_for_whatever_record(sql: str, made: list[int]) -> None:
+    decoded = decode(pipeline(Derive("made", sql)), {"n": 1}, {"n": 0})
+    assert decoded.good.column("made").to_pylist() == made
+    assert len(dead(decoded)) == 2 - len(made)
+
+
+@pytest.mark.parametrize(
+    ("sql", "record"),
+    [
+        ("1 // (n - n)", {"n": 5}),
+        ("CAST(text || x AS BIGINT)", {"text": "it's", "x": -1.5e-300}),
+        ("CAST(x * 1e300 * 1e300 AS BIGINT)", {"x": 1e300}),
+        ("CASE WHEN t > make_timestamptz(0) THEN CAST(text AS BIGINT) END", {"text": "?", "t": 7}),
+    ],
+)
+def test_inputs_of_every_type_are_tried_as_they_are(sql: str, record: dict[str, Any]) -> None:
+    decoded = decode(pipeline(Derive("made", sql)), record, record)
+    assert [offset for offset, _ in dead(decoded)] == [0, 1]
+
+
 def test_there_is_one_zero() -> None:
     decoded = decode(pipeline(Derive("made", "-x")), {"x": 0})
     assert [str(value) for value in decoded.good.column("made").to_pylist()] == ["0.0"]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from windrow.core import duck
 from windrow.core.decode.rows import Rows
 from windrow.core.decode.values import MAX_TIME, MIN_TIME
-from windrow.core.duck import identifier
+from windrow.core.duck import identifier, literal
 from windrow.core.schema import arrow_type
 from windrow.expressions import Computed, Expression, said_by
 from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongType, StringType, TimestampType
@@ -22,6 +22,8 @@ from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongTy
 Mask = npt.NDArray[np.bool_]
 
 _ROW, _ONE = "__row", "__one"
+_FEW = 8
+_SQL_TYPES = {pa.string(): "VARCHAR", pa.bool_(): "BOOLEAN", pa.int64(): "BIGINT", pa.float64(): "DOUBLE"}
 
 
 class Evaluator:
@@ -60,9 +62,10 @@ class Evaluator:
         return columns
 
     def _blame(self, expression: Expression, fields: pa.Table, rows: Rows) -> Iterator[tuple[int, str]]:
-        """Yield those of the rows for which an expression fails, with what DuckDB says.
+        """Yield those of the rows for which an expression fails, with what DuckDB says; it is null for all of them.
 
-        Equal inputs fail alike, so each is tried once; they are halved until those that fail stand alone.
+        Equal inputs fail alike, so each is tried once. Where the expression may well be null, they are halved until few
+        are left that one of fails.
         """
         # there is a column whatever the expression is of
         among = pa.table({_ROW: rows, _ONE: np.zeros(len(rows), dtype=np.int8)})
@@ -72,15 +75,48 @@ class Evaluator:
         stack = [inputs]
         while stack:
             some = stack.pop()
+            if not expression.nullable or some.num_rows <= _FEW:
+                yield from self._alone(expression, some)
+            elif self._fails(expression, some):
+                half = some.num_rows // 2
+                stack += [some.slice(0, half), some.slice(half)]
+
+    def _fails(self, expression: Expression, inputs: pa.Table) -> bool:
+        try:
+            duck.query(self._duck, f"SELECT {expression.sql} AS value FROM fields", fields=inputs)
+        except duckdb.Error:
+            return True
+        return False
+
+    def _alone(self, expression: Expression, inputs: pa.Table) -> Iterator[tuple[int, str]]:
+        """Try inputs one by one, by a query that is planned once."""
+        columns = [inputs.column(name) for name in expression.columns]
+        given = [
+            _from_text(f"${number}", column.type) + f" AS {identifier(name)}"
+            for number, (name, column) in enumerate(zip(expression.columns, columns, strict=True), start=1)
+        ]
+        of = f"FROM (SELECT {', '.join(given)})" if given else ""
+        self._duck.execute(f"PREPARE alone AS SELECT {expression.sql} {of}")
+        for rows, *values in zip(inputs.column(f"{_ROW}_list"), *map(_texts, columns), strict=True):
             try:
-                duck.query(self._duck, f"SELECT {expression.sql} AS value FROM fields", fields=some)
+                self._duck.execute(f"EXECUTE alone({', '.join(values)})" if values else "EXECUTE alone").fetchall()
             except duckdb.Error as exc:
-                if some.num_rows > 1:
-                    half = some.num_rows // 2
-                    stack += [some.slice(0, half), some.slice(half)]
-                else:
-                    why = said_by(exc)
-                    yield from ((row, why) for row in some.column(f"{_ROW}_list")[0].as_py())
+                why = said_by(exc)
+                yield from ((row, why) for row in rows.as_py())
+        self._duck.execute("DEALLOCATE alone")
+
+
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    """Return values as SQL's texts, which `_from_text` reads."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return ["NULL" if value is None else literal(str(value)) for value in column.to_pylist()]
+
+
+def _from_text(text: str, type_: pa.DataType) -> str:
+    if pa.types.is_timestamp(type_):
+        return f"make_timestamptz({text}::VARCHAR::BIGINT)"
+    return f"{text}::VARCHAR::{_SQL_TYPES.get(type_) or f'DECIMAL({type_.precision},{type_.scale})'}"
 
 
 def _fit(values: pa.Array, type_: DataType) -> tuple[pa.Array, Mask]:
