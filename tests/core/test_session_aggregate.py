@@ -26,22 +26,36 @@ from windrow.errors import PipelineError
 from windrow.hosts.memory import MemoryHost, play
 from windrow.model import (
     Aggregate,
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Avg,
+    BoolAnd,
+    CollectList,
+    CollectSet,
     Count,
+    CountDistinct,
     Decode,
     Delay,
     Emit,
     EventTime,
     Every,
     Field,
+    First,
+    Formula,
+    Function,
     Last,
     LongType,
+    Min,
     Pipeline,
+    Quantile,
     Records,
     Repeat,
     Session,
+    Stddev,
     StringType,
     Sum,
     TimestampType,
+    TopK,
 )
 
 GAP = 10
@@ -460,3 +474,43 @@ def test_an_aggregate_that_looks_at_order_takes_that_of_event_time() -> None:
     outputs = play(lasts, [[(0, line("A", 8, 3)), (0, line("A", 100, 5))], [(0, line("A", 4, 9))]], "hold")
     (row,) = [row for row in outputs[1].changes.to_pylist() if row["op"] == "insert"]
     assert row["last"] == 8
+
+
+def test_all_kinds_of_accumulators_give_one_changelog_in_every_cut() -> None:
+    functions: list[Function] = [
+        Count(),
+        Sum("bit"),
+        Avg("bit"),
+        Min("bit"),
+        CountDistinct("bit"),
+        ApproxCountDistinct("bit"),
+        Quantile("bit", 0.5),
+        ApproxQuantile("bit", 0.5),
+        TopK("bit", 2),
+        First("bit", "log"),
+        Last("bit"),
+        CollectList("bit", 5),
+        CollectSet("bit", 5),
+        Stddev("bit"),
+        BoolAnd("bit > 1"),
+        Formula("a1 / a0"),
+    ]
+    many = main(
+        decode=DECODE,
+        time=EventTime("t", Delay(0)),
+        window=Session(GAP),
+        aggregates=tuple(Aggregate(f"a{number}", function) for number, function in enumerate(functions)),
+        emit=Emit(lateness=1000),
+        key_groups=1,
+    )
+    # late records that join, wait and revise, on-time ones that come after their session
+    times = [0, 9, 18, 5, 12, 40, 31, 60, 36, 22, 25, 70, 55, 50, 100, 91, 45, 200, 150]
+    lines = [(0, line("A", time, number % 4)) for number, time in enumerate(times)]
+    told_in_each = []
+    for size in (1, 4, len(lines)):
+        outputs = play(many, [lines[first : first + size] for first in range(0, len(lines), size)], "fire")
+        rows = [row for output in outputs for row in output.changes.to_pylist()]
+        told_in_each.append(sorted(rows, key=lambda row: (row["window_start"], row["window_end"])))
+    assert {row["op"] for row in told_in_each[0]} == {"insert", "update_before", "update_after", "delete"}
+    assert told_in_each[1] == told_in_each[0]
+    assert told_in_each[2] == told_in_each[0]

@@ -46,13 +46,15 @@ class SessionSummary:
     buckets: dict[int, Bucket] = field(default_factory=dict)
 
     def pressing(self, moment: Moment) -> set[int]:
-        """Return the buckets in which time alone makes something happen."""
+        """Return the buckets in which time alone makes something happen, or may: a record before the first tick has no
+        `since` of its own.
+        """
         return {
             number
             for number, bucket in self.buckets.items()
             if bucket.due <= moment.low
             or (moment.end and bucket.open)
-            or (moment.due is not None and max(bucket.since, self.first_tick or bucket.since) <= moment.due)
+            or (moment.due is not None and bucket.since <= moment.due)
         }
 
     def encode(self) -> bytes:
@@ -165,7 +167,8 @@ class StoredSessions:
 
 def bucket_of(keys: pa.Table) -> Numbers:
     """Return the bucket of each of some keys, by a hash of their text: it is the same on every machine."""
-    texts = zip(*(map(str, column.to_pylist()) for column in keys.columns), strict=True)
+    plain = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in keys.columns)
+    texts = zip(*(map(str, column.to_pylist()) for column in plain), strict=True)
     return np.array([crc32("\0".join(text).encode()) % BUCKETS for text in texts], dtype=np.int64)
 
 
