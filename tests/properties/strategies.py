@@ -8,42 +8,47 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from hypothesis import strategies as st
+from tests.properties.aggregates import NUMBERS, aggregates
+from tests.properties.emits import emits, hops, sizes
 
+from windrow.core.tick import PlayStep, Tick
 from windrow.model import (
-    Aggregate,
-    Avg,
+    Adaptive,
     BooleanType,
-    Count,
+    Calendar,
     DataType,
     DecimalType,
     Decode,
     Delay,
-    DoubleType,
-    Emit,
+    Derive,
     EventTime,
     Field,
-    Function,
+    Global,
     LogSource,
     LongType,
-    Max,
-    Min,
     Pipeline,
     Punctuated,
+    Session,
     SqliteSink,
     StringType,
-    Sum,
     TimestampType,
-    Tumbling,
     Watermark,
+    Window,
 )
+from windrow.testing.transcript.cuts import Cut, cuts
 
 SECOND = 1_000_000
-BASE = 1_767_261_600 * SECOND
-"""2026-01-01 10:00 UTC; windows and times are near it, so that boundaries are hit often."""
+HOUR = 3600 * SECOND
 UNITS: tuple[Literal["seconds", "millis", "micros"], ...] = ("seconds", "millis", "micros")
 MICROS = {"seconds": SECOND, "millis": 1_000, "micros": 1}
-
-Steps = list[list[tuple[int, bytes]]]
+BASES = {
+    "a day": 1_767_261_600 * SECOND,  # 2026-01-01 10:00 UTC
+    "the epoch": 0,
+    "summer time": 1_774_742_400 * SECOND,  # 2026-03-29 00:00 UTC
+    "winter time": 1_792_886_400 * SECOND,  # 2026-10-25 00:00 UTC
+    "long ago": -62_135_596_800 * SECOND + 400 * 24 * HOUR,
+}
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Apia"]
 
 GARBAGE = [b"", b"{", b"[1]", b"7", b"null", b"\xff", b'{"t": NaN}', b"{} {}", b'{"t": "\\ud800"}']
 SPOILT: list[Any] = [None, "x", True, [1], {}, 1.5, 10**30, "1", "1e0", "a\0b", ...]
@@ -55,35 +60,37 @@ KEYS: dict[str, tuple[DataType, list[Any]]] = {
     "on": (BooleanType(), [True, False]),
     "price": (DecimalType(12, 2), [Decimal("0.10"), Decimal("-3.00"), Decimal("9999999999.99")]),
 }
-NUMBERS: dict[str, tuple[DataType, st.SearchStrategy[Any]]] = {
-    "n": (LongType(), st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1)),
-    "amount": (
-        DecimalType(12, 2),
-        st.decimals(allow_nan=False, places=2, min_value=-10, max_value=10)
-        | st.decimals(allow_nan=False, places=2, min_value="-9999999999.99", max_value="9999999999.99"),
-    ),
-    # quarters of small numbers: their sums are exact in any order
-    "weight": (DoubleType(), st.integers(-4000, 4000).map(lambda quarters: quarters / 4)),
+DERIVED = {
+    "rest": "n % 2",
+    "some": "nullif(n % 3, 0)",
+    "day": "date_trunc('day', t)",
+    "name": "CASE WHEN n >= 0 THEN amount::VARCHAR || weight::VARCHAR ELSE 'low' END",
 }
 
 
 @dataclass(frozen=True)
 class Case:
-    """A pipeline, a log in steps, the same log in other steps, and all in one step or one record a step."""
+    """A pipeline, and a log in steps; `keyed` says that every key is in one partition, and `seed` how it is cut."""
 
     pipeline: Pipeline
-    steps: Steps
-    recut: Steps
-    extreme: Steps
+    feed: list[PlayStep]
+    keyed: bool
+    seed: int
 
     @property
-    def log(self) -> dict[int, list[bytes]]:
-        """The values of each partition, by offset."""
-        log: dict[int, list[bytes]] = {}
-        for step in self.steps:
-            for partition, value in step:
-                log.setdefault(partition, []).append(value)
-        return log
+    def recut(self) -> Cut:
+        """The same log all in one step, one record a step, or in random steps."""
+        return list(cuts(self.feed, 1, self.seed))[self.seed % 3]
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that have records."""
+        return sorted({partition for step in self.feed if not isinstance(step, Tick) for partition, _ in step})
+
+    @property
+    def one_order(self) -> bool:
+        """Whether the changes of each window and key come in one order, whatever the steps are."""
+        return len(self.partitions) <= 1 or (self.keyed and not isinstance(self.pipeline.window, Session))
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,7 @@ class Scale:
 
     base: int
     tick: int
+    unit: int
     span: int
     keys: list[dict[str, Any]]
 
@@ -100,101 +108,125 @@ class Scale:
 def cases(draw: st.DrawFn, *, most_records: int = 30, most_partitions: int = 4) -> Case:
     """Draw a pipeline and up to `most_records` records in up to `most_partitions` partitions."""
     unit = draw(st.sampled_from(UNITS))
-    pipeline = draw(pipelines(TimestampType(unit), MICROS[unit]))
-    key = st.fixed_dictionaries({name: st.sampled_from(KEYS[name][1]) for name in pipeline.key})
+    calendar = draw(st.integers(0, 7)) == 0
+    tick = 5 * HOUR if calendar else MICROS[unit]
+    keyed = draw(st.booleans())
+    partitions = draw(st.integers(1, most_partitions))
+    ticking = draw(st.integers(0, 3)) == 0
+    pipeline = draw(
+        pipelines(TimestampType(unit), tick, calendar=calendar, one=keyed or partitions == 1, ticking=ticking)
+    )
+    key = st.fixed_dictionaries({name: st.sampled_from(KEYS[name][1]) for name in pipeline.key if name in KEYS})
     scale = Scale(
-        base=draw(st.sampled_from([BASE, BASE, 0])),
-        tick=MICROS[unit],
+        base=BASES[draw(st.sampled_from(list(BASES) if calendar else ["a day", "a day", "the epoch"]))],
+        tick=tick,
+        unit=MICROS[unit],
         span=draw(st.sampled_from([4, 8, 12, 40])),
         keys=draw(st.lists(key, min_size=1, max_size=5)),
     )
-    partition = st.integers(0, draw(st.integers(0, most_partitions - 1)))
-    entry = st.tuples(partition, records(pipeline, scale), st.integers(0, 2))
     least = draw(st.sampled_from([1, most_records // 4, most_records // 2]))
-    entries = draw(st.lists(entry, min_size=least, max_size=most_records))
-    steps = _cut([(number, value) for number, value, _ in entries], [more > 0 for *_, more in entries])
-    turns = draw(st.permutations([number for number, *_ in entries]))
-    values = {number: iter([value for n, value, _ in entries if n == number]) for number in turns}
-    recut = [(number, next(values[number])) for number in turns]
-    joins = draw(st.lists(st.booleans(), min_size=len(turns), max_size=len(turns)))
-    extreme = _cut(recut, [draw(st.booleans())] * len(turns))
-    return Case(pipeline, steps, _cut(recut, joins), extreme)
-
-
-def _cut(log: list[tuple[int, bytes]], joins: list[bool]) -> Steps:
-    """Cut a log into steps: a record that joins is in the step of the one before it."""
-    steps: Steps = []
-    for record, join in zip(log, joins, strict=True):
-        if join and steps:
-            steps[-1].append(record)
+    entry = st.tuples(st.integers(0, partitions - 1), records(pipeline, scale, keyed=keyed), st.integers(0, 2))
+    feed: list[PlayStep] = []
+    now = 0
+    for partition, (number, value), more in draw(st.lists(entry, min_size=least, max_size=most_records)):
+        if ticking and draw(st.integers(0, 2)) == 0:
+            now += draw(st.integers(0, 3)) * SECOND
+            feed.append(Tick(scale.base + now))
+        record = (number % partitions if keyed else partition, value)
+        if more and feed and not isinstance(feed[-1], Tick):
+            feed[-1] = [*feed[-1], record]
         else:
-            steps.append([record])
-    return steps
+            feed.append([record])
+    return Case(pipeline, feed, keyed, draw(st.integers(0, 999)))
 
 
 @st.composite
-def pipelines(draw: st.DrawFn, time: TimestampType, tick: int) -> Pipeline:
-    """Draw a pipeline with one or two key fields and one to four aggregates; lengths are a few ticks."""
+def pipelines(draw: st.DrawFn, time: TimestampType, tick: int, *, calendar: bool, one: bool, ticking: bool) -> Pipeline:
+    """Draw a pipeline with one or two key fields and one to four aggregates; lengths are a few ticks.
+
+    `one` says that every key lives in one partition, `ticking` that there is processing time.
+    """
     keys = draw(st.lists(st.sampled_from(sorted(KEYS)), min_size=1, max_size=2, unique=True))
+    derive = draw(st.lists(st.sampled_from(sorted(DERIVED)), max_size=2, unique=True))
     fields = [Field("t", time)]
     fields += [Field(name, KEYS[name][0]) for name in keys]
     fields += [Field(name, type_) for name, (type_, _) in NUMBERS.items()]
     delays: list[Watermark] = [Delay(ticks * tick) for ticks in (0, 0, 1, 2, 3, 5, 8)]
-    watermark = draw(st.sampled_from([Punctuated("w"), Punctuated("w"), *delays]))
-    if isinstance(watermark, Punctuated):
-        fields.append(Field("w", time))
+    watermark = draw(st.sampled_from([Punctuated("w"), Punctuated("w"), Adaptive(0.9, 0, 2 * tick), *delays]))
+    sent = "s" if draw(st.integers(0, 9)) == 0 else None
+    fields += [Field("w", time)] if isinstance(watermark, Punctuated) else []
+    fields += [Field("s", time)] if sent else []
     future = draw(st.none() | st.none() | st.integers(0, 40).map(lambda ticks: ticks * tick))
-    functions = draw(st.lists(_functions(), min_size=1, max_size=4))
+    idle = draw(st.sampled_from([None, SECOND, 4 * SECOND])) if ticking else None
+    window = draw(windows(tick, calendar=calendar))
     return Pipeline(
         name="random",
         source=LogSource("random"),
         decode=Decode(tuple(draw(st.permutations(fields)))),
-        time=EventTime("t", watermark, future),
-        key=tuple(keys),
-        window=Tumbling(draw(st.sampled_from([1, 2, 5, 7])) * tick, draw(st.integers(0, 10)) * tick),
-        aggregates=tuple(Aggregate(f"a{number}", function) for number, function in enumerate(functions)),
-        emit=Emit(
-            lateness=draw(st.sampled_from([0, 1, 3, 10, 30, 60])) * tick,
-            late=draw(st.sampled_from(["each", "each", "batch"])),
-            at_end=draw(st.sampled_from(["fire", "fire", "hold"])),
+        time=EventTime(
+            "t",
+            watermark,
+            future,
+            sent,
+            idle=idle,
+            all_idle="hold" if idle is None else draw(st.sampled_from(["hold", "advance"])),
         ),
+        # a derived key may be in several partitions
+        key=(*keys, *(derive if not one and draw(st.booleans()) else [])),
+        window=window,
+        aggregates=draw(aggregates(derive)),
+        emit=draw(emits(window, tick, one=one, ticking=ticking)),
         sink=SqliteSink("random.db", "random"),
-        key_groups=draw(st.sampled_from([1, 2, 3])),
+        key_groups=draw(st.sampled_from([1, 1, 1, 2, 3])),
+        derive=tuple(Derive(name, DERIVED[name]) for name in derive),
     )
 
 
-def _functions() -> st.SearchStrategy[Function]:
-    fields = st.sampled_from(sorted(NUMBERS))
-    return st.just(Count()) | fields.map(Sum) | fields.map(Min) | fields.map(Max) | fields.map(Avg)
+@st.composite
+def windows(draw: st.DrawFn, tick: int, *, calendar: bool) -> Window:
+    """Draw a window of a few ticks, or of a few days."""
+    if calendar:
+        unit: Literal["day", "week", "month"] = draw(st.sampled_from(["day", "day", "week", "month"]))
+        offset = draw(st.sampled_from([0, 0, HOUR, 5 * HOUR // 2]))
+        return Calendar(draw(st.integers(1, 3)), unit, draw(st.sampled_from(ZONES)), offset)
+    return draw(sizes(tick) | hops(tick) | st.integers(1, 6).map(lambda gap: Session(gap * tick)) | st.just(Global()))
 
 
 @st.composite
-def records(draw: st.DrawFn, pipeline: Pipeline, scale: Scale) -> bytes:
-    """Draw a record: mostly good, some marks, some that are not good."""
+def records(draw: st.DrawFn, pipeline: Pipeline, scale: Scale, *, keyed: bool) -> tuple[int, bytes]:
+    """Draw a record with the number of its key: mostly good, some marks, some that are not good."""
+    number = draw(st.integers(0, len(scale.keys) - 1))
+    # equal keys have equal numbers
+    number = scale.keys.index(scale.keys[number])
     kind = draw(st.sampled_from(["good"] * 14 + ["mark"] * 3 + ["spoilt", "garbage"]))
     if kind == "garbage":
-        return draw(st.sampled_from(GARBAGE))
+        return number, draw(st.sampled_from(GARBAGE))
     if kind == "mark" and isinstance(pipeline.time.watermark, Punctuated):
-        return _json({"w": draw(_time(scale))})
+        return number, _json({"w": draw(_time(scale))})
     fields: dict[str, Any] = {"t": draw(_time(scale))}
     if isinstance(pipeline.time.watermark, Punctuated) and draw(st.integers(0, 4)) == 0:
         fields["w"] = draw(_time(scale))
-    fields.update(draw(st.sampled_from(scale.keys)))
+    if pipeline.time.sent is not None:
+        fields["s"] = draw(_time(scale))
     for name, (_, numbers) in NUMBERS.items():
         fields[name] = draw(numbers)
-    if draw(st.integers(0, 3)) == 0:
-        fields["_log_time"] = scale.base // 1000 + draw(st.integers(-20, 40)) * max(scale.tick // 1000, 1)
+    if draw(st.integers(0, 3)) == 0 or (pipeline.time.sent is not None and draw(st.integers(0, 9)) > 0):
+        fields["_log_time"] = (scale.base + draw(st.integers(-20, 40)) * scale.tick) // 1000
+    spoilt = sorted(fields) if keyed else sorted({*fields, *scale.keys[number]})
+    fields.update(scale.keys[number])
     if kind == "spoilt":
-        name = draw(st.sampled_from(sorted(fields)))
+        name = draw(st.sampled_from(spoilt))
         fields[name] = draw(st.sampled_from(SPOILT))
         if fields[name] is ...:
             del fields[name]
-    return _json(fields)
+    return number, _json(fields)
 
 
 def _time(scale: Scale) -> st.SearchStrategy[int]:
-    """Draw a time in whole ticks since the epoch; around the epoch some are before it."""
-    return st.integers(-scale.span // 2, scale.span).map(lambda ticks: scale.base // scale.tick + ticks)
+    """Draw a time in the field's unit, some ticks from the base; around the epoch some are before it."""
+    ticks = st.integers(-scale.span // 2, scale.span)
+    jitter = st.just(0) if scale.tick == scale.unit else st.sampled_from([0, 0, -1, 1, 12 * HOUR // 5 // scale.unit])
+    return st.builds(lambda ticks, jitter: (scale.base + ticks * scale.tick) // scale.unit + jitter, ticks, jitter)
 
 
 def _json(fields: dict[str, Any]) -> bytes:

@@ -61,11 +61,13 @@ def _row(types: dict[str, DataType], fields: dict[str, Value]) -> tuple[Named, .
 
 
 def _input(aggregate: Aggregate, fields: dict[str, Value], row: tuple[Named, ...]) -> Value:
-    of = argument(aggregate)
-    taken = True if of is None else fields[of] if of in fields else evaluate(of, row)
+    # where the condition does not hold the argument is not looked at, so it cannot fail either
     if aggregate.where is not None and not evaluate(aggregate.where, row):
         return None
-    return taken
+    of = argument(aggregate)
+    if of is None:
+        return True
+    return fields[of] if of in fields else evaluate(of, row)
 
 
 def argument(aggregate: Aggregate) -> str | None:

@@ -59,6 +59,8 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
     try:
         fields |= derived(pipeline, fields)
         if any(fields[name] is None for name in pipeline.key):
+            if mark is not None:
+                return Reading(None, 0, mark)
             raise DeadLetterError(NULL_KEY)
         return Reading(fields, time, mark, inputs(pipeline, fields))
     except FailedError as exc:

@@ -1,0 +1,87 @@
+"""Random aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from windrow.model import (
+    Aggregate,
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Avg,
+    BoolAnd,
+    BoolOr,
+    CollectList,
+    CollectSet,
+    Count,
+    CountDistinct,
+    DataType,
+    DecimalType,
+    DoubleType,
+    First,
+    Formula,
+    Function,
+    Last,
+    LongType,
+    Max,
+    Min,
+    Quantile,
+    Stddev,
+    Sum,
+    TopK,
+    Variance,
+)
+
+NUMBERS: dict[str, tuple[DataType, st.SearchStrategy[Any]]] = {
+    "n": (LongType(), st.integers(-5, 5) | st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1)),
+    "amount": (
+        DecimalType(12, 2),
+        st.decimals(allow_nan=False, places=2, min_value=-10, max_value=10)
+        | st.decimals(allow_nan=False, places=2, min_value="-9999999999.99", max_value="9999999999.99"),
+    ),
+    # quarters of small numbers: their sums are exact in any order
+    "weight": (DoubleType(), st.integers(-4000, 4000).map(lambda quarters: quarters / 4)),
+}
+
+EXPRESSIONS = [
+    "n % 4",
+    "nullif(n, 0)",
+    "amount * 2",
+    "n + 1",
+    "length(amount::VARCHAR)",
+    "CASE WHEN n > 0 THEN amount END",
+]
+CONDITIONS = ["n > 0", "amount < 5", "n = 1 OR weight > 0", "nullif(n, 2) > 0"]
+FRACTIONS = st.sampled_from([0.0, 0.07, 0.25, 0.5, 0.9, 0.99, 1.0])
+
+
+def _functions(values: Sequence[str]) -> st.SearchStrategy[Function]:
+    """Draw an aggregate; `values` are fields of any type."""
+    numbers = st.sampled_from([*NUMBERS, *NUMBERS, *EXPRESSIONS])
+    anything = st.sampled_from([*values, *NUMBERS, *EXPRESSIONS])
+    by = st.sampled_from(["time", "log"])
+    small = st.integers(1, 3)
+    return (
+        st.just(Count())
+        | st.one_of([numbers.map(kind) for kind in (Sum, Min, Max, Avg, Variance, Stddev)])
+        | st.one_of([anything.map(kind) for kind in (CountDistinct, ApproxCountDistinct)])
+        | st.one_of([st.builds(kind, numbers, FRACTIONS) for kind in (Quantile, ApproxQuantile)])
+        | st.one_of([st.builds(kind, anything, by) for kind in (First, Last)])
+        | st.one_of([st.builds(kind, anything, small) for kind in (TopK, CollectList, CollectSet)])
+        | st.one_of([st.sampled_from(CONDITIONS).map(kind) for kind in (BoolAnd, BoolOr)])
+    )
+
+
+@st.composite
+def aggregates(draw: st.DrawFn, derived: Sequence[str]) -> tuple[Aggregate, ...]:
+    """Draw one to four aggregates, some of some records only, and perhaps a formula over the first."""
+    functions = draw(st.lists(_functions(derived), min_size=1, max_size=4))
+    wheres = st.none() | st.none() | st.sampled_from(CONDITIONS)
+    found = [Aggregate(f"a{number}", function, draw(wheres)) for number, function in enumerate(functions)]
+    if draw(st.integers(0, 4)) == 0:
+        sql = "a0 * 2 + 1" if isinstance(functions[0], Count) else "coalesce(a0 IS NULL, false)"
+        found.append(Aggregate("f", Formula(sql)))
+    return tuple(found)
