@@ -19,10 +19,11 @@ class Statements:
     A small step costs what its queries cost to plan, so there are few of them.
 
     `begin`: records -> panes. `add`: records and panes -> panes, one a window and key. `merge`: panes -> panes, one a
-    window and key. `revise`: base (panes) and late
-    (records) -> history: every base row that is revised and every revision of it, as panes with `__rank` (the base,
-    where there is one, before its revisions), `__base` and `__last`. `settle`: base and history -> panes as they are
-    after the revisions. `fired`: panes -> on-time changes. `changes`: panes and history -> on-time and late changes.
+    window and key. `revise`: base (panes) and late (records) -> history: every base row that is revised and every
+    revision of it, as panes with `__rank` (the base, where there is one, before its revisions), `__base` and `__last`.
+    `settle`: base and history -> panes as they are after the revisions. `fired`: panes -> on-time changes. `changes`:
+    panes and history -> on-time and late changes. In changes, the end of a window is yet to be put in the place of its
+    start.
     """
 
     begin: str
