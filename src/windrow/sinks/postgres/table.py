@@ -38,7 +38,9 @@ class PostgresTable:
 
     def __init__(self, pipeline: AnyPipeline, sink: PostgresSink, *, lock_seconds: float = LOCK_SECONDS) -> None:
         self._sink = sink
-        self._pipeline = pipeline
+        # and not the pipeline: it may have functions in it, which do not travel as the sink does
+        self._name = pipeline.name
+        self._empty = StepOutput.empty(pipeline)
         self._layout = layout(pipeline, sink)
         self._stages = staging(self._layout)
         self._lock_seconds = lock_seconds
@@ -73,8 +75,8 @@ class PostgresTable:
         """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""
         self.close()
         with self._locked() as (connection, catalog), connection.transaction():
-            found = catalog.find(Run(self._pipeline.name, ""))
-            may_clear(self._pipeline.name, self._sink.table, found)
+            found = catalog.find(Run(self._name, ""))
+            may_clear(self._name, self._sink.table, found)
             catalog.drop(found.owner)
         connection.close()
 
@@ -87,7 +89,7 @@ class PostgresTable:
 
         The tables must have been opened by one process; this one connects by itself, for this call.
         """
-        output = StepOutput.concat([StepOutput.empty(self._pipeline), *parts])
+        output = StepOutput.concat([self._empty, *parts])
         token = Token.new(output)
         if not any(token.counts):
             return str(token)
