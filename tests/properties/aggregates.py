@@ -64,15 +64,16 @@ def _functions(values: Sequence[str]) -> st.SearchStrategy[Function]:
     anything = st.sampled_from([*values, *NUMBERS, *EXPRESSIONS])
     by = st.sampled_from(["time", "log"])
     small = st.integers(1, 3)
-    return (
-        st.just(Count())
-        | st.one_of([numbers.map(kind) for kind in (Sum, Min, Max, Avg, Variance, Stddev)])
-        | st.one_of([anything.map(kind) for kind in (CountDistinct, ApproxCountDistinct)])
-        | st.one_of([st.builds(kind, numbers, FRACTIONS) for kind in (Quantile, ApproxQuantile)])
-        | st.one_of([st.builds(kind, anything, by) for kind in (First, Last)])
-        | st.one_of([st.builds(kind, anything, small) for kind in (TopK, CollectList, CollectSet)])
-        | st.one_of([st.sampled_from(CONDITIONS).map(kind) for kind in (BoolAnd, BoolOr)])
-    )
+    kinds: list[st.SearchStrategy[Function]] = [
+        st.just(Count()),
+        *(numbers.map(kind) for kind in (Sum, Min, Max, Avg, Variance, Stddev)),
+        *(anything.map(kind) for kind in (CountDistinct, ApproxCountDistinct)),
+        *(st.builds(kind, numbers, FRACTIONS) for kind in (Quantile, ApproxQuantile)),
+        *(st.builds(kind, anything, by) for kind in (First, Last)),
+        *(st.builds(kind, anything, small) for kind in (TopK, CollectList, CollectSet)),
+        *(st.sampled_from(CONDITIONS).map(kind) for kind in (BoolAnd, BoolOr)),
+    ]
+    return st.one_of(kinds)
 
 
 @st.composite

@@ -11,6 +11,22 @@ from windrow.testing.transcript.run import run_story
 
 STORIES = sorted((Path(__file__).parents[2] / "transcripts").glob("*.yaml"))
 
+SAMPLE = [
+    "worked_example",
+    "late_waits",
+    "hopping",
+    "calendar_day_spring",
+    "sessions",
+    "session_two_partitions",
+    "global_count",
+    "early_every",
+    "idle_hold",
+    "aggregates_values",
+    "derived",
+    "dead_letters",
+]
+"""One of each kind, as each costs seconds on Spark."""
+
 
 def names(path: Path) -> str:
     return path.stem
@@ -18,13 +34,22 @@ def names(path: Path) -> str:
 
 @pytest.mark.parametrize("path", STORIES, ids=names)
 def test_memory_host_goes_as_told_in_every_cut(path: Path) -> None:
-    result = run_story(path, host="memory", rebatch=5)
+    result = run_story(path, host="memory", rebatch=20)
     assert result.ok, "\n".join(lines(result))
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("name", SAMPLE)
+def test_stream_host_goes_as_told(name: str) -> None:
+    path = STORIES[0].parent / f"{name}.yaml"
+    result = run_story(path, host="stream")
+    assert result.ok, "\n".join(lines(result))
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("path", STORIES, ids=names)
-def test_stream_host_goes_as_told(path: Path) -> None:
+def test_stream_host_goes_as_every_story_tells(path: Path) -> None:
     result = run_story(path, host="stream")
     assert result.ok, "\n".join(lines(result))
 

@@ -41,7 +41,7 @@ def run(
 
     answer = Answer(table={}, on_time={}, late=found.expired, dead=found.dead, changelog={})
     if isinstance(pipeline.window, Session):
-        answer.changelog.update(sessions.changelog(pipeline, found.judged, low))
+        answer.changelog.update(sessions.changelog(pipeline, found.judged, low, alone=len(log) == 1))
     else:
         answer.changelog.update(_changelog(pipeline, found.judged, low))
     for window_key, changes in answer.changelog.items():

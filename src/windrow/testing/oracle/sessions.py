@@ -42,24 +42,23 @@ def components(records: Iterable[Record], gap: int) -> list[Component]:
 
 
 def changelog(
-    pipeline: Pipeline, judged: Sequence[tuple[WindowKey, Record]], low: float
+    pipeline: Pipeline, judged: Sequence[tuple[WindowKey, Record]], low: float, *, alone: bool
 ) -> dict[WindowKey, list[Change]]:
-    """Return the changes of all windows and keys, as if each record, in the order given, were a step of its own.
+    """Return the changes of all windows and keys; of a partition that is `alone`, as if each record were a step.
 
-    That is how it is for one partition. For several the on-time panes are as promised, and the table is if the end
-    fires everything; the order of changes is none.
+    For several partitions the on-time panes are as promised, and the table is if the end fires everything; the order
+    of changes is none.
     """
     changes: dict[WindowKey, list[Change]] = {}
     by_key: dict[Key, list[Record]] = {}
     for window_key, record in judged:
         by_key.setdefault(window_key[2:], []).append(record)
-    several = len({record.partition for _, record in judged}) > 1
     for key, records in by_key.items():
         table = _Table(pipeline, key, changes)
-        if several:
-            _all_at_once(table, records, low)
-        else:
+        if alone:
             _one_by_one(table, records, low)
+        else:
+            _all_at_once(table, records, low)
     return changes
 
 
