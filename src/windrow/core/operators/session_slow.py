@@ -161,8 +161,8 @@ def _read(given: list[_Given]) -> tuple[list[tuple[_Given, Part]], list[Row]]:
 def _leave(rules: Rules, moment: Moment, sweep: Sweep) -> Iterator[tuple[tuple[int, ...], list[Part]]]:
     """Yield the atoms that a cluster is left as, melted where nothing will tell them apart again."""
     row_of = {id(part): row for row in sweep.table.rows for part in row.parts}
-    # what is open or waits may still touch any row around it
-    at_rest = not sweep.open and not sweep.waiting
+    # what is open, and what waits for it, may still touch any row around it
+    at_rest = not sweep.open
     with_late = {id(row) for row in sweep.table.rows if any(part.role == JOINED for part in row.parts)}
     for segment in sweep.open:
         for members in _alike(segment, row_of):

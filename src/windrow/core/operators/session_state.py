@@ -46,9 +46,7 @@ class SessionSummary:
     buckets: dict[int, Bucket] = field(default_factory=dict)
 
     def pressing(self, moment: Moment) -> set[int]:
-        """Return the buckets in which time alone makes something happen, or may: a record before the first tick has no
-        `since` of its own.
-        """
+        """Return the buckets in which time alone may make something happen."""
         return {
             number
             for number, bucket in self.buckets.items()
