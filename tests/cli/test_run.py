@@ -58,7 +58,9 @@ def write(source: str = LOG, sink: str = SQLITE, replace: tuple[str, str] = ("",
     text = PIPELINE.format(source=source, sink=sink)
     assert replace[0] in text
     Path("pipeline.yaml").write_text(text.replace(*replace) if replace[0] else text)
-    return open_pipeline("pipeline.yaml").valid()
+    pipeline = open_pipeline("pipeline.yaml").valid()
+    assert isinstance(pipeline, Pipeline)
+    return pipeline
 
 
 def run(*options: str) -> Result:
