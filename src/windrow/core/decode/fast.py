@@ -88,7 +88,7 @@ class FastDecoder:
                 for guarded in (times, marks):
                     trusted &= _within(guarded, log_times, time.future)
         good = GoodRows(rows, times, [columns[field.name].values for field in self._exact.fields], marks)
-        return good if trusted.all() else _filter(good, trusted)
+        return good if trusted.all() else good.keep(trusted)
 
     def _plain(self, value: pa.Array) -> pa.Array:
         """Return which values, none of them null, nothing is suspicious in."""
@@ -200,16 +200,6 @@ def _within(times: pa.Array, log_times: pa.Array, future: int) -> Mask:
     usual = _usual(log_times)
     ahead = pc.subtract(times, pc.if_else(usual, log_times, 0))
     return _mask(pc.fill_null(pc.and_(usual, pc.less_equal(ahead, future)), fill_value=True))
-
-
-def _filter(good: GoodRows, keep: Mask) -> GoodRows:
-    mask = pa.array(keep)
-    return GoodRows(
-        good.rows[keep],
-        good.times.filter(mask),
-        [column.filter(mask) for column in good.columns],
-        good.marks.filter(mask),
-    )
 
 
 def _valid(values: pa.Array) -> Mask:
