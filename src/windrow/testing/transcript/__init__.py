@@ -16,6 +16,7 @@ One YAML file is one story:
           - {user: A, t: "10:00", amount: 5}
           - {p: 1, raw: "no json"}
           - {user: B, t: "10:06", amount: 1, _log_time: "10:05"}
+      - tick: "12:00:05"         # processing time, for `idle` and early panes by time: a step without records
       - watermark: "10:05"       # with `time: {field: t, punctuated: w}`: a record with only `w`, in every partition of
                                  # the story, or in those of {0: "10:05"}; it takes an offset and is a step
       - expect:                  # all changes since the last `expect`: [op, pane, window, key..., values...]
@@ -28,11 +29,13 @@ One YAML file is one story:
       - ["10:00", A, 5]
       - ["10:05", B, 1]
 
-Times are ``HH:MM[:SS[.ffffff]]`` on 2026-01-01, UTC, and a window is written by its start. The fields' types come from
-the records: a text is a string, 5 a long, 5.25 a decimal of 18 digits as fine as the finest, true a boolean, and the
-time field (and the punctuation's) a time in microseconds. A field has one type in all of a story, and every record has
-every field, but for marks (a record with only the punctuation's field) and `raw` ones, which are a line of the log as
-it is. `_log_time` is the log timestamp. Dead letters that no `dead` asks for are a difference.
+Times are ``HH:MM[:SS[.ffffff]]`` on 2026-01-01, UTC, or have a date before them (``2026-03-29 02:30``). A window is
+written by its start, a session as ``start/end``, the global window as ``global``. A result may be ``null``, a text, a
+boolean or a time, and a key may be derived (`derive:` in `pipeline`). The fields' types come from the records: a text
+is a string, 5 a long, 5.25 a decimal of 18 digits as fine as the finest, true a boolean, and the time field (and the
+punctuation's) a time in microseconds. A field has one type in all of a story, and every record has every field, but
+for marks (a record with only the punctuation's field) and `raw` ones, which are a line of the log as it is.
+`_log_time` is the log timestamp. Dead letters that no `dead` asks for are a difference.
 """
 
 from windrow.testing.transcript.reader import parse_story, read_story
