@@ -256,7 +256,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
     window = draw(WINDOWS)
     emit = draw(emits(window))
     groups = draw(st.integers(1, 32_768))
-    spreads = emit.early is None and emit.late == "batch" and not isinstance(window, Session)
+    spreads = emit.early is None and not isinstance(window, Session)
     return Pipeline(
         name=draw(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)),
         source=draw(SOURCES),

@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from windrow.core.duck import identifier, query
 
+KeyGroups = npt.NDArray[np.int64]
 
-def key_groups(connection: duckdb.DuckDBPyConnection, keys: pa.Table, groups: int) -> npt.NDArray[np.int64]:
+
+def key_groups(connection: duckdb.DuckDBPyConnection, keys: pa.Table, groups: int) -> KeyGroups:
     """Return the key group of each row of a table of keys.
 
     The hash is MD5 of the key's text, so it is the same on every machine and in every version: state that was written

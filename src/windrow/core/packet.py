@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-PacketKind = Literal["records", "dead", "times", "clock", "tick", "end"]
+PacketKind = Literal["records", "parts", "dead", "times", "clock", "tick", "end"]
 
 
 @dataclass(frozen=True)
@@ -13,10 +13,12 @@ class Packet:
     """One row for one key group.
 
     ``records`` carries good records (`windrow.core.records.record_schema`), ``dead`` carries dead letters, both packed
-    in `blob`. ``times`` carries the event times of all good records of a partition, whatever their key, from the offset
-    `first` on (`windrow.core.times`); only where the delay depends on them. ``clock`` says where a partition stands at
-    the end of the step: its `watermark` as far as the step's records moved it, the `first` offset that the step read
-    and the `next` one to be read. ``tick`` is the processing time, in `watermark`. ``end`` is the end of the input.
+    in `blob`. ``parts`` carries panes (or slices), aggregated by the group `partition` of a salted pipeline, of `next`
+    records of one step. ``times`` carries the event times of all good records of a partition, whatever their key, from
+    the offset `first` on (`windrow.core.times`); only where the delay depends on them. ``clock`` says where a partition
+    stands at the end of the step: its `watermark` as far as the step's records moved it, the `first` offset that the
+    step read and the `next` one to be read. ``tick`` is the processing time, in `watermark`. ``end`` is the end of the
+    input.
     """
 
     key_group: int

@@ -18,7 +18,7 @@ from windrow.core.packing import pack
 from windrow.core.records import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.core.times import pack_times
 from windrow.core.watermark import StepWatermark
-from windrow.model import Adaptive, AnyPipeline
+from windrow.model import Adaptive, AnyPipeline, is_salted
 
 CHUNK_RECORDS = 1 << 18
 CHUNK_BYTES = 64 << 20
@@ -108,6 +108,9 @@ class ClockStage:
         if isinstance(self._pipeline.time.watermark, Adaptive):
             yield from self._times(records)
         groups = key_groups(self._duck, records.select(list(self._pipeline.key)), self._pipeline.key_groups)
+        if is_salted(self._pipeline):
+            salt = to_micros(records.column(OFFSET)) % self._pipeline.salt
+            groups = (groups + salt) % self._pipeline.key_groups
         order = np.argsort(groups.astype(np.uint16), kind="stable")
         records = records.take(pa.array(order))
         ends = np.cumsum(np.bincount(groups, minlength=self._pipeline.key_groups)).tolist()

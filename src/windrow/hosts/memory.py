@@ -12,6 +12,7 @@ import pyarrow as pa
 from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import GroupOutput, StepInput
+from windrow.core.operators.spread import Spread
 from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.schema import RAW
@@ -19,7 +20,7 @@ from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState
 from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
-from windrow.model import AnyPipeline
+from windrow.model import AnyPipeline, is_salted
 from windrow.sinks.base import Run, Sink
 from windrow.sources import open_source
 
@@ -38,6 +39,8 @@ class MemoryHost:
         self._operator = open_operator(pipeline, partitions)
         self._pipeline = pipeline
         self._states = [MemoryState() for _ in range(pipeline.key_groups)]
+        self._spread = Spread(pipeline, partitions) if is_salted(pipeline) else None
+        self._spread_states = [MemoryState() for _ in range(pipeline.key_groups)]
 
     @property
     def state_size(self) -> int:
@@ -58,13 +61,20 @@ class MemoryHost:
         return self._run(Packet(key_group=group, kind="end") for group in range(self._pipeline.key_groups))
 
     def _run(self, packets: Iterable[Packet]) -> list[GroupOutput]:
-        by_group: list[list[Packet]] = [[] for _ in self._states]
-        for packet in packets:
-            by_group[packet.key_group].append(packet)
+        by_group = self._by_group(packets)
+        if self._spread is not None:
+            stages = zip(range(len(by_group)), by_group, self._spread_states, strict=True)
+            by_group = self._by_group(packet for stage in stages for packet in self._spread.step(*stage))
         return [
             self._operator.step(group, StepInput.of(self._pipeline, packets), self._states[group])
             for group, packets in enumerate(by_group)
         ]
+
+    def _by_group(self, packets: Iterable[Packet]) -> list[list[Packet]]:
+        by_group: list[list[Packet]] = [[] for _ in self._states]
+        for packet in packets:
+            by_group[packet.key_group].append(packet)
+        return by_group
 
 
 class MemoryRun:

@@ -30,7 +30,7 @@ from windrow.model.decode import Decode, Field
 from windrow.model.derive import Derive
 from windrow.model.duration import format_duration, parse_duration
 from windrow.model.emit import Emit, Mode
-from windrow.model.needs import needs_ticks
+from windrow.model.needs import is_salted, needs_ticks
 from windrow.model.pipeline import DEFAULT_KEY_GROUPS, Pipeline
 from windrow.model.process import (
     AnyPipeline,
@@ -134,6 +134,7 @@ __all__ = [
     "When",
     "Window",
     "format_duration",
+    "is_salted",
     "needs_ticks",
     "parse_duration",
     "parse_type",

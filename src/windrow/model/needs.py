@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import TypeGuard, assert_never
 
+from windrow.model.pipeline import Pipeline
 from windrow.model.process import AnyPipeline, ProcessPipeline
 from windrow.model.trigger import AllOf, AnyOf, Every, Records, Repeat, Trigger, When
+
+
+def is_salted(pipeline: AnyPipeline) -> TypeGuard[Pipeline]:
+    """Return whether a key's records are spread over several key groups, and come together in a second stage."""
+    return isinstance(pipeline, Pipeline) and pipeline.salt > 1
 
 
 def needs_ticks(pipeline: AnyPipeline) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windrow.api.checks.early_parts import counts
 from windrow.api.checks.finding import Finding, error
 from windrow.model import Global, Pipeline, Session
 
 
 def salt(pipeline: Pipeline) -> Iterator[Finding]:
-    """A key's parts come together window by window, and nothing needs the order of its records."""
+    """A key's parts come together window by window, and nothing looks at them before."""
     if not 1 <= pipeline.salt <= max(pipeline.key_groups, 1):
         yield error("salt", f"must be 1 to key_groups ({pipeline.key_groups}), not {pipeline.salt}")
     if pipeline.salt <= 1:
@@ -18,7 +17,5 @@ def salt(pipeline: Pipeline) -> Iterator[Finding]:
     if isinstance(pipeline.window, Session | Global):
         kind = "sessions" if isinstance(pipeline.window, Session) else "a global window"
         yield error("salt", f"is for tumbling and hopping windows, not for {kind}; leave it out")
-    if counts(pipeline.emit.early):
-        yield error("salt", "spreads a key's records, and early panes by count need them in order; leave one out")
-    if pipeline.emit.lateness and pipeline.emit.late == "each":
-        yield error("salt", "spreads a key's records, and `late: each` needs them in order; give emit.late: batch")
+    if pipeline.emit.early is not None:
+        yield error("salt", "spreads a key's records, which early panes look at in one place; leave one out")

@@ -21,6 +21,7 @@ from windrow.model import AnyPipeline
 class StepInput:
     """A key group's packets of one step, unpacked; `clocks` are ordered by partition.
 
+    `parts` are panes that other key groups made of `spread` records of this one, where keys are salted.
     `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of the step,
     None if nothing said it.
     """
@@ -31,15 +32,19 @@ class StepInput:
     times: tuple[Packet, ...]
     end: bool
     tick: int | None = None
+    parts: tuple[pa.Table, ...] = ()
+    spread: int = 0
 
     @staticmethod
     def of(pipeline: AnyPipeline, packets: Iterable[Packet]) -> StepInput:
         """Sort packets by what they carry."""
-        records, dead, clocks, times, ticks, end = [], [], [], [], [], False
+        records, parts, dead, clocks, times, ticks, end = [], [], [], [], [], [], False
         for packet in packets:
             match packet.kind:
                 case "records":
                     records.append(unpack(packet.blob))
+                case "parts":
+                    parts.append(packet)
                 case "dead":
                     dead.append(unpack(packet.blob))
                 case "times":
@@ -61,6 +66,9 @@ class StepInput:
             times=tuple(sorted(times, key=lambda packet: (packet.partition, packet.first))),
             end=end,
             tick=max(ticks, default=None),
+            # sums of doubles again
+            parts=tuple(unpack(packet.blob) for packet in sorted(parts, key=lambda packet: packet.partition)),
+            spread=sum(packet.next for packet in parts),
         )
 
 

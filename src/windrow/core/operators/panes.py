@@ -29,6 +29,7 @@ class PaneStep:
     """What happens to windows in a step.
 
     `on_time` are records of windows that have not fired before, `whole` those of slices (WINDOW is the slice's start),
+    `parts` panes that salted key groups made of such records (of hopping windows, slices),
     `due` late records of windows that have fired by now. `firing` are the windows that fire in this step, `known` those
     that had something before it, `gone` those that nothing can reach after it. Those that end by `reached`
     have fired.
@@ -37,6 +38,7 @@ class PaneStep:
     time: ClockStep
     on_time: pa.Table
     whole: pa.Table
+    parts: pa.Table
     due: pa.Table
     firing: frozenset[int]
     known: frozenset[int]
@@ -85,19 +87,15 @@ class WatermarkPanes:
 
     def _fill(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
         """Add on-time records to the panes of their windows; return the panes that fire and store the others."""
-        stored = self._load((windows_in(step.on_time) | step.firing) & step.known, state)
-        if step.on_time.num_rows == 0:
-            panes = stored
-        elif stored.num_rows:
-            panes = duck.query(self._duck, self._sql.add, records=step.on_time, panes=stored)
-        else:
-            panes = duck.query(self._duck, self._sql.begin, records=step.on_time)
+        parts = self._no_panes if self._slices else step.parts
+        touched = windows_in(step.on_time) | windows_in(parts) | step.firing
+        panes = self._sql.added(self._duck, step.on_time, parts, self._load(touched & step.known, state))
         fires = within(to_micros(panes.column(WINDOW)), step.firing)
         store_panes(state, "panes", panes.filter(pa.array(~fires)))
         fired = panes.filter(pa.array(fires))
         if self._slices is None:
             return fired
-        self._slices.add(step.whole, summary, state)
+        self._slices.add(step.whole, step.parts, summary, state)
         parts = self._slices.parts(step.firing, summary, state, low=step.reached)
         self._slices.forget(summary, state, low=step.reached)
         if parts.num_rows == 0:

@@ -38,18 +38,14 @@ class Slices:
         self._sql = statements
         self._no_panes = no_panes
 
-    def add(self, records: pa.Table, summary: WindowSummary, state: State) -> None:
-        """Add records that are on time for all windows of their slice."""
-        if records.num_rows == 0:
+    def add(self, records: pa.Table, parts: pa.Table, summary: WindowSummary, state: State) -> None:
+        """Add records that are on time for all windows of their slice, and parts of slices made of such."""
+        touched = windows_in(records) | windows_in(parts)
+        if not touched:
             return
         known = summary.slices.setdefault(0, set())
-        touched = windows_in(records)
         stored = load_panes(state, _kind(0), touched & known, self._no_panes)
-        if stored.num_rows:
-            slices = duck.query(self._duck, self._sql.add, records=records, panes=stored)
-        else:
-            slices = duck.query(self._duck, self._sql.begin, records=records)
-        store_panes(state, _kind(0), slices)
+        store_panes(state, _kind(0), self._sql.added(self._duck, records, parts, stored))
         known |= touched
 
     def parts(self, windows: Collection[int], summary: WindowSummary, state: State, *, low: int) -> pa.Table:

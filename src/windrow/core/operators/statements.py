@@ -6,6 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
+import duckdb
+import pyarrow as pa
+
+from windrow.core import duck
 from windrow.core.aggregates import Accumulator, folds
 from windrow.core.duck import identifier
 from windrow.core.records import OFFSET, PARTITION, REVISION, WINDOW
@@ -33,6 +37,17 @@ class Statements:
     settle: str
     fired: str
     changes: str
+
+    def added(
+        self, connection: duckdb.DuckDBPyConnection, records: pa.Table, parts: pa.Table, stored: pa.Table
+    ) -> pa.Table:
+        """Return the stored panes, one a window and key, with records and parts of panes in them."""
+        held = pa.concat_tables([stored, parts]) if parts.num_rows else stored
+        if records.num_rows and held.num_rows:
+            return duck.query(connection, self.add, records=records, panes=held)
+        if records.num_rows:
+            return duck.query(connection, self.begin, records=records)
+        return duck.query(connection, self.merge, panes=held) if parts.num_rows else stored
 
 
 def statements(pipeline: Pipeline) -> Statements:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from windrow.core.micros import Micros, to_micros
 from windrow.core.records import END, TIME, WATERMARK, WINDOW
 from windrow.core.windows import expand, hops_of, slice_starts, windows_of
-from windrow.model import Global, Hopping, Pipeline, Session
+from windrow.model import Calendar, Global, Hopping, Pipeline, Session, Tumbling, Window
 
 Mask = npt.NDArray[np.bool_]
 
@@ -28,6 +28,26 @@ class Judged(NamedTuple):
     whole: pa.Table
 
 
+def on_time_for_all(window: Window, times: Micros, watermarks: Micros, ended: int) -> tuple[Mask, Micros]:
+    """Return which records are on time for every window that they are in, none of which has fired, and these windows.
+
+    A hopping window stands there by the start of the record's slice. `ended` is the time up to which windows have fired
+    at an end before.
+    """
+    match window:
+        case Hopping():
+            hops = hops_of(window, times)
+            # no time past the first window's end, which is the least of all, is past any other's
+            on_time = (watermarks < hops.first + window.size) & (hops.first > ended) & (hops.first <= hops.last)
+            return on_time, slice_starts(window, times)
+        case Tumbling() | Calendar():
+            starts, ends = windows_of(window, times)
+            return (watermarks < ends) & (starts > ended), starts
+        case _:
+            msg = "windows that have no end of their own are not told by a record's time alone"
+            raise TypeError(msg)
+
+
 def judge(pipeline: Pipeline, records: pa.Table, watermarks: Micros, ended: int) -> Judged:
     """Judge records by the watermark at each; `ended` is the time up to which windows have fired at an end before."""
     times = to_micros(records.column(TIME))
@@ -37,9 +57,7 @@ def judge(pipeline: Pipeline, records: pa.Table, watermarks: Micros, ended: int)
             hops = hops_of(window, times)
             whole = _placed(records, times, times).slice(0, 0)
             if pipeline.emit.early is None:
-                # no time past the first window's end, which is the least of all, is past any other's
-                sliced = (watermarks < hops.first + window.size) & (hops.first > ended) & (hops.first <= hops.last)
-                starts = slice_starts(window, times)
+                sliced, starts = on_time_for_all(window, times, watermarks, ended)
                 whole = _placed(records, starts, starts + window.slice)
                 if sliced.all():
                     return _verdicts(pipeline, whole.slice(0, 0), whole)

@@ -19,6 +19,7 @@ from windrow.core.operators.early_panes import EarlyPanes
 from windrow.core.operators.pane_store import by_window, windows_in, within
 from windrow.core.operators.panes import Panes, PaneStep, WatermarkPanes
 from windrow.core.operators.slices import windows_of_slices
+from windrow.core.operators.statements import statements
 from windrow.core.operators.verdicts import judge
 from windrow.core.operators.window_summary import WindowSummary
 from windrow.core.output import StepOutput
@@ -48,6 +49,7 @@ class WindowAggregate:
         for name in (WINDOW, END):
             empty = empty.append_column(name, pa.array([], pa.int64()))
         self._no_records = empty
+        self._no_parts = duck.query(self._duck, statements(pipeline).begin, records=empty)
         self._panes: Panes = (
             WatermarkPanes(pipeline, self._duck, empty)
             if pipeline.emit.early is None
@@ -63,8 +65,14 @@ class WindowAggregate:
 
         missed = late_rows(self._duck, self._pipeline, judged.rows.filter(pa.array(judged.expired)))
         rows, whole = unscale(judged.rows), unscale(judged.whole)
+        parts = pa.concat_tables([self._no_parts, *given.parts])
         windows = to_micros(rows.column(WINDOW))
         touched = set(np.unique(windows[~judged.expired]).tolist())
+        slices = windows_in(whole)
+        if isinstance(self._window, Hopping):
+            slices |= windows_in(parts)
+        else:
+            touched |= windows_in(parts)
         known = frozenset(summary.open | summary.fired)
         endless = isinstance(self._window, Global)
         if not endless:
@@ -72,7 +80,7 @@ class WindowAggregate:
         on_time = judged.on_time & ~within(windows, summary.fired)
         summary.open |= touched - summary.fired
         reached = AFTER_ALL if given.end else time.low
-        firing = self._passed(summary.open | self._of_slices(windows_in(whole), summary, summary.low), reached)
+        firing = self._passed(summary.open | self._of_slices(slices, summary, summary.low), reached)
         due = self._due(rows.filter(pa.array(~on_time & ~judged.expired)), firing, summary, state)
         summary.waiting -= firing
         if not endless:
@@ -88,6 +96,7 @@ class WindowAggregate:
                 time=time,
                 on_time=rows.filter(pa.array(on_time)),
                 whole=whole,
+                parts=parts,
                 due=due,
                 firing=firing,
                 known=known,
@@ -109,7 +118,7 @@ class WindowAggregate:
                 clocks=time.journal if group == 0 else schema.CLOCKS.empty_table(),
             ),
             GroupStats(
-                records=given.records.num_rows,
+                records=given.records.num_rows + given.spread,
                 late=int(np.count_nonzero(~judged.on_time & ~judged.expired)),
                 expired=missed.num_rows,
                 dead=given.dead.num_rows,

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.output import StepOutput
 from windrow.errors import RunError, WindrowError
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
 from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.stages import KeyGroupProcessor, clock_stage, stage_parts
+from windrow.hosts.stream.stages import KeyGroupProcessor, SpreadProcessor, clock_stage, stage_parts
 from windrow.hosts.stream.ticks import TickDataSource
 from windrow.hosts.stream.wire import OUTPUT_DDL, PACKET_DDL, STAGED_DDL, group_stats, outputs
-from windrow.model import AnyPipeline, needs_ticks
+from windrow.model import AnyPipeline, is_salted, needs_ticks
 from windrow.sinks.base import ParallelSink, Sink
 from windrow.sources.base import Cut, Source
 
@@ -55,15 +56,15 @@ def key_group_outputs(
             f.lit(b"").alias("blob"),
         )
     )
-    return (
-        packets.union(control)
-        .groupBy("key_group")
-        .transformWithStateInPandas(
-            statefulProcessor=KeyGroupProcessor(pipeline, checkpoint.partitions),
-            outputStructType=OUTPUT_DDL,
-            outputMode="Append",
-            timeMode="None",
-        )
+    packets = packets.union(control)
+    if is_salted(pipeline):
+        packets = _by_key_group(packets, SpreadProcessor(pipeline, checkpoint.partitions), PACKET_DDL)
+    return _by_key_group(packets, KeyGroupProcessor(pipeline, checkpoint.partitions), OUTPUT_DDL)
+
+
+def _by_key_group(packets: DataFrame, processor: StatefulProcessor, ddl: str) -> DataFrame:
+    return packets.groupBy("key_group").transformWithStateInPandas(
+        statefulProcessor=processor, outputStructType=ddl, outputMode="Append", timeMode="None"
     )
 
 

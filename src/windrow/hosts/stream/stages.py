@@ -13,12 +13,14 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.operators import Operator, open_operator
 from windrow.core.operators.base import StepInput
+from windrow.core.operators.spread import Spread
 from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.stage import ClockStage
+from windrow.core.state import State
 from windrow.hosts.stream.sent import received, send
-from windrow.hosts.stream.wire import STAGED, output_frame, outputs, packet_batch, packets
-from windrow.model import AnyPipeline
+from windrow.hosts.stream.wire import STAGED, output_frame, outputs, packet_batch, packet_frame, packets
+from windrow.model import AnyPipeline, is_salted
 from windrow.sinks.base import ParallelSink
 
 
@@ -31,6 +33,14 @@ def _clock_stage(pipeline: AnyPipeline, floors: Floors) -> ClockStage:
 @lru_cache(maxsize=4)
 def _operator(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> Operator:
     return open_operator(pipeline, partitions)
+
+
+@lru_cache(maxsize=4)
+def _spread(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> Spread:
+    if not is_salted(pipeline):
+        msg = "only a salted pipeline has two stages"
+        raise TypeError(msg)
+    return Spread(pipeline, partitions)
 
 
 def clock_stage(
@@ -84,8 +94,8 @@ def stage_parts(
     return run
 
 
-class KeyGroupProcessor(StatefulProcessor):
-    """Gives a key group's packets and state to the operator."""
+class _Processor(StatefulProcessor):
+    """What is done in a key group, in a step after the other."""
 
     def __init__(self, pipeline: AnyPipeline, partitions: tuple[int, ...]) -> None:
         self._sent = send(pipeline)
@@ -106,14 +116,33 @@ class KeyGroupProcessor(StatefulProcessor):
         if self._state is None:
             msg = "Spark called handleInputRows before init"
             raise RuntimeError(msg)
-        pipeline = received(self._sent)
-        operator = _operator(pipeline, self._partitions)
         (group,) = key
-        output = operator.step(int(group), StepInput.of(pipeline, packets(rows)), self._state)
-        yield output_frame(int(group), output)
+        yield self.step(int(group), packets(rows), self._state)
+
+    def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
+        """Take one step."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class KeyGroupProcessor(_Processor):
+    """Gives a key group's packets and state to the operator; gives its output."""
+
+    def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
+        """Take one step."""
+        pipeline = received(self._sent)
+        operator = _operator(pipeline, self._partitions)
+        return output_frame(group, operator.step(group, StepInput.of(pipeline, packets), state))
+
+
+class SpreadProcessor(_Processor):
+    """Gives a key group's packets and state to the first stage of a salted pipeline; gives packets."""
+
+    def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
+        """Take one step."""
+        return packet_frame(_spread(received(self._sent), self._partitions).step(group, packets, state))
 
 
 class _SparkState:

@@ -40,6 +40,11 @@ def packet_batch(packet: Packet) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([asdict(packet)], schema=_PACKET)
 
 
+def packet_frame(packets: Iterable[Packet]) -> pd.DataFrame:
+    """Write packets as rows."""
+    return pd.DataFrame([asdict(packet) for packet in packets], columns=[field.name for field in fields(Packet)])
+
+
 def packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
     """Read rows as packets."""
     for frame in frames:

@@ -1,0 +1,71 @@
+"""Salted pipelines give the same answers, and spread the work."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+from tests.core.pipelines import MINUTE, main, raw, record
+
+from windrow.core.output import StepOutput
+from windrow.core.stage import ClockStage
+from windrow.hosts.memory import MemoryHost, play
+from windrow.model import Aggregate, Calendar, Delay, Emit, EventTime, Hopping, Last, Sum, Tumbling
+
+WINDOWS = st.sampled_from(
+    [Tumbling(5 * MINUTE), Tumbling(5 * MINUTE, MINUTE), Hopping(6 * MINUTE, 4 * MINUTE), Calendar(1, "day")]
+)
+EMITS = st.builds(
+    Emit,
+    lateness=st.sampled_from([0, 10 * MINUTE]),
+    late=st.sampled_from(["each", "batch"]),
+    mode=st.sampled_from(["retract", "accumulate"]),
+    at_end=st.sampled_from(["fire", "hold"]),
+)
+RECORDS = st.tuples(st.integers(0, 1), st.builds(record, st.sampled_from("AB"), st.integers(0, 40), st.integers(-9, 9)))
+STEPS = st.lists(st.lists(RECORDS, max_size=8), max_size=6)
+
+
+def rows(output: StepOutput) -> list[list[dict[str, object]]]:
+    return [
+        output.changes.to_pylist(),
+        sorted(output.late.to_pylist(), key=lambda row: json.dumps(row, default=str)),
+        output.clocks.to_pylist(),
+    ]
+
+
+@settings(max_examples=20)
+@given(WINDOWS, EMITS, STEPS, st.integers(2, 4))
+def test_every_step_is_the_same_however_keys_are_spread(
+    window: Tumbling | Hopping | Calendar, emit: Emit, steps: list[list[tuple[int, bytes]]], salt: int
+) -> None:
+    aggregates = (Aggregate("total", Sum("amount")), Aggregate("last", Last("amount")))
+    plain = main(window=window, emit=emit, aggregates=aggregates, time=EventTime("t", Delay(2 * MINUTE)))
+    expected = play(plain, steps, emit.at_end)
+    actual = play(replace(plain, salt=salt), steps, emit.at_end)
+    assert [by_key(rows(output)) for output in actual] == [by_key(rows(output)) for output in expected]
+
+
+def by_key(tables: list[list[dict[str, object]]]) -> list[list[dict[str, object]]]:
+    """Keys are in the order of their groups; what is of one key stays in its own."""
+    changes, *rest = tables
+    return [sorted(changes, key=lambda row: (str(row["window_start"]), str(row["user"]))), *rest]
+
+
+def test_a_hot_key_is_in_as_many_groups_as_its_salt() -> None:
+    log = raw(0, 0, *(record("hot", 1) for _ in range(300)))
+    for salt, groups in ((1, 1), (3, 3)):
+        packets = ClockStage(main(salt=salt)).run(log.to_batches())
+        assert len({packet.key_group for packet in packets if packet.kind == "records"}) == groups
+
+
+def test_records_after_an_end_of_the_input_revise_what_it_fired() -> None:
+    for pipeline in (main(), main(salt=4)):
+        host = MemoryHost(pipeline, [0])
+        host.step(raw(0, 0, record("A", 1, 5), record("A", 2, 5)))
+        host.end()
+        changes = StepOutput.concat(group.rows for group in host.step(raw(0, 2, record("A", 3, 1)))).changes
+        assert changes.column("op").to_pylist() == ["update_before", "update_after"]
+        assert [group.stats.records for group in host.step(raw(0, 3, record("A", 4, 1)))].count(1) == 1
