@@ -22,6 +22,11 @@ def database() -> duckdb.DuckDBPyConnection:
         config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
     )
     opened.execute("SET GLOBAL TimeZone = 'UTC'")
-    # functions in Python that are registered with it would be there when the interpreter has gone
-    atexit.register(opened.close)
+    atexit.register(_close)
     return opened
+
+
+def _close() -> None:
+    """Let go of the functions in Python that are registered with it while the interpreter is still there."""
+    database().close()
+    database.cache_clear()
