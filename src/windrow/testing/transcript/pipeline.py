@@ -13,6 +13,9 @@ from windrow.testing.transcript.fields import infer_fields
 from windrow.testing.transcript.records import Written
 from windrow.testing.transcript.story import AtEnd
 
+KEY_GROUPS = 2
+"""Few, as a story has few keys and each group costs something in each step."""
+
 
 def story_pipeline(spot: Spot, sections: Sections, records: Sequence[Written], at_end: AtEnd) -> Pipeline:
     """Return the pipeline; raise PipelineError if it means nothing. Its source and sink are names only."""
@@ -26,6 +29,7 @@ def story_pipeline(spot: Spot, sections: Sections, records: Sequence[Written], a
         aggregates=sections.aggregates,
         emit=replace(sections.emit, at_end=at_end),
         sink=SqliteSink("story.db", "story"),
+        key_groups=KEY_GROUPS,
         derive=sections.derive,
         salt=sections.salt,
     )
