@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, raw, record
 
+from windrow.core.operators.slices import windows_of_slices
 from windrow.core.output import StepOutput
+from windrow.core.windows import slice_starts
 from windrow.hosts.memory import MemoryHost
 from windrow.model import Emit, Hopping
 
@@ -106,6 +111,32 @@ def test_every_pane_counts_all_records_of_its_slices(size: int, slide: int, step
     assert len(found) == len(expected)
     # what the end fired can still be revised, but no more slices go in it
     assert {kind for kind, _ in blobs(host)} == {"panes"}
+
+
+@given(
+    st.integers(1, 50),
+    st.integers(1, 50),
+    st.integers(-5, 5),
+    st.sets(st.integers(-200, 200)),
+    st.integers(-200, 200),
+)
+def test_windows_of_slices_are_those_of_each_of_them(
+    size: int, slide: int, offset: int, times: set[int], after: int
+) -> None:
+    window = Hopping(size, slide, offset)
+    slices = set(slice_starts(window, np.array(sorted(times), dtype=np.int64)).tolist())
+    starts = {
+        number * slide + offset
+        for number in range(-300, 300)
+        if any(number * slide + offset <= start < number * slide + offset + size for start in slices)
+    }
+    assert windows_of_slices(window, slices, after) == {start for start in starts if start + size > after}
+
+
+def test_slices_with_thousands_of_windows_each_are_looked_at_once_a_window() -> None:
+    # one by one they would be a thousand million
+    window = Hopping(10_000, 1)
+    assert windows_of_slices(window, range(100_000), 0) == set(range(-9_999, 100_000))
 
 
 def test_slices_go_with_their_last_window_and_fired_panes_are_kept_only_for_lateness() -> None:

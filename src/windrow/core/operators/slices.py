@@ -21,7 +21,7 @@ from windrow.core.operators.statements import Statements
 from windrow.core.operators.window_summary import WindowSummary
 from windrow.core.records import WINDOW
 from windrow.core.state import State
-from windrow.core.windows import expand, hops_of
+from windrow.core.windows import Hops, expand, hops_of
 from windrow.model import Hopping
 
 _FAN = 4
@@ -143,7 +143,10 @@ class Slices:
 
 def windows_of_slices(window: Hopping, slices: Collection[int], after: int) -> set[int]:
     """Return the windows of slices that end after a time."""
-    _, starts = expand(window, hops_of(window, _array(slices)))
+    first, last = hops_of(window, np.sort(_array(slices)))
+    # each window once: of two slices next to each other, the second has few that the first has not
+    first[1:] = np.maximum(first[1:], last[:-1] + window.slide)
+    _, starts = expand(window, Hops(first, last))
     return set(starts[starts + window.size > after].tolist())
 
 
