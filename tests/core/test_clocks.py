@@ -6,9 +6,8 @@ import pytest
 from tests.core.clocked import Clocked
 from tests.core.pipelines import MAIN, MINUTE, main, record
 
-from windrow.core.clocks import Clocks
 from windrow.core.micros import BEFORE_ALL
-from windrow.model import Delay, EventTime, Pipeline
+from windrow.model import Decode, Delay, EventTime, Field, Pipeline, Punctuated, TimestampType
 
 SECOND = 1_000_000
 NOON = 12 * 60 * MINUTE
@@ -137,4 +136,8 @@ def test_a_clock_on_the_wall_that_goes_back_says_nothing_new() -> None:
 def test_how_far_event_time_has_come() -> None:
     run = Clocked(MAIN, [0, 1])
     assert run.feed([at(30, 0), at(20, 1), at(7, 0)]).reached == 30 * MINUTE
-    assert Clocks.start([]).reached(Delay(0)) == BEFORE_ALL
+    assert Clocked(MAIN, []).feed([]).reached == BEFORE_ALL
+    # the watermark of a source that carries its own says nothing of it
+    decode = Decode((*MAIN.decode.fields, Field("mark", TimestampType("micros"))))
+    punctuated = main(decode=decode, time=EventTime("t", Punctuated("mark")))
+    assert Clocked(punctuated, [0]).feed([(0, b'{"mark": 60000000}'), at(30)]).reached == 30 * MINUTE

@@ -6,13 +6,28 @@ import json
 from dataclasses import replace
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
-from tests.core.pipelines import MINUTE, main, raw, record
+from tests.core.pipelines import MAIN, MINUTE, main, raw, record
 
 from windrow.core.output import StepOutput
 from windrow.core.stage import ClockStage
 from windrow.hosts.memory import MemoryHost, play
-from windrow.model import Aggregate, Calendar, Delay, Emit, EventTime, Hopping, Last, Sum, Tumbling
+from windrow.model import (
+    Aggregate,
+    Calendar,
+    Decode,
+    Delay,
+    Emit,
+    EventTime,
+    Field,
+    Hopping,
+    Last,
+    Punctuated,
+    Sum,
+    TimestampType,
+    Tumbling,
+)
 
 WINDOWS = st.sampled_from(
     [Tumbling(5 * MINUTE), Tumbling(5 * MINUTE, MINUTE), Hopping(6 * MINUTE, 4 * MINUTE), Calendar(1, "day")]
@@ -61,8 +76,17 @@ def test_a_hot_key_is_in_as_many_groups_as_its_salt() -> None:
         assert len({packet.key_group for packet in packets if packet.kind == "records"}) == groups
 
 
-def test_records_after_an_end_of_the_input_revise_what_it_fired() -> None:
-    for pipeline in (main(), main(salt=4)):
+@pytest.mark.parametrize("window", [Tumbling(5 * MINUTE), Hopping(5 * MINUTE, 5 * MINUTE)])
+@pytest.mark.parametrize("punctuated", [False, True])
+def test_records_after_an_end_of_the_input_revise_what_it_fired(
+    window: Tumbling | Hopping, *, punctuated: bool
+) -> None:
+    for salt in (1, 4):
+        pipeline = main(window=window, salt=salt)
+        if punctuated:
+            # its watermarks may be far behind
+            decode = Decode((*MAIN.decode.fields, Field("mark", TimestampType("micros"))))
+            pipeline = replace(pipeline, decode=decode, time=EventTime("t", Punctuated("mark")))
         host = MemoryHost(pipeline, [0])
         host.step(raw(0, 0, record("A", 1, 5), record("A", 2, 5)))
         host.end()

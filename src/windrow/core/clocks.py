@@ -37,7 +37,7 @@ class Clocks:
 
     `now` is the last tick, `active` the tick at which a partition last had a record. The `idle` ones do not hold the
     low watermark back. `still` is where time stood when all of them fell silent: the tick, and the low watermark.
-    `lateness` is what an adaptive delay depends on.
+    `lateness` is what an adaptive delay depends on, `reached` the greatest event time so far.
     """
 
     watermarks: dict[int, int] = field(default_factory=dict)
@@ -48,6 +48,7 @@ class Clocks:
     idle: set[int] = field(default_factory=set)
     still: tuple[int, int] | None = None
     lateness: dict[int, Lateness] = field(default_factory=dict)
+    reached: int = BEFORE_ALL
 
     @staticmethod
     def start(partitions: Iterable[int]) -> Clocks:
@@ -66,10 +67,6 @@ class Clocks:
                 return value
             case _:
                 assert_never(watermark)
-
-    def reached(self, watermark: Watermark) -> int:
-        """Return how far event time has come: the greatest clock, or the low watermark if that went on by itself."""
-        return max(self.low, *(self.clock(watermark, partition) for partition in self.watermarks), BEFORE_ALL)
 
     def tick(self, micros: int) -> int:
         """Take the processing time; return it. It never goes back."""
@@ -119,6 +116,7 @@ class Clocks:
         for packet in packets:
             self.watermarks[packet.partition] = max(self.watermarks[packet.partition], packet.watermark)
             self.next[packet.partition] = packet.next
+            self.reached = max(self.reached, packet.reached)
             if self.now is not None:
                 self.active[packet.partition] = self.now
         self._settle()
@@ -169,6 +167,7 @@ class Clocks:
             "now": self.now,
             "still": self.still,
             "lateness": [[partition, lateness.encode()] for partition, lateness in self.lateness.items()],
+            "reached": self.reached,
         }
 
     @staticmethod
@@ -184,4 +183,5 @@ class Clocks:
             idle={partition for partition, *_, idle in rows if idle},
             still=None if fields["still"] is None else tuple(fields["still"]),
             lateness={partition: Lateness.decode(lateness) for partition, lateness in fields["lateness"]},
+            reached=fields["reached"],
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from windrow.core.micros import BEFORE_ALL
+
 PacketKind = Literal["records", "parts", "dead", "times", "clock", "tick", "end"]
 
 
@@ -17,8 +19,8 @@ class Packet:
     records of one step. ``times`` carries the event times of all good records of a partition, whatever their key, from
     the offset `first` on (`windrow.core.times`); only where the delay depends on them. ``clock`` says where a partition
     stands at the end of the step: its `watermark` as far as the step's records moved it, the `first` offset that the
-    step read and the `next` one to be read. ``tick`` is the processing time, in `watermark`. ``end`` is the end of the
-    input.
+    step read and the `next` one to be read, and the greatest event time that it `reached` in the step. ``tick`` is the
+    processing time, in `watermark`. ``end`` is the end of the input.
     """
 
     key_group: int
@@ -27,4 +29,5 @@ class Packet:
     watermark: int = 0
     first: int = 0
     next: int = 0
+    reached: int = BEFORE_ALL
     blob: bytes = b""

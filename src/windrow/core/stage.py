@@ -12,7 +12,7 @@ from windrow.core import duck
 from windrow.core.decode import Decoded, Decoder
 from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.keygroups import key_groups
-from windrow.core.micros import to_micros
+from windrow.core.micros import BEFORE_ALL, to_micros
 from windrow.core.packet import Packet
 from windrow.core.packing import pack
 from windrow.core.records import OFFSET, PARTITION, TIME, WATERMARK, record_schema
@@ -32,6 +32,7 @@ class _Partition:
     watermark: StepWatermark
     first: int
     next: int
+    reached: int = BEFORE_ALL
 
 
 class ClockStage:
@@ -74,6 +75,7 @@ class ClockStage:
                     watermark=max(partition.watermark.value, floor),
                     first=partition.first,
                     next=partition.next,
+                    reached=partition.reached,
                 )
 
     def _with_watermarks(self, batch: pa.RecordBatch, decoded: Decoded, partitions: dict[int, _Partition]) -> pa.Table:
@@ -94,6 +96,7 @@ class ClockStage:
             partition.next = int(read[-1]) + 1
             its_own = good_numbers == number
             records = good.filter(pa.array(its_own))
+            partition.reached = int(to_micros(records.column(TIME)).max(initial=partition.reached))
             watermarks[its_own] = np.maximum(
                 partition.watermark.advance(records, marks.filter(pa.array(mark_numbers == number))),
                 self._floors.at(number, to_micros(records.column(OFFSET))),

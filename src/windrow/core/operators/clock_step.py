@@ -21,8 +21,8 @@ class ClockStep:
 
     `watermarks` are those at the step's records, in their order; `low` is the low watermark after the step. `now` is
     the processing time then, if the step had a tick; `latest` the last that is known, of this step or one before, None
-    before the first tick. `reached` is how far event time has come in any partition. `journal` holds the moves that the
-    records do not explain.
+    before the first tick. `reached` is how far event time has come in any partition, or the low watermark if that is
+    further. `journal` holds the moves that the records do not explain.
     """
 
     watermarks: Micros
@@ -48,7 +48,7 @@ def take_clock_step(pipeline: AnyPipeline, clocks: Clocks, given: StepInput) -> 
         low=clocks.low,
         now=now,
         latest=clocks.now,
-        reached=clocks.reached(time.watermark),
+        reached=max(clocks.low, clocks.reached),
         journal=journal(pipeline, clocks, raised, fallen, end=given.end),
     )
 

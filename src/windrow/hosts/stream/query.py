@@ -52,7 +52,7 @@ def key_group_outputs(
             f.explode(f.sequence(f.lit(0), f.lit(pipeline.key_groups - 1))).alias("key_group"),
             "kind",
             f.lit(-1).alias("partition"),
-            *(f.lit(0).cast("long").alias(name) for name in ("watermark", "first", "next")),
+            *(f.lit(0).cast("long").alias(name) for name in ("watermark", "first", "next", "reached")),
             f.lit(b"").alias("blob"),
         )
     )

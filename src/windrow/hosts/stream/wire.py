@@ -15,7 +15,9 @@ from windrow.core.packet import Packet
 from windrow.core.packing import pack, unpack
 from windrow.model import AnyPipeline
 
-PACKET_DDL = "key_group int, kind string, partition int, watermark long, first long, next long, blob binary"
+PACKET_DDL = (
+    "key_group int, kind string, partition int, watermark long, first long, next long, reached long, blob binary"
+)
 STAGED_DDL = "token string, stats array<string>"
 OUTPUT_DDL = "key_group int, changes binary, late binary, dead binary, clocks binary, stats string"
 
@@ -27,6 +29,7 @@ _PACKET = pa.schema(
         ("watermark", pa.int64()),
         ("first", pa.int64()),
         ("next", pa.int64()),
+        ("reached", pa.int64()),
         ("blob", pa.binary()),
     ]
 )
