@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, raw, record
 
 from windrow.core.output import StepOutput
+from windrow.errors import RunError
 from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     AllOf,
@@ -20,6 +21,7 @@ from windrow.model import (
     Global,
     Hopping,
     Mode,
+    PaneSoFar,
     Pipeline,
     Records,
     Repeat,
@@ -231,3 +233,17 @@ def test_what_sql_follows_and_what_python_follows_say_the_same(trigger: Trigger,
     for host, said in zip(hosts, found, strict=True):
         said.append(in_windows(host.end()))
     assert found[0] == found[1]
+
+
+def fails(_: PaneSoFar) -> bool:
+    msg = "no\nluck"
+    raise LookupError(msg)
+
+
+def test_an_error_of_a_predicate_names_it_and_the_pane() -> None:
+    host = MemoryHost(early(When(fails)), [0])
+    said = (
+        r"the trigger tests\.core\.test_window_early\.fails failed at PaneSoFar\(.*\): LookupError: no luck; what was"
+    )
+    with pytest.raises(RunError, match=said):
+        host.step(raw(0, 0, record("A", 1)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
+from windrow.errors import RunError
+from windrow.expressions import said_by
 from windrow.expressions.engine import database
 
 
@@ -14,14 +16,22 @@ def connect() -> duckdb.DuckDBPyConnection:
 
 
 def query(connection: duckdb.DuckDBPyConnection, sql: str, **tables: pa.Table) -> pa.Table:
-    """Run a query over the named tables."""
+    """Run a query over the named tables; raise RunError if it fails."""
     for name, table in tables.items():
         connection.register(name, table)
     try:
         return connection.sql(sql).to_arrow_table()
+    except duckdb.Error as exc:
+        raise _failure(exc) from exc
     finally:
         for name in tables:
             connection.unregister(name)
+
+
+def _failure(error: duckdb.Error) -> RunError:
+    """Return what a query's failure is: what Python code that it called raised on purpose, or what DuckDB says."""
+    _, raised, message = str(error).partition(f"{RunError.__name__}: ")
+    return RunError(message if raised else f"a step cannot be computed: {said_by(error)}; what was committed stays")
 
 
 def identifier(name: str) -> str:

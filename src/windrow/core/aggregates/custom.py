@@ -16,6 +16,7 @@ from windrow.core.aggregates.kernels import register, whole
 from windrow.core.aggregates.scale import reinterpret, unscaled
 from windrow.core.duck import identifier
 from windrow.core.schema import arrow_type
+from windrow.errors import RunError
 from windrow.expressions.types import sql_type
 from windrow.model import CustomAggregate, DataType, DecimalType
 
@@ -84,8 +85,12 @@ def _named(name: str, method: str, function: Callable[[pa.Array], pa.Array]) -> 
         try:
             return function(column)
         except Exception as exc:
-            msg = f"the aggregate {name!r} failed in {method}(): {type(exc).__name__}: {exc}"
-            raise RuntimeError(msg) from exc
+            said = " ".join(str(exc).split())
+            msg = (
+                f"the aggregate {name!r} failed in {method}(): {type(exc).__name__}: {said}; what was committed stays; "
+                "mend it and start again"
+            )
+            raise RunError(msg) from exc
 
     return named
 

@@ -16,6 +16,7 @@ from windrow.core.decode.rows import Rows
 from windrow.core.decode.values import MAX_TIME, MIN_TIME
 from windrow.core.duck import identifier, literal
 from windrow.core.schema import arrow_type
+from windrow.errors import RunError
 from windrow.expressions import Computed, Expression, said_by
 from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongType, StringType, TimestampType
 
@@ -40,7 +41,7 @@ class Evaluator:
         try:
             found = duck.query(self._duck, self._all, fields=fields)
             columns = [_whole(found.column(one.name)) for one in self._columns]
-        except duckdb.Error:
+        except RunError:
             columns = self._one_by_one(fields, failed)
         for place, one in enumerate(self._columns):
             columns[place], bad = _fit(columns[place], one.expression.type)
@@ -84,7 +85,7 @@ class Evaluator:
     def _fails(self, expression: Expression, inputs: pa.Table) -> bool:
         try:
             duck.query(self._duck, f"SELECT {expression.sql} AS value FROM fields", fields=inputs)
-        except duckdb.Error:
+        except RunError:
             return True
         return False
 

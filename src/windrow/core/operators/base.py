@@ -14,7 +14,7 @@ from windrow.core.packet import Packet
 from windrow.core.packing import unpack
 from windrow.core.records import OFFSET, PARTITION, record_schema
 from windrow.core.state import State
-from windrow.model import AnyPipeline
+from windrow.model import AnyPipeline, Custom, Pipeline
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class StepInput:
                 case "end":
                     end = True
         together = pa.concat_tables([record_schema(pipeline).empty_table(), *records])
-        if any(pa.types.is_floating(type_) for type_ in together.schema.types):
-            # sums of doubles depend on their order: a step that is run again must take them in the same
+        if _sees_order(pipeline, together.schema):
+            # packets come in any order: a step that is run again must take them in the same
             together = together.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
         return StepInput(
             records=together,
@@ -70,6 +70,12 @@ class StepInput:
             parts=tuple(unpack(packet.blob) for packet in sorted(parts, key=lambda packet: packet.partition)),
             spread=sum(packet.next for packet in parts),
         )
+
+
+def _sees_order(pipeline: AnyPipeline, records: pa.Schema) -> bool:
+    """Return whether the order of records can be seen in results: in sums of doubles, and by Python code."""
+    has_code = isinstance(pipeline, Pipeline) and any(isinstance(one.function, Custom) for one in pipeline.aggregates)
+    return has_code or any(pa.types.is_floating(type_) for type_ in records.types)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, assert_never
 
+from windrow.core.code_name import code_name
+from windrow.errors import RunError
 from windrow.model import AllOf, AnyOf, Every, PaneSoFar, Records, Repeat, Trigger, When
 
 
@@ -104,7 +106,7 @@ class _Leaf:
             case Records(number):
                 return pane.since % number == 0
             case When(predicate):
-                return bool(predicate(pane))
+                return _says(predicate, pane)
             case Every():
                 return False
             case _:
@@ -115,6 +117,18 @@ class _Leaf:
 
     def begin_anew(self) -> None:
         pass
+
+
+def _says(predicate: Callable[[PaneSoFar], bool], pane: PaneSoFar) -> bool:
+    try:
+        return bool(predicate(pane))
+    except Exception as exc:
+        said = " ".join(str(exc).split())
+        msg = (
+            f"the trigger {code_name(predicate)} failed at {pane}: {type(exc).__name__}: {said}; what was committed "
+            "stays; mend it and start again"
+        )
+        raise RunError(msg) from exc
 
 
 class _Several:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 
+from windrow.core.code_name import code_name
 from windrow.core.micros import BEFORE_ALL
 from windrow.core.process.changes import Change
 from windrow.core.process.codec import time_of
@@ -154,11 +155,6 @@ class Calls:
         line = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
         said = " ".join(str(exc).split())
         return RunError(
-            f"the function {_name(function)} failed {where}, key {key}: {type(exc).__name__}: {said}{line}; "
+            f"the function {code_name(function)} failed {where}, key {key}: {type(exc).__name__}: {said}{line}; "
             "what was committed stays; mend it and start again"
         )
-
-
-def _name(function: ProcessFunction) -> str:
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}.{named.__qualname__}"

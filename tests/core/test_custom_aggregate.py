@@ -1,0 +1,83 @@
+"""What aggregates in Python are given, and what becomes of their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.core.pipelines import main, raw, record
+
+from windrow.core.operators import open_operator
+from windrow.core.operators.base import StepInput
+from windrow.core.packet import Packet
+from windrow.core.stage import ClockStage
+from windrow.core.state import MemoryState
+from windrow.errors import RunError
+from windrow.hosts.memory import MemoryHost, play
+from windrow.model import Aggregate, Custom, DataType, LongType, Pipeline, StringType
+
+
+TEXT = StringType()
+
+
+@dataclass(frozen=True)
+class Written:
+    """The amounts in the order in which they are given; `fails` in one of its methods."""
+
+    fails: str = ""
+    returns: DataType = TEXT
+
+    def zero(self) -> str:
+        return ""
+
+    def step(self, state: str, columns: Mapping[str, pa.Array]) -> str:
+        self._may_fail("step")
+        return state + "".join(str(amount) for amount in columns["amount"].to_pylist())
+
+    def merge(self, one: str, other: str) -> str:
+        self._may_fail("merge")
+        return one + other
+
+    def finish(self, state: str) -> Any:  # noqa: ANN401 - of the type that `returns` says, or not
+        self._may_fail("finish")
+        return state
+
+    def _may_fail(self, method: str) -> None:
+        if self.fails == method:
+            msg = f"no\nluck in {method}"
+            raise LookupError(msg)
+
+
+def custom(aggregate: Written) -> Pipeline:
+    return main(aggregates=(Aggregate("total", Custom(aggregate, ("amount",))),), key_groups=1)
+
+
+def test_records_are_in_the_order_of_the_log_in_whatever_order_the_packets_come() -> None:
+    pipeline = custom(Written())
+    packets: list[Packet] = []
+    for partition in (0, 1):
+        log = raw(partition, 0, *(record("A", 1, 10 * partition + number) for number in range(3)))
+        packets += ClockStage(pipeline).run(log.to_batches())
+    packets.append(Packet(key_group=0, kind="end"))
+    for given in (packets, packets[::-1]):
+        step = StepInput.of(pipeline, given)
+        changes = open_operator(pipeline, [0, 1]).step(0, step, MemoryState()).rows.changes
+        assert changes.column("total").to_pylist() == ["0.001.002.0010.0011.0012.00"]
+
+
+@pytest.mark.parametrize("method", ["step", "merge", "finish"])
+def test_an_error_names_the_aggregate_and_the_method(method: str) -> None:
+    steps = [[(0, record("A", 1))]] * 2
+    said = rf"the aggregate 'total' failed in {method}\(\): LookupError: no luck in {method}; what was committed stays"
+    with pytest.raises(RunError, match=said):
+        play(custom(Written(method)), steps, "fire")
+
+
+def test_a_result_of_another_type_names_the_aggregate() -> None:
+    host = MemoryHost(custom(Written(returns=LongType())), [0])
+    host.step(raw(0, 0, record("A", 1)))
+    with pytest.raises(RunError, match=r"the aggregate 'total' failed in finish\(\): ArrowInvalid: .*"):
+        host.end()
