@@ -3,6 +3,7 @@
 from dataclasses import FrozenInstanceError
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,6 +208,31 @@ def test_bad_values_are_refused_where_they_are_given() -> None:
         wr.tumbling("5m", offset="x")
     with pytest.raises(PipelineError, match=r"emit\.lateness: '' is not a duration"):
         aggregated().emit(lateness="")
+
+
+def test_what_is_no_trigger_is_refused() -> None:
+    given: Any = "30s"
+    keyed = wr.log("x").decode(t="timestamp", v="long").event_time("t", delay="1m").key_by("v")
+    counted = keyed.window(wr.tumbling("5m")).aggregate(n=wr.count())
+    with pytest.raises(PipelineError, match="is no trigger; give one"):
+        counted.emit(early=given)
+    with pytest.raises(PipelineError, match="is no trigger; give one"):
+        wr.any_of(wr.every_count(3), given)
+    with pytest.raises(PipelineError, match="is no trigger; give one"):
+        wr.repeat(given, times=3)
+
+
+def test_what_is_no_function_is_no_condition() -> None:
+    text: Any = "count > 3"
+    with pytest.raises(PipelineError, match=r"takes a function of a windrow\.PaneSoFar, not 'count > 3'"):
+        wr.when(text)
+
+
+def test_what_is_no_window_is_refused() -> None:
+    keyed = wr.log("x").decode(t="timestamp", v="long").event_time("t", delay="1m").key_by("v")
+    text: Any = "5m"
+    with pytest.raises(PipelineError, match="'5m' is no window; give one"):
+        keyed.window(text)
 
 
 def test_a_pipeline_that_means_nothing_is_refused_with_all_its_errors() -> None:

@@ -239,3 +239,19 @@ def test_passwords_in_urls_are_masked(url: str, shown: str) -> None:
 )
 def test_secret_options_are_masked(name: str, shown: str) -> None:
     assert mask_option(name, "x") == shown
+
+
+def test_a_section_longer_than_a_line_has_a_line_for_each_part() -> None:
+    names = [f"highest_of_those_below_{number}" for number in range(5)]
+    calls = [f"quantile(amount, 0.{number + 1})" for number in range(5)]
+    called = "".join(f"\n  {name}: {call}" for name, call in zip(names, calls, strict=True))
+    long = parse_pipeline(YAML.replace(" {total: sum(amount), events: count()}", called))
+    assert f"aggregate:{called}\nemit: {{" in to_yaml(long)
+    assert parse_pipeline(to_yaml(long)) == long
+    lines = (f"        {name}=wr.quantile('amount', 0.{number + 1}),\n" for number, name in enumerate(names))
+    assert f"    .aggregate(\n{''.join(lines)}    )\n    .emit(" in to_python(long)
+
+
+def test_mermaid_of_an_adaptive_delay() -> None:
+    adaptive = parse_pipeline(YAML.replace("delay: 10m", "delay: {adaptive: {target: 0.999, min: 1s, max: 5m}}"))
+    assert "delay of 99.9 % of the records, 1s to 5m" in to_mermaid(adaptive)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import windrow as wr
+from windrow.api.problems import each_error
 from windrow.api.python_file import split_spec
 from windrow.errors import PipelineError, Place
 
@@ -96,3 +97,10 @@ def test_every_problem_of_a_pipeline_in_a_file_is_told(file: Path) -> None:
     ) as refused:
         wr.load(file)
     assert refused.value.place == Place(str(file), 8)
+
+
+def test_each_problem_has_its_line(file: Path) -> None:
+    file.write_text(SOURCE.replace('"user")', '"usr")').replace('"5m"', '"0s"'))
+    with pytest.raises(PipelineError) as refused:
+        wr.load(file)
+    assert [one.place for one in each_error(refused.value)] == [Place(str(file), 8)] * 2

@@ -245,3 +245,9 @@ salt: 4
 )
 def test_all_windows(text: str, window: Window) -> None:
     assert read_document(_replaced(f"window: {text}\n"), "x.yaml").pipeline.window == window
+
+
+def test_a_field_derived_in_the_key_has_its_line() -> None:
+    document = read_document(_replaced("key:\n  - user_id\n  - {domain: \"split_part(user_id, '@', 2)\"}\n"), "x.yaml")
+    assert document.place("derive.domain") == document.place("key.1")
+    assert document.place("key.1").line == document.place("key.0").line + 1

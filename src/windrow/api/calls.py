@@ -79,7 +79,8 @@ def make_function(name: str, arguments: list[str]) -> Function:
         return _AT_A_FRACTION[name](of, _fraction(name, more[0]))
     if name in _UP_TO and len(more) == 1:
         return _UP_TO[name](of, _whole(name, more[0]))
-    msg = f"{name}({', '.join(arguments)}) has {len(arguments)} arguments; write it as {_example(name)}"
+    many = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"
+    msg = f"{name}({', '.join(arguments)}) has {many}; write it as {_example(name, of)}"
     raise PipelineError(msg)
 
 
@@ -96,10 +97,10 @@ def call_of(function: Function) -> tuple[str, tuple[Argument, ...]]:
             return _NAME_OF[type(function)], tuple(getattr(function, field.name) for field in fields(function))
 
 
-def _example(name: str) -> str:
+def _example(name: str, of: str = "amount") -> str:
     if name in _AT_A_FRACTION:
-        return f"{name}(amount, 0.99)"
-    return f"{name}(amount, 10)" if name in _UP_TO else f"{name}(amount)"
+        return f"{name}({of}, 0.99)"
+    return f"{name}({of}, 10)" if name in _UP_TO else f"{name}({of})"
 
 
 def _fraction(name: str, text: str) -> float:

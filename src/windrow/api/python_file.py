@@ -8,6 +8,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from windrow.api.problems import each_error, joined
 from windrow.api.yaml.document import read_file
 from windrow.errors import PipelineError, Place
 from windrow.model import AnyPipeline
@@ -33,7 +34,8 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> AnyPipeline:
     try:
         names = runpy.run_path(file, run_name="windrow_pipeline")
     except PipelineError as exc:
-        raise PipelineError(exc.message, _last_line(exc, file)) from exc
+        place = _last_line(exc, file)
+        raise joined([PipelineError(one.message, place) for one in each_error(exc)]) from exc
     except SyntaxError as exc:
         msg = f"is not Python: {exc.msg}"
         raise PipelineError(msg, Place(exc.filename or file, exc.lineno or 1)) from exc

@@ -23,7 +23,10 @@ def formulas(pipeline: Pipeline) -> Iterator[Finding]:
         return
     plain = tuple(one for one in pipeline.aggregates if one.name not in texts)
     if not plain:
-        yield error("aggregate", f"has nothing but formulas, and these are over aggregates; {_example(texts)}")
+        unknown = [(name, called) for name, text in texts.items() if (called := _unknown(text))]
+        yield from (error(f"aggregate.{name}", message) for name, message in unknown)
+        if not unknown:
+            yield error("aggregate", f"has nothing but formulas, and these are over aggregates; {_example(texts)}")
         return
     try:
         fields = tuple(Field(one.name, one.type) for one in results(replace(pipeline, aggregates=plain)))
@@ -52,10 +55,26 @@ def _over_formula(text: str, fields: tuple[Field, ...], others: frozenset[str]) 
     return f"{text!r} is over {used!r}, which is a formula; write out what that is"
 
 
+def _unknown(text: str) -> str | None:
+    """Say that a text is no aggregate, if it looks like one."""
+    if text in NAMES:
+        return f"{text!r} lacks its brackets; write {text}(){'' if text == 'count' else ' over a field'}"
+    call = _CALL.match(text)
+    if call is None:
+        return None
+    close = _close(call[1])
+    hint = f"did you mean {close}(...)?" if close else f"there are {', '.join(NAMES)}"
+    return f"{text!r}: {call[1]}() is no aggregate; {hint}"
+
+
+def _close(name: str) -> str | None:
+    return next(iter(difflib.get_close_matches(name.lower(), NAMES, n=1, cutoff=0.7)), None)
+
+
 def _meant(text: str, fields: tuple[Field, ...]) -> str:
     call = _CALL.match(text)
-    close = difflib.get_close_matches(call[1].lower(), NAMES, n=1) if call else []
-    meant = f" - or did you mean {close[0]}(...)?" if close else ""
+    close = _close(call[1]) if call else None
+    meant = f" - or did you mean {close}(...)?" if close else ""
     return f"a formula is over the other results ({', '.join(field.name for field in fields)}){meant}"
 
 

@@ -10,6 +10,7 @@ from windrow.api.aggregate_text import Measure, parse_aggregate
 from windrow.api.checks.validate import require_valid
 from windrow.api.fluent.length import Length, micros
 from windrow.api.fluent.process import Processed, StateOf, columns, declared
+from windrow.api.fluent.triggers import as_trigger
 from windrow.errors import PipelineError
 from windrow.model import (
     DEFAULT_KEY_GROUPS,
@@ -144,7 +145,14 @@ class Keyed:
     key: tuple[str, ...]
 
     def window(self, window: Window) -> Windowed:
-        """Say how event time is cut: `windrow.tumbling`, `hopping`, `session` or `global_window`."""
+        """Say how event time is cut: `windrow.tumbling`, `hopping`, `session` or `global_window`.
+
+        Raises:
+            PipelineError: it is no window.
+        """
+        if not isinstance(window, Window):
+            msg = f"window: {window!r} is no window; give one, such as wr.tumbling('5m') or wr.session('5m')"
+            raise PipelineError(msg)
         return Windowed(self, window)
 
     def running(self, /, **results: Measure | str) -> Emitted:
@@ -238,7 +246,12 @@ class Aggregated:
                 (accumulate), or holds only what is new (discard).
             at_end: at the end of a bounded input, windows that are still open fire, or stay open.
             early: when a window's result is written before that: `windrow.every`, `every_count` and others.
+
+        Raises:
+            PipelineError: a duration is none, or `early` is no trigger.
         """
+        if early is not None:
+            early = as_trigger(early)
         return Emitted(self, Emit(micros(lateness, "emit.lateness"), late, mode, at_end, early))
 
     def to(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from windrow.api.fluent.length import Length, micros
+from windrow.errors import PipelineError
 from windrow.model import AllOf, AnyOf, Every, PaneSoFar, Records, Repeat, Trigger, When
 
 
@@ -23,19 +24,30 @@ def every_count(number: int) -> Records:
 
 def any_of(*triggers: Trigger) -> AnyOf:
     """As soon as one of the triggers says so."""
-    return AnyOf(triggers)
+    return AnyOf(tuple(map(as_trigger, triggers)))
 
 
 def all_of(*triggers: Trigger) -> AllOf:
     """When each of the triggers has said so."""
-    return AllOf(triggers)
+    return AllOf(tuple(map(as_trigger, triggers)))
 
 
 def repeat(trigger: Trigger, *, times: int) -> Repeat:
     """As another trigger says, for at most so many panes of a window and key."""
-    return Repeat(trigger, times)
+    return Repeat(as_trigger(trigger), times)
 
 
 def when(predicate: Callable[[PaneSoFar], bool]) -> When:
     """After each on-time record for which a function of `windrow.PaneSoFar` says true; YAML has none."""
+    if not callable(predicate):
+        msg = f"emit.early: wr.when takes a function of a windrow.PaneSoFar, not {predicate!r}"
+        raise PipelineError(msg)
     return When(predicate)
+
+
+def as_trigger(given: Trigger) -> Trigger:
+    """Return what was given as a trigger; raise PipelineError if it is none."""
+    if not isinstance(given, Trigger):
+        msg = f"emit.early: {given!r} is no trigger; give one, such as wr.every('30s') or wr.every_count(100)"
+        raise PipelineError(msg)
+    return given

@@ -81,7 +81,7 @@ def _watermark(pipeline: AnyPipeline) -> str:
         case Delay(micros):
             return f"delay {format_duration(micros)}"
         case Adaptive(target, least, most):
-            return f"delay of {target:%} of the records, {format_duration(least)} to {format_duration(most)}"
+            return f"delay of {target * 100:g} % of the records, {format_duration(least)} to {format_duration(most)}"
         case Punctuated(field):
             return f"watermark in {field}"
         case _:

@@ -44,6 +44,8 @@ from windrow.model import (
     format_duration,
 )
 
+_WIDTH = 110
+
 
 def to_python(pipeline: AnyPipeline) -> str:
     """Return a Python expression (``wr`` is windrow) that makes the pipeline; secrets are ***.
@@ -53,12 +55,12 @@ def to_python(pipeline: AnyPipeline) -> str:
     shown = masked(refuse_code(pipeline, "a print-out"))
     steps = [
         _source(shown.source),
-        f".decode({_named((field.name, repr(str(field.type))) for field in shown.decode.fields)})",
-        f".derive({_named((derived.name, repr(derived.sql)) for derived in shown.derive)})" if shown.derive else "",
+        _call("decode", ((field.name, repr(str(field.type))) for field in shown.decode.fields)),
+        _call("derive", ((derived.name, repr(derived.sql)) for derived in shown.derive)) if shown.derive else "",
         _time(shown.time),
         f".key_by({', '.join(map(repr, shown.key))})",
         f".window({_window(shown.window)})",
-        f".aggregate({_named((aggregate.name, _result(aggregate)) for aggregate in shown.aggregates)})",
+        _call("aggregate", ((aggregate.name, _result(aggregate)) for aggregate in shown.aggregates)),
         _emit(shown.emit),
         _to(shown),
     ]
@@ -70,12 +72,20 @@ def to_python_file(pipeline: AnyPipeline) -> str:
     return f"import windrow as wr\n\npipeline = {to_python(pipeline)}"
 
 
-def _named(values: Iterable[tuple[str, str]]) -> str:
-    """Write keyword arguments; names that are no Python names, or that Python would normalise, go in by ``**``."""
+def _call(step: str, values: Iterable[tuple[str, str]]) -> str:
+    """Write a step with keyword arguments, each in a line of its own if they are longer than one.
+
+    Names that are no Python names, or that Python would normalise, go in by ``**``.
+    """
     pairs = list(values)
     if all(name.isascii() and name.isidentifier() and not keyword.iskeyword(name) for name, _ in pairs):
-        return ", ".join(f"{name}={value}" for name, value in pairs)
-    return "**{" + ", ".join(f"{name!r}: {value}" for name, value in pairs) + "}"
+        begin, parts, end = f".{step}(", [f"{name}={value}" for name, value in pairs], ")"
+    else:
+        begin, parts, end = f".{step}(**{{", [f"{name!r}: {value}" for name, value in pairs], "})"
+    line = f"{begin}{', '.join(parts)}{end}"
+    if len(line) <= _WIDTH:
+        return line
+    return "\n".join([begin, *(f"        {part}," for part in parts), f"    {end}"])
 
 
 def _source(source: Source) -> str:

@@ -16,12 +16,22 @@ _WIDTH = 120
 def to_yaml(pipeline: AnyPipeline) -> str:
     """Return the canonical YAML of a pipeline, one noun a line; it reads back as the same pipeline, but for ***.
 
+    A section that is longer than a line has a line for each of its parts.
+
     Raise PipelineError if there is Python code in it.
     """
     refuse_code(pipeline, "YAML")
     root = _node(to_dict(pipeline))
     root.flow_style = False
-    return yaml.serialize(root, Dumper=yaml.SafeDumper, width=_WIDTH, allow_unicode=True)
+    for key, section in root.value:
+        if len(key.value) + len(": ") + len(_text(section)) > _WIDTH:
+            section.flow_style = False
+    return _text(root)
+
+
+def _text(node: yaml.Node) -> str:
+    text: str = yaml.serialize(node, Dumper=yaml.SafeDumper, width=float("inf"), allow_unicode=True)
+    return text
 
 
 def _node(value: Any) -> Any:  # noqa: ANN401 plain values to nodes, as PyYAML has them

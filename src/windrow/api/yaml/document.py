@@ -33,6 +33,7 @@ class Document:
 
     def place(self, where: str) -> Place:
         """Return where a part stands, such as ``aggregate.total``; the nearest part around it if it is left out."""
+        where = self._derived_in_key(where)
         node, line, rest = self.root, self.root.start_mark.line, where
         while rest:
             step = _step(node, rest)
@@ -41,6 +42,17 @@ class Document:
             key, node, rest = step
             line = key.start_mark.line
         return Place(self.file, line + 1)
+
+    def _derived_in_key(self, where: str) -> str:
+        """Return the way to a derived field that stands in the key, ``key.1.domain`` for ``derive.domain``."""
+        section, _, name = where.partition(".")
+        if section == "derive" and isinstance(self.root, yaml.MappingNode):
+            sections = {key.value: value for key, value in self.root.value}
+            key = sections.get("key")
+            for index, part in enumerate(key.value if isinstance(key, yaml.SequenceNode) else ()):
+                if isinstance(part, yaml.MappingNode) and name in {field.value for field, _ in part.value}:
+                    return f"key.{index}.{name}"
+        return where
 
 
 def read_document(text: str, file: str) -> Document:
