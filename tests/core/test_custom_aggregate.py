@@ -19,7 +19,6 @@ from windrow.errors import RunError
 from windrow.hosts.memory import MemoryHost, play
 from windrow.model import Aggregate, Custom, DataType, LongType, Pipeline, StringType
 
-
 TEXT = StringType()
 
 

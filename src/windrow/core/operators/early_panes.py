@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import duckdb
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ from windrow.core.operators.early_statements import (
     early_statements,
 )
 from windrow.core.operators.following import follow
+from windrow.core.operators.late_chunks import LateChunks
 from windrow.core.operators.pane_store import load_panes, store_panes, windows_in, within
 from windrow.core.operators.panes import PaneStep, with_ends
 from windrow.core.operators.triggers import periods, plain
@@ -46,6 +49,7 @@ class EarlyPanes:
         self._duck = connection
         self._sql = early_statements(pipeline, self._plain)
         self._results = Results(pipeline)
+        self._chunks = LateChunks(pipeline, connection)
         self._no_panes = duck.query(connection, self._sql.empty, records=no_records)
 
     def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
@@ -54,19 +58,33 @@ class EarlyPanes:
         panes = load_panes(state, "panes", windows & step.known, self._no_panes)
         changes = schema.changes(self._pipeline).empty_table()
         if panes.num_rows + step.on_time.num_rows + step.due.num_rows:
-            clock = pa.table({"now": pa.array([step.time.now], pa.int64()),
-                              "latest": pa.array([step.time.latest], pa.int64())})  # fmt: skip
-            atoms = self._atoms(step, panes, clock)
-            settled = duck.query(self._duck, self._sql.settle, atoms=atoms, clock=clock)
+            changes, settled = self._change(step, panes)
             stays = ~within(to_micros(settled.column(WINDOW)), step.gone)
             store_panes(state, "panes", settled.filter(pa.array(stays)))
             self._note_pending(settled, windows, summary)
-            rows = duck.query(self._duck, self._sql.changes, atoms=atoms)
-            if rows.num_rows:
-                changes = self._results.of(with_ends(self._pipeline, rows))
         for start in sorted(step.gone & step.known):
             state.drop("panes", start)
         return changes
+
+    def _change(self, step: PaneStep, panes: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the step's changes, and the panes as they are after it."""
+        changes: list[pa.Table] = []
+        for late in self._chunks.of(step.due):
+            if changes:
+                # all else was in the first chunk
+                still = replace(step.time, now=None)
+                step = replace(step, time=still, on_time=step.on_time.slice(0, 0), firing=frozenset())
+            clock = pa.table({"now": pa.array([step.time.now], pa.int64()),
+                              "latest": pa.array([step.time.latest], pa.int64())})  # fmt: skip
+            atoms = self._atoms(replace(step, due=late), panes, clock)
+            panes = duck.query(self._duck, self._sql.settle, atoms=atoms, clock=clock)
+            rows = duck.query(self._duck, self._sql.changes, atoms=atoms)
+            changes.append(
+                self._results.of(with_ends(self._pipeline, rows))
+                if rows.num_rows
+                else schema.changes(self._pipeline).empty_table()
+            )
+        return self._chunks.joined(changes), panes
 
     def _ticked(self, step: PaneStep, summary: WindowSummary) -> set[int]:
         """Return the windows that an early pane may be due for by now."""

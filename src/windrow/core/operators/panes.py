@@ -14,6 +14,7 @@ from windrow.core import duck, schema
 from windrow.core.aggregates import Results
 from windrow.core.micros import to_micros
 from windrow.core.operators.clock_step import ClockStep
+from windrow.core.operators.late_chunks import LateChunks
 from windrow.core.operators.pane_store import load_panes, store_panes, windows_in, within
 from windrow.core.operators.slices import Slices
 from windrow.core.operators.statements import statements
@@ -64,6 +65,7 @@ class WatermarkPanes:
         self._results = Results(pipeline)
         self._no_panes = duck.query(self._duck, self._sql.begin, records=no_records)
         self._no_history = duck.query(self._duck, self._sql.revise, base=self._no_panes, late=no_records)
+        self._chunks = LateChunks(pipeline, connection)
         self._slices = (
             Slices(pipeline.window, connection, self._sql, self._no_panes)
             if isinstance(pipeline.window, Hopping)
@@ -74,16 +76,19 @@ class WatermarkPanes:
         """Take a step; return its changes, by window and key in the order of effect."""
         fired = self._fill(step, summary, state)
         revised = windows_in(step.due) - step.firing
-        base = fired if not revised else pa.concat_tables([fired, self._load(revised & step.known, state)])
-        history, settled = self._no_history, base
-        if step.due.num_rows:
-            history = duck.query(self._duck, self._sql.revise, base=base, late=step.due)
-            settled = duck.query(self._duck, self._sql.settle, base=base, history=history)
+        settled = fired if not revised else pa.concat_tables([fired, self._load(revised & step.known, state)])
+        changes: list[pa.Table] = []
+        for late in self._chunks.of(step.due):
+            history, base = self._no_history, settled
+            if late.num_rows:
+                history = duck.query(self._duck, self._sql.revise, base=base, late=late)
+                settled = duck.query(self._duck, self._sql.settle, base=base, history=history)
+            changes.append(self._change_rows(self._no_panes if changes else fired, history))
         stays = ~within(to_micros(settled.column(WINDOW)), step.gone)
         store_panes(state, "panes", settled.filter(pa.array(stays)))
         for start in sorted(step.gone & step.known):
             state.drop("panes", start)
-        return self._change_rows(fired, history)
+        return self._chunks.joined(changes)
 
     def _fill(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
         """Add on-time records to the panes of their windows; return the panes that fire and store the others."""
