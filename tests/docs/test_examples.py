@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -28,14 +31,32 @@ def test_both_forms_say_the_same() -> None:
     assert wr.load(ROOT / "examples" / "user_spend.py") == wr.load(ROOT / "examples" / "user_spend.yaml")
 
 
-def test_the_example_runs_over_a_generated_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+OVER_PURCHASES = {
+    "user_spend.yaml": ("spend.db", "SELECT sum(events), sum(total) FROM user_spend_5m", Decimal(0)),
+    "sessions.yaml": ("visits.db", "SELECT sum(events), sum(total) FROM visits", Decimal(0)),
+    # each purchase is in six windows
+    "price_bands.yaml": (
+        "price_bands.db",
+        "SELECT sum(purchases) / 6.0, sum(total) / 6.0 FROM price_bands",
+        Decimal(1),
+    ),
+    "balances.py": ("balances.db", "SELECT sum(purchases), sum(total) FROM balances", Decimal(0)),
+}
+
+
+@pytest.mark.parametrize("example", OVER_PURCHASES)
+def test_an_example_runs_over_a_generated_log(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    file, question, least = OVER_PURCHASES[example]
     runner = CliRunner()
-    made = runner.invoke(main, ["generate", "data/spend", "--events", "2000", "--json"])
+    generate = ["generate", "data/spend", "--events", "1000", "--late-share", "0", "--malformed-share", "0"]
+    made = runner.invoke(main, generate)
     assert made.exit_code == 0, made.output
-    ran = runner.invoke(
-        main, ["run", str(ROOT / "examples" / "user_spend.yaml"), "--until-end", "--host", "memory", "--json"]
-    )
+    ran = runner.invoke(main, ["run", str(ROOT / "examples" / example), "--until-end", "--host", "memory", "--json"])
     assert ran.exit_code == 0, ran.output
-    assert json.loads(ran.stdout)["events"] == json.loads(made.stdout)["records"]
-    assert Path("spend.db").exists()
+    lines = [line for part in Path("data/spend").iterdir() for line in part.read_text().splitlines()]
+    assert json.loads(ran.stdout)["events"] == len(lines)
+    amounts = [json.loads(line, parse_float=Decimal)["amount"] for line in lines]
+    counted = [amount for amount in amounts if amount >= least]
+    with closing(sqlite3.connect(file)) as database:
+        assert database.execute(question).fetchone() == pytest.approx((len(counted), float(sum(counted))))
