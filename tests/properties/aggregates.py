@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
@@ -62,16 +62,23 @@ def _functions(values: Sequence[str]) -> st.SearchStrategy[Function]:
     """Draw an aggregate; `values` are fields of any type."""
     numbers = st.sampled_from([*NUMBERS, *NUMBERS, *EXPRESSIONS])
     anything = st.sampled_from([*values, *NUMBERS, *EXPRESSIONS])
-    by = st.sampled_from(["time", "log"])
+    orders: tuple[Literal["time", "log"], ...] = ("time", "log")
+    by = st.sampled_from(orders)
     small = st.integers(1, 3)
+    of_numbers: list[Callable[[str], Function]] = [Sum, Min, Max, Avg, Variance, Stddev]
+    of_anything: list[Callable[[str], Function]] = [CountDistinct, ApproxCountDistinct]
+    at_fractions: list[Callable[[str, float], Function]] = [Quantile, ApproxQuantile]
+    by_order: list[Callable[[str, Literal["time", "log"]], Function]] = [First, Last]
+    bounded: list[Callable[[str, int], Function]] = [TopK, CollectList, CollectSet]
+    of_conditions: list[Callable[[str], Function]] = [BoolAnd, BoolOr]
     kinds: list[st.SearchStrategy[Function]] = [
         st.just(Count()),
-        *(numbers.map(kind) for kind in (Sum, Min, Max, Avg, Variance, Stddev)),
-        *(anything.map(kind) for kind in (CountDistinct, ApproxCountDistinct)),
-        *(st.builds(kind, numbers, FRACTIONS) for kind in (Quantile, ApproxQuantile)),
-        *(st.builds(kind, anything, by) for kind in (First, Last)),
-        *(st.builds(kind, anything, small) for kind in (TopK, CollectList, CollectSet)),
-        *(st.sampled_from(CONDITIONS).map(kind) for kind in (BoolAnd, BoolOr)),
+        *(st.builds(kind, numbers) for kind in of_numbers),
+        *(st.builds(kind, anything) for kind in of_anything),
+        *(st.builds(kind, numbers, FRACTIONS) for kind in at_fractions),
+        *(st.builds(kind, anything, by) for kind in by_order),
+        *(st.builds(kind, anything, small) for kind in bounded),
+        *(st.builds(kind, st.sampled_from(CONDITIONS)) for kind in of_conditions),
     ]
     return st.one_of(kinds)
 
