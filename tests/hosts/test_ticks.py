@@ -77,6 +77,16 @@ def test_a_clock_that_goes_back_gives_no_new_tick_and_a_bounded_run_none() -> No
     ]
     reader.prepareForTriggerAvailableNow()
     assert reader.latestOffset({"tick": 5}, limit) == {"tick": 5}
+    # Spark asks so for the first step of a bounded run
+    start = reader.initialOffset()
+    assert reader.partitions(start, reader.latestOffset(start, limit)) == []
+
+
+def test_the_first_tick_of_a_story_is_the_first_that_is_known() -> None:
+    # partition 0 is silent since noon, and not since the records before it, of which no time is known
+    steps: list[PlayStep] = [[record("A", 0, 5)], Tick(NOON), [other("B", 31, 1)], Tick(NOON + SECOND)]
+    pipeline = idling(PIPELINE, 8)
+    assert rows(stream.play(pipeline, steps, "hold")) == rows(memory.play(pipeline, steps, "hold"))
 
 
 @pytest.mark.parametrize("kind", ["log", "kafka"])

@@ -69,9 +69,12 @@ class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = time.time_ns() // 1000 // EVERY * EVERY
         return start if self._bounded else {"tick": max(now, start["tick"])}
 
-    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:  # noqa: ARG002 - Spark's parameter
-        """Return one input partition: of all ticks of a step the last one counts."""
-        return [TickPartition(end["tick"])]
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Return one input partition, as of all ticks of a step the last one counts, or none where no time passed.
+
+        Spark asks for the first step of a bounded run too, which goes from the tick before all to itself.
+        """
+        return [TickPartition(end["tick"])] if end != start else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a step's tick, a packet for each key group."""
