@@ -83,7 +83,7 @@ def command(
 def _summary(name: str, ended: Ended, totals: Totals) -> str:
     why = "read to the end" if ended == "end" else "stopped as asked"
     if totals.last is None:
-        return f"{name}: {why}; there was nothing new"
+        return f"{name}: {why}; {'there was nothing new' if ended == 'end' else 'no step was done'}"
     low = totals.last.low_watermark
     where = ", ".join(f"partition {partition} at {offset:,}" for partition, offset in totals.last.offsets.items())
     steps = "1 step" if totals.steps == 1 else f"{totals.steps:,} steps"

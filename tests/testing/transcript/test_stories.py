@@ -37,7 +37,14 @@ def names(path: Path) -> str:
 @pytest.mark.parametrize("path", STORIES, ids=names)
 def test_memory_host_goes_as_told_in_every_cut(path: Path) -> None:
     # one story has hundreds of records, as many as an adaptive delay needs to begin
-    result = run_story(path, host="memory", rebatch=20 if path.stat().st_size < LARGE else 1)
+    result = run_story(path, host="memory", rebatch=3 if path.stat().st_size < LARGE else 1)
+    assert result.ok, "\n".join(lines(result))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", STORIES, ids=names)
+def test_memory_host_goes_as_told_in_twenty_cuts(path: Path) -> None:
+    result = run_story(path, host="memory", rebatch=20)
     assert result.ok, "\n".join(lines(result))
 
 
