@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, record
@@ -116,7 +117,7 @@ def cases(draw: st.DrawFn, windows: st.SearchStrategy[Window], early: st.SearchS
     return Case(pipeline, list(steps), keyed=pipeline.emit.early is not None, seed=draw(st.integers(0, 99)))
 
 
-def search(windows: st.SearchStrategy[Window], early: st.SearchStrategy[Any], examples: int = 15) -> None:
+def search(windows: st.SearchStrategy[Window], early: st.SearchStrategy[Any], examples: int = 4) -> None:
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
     @given(cases(windows, early))
     def find(case: Case) -> None:
@@ -139,3 +140,9 @@ def test_early_panes_of_composed_triggers() -> None:
 
 def test_global_windows() -> None:
     search(st.just(Global()), COUNTS | TRIGGERS)
+
+
+@pytest.mark.long
+def test_every_window_and_trigger_in_many_cases() -> None:
+    search(CLOSED, st.none() | COUNTS | TRIGGERS, 200)
+    search(st.just(Global()), COUNTS | TRIGGERS, 60)

@@ -102,7 +102,7 @@ def search(host: str, examples: int, most_records: int = 30) -> None:
 
 
 def test_memory_host_gives_the_oracles_answer_in_every_cut() -> None:
-    search("memory", 60, most_records=20)
+    search("memory", 20, most_records=20)
 
 
 @pytest.mark.usefixtures("spark")
