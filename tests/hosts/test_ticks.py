@@ -109,7 +109,8 @@ def test_a_silent_partition_does_not_hold_the_others_back(
         assert fallen.held_back_by == [0]
         log.append([(1, event(2, "u2"))])
         back = yield read(5)
-        assert back.idle == []
+        # where steps are slow, partition 0 is silent by now
+        assert 1 not in back.idle
 
     assert runner.live(pipeline, scene()) == "asked"
 
