@@ -54,6 +54,10 @@ class Store(ABC):
     def kill_within_commit(self, child: Callable[[], subprocess.Popen[str]]) -> None:
         """Start a child that commits epoch 1, and kill -9 it when it has written some of it."""
 
+    @abstractmethod
+    def unlock(self, sink: SqliteTable | PostgresTable) -> None:
+        """Take the lock from an open sink by which it keeps other runs away, as if the database had lost it."""
+
     def model(self, **changed: Any) -> Pipeline:  # noqa: ANN401 - any part of a pipeline
         """The plain pipeline into this store, with parts of it changed."""
         return pipeline(changed.pop("sink", None) or self.settings(), **changed)
@@ -98,6 +102,9 @@ class SqliteStore(Store):
         assert isinstance(model.sink, SqliteSink)
         return SqliteTable(model, model.sink, busy=5)
 
+    def unlock(self, sink: SqliteTable | PostgresTable) -> None:
+        """It has none."""
+
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
             return db.execute(sql).fetchall()
@@ -135,6 +142,11 @@ class PostgresStore(Store):
     def sink(self, model: Pipeline) -> PostgresTable:
         assert isinstance(model.sink, PostgresSink)
         return PostgresTable(model, model.sink, lock_seconds=20)
+
+    def unlock(self, sink: SqliteTable | PostgresTable) -> None:
+        assert isinstance(sink, PostgresTable)
+        assert sink._connection is not None  # noqa: SLF001 - there is no other way to lose it
+        sink._connection.execute("SELECT pg_advisory_unlock_all()")  # noqa: SLF001 - the same
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url, autocommit=True) as db:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import pyarrow as pa
+
 from windrow.core.output import StepOutput
 
 
@@ -17,13 +19,31 @@ class Run:
     id: str
 
 
+@dataclass(frozen=True)
+class Follows:
+    """The run that another one goes on from, and the last epoch that it committed."""
+
+    run: Run
+    epoch: int
+
+
 class Sink(Protocol):
     """A table and its companions. Exactly once: a step and its epoch are committed in one transaction."""
 
-    def open(self, run: Run) -> int | None:
+    def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Create what is missing; return the last epoch that this run committed, or None.
 
+        A run that `follows` another one is given its tables, which must be at exactly that epoch, and goes on with the
+        next; the other run is refused from then on. Opened again by their new owner, the tables are as they are.
+
         Raise SinkError if it cannot be reached or written, or if the tables hold another run's rows.
+        """
+        ...
+
+    def journal(self) -> pa.Table:
+        """Return the clock journal that is there (`windrow.core.schema.CLOCKS`), by epoch; whoever wrote the tables.
+
+        It needs no `open`, and changes nothing; without tables it is empty.
         """
         ...
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from windrow.core.output import StepOutput
+from windrow.core.schema import CLOCKS
 from windrow.errors import SinkError
 from windrow.model import AnyPipeline
-from windrow.sinks.base import Run
+from windrow.sinks.base import Follows, Run
 from windrow.sinks.fence import CHOICES, is_new
 
 
@@ -21,13 +24,18 @@ class CollectSink:
         """The last committed epoch."""
         return max(self.steps, default=None)
 
-    def open(self, run: Run) -> int | None:
-        """Return the last committed epoch; raise SinkError if another run has committed steps."""
-        if self.steps and self._run != run:
+    def open(self, run: Run, follows: Follows | None = None) -> int | None:
+        """Return the last committed epoch; raise SinkError if a run that this one does not follow has committed."""
+        is_next = follows is not None and (self._run, self.last) == (follows.run, follows.epoch)
+        if self.steps and self._run != run and not is_next:
             msg = f"this sink holds the steps of another run: {CHOICES}"
             raise SinkError(msg)
         self._run = run
         return self.last
+
+    def journal(self) -> pa.Table:
+        """Return the clock journal, by epoch."""
+        return pa.concat_tables([CLOCKS.empty_table(), *(self.steps[epoch].clocks for epoch in sorted(self.steps))])
 
     def clear(self) -> None:
         """Forget all steps."""

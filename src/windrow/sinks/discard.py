@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pyarrow as pa
+
 from windrow.core.output import StepOutput
-from windrow.sinks.base import Run
+from windrow.core.schema import CLOCKS
+from windrow.sinks.base import Follows, Run
 from windrow.sinks.fence import is_new
 
 
@@ -16,9 +19,15 @@ class DiscardSink:
         self.last: int | None = None
         self.changes = 0
 
-    def open(self, run: Run) -> int | None:  # noqa: ARG002 - the protocol's signature
-        """Return the last committed epoch."""
+    def open(self, run: Run, follows: Follows | None = None) -> int | None:  # noqa: ARG002 - the protocol's signature
+        """Return the last committed epoch; a run that follows another goes on from where that one says it was."""
+        if self.last is None and follows is not None:
+            self.last = follows.epoch
         return self.last
+
+    def journal(self) -> pa.Table:
+        """Return no rows."""
+        return CLOCKS.empty_table()
 
     def clear(self) -> None:
         """Count from nothing."""

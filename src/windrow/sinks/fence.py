@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from windrow.errors import SinkError
-from windrow.sinks.base import Run
+from windrow.sinks.base import Follows, Run
 from windrow.sinks.layout import Table
 
 CHOICES = "go on with the --checkpoint that it was written from, choose another table, or start over with --fresh"
@@ -32,20 +32,28 @@ class Found:
     """What a database holds before a run begins.
 
     `owner` is the run that the result table belongs to, `owner_last` its last epoch, `last` the last epoch of the run
-    that opens; `present` are the pipeline's tables that exist, `filled` those that have rows.
+    that opens, `elsewhere` another result table that belongs to it; `present` are the pipeline's tables that exist,
+    `filled` those that have rows.
     """
 
     owner: Run | None
     owner_last: int | None
     last: int | None
+    elsewhere: str | None
     present: Sequence[str]
     filled: Sequence[str]
 
 
-def admit(run: Run, tables: Sequence[Table], found: Found) -> None:
-    """Raise SinkError unless the run may write the tables (the first is the result table)."""
+def admit(run: Run, tables: Sequence[Table], found: Found, follows: Follows | None = None) -> bool:
+    """Return whether the tables are handed over to the run, which follows their owner.
+
+    Raise SinkError unless it may write them (the first is the result table).
+    """
     table = tables[0].name
     missing = [one.name for one in tables if one.name not in found.present]
+    if follows is not None and found.owner != run and found.last is None:
+        _may_follow(follows, table, found, missing)
+        return True
     if found.owner == run:
         if found.last is not None and missing:
             msg = (
@@ -54,10 +62,18 @@ def admit(run: Run, tables: Sequence[Table], found: Found) -> None:
             )
             raise SinkError(msg)
     elif found.last is not None:
-        msg = (
-            f"this checkpoint's run has committed steps 0 to {found.last} to other tables, and {table!r} would miss "
-            f"them: name the table that it began with, or start over with --fresh"
-        )
+        if found.elsewhere is None:
+            msg = (
+                f"table {table!r} was handed over to another run, which goes on from a savepoint of this checkpoint's "
+                f"run, or its tables were removed: go on with that run's --checkpoint, or start over with --fresh"
+            )
+        else:
+            msg = (
+                f"this checkpoint's run has committed steps 0 to {found.last} to other tables (of "
+                f"{found.elsewhere!r}), and {table!r} would miss them: name the table that it began with; if `windrow "
+                f"promote` put another in its place, go on from the replay's savepoint (run --from-savepoint) with "
+                f"another --checkpoint, or promote {found.elsewhere!r} to take that back; or start over with --fresh"
+            )
         raise SinkError(msg)
     elif found.owner is not None and found.present and (found.filled or found.owner_last is not None):
         if found.owner.pipeline == run.pipeline:
@@ -67,6 +83,25 @@ def admit(run: Run, tables: Sequence[Table], found: Found) -> None:
         raise SinkError(msg)
     elif found.owner is None and found.filled:
         raise SinkError(_foreign(found.filled[0]))
+    return False
+
+
+def _may_follow(follows: Follows, table: str, found: Found, missing: Sequence[str]) -> None:
+    """Raise SinkError unless the tables are all there, that run's, and at that epoch."""
+    if found.owner != follows.run or missing:
+        whose = f"table {missing[0]!r} is not there" if missing else f"table {table!r} belongs to another run"
+        msg = (
+            f"{whose}, but this run goes on from a savepoint whose rows are in {table!r}: name the table that the "
+            f"savepoint belongs to (a replay's is its shadow until it is promoted)"
+        )
+        raise SinkError(msg)
+    if found.owner_last != follows.epoch:
+        msg = (
+            f"table {table!r} is at epoch {found.owner_last}, but the savepoint is of epoch {follows.epoch}: what came "
+            f"between would be written twice or be missing; take a savepoint of where the table is now, or restore the "
+            f"tables of that time"
+        )
+        raise SinkError(msg)
 
 
 def may_clear(pipeline: str, table: str, found: Found) -> None:

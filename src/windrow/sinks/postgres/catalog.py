@@ -8,6 +8,7 @@ from contextlib import suppress
 import psycopg
 import pyarrow as pa
 
+from windrow.core.schema import CLOCKS
 from windrow.errors import PipelineError, SinkError
 from windrow.sinks.base import Run
 from windrow.sinks.fence import Found, check_columns
@@ -88,6 +89,7 @@ class Catalog:
             owner=owner,
             owner_last=self.last(owner) if owner is not None and fenced else None,
             last=self.last(run) if fenced else None,
+            elsewhere=self._elsewhere(run) if OWNERS.name in existing else None,
             present=present,
             filled=filled,
         )
@@ -124,6 +126,32 @@ class Catalog:
         query = f"SELECT max(epoch) FROM {self.name(EPOCHS.name)} WHERE pipeline = $1 AND run = $2"
         row = self._connection.execute(query, (run.pipeline, run.id)).fetchone()
         return None if row is None or row[0] is None else int(str(row[0]))
+
+    def journal(self) -> pa.Table:
+        """Return the clock journal, by epoch."""
+        table = self._layout.clocks
+        if table.name not in self._existing():
+            return CLOCKS.empty_table()
+        self._demand(table.name, "SELECT")
+        columns = [
+            f"(extract(epoch FROM {quote(field.name)}) * 1000000)::bigint"
+            if pa.types.is_timestamp(field.type)
+            else quote(field.name)
+            for field in CLOCKS
+        ]
+        rows = self._connection.execute(
+            f'SELECT {", ".join(columns)} FROM {self.name(table.name)} ORDER BY epoch, partition, "offset", reason'
+        ).fetchall()
+        values = list(zip(*rows, strict=True)) or [()] * len(CLOCKS)
+        return pa.table([pa.array(v, f.type) for v, f in zip(values, CLOCKS, strict=True)], schema=CLOCKS)
+
+    def _elsewhere(self, run: Run) -> str | None:
+        query = (
+            f"SELECT table_name FROM {self.name(OWNERS.name)} WHERE pipeline = $1 AND run = $2 AND table_name <> $3 "
+            f"ORDER BY table_name"
+        )
+        row = self._connection.execute(query, (run.pipeline, run.id, self._layout.result.name)).fetchone()
+        return None if row is None else str(row[0])
 
     def fence(self, run: Run, epoch: int) -> None:
         """Write down that an epoch is committed, in the transaction that commits it."""

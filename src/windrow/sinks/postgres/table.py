@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 
 from windrow.core.output import StepOutput
 from windrow.errors import SinkError
 from windrow.model import AnyPipeline, PostgresSink
-from windrow.sinks.base import Run
+from windrow.sinks.base import Follows, Run
 from windrow.sinks.fence import admit, is_new, may_clear, still_owned
 from windrow.sinks.layout import layout
 from windrow.sinks.postgres.catalog import Catalog, check_names
@@ -52,11 +53,11 @@ class PostgresTable:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connection": None, "_catalog": None, "_run": None}
 
-    def open(self, run: Run) -> int | None:
+    def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Create what is missing; return the last epoch that this run committed, or None.
 
-        Raise SinkError if the database cannot be reached or written, holds other tables or another run's rows, or if
-        a run that writes the table is still going.
+        A run that `follows` another one is given its tables. Raise SinkError if the database cannot be reached or
+        written, holds other tables or another run's rows, or if a run that writes the table is still going.
         """
         self.close()
         with self._locked() as (connection, catalog):
@@ -64,12 +65,21 @@ class PostgresTable:
                 # Two pipelines that begin at once would both create the tables that all share.
                 connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
                 found = catalog.find(run)
-                admit(run, self._layout.own, found)
+                handed_over = admit(run, self._layout.own, found, follows)
                 catalog.create()
                 catalog.claim(run)
+                if handed_over and follows is not None:
+                    catalog.fence(run, follows.epoch)
+                last = catalog.last(run)
             catalog.sweep([table.name for table in self._stages.all])
         self._connection, self._catalog, self._run = connection, catalog, run
-        return found.last
+        return last
+
+    def journal(self) -> pa.Table:
+        """Return the clock journal in the database, by epoch; empty if there is none."""
+        place = where(self._sink.url)
+        with connect(self._sink.url) as connection, translated(place):
+            return Catalog(connection, schema_of(connection, place), self._layout, self._stages).journal()
 
     def clear(self) -> None:
         """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""

@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 from windrow.core.output import StepOutput
 from windrow.errors import PipelineError, SinkError
 from windrow.model import AnyPipeline, SqliteSink
-from windrow.sinks.base import Run
+from windrow.sinks.base import Follows, Run
 from windrow.sinks.fence import Found, admit, check_columns, is_new, may_clear, still_owned
 from windrow.sinks.fold import last_changes
 from windrow.sinks.layout import EPOCHS, OWNERS, Table, create_table, layout
 from windrow.sinks.quote import quote, quote_all
 from windrow.sinks.sqlite.errors import translated
+from windrow.sinks.sqlite.journal import read_journal
 from windrow.sinks.sqlite.values import sql_types, values
 from windrow.sinks.text import with_plain_reasons
 
@@ -54,10 +55,11 @@ class SqliteTable:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connection": None}
 
-    def open(self, run: Run) -> int | None:
+    def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Create what is missing; return the last epoch that this run committed, or None.
 
-        Raise SinkError if the file cannot be opened or written, or holds other tables or another run's rows.
+        A run that `follows` another one is given its tables. Raise SinkError if the file cannot be opened or written,
+        or holds other tables or another run's rows.
         """
         self.close()
         with translated(self._sink.path):
@@ -65,7 +67,7 @@ class SqliteTable:
             try:
                 with self._transaction() as db:
                     found = self._find(db, run)
-                    admit(run, self._layout.own, found)
+                    handed_over = admit(run, self._layout.own, found, follows)
                     existing = self._check(db)
                     for table in self._layout.all:
                         if table.name not in existing:
@@ -75,11 +77,19 @@ class SqliteTable:
                         f"INSERT OR REPLACE INTO {quote(OWNERS.name)} ({quote_all(OWNERS.columns)}) VALUES (?, ?, ?)",
                         (self._sink.table, run.pipeline, run.id),
                     )
+                    if handed_over and follows is not None:
+                        self._fence(db, run, follows.epoch)
+                    last = self._last(db, run)
             except BaseException:
                 self.close()
                 raise
         self._run = run
-        return found.last
+        return last
+
+    def journal(self) -> pa.Table:
+        """Return the clock journal in the file, by epoch; empty if there is none."""
+        with translated(self._sink.path):
+            return read_journal(Path(self._sink.path), self._layout.clocks)
 
     def clear(self) -> None:
         """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""
@@ -114,11 +124,7 @@ class SqliteTable:
             still_owned(self._run, self._owner(db), self._sink.table)
             if not is_new(epoch, self._last(db, self._run), self._sink.table):
                 return
-            db.execute(
-                f"INSERT INTO {quote(EPOCHS.name)} ({quote_all(EPOCHS.columns)}) "
-                f"VALUES (?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'))",
-                (self._run.pipeline, self._run.id, epoch),
-            )
+            self._fence(db, self._run, epoch)
             self._insert(db, self._layout.changes, output.changes, [repeat(epoch), range(output.changes.num_rows)])
             self._insert(db, self._layout.late, output.late)
             self._insert(db, self._layout.dead, with_plain_reasons(output.dead))
@@ -130,6 +136,14 @@ class SqliteTable:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _fence(self, db: sqlite3.Connection, run: Run, epoch: int) -> None:
+        """Write down that an epoch is committed, in the transaction that commits it."""
+        db.execute(
+            f"INSERT INTO {quote(EPOCHS.name)} ({quote_all(EPOCHS.columns)}) "
+            f"VALUES (?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'))",
+            (run.pipeline, run.id, epoch),
+        )
 
     def _insert(self, db: sqlite3.Connection, table: Table, rows: pa.Table, before: Sequence[Any] = ()) -> None:
         if rows.num_rows:
@@ -232,6 +246,7 @@ class SqliteTable:
             owner=owner,
             owner_last=self._last(db, owner) if owner is not None else None,
             last=self._last(db, run),
+            elsewhere=self._elsewhere(db, run),
             present=present,
             filled=filled,
         )
@@ -242,6 +257,16 @@ class SqliteTable:
         query = f"SELECT pipeline, run FROM {quote(OWNERS.name)} WHERE table_name = ? COLLATE NOCASE"
         row = db.execute(query, (self._sink.table,)).fetchone()
         return None if row is None else Run(*row)
+
+    def _elsewhere(self, db: sqlite3.Connection, run: Run) -> str | None:
+        if not self._columns(db, OWNERS.name):
+            return None
+        query = (
+            f"SELECT table_name FROM {quote(OWNERS.name)} WHERE pipeline = ? AND run = ? "
+            f"AND table_name <> ? COLLATE NOCASE ORDER BY table_name"
+        )
+        row = db.execute(query, (run.pipeline, run.id, self._sink.table)).fetchone()
+        return None if row is None else str(row[0])
 
     def _last(self, db: sqlite3.Connection, run: Run) -> int | None:
         if not self._columns(db, EPOCHS.name):
