@@ -182,3 +182,27 @@ def test_fresh_removes_nothing_that_is_not_windrows(files: Files, store: Store, 
     with pytest.raises(CheckpointError, match="is not a checkpoint"):
         runner.bounded(pipeline, fresh=True)
     assert (runner.checkpoint / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize(
+    ("note", "offsets"),
+    [
+        ('{"10": {"line": 3, "byte": 40, "mark": 1}, "2": {"line": 0, "byte": 0, "mark": 0}}', {2: 0, 10: 3}),
+        ('{"spend":{"1":7,"0":12}}', {0: 12, 1: 7}),
+        ("{}", {}),
+    ],
+    ids=["log", "kafka", "nothing"],
+)
+def test_a_checkpoint_says_where_its_last_committed_step_ended(note: str, offsets: dict[int, int], kept: Path) -> None:
+    checkpoint = Checkpoint.open(kept, PIPELINE)
+    assert checkpoint is not None
+    assert checkpoint.offsets() == {}
+    (checkpoint.spark / "offsets").mkdir(parents=True)
+    (checkpoint.spark / "commits").mkdir()
+    for epoch, text in enumerate([note, '{"spend":{"0":99}}']):  # the second is planned, not committed
+        (checkpoint.spark / "offsets" / str(epoch)).write_text(f"v1\n{{}}\n{text}\n-")
+    (checkpoint.spark / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    assert checkpoint.offsets() == offsets
+    (checkpoint.spark / "offsets" / "0").write_text("v1\n{}")
+    with pytest.raises(CheckpointError, match="offsets/0 cannot be read"):
+        checkpoint.offsets()

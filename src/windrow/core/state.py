@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 
@@ -58,6 +59,10 @@ class MemoryState:
     def drop(self, kind: str, bucket: int) -> None:
         """Forget a blob."""
         self._blobs.pop((kind, bucket), None)
+
+    def items(self) -> Iterator[tuple[tuple[str, int], bytes]]:
+        """Go through the blobs, by kind and bucket."""
+        return iter(self._blobs.items())
 
     @property
     def size(self) -> int:

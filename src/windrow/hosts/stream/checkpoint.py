@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windrow.api.printing import to_dict
 from windrow.errors import CheckpointError
+from windrow.hosts.meaning import meaning
 from windrow.hosts.stream.lock import LOCK
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Run
@@ -19,6 +19,8 @@ from windrow.sinks.base import Run
 _FILE = "windrow.json"
 _CONTROL = "control"
 _FORMAT = 1
+_SOURCE_LINE = 2
+"""In a note of Spark's on a step's offsets: there are the version and the step's settings before."""
 _FREE = {
     ("source", "log", "path"),
     ("source", "kafka", "servers"),
@@ -62,7 +64,7 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, TypeError) as exc:
             msg = f"{path} cannot be read ({exc}); restore it, or begin anew with --fresh"
             raise CheckpointError(msg) from exc
-        given = _meaning(pipeline)
+        given = meaning(pipeline)
         differences = list(_differences(written, given))
         if differences:
             listed = "\n  ".join(differences)
@@ -87,7 +89,7 @@ class Checkpoint:
             "name": self.run.pipeline,
             "run": self.run.id,
             "partitions": list(self.partitions),
-            "pipeline": _meaning(pipeline),
+            "pipeline": meaning(pipeline),
         }
         try:
             self.control.mkdir(parents=True, exist_ok=True)
@@ -133,6 +135,23 @@ class Checkpoint:
         """The last epoch that Spark noted as done."""
         return _last(self.spark / "commits")
 
+    def offsets(self) -> dict[int, int]:
+        """Return the next offset of each partition after the last step that Spark noted as done.
+
+        A partition of which nothing was read may be missing. Raise CheckpointError if Spark's note cannot be read.
+        """
+        done = self.committed
+        if done is None:
+            return {}
+        path = self.spark / "offsets" / str(done)
+        try:
+            # the source is the first of those that are joined in a query
+            kept = json.loads(path.read_text(encoding="utf-8").splitlines()[_SOURCE_LINE])
+            return dict(sorted(_next_offsets(kept)))
+        except (OSError, ValueError, TypeError, LookupError, AttributeError) as exc:
+            msg = f"{path} cannot be read ({exc}); restore the checkpoint, or begin anew with --fresh"
+            raise CheckpointError(msg) from exc
+
     def tell_end(self) -> None:
         """Tell all key groups that the input ends here; the file is named after the epoch that is to read it."""
         epoch = 0 if self._planned is None else self._planned + 1
@@ -151,6 +170,15 @@ class Checkpoint:
         return _last(self.spark / "offsets")
 
 
+def _next_offsets(kept: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401 - plain JSON
+    """Read an offset as Spark keeps it: {partition: {"line": n, ...}} of an embedded log, {topic: {partition: n}}."""
+    for outer, inner in kept.items():
+        if "line" in inner:
+            yield int(outer), int(inner["line"])
+        else:
+            yield from ((int(partition), int(offset)) for partition, offset in inner.items())
+
+
 def _last(log: Path) -> int | None:
     """Return the last epoch in one of Spark's logs."""
     epochs = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
@@ -161,11 +189,6 @@ def _is_unused(folder: Path) -> bool:
     """Whether there is nothing in a folder but what a run leaves that was ended before it began."""
     beginnings = {"spark.log", LOCK, _CONTROL, _draft(folder / _FILE).name}
     return folder.is_dir() and all(path.name in beginnings for path in folder.iterdir())
-
-
-def _meaning(pipeline: AnyPipeline) -> dict[str, Any]:
-    """Return what a checkpoint depends on, as plain JSON in the words of a pipeline file."""
-    return to_dict(pipeline) | {"key_groups": pipeline.key_groups}
 
 
 def _differences(kept: Any, given: Any, path: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401 - plain JSON

@@ -1,0 +1,172 @@
+"""A savepoint: what every key group knows after a step, and where in the log that step ended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core.state import MemoryState
+from windrow.errors import CheckpointError, InputError
+from windrow.hosts.meaning import Meaning
+from windrow.sinks.base import Run
+
+FILE = "savepoint.json"
+_FORMAT = 1
+_ENTRY = pa.schema([("kind", pa.string()), ("bucket", pa.int64()), ("blob", pa.large_binary())])
+"""A blob of a key group; the summary is the row without a kind."""
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("windrow", "pyarrow", "duckdb", "pyspark")}
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """What a run knew after `epoch`; `offsets` are the next to be read, `partitions` as its checkpoint names them.
+
+    A folder holds it, with a file a key group beside. A salted pipeline's first stage knows no more than the clocks,
+    which every key group has, so the second stage's states are all.
+    """
+
+    run: Run
+    epoch: int
+    offsets: dict[int, int]
+    partitions: tuple[int, ...]
+    key_groups: int
+    meaning: Meaning
+    versions: dict[str, str] = field(default_factory=_versions)
+
+    def write(self, folder: Path, states: Iterable[tuple[int, MemoryState]]) -> None:
+        """Write it with the state of each key group; the folder appears whole or not at all.
+
+        Raise InputError if there is something in the folder, CheckpointError if it cannot be written.
+        """
+        refuse_used(folder)
+        draft = folder.with_name(f".{folder.name}.draft-{uuid.uuid4().hex[:8]}")
+        try:
+            draft.mkdir(parents=True)
+            try:
+                files = {str(group): _write(draft / _name(group), state) for group, state in states}
+                if files.keys() != {str(group) for group in range(self.key_groups)}:
+                    msg = f"a savepoint of {self.key_groups} key groups was given the states of {sorted(files)}"
+                    raise ValueError(msg)
+                body = json.dumps({"format": _FORMAT, **asdict(self), "files": files}, indent=2)
+                text = json.dumps({"sha256": _digest(body.encode())})[:-1] + f',\n"savepoint": {body}}}\n'
+                (draft / FILE).write_text(text, encoding="utf-8")
+                draft.replace(folder)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+        except OSError as exc:
+            msg = f"the savepoint {folder} cannot be written: {exc.strerror}"
+            raise CheckpointError(msg) from exc
+
+    @staticmethod
+    def read(folder: Path) -> Savepoint:
+        """Return the savepoint in a folder, without the states; raise CheckpointError if it is none, or damaged."""
+        body = _body(folder)
+        return Savepoint(
+            run=Run(**body["run"]),
+            epoch=body["epoch"],
+            offsets={int(partition): offset for partition, offset in body["offsets"].items()},
+            partitions=tuple(body["partitions"]),
+            key_groups=body["key_groups"],
+            meaning=body["meaning"],
+            versions=body["versions"],
+        )
+
+    @staticmethod
+    def states(folder: Path) -> Iterator[tuple[int, MemoryState]]:
+        """Go through the key groups, in order; raise CheckpointError at one whose file is damaged, with its name."""
+        files = _body(folder)["files"]
+        for group in range(len(files)):
+            yield group, _read(folder / _name(group), files[str(group)])
+
+    @staticmethod
+    def state(folder: Path, group: int) -> MemoryState:
+        """Return what one key group knows; raise CheckpointError as `states` does."""
+        return _read(folder / _name(group), _body(folder)["files"][str(group)])
+
+
+def refuse_used(folder: Path) -> None:
+    """Raise InputError if a savepoint cannot be put into a folder, as there is something in it."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        msg = f"{folder} is not empty: name another folder for the savepoint"
+        raise InputError(msg)
+
+
+def _name(group: int) -> str:
+    return f"group-{group:04}.arrow"
+
+
+def _write(path: Path, state: MemoryState) -> dict[str, Any]:
+    """Write a key group's file; return what it must be when it is read."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, _ENTRY) as writer:
+        summary = state.summary()
+        if summary is not None:
+            writer.write_batch(_entry(None, None, summary))
+        for (kind, bucket), blob in sorted(state.items()):
+            writer.write_batch(_entry(kind, bucket, blob))
+    return {"bytes": path.stat().st_size, "sha256": _file_digest(path)}
+
+
+def _entry(kind: str | None, bucket: int | None, blob: bytes) -> pa.RecordBatch:
+    return pa.record_batch([[kind], [bucket], [blob]], schema=_ENTRY)
+
+
+def _read(path: Path, known: dict[str, Any]) -> MemoryState:
+    """Read a key group's file."""
+    try:
+        if path.stat().st_size != known["bytes"] or _file_digest(path) != known["sha256"]:
+            msg = f"{path} is damaged: it is not what was written; take another savepoint, or restore the file"
+            raise CheckpointError(msg)
+        state = MemoryState()
+        with pa.ipc.open_stream(pa.OSFile(str(path), "rb")) as reader:
+            for batch in reader:
+                for row in batch.to_pylist():
+                    if row["kind"] is None:
+                        state.set_summary(row["blob"])
+                    else:
+                        state.set(row["kind"], row["bucket"], row["blob"])
+    except OSError as exc:
+        msg = f"{path} cannot be read: {exc.strerror}; restore the file, or take another savepoint"
+        raise CheckpointError(msg) from exc
+    return state
+
+
+def _body(folder: Path) -> Any:  # noqa: ANN401 - plain JSON
+    path = folder / FILE
+    if not path.is_file():
+        msg = f"{folder} is not a savepoint: there is no {FILE} in it; `windrow savepoint` writes one"
+        raise CheckpointError(msg)
+    try:
+        text = path.read_text(encoding="utf-8")
+        whole = json.loads(text)
+        if whole["sha256"] != _digest(text.partition('"savepoint": ')[2][:-2].encode()):
+            msg = "it is not what was written"
+            raise ValueError(msg)  # noqa: TRY301 - it ends as what cannot be read does
+        body = whole["savepoint"]
+        if body["format"] != _FORMAT:
+            msg = f"it has format {body['format']}, not {_FORMAT}: another version of windrow wrote it"
+            raise ValueError(msg)  # noqa: TRY301 - the same
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        msg = f"{path} cannot be read ({exc}); restore it, or take another savepoint"
+        raise CheckpointError(msg) from exc
+    return body
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
