@@ -141,6 +141,38 @@ def test_a_partition_that_appears_while_it_runs_is_read(
     assert open_source(log.source).partitions() == [0, 1, 2]
 
 
+def test_a_stream_begins_where_it_is_told_to(make: Callable[[int], Log], spark: SparkSession, tmp_path: Path) -> None:
+    log = make(3)
+    log.append(0, numbers(0, 40))
+    log.append(1, numbers(0, 5))
+    log.append(2, numbers(0, 3))
+    frame = open_source(log.source).stream(spark, start={0: 30, 2: 3})
+    [step] = Stream(frame, tmp_path / "checkpoint").run()
+    assert records([step]) == {0: numbered(30, 40), 1: numbered(0, 5)}
+    log.append(2, numbers(3, 5))
+    frame = open_source(log.source).stream(spark, start={0: 30, 2: 3})
+    assert records(Stream(frame, tmp_path / "checkpoint").run()) == {2: numbered(3, 5)}
+
+
+def test_a_range_is_read_in_order_a_partition_a_task(make: Callable[[int], Log], spark: SparkSession) -> None:
+    log = make(4)
+    log.append(0, numbers(0, 20_000))
+    log.append(1, numbers(0, 9))
+    log.append(2, numbers(0, 3))
+    source = open_source(log.source)
+    ends = source.ends()
+    assert ends == {0: (0, 20_000), 1: (0, 9), 2: (0, 3), 3: (0, 0)}
+    log.append(1, numbers(9, 12))
+    whole = source.batch(spark, {}, {partition: end for partition, (_, end) in ends.items()})
+    assert whole.columns == RAW.names
+    found = whole.selectExpr("*", "spark_partition_id() as task").toArrow()
+    assert records([found]) == {0: numbered(0, 20_000), 1: numbered(0, 9), 2: numbered(0, 3)}
+    assert len({tuple(row.values()) for row in found.select(["partition", "task"]).to_pylist()}) == 3
+    part = source.batch(spark, {0: 50, 1: 3, 2: 3}, {0: 1000, 2: 3}).toArrow()
+    assert records([part]) == {0: numbered(50, 1000)}
+    assert source.batch(spark, {1: 2}, {1: 2}).toArrow().num_rows == 0
+
+
 NOT_THERE: list[tuple[Source, type[WindrowError]]] = [
     (LogSource("/nowhere/at/all"), InputError),
     (KafkaSource("127.0.0.1:1", "spend"), SourceError),

@@ -25,12 +25,31 @@ class Source(Protocol):
         """Read all that is in the log now: one partition after the other, each in the order of its offsets."""
         ...
 
+    def ends(self) -> dict[int, tuple[int, int]]:
+        """Return the first offset that is still there and the end (the next offset) of each partition, as of now.
+
+        Raise as `partitions` does.
+        """
+        ...
+
     def stream(
-        self, spark: SparkSession, max_records: int | None = None, cuts: Sequence[Cut] | None = None
+        self,
+        spark: SparkSession,
+        max_records: int | None = None,
+        cuts: Sequence[Cut] | None = None,
+        start: Cut | None = None,
     ) -> DataFrame:
         """Return a streaming frame of the log, one Spark task a partition and step.
 
         A step has at most `max_records` records; `cuts` prescribes where steps end instead (after the last of them
-        everything comes).
+        everything comes). `start` is where a query without a checkpoint begins: next offsets, and the beginning of
+        each partition that is left out.
+        """
+        ...
+
+    def batch(self, spark: SparkSession, begin: Cut, end: Cut) -> DataFrame:
+        """Return a frame of the records between two cuts: one Spark task a partition, in the order of its offsets.
+
+        Nothing is read of a partition that `end` leaves out; one that `begin` leaves out is read from its beginning.
         """
         ...

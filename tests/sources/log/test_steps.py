@@ -29,7 +29,7 @@ def steps(reader: LogStreamReader, limit: ReadLimit | None = None, start: Offset
 
 
 def reader(path: Path, max_records: int | None = None, cuts: Sequence[Cut] = ()) -> LogStreamReader:
-    return LogStreamReader(str(path), max_records, cuts)
+    return LogStreamReader(str(path), max_records, cuts, {})
 
 
 def test_without_a_limit_all_is_one_step(tmp_path: Path) -> None:

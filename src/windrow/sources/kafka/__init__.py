@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from windrow.errors import InputError
 from windrow.model import KafkaSource
 from windrow.sources.base import Cut
-from windrow.sources.kafka.options import spark_options
+from windrow.sources.kafka.options import range_options, spark_options, start_option
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,8 +48,16 @@ class KafkaTopic:
             ends = {partition: (end, end) for partition, (_, end) in ends.items()}
         return read_range(self._source, ends)
 
+    def ends(self) -> dict[int, tuple[int, int]]:
+        """Return each partition's first offset and the end of what is committed; raise as `preflight` does."""
+        return preflight(self._source)
+
     def stream(
-        self, spark: SparkSession, max_records: int | None = None, cuts: Sequence[Cut] | None = None
+        self,
+        spark: SparkSession,
+        max_records: int | None = None,
+        cuts: Sequence[Cut] | None = None,
+        start: Cut | None = None,
     ) -> DataFrame:
         """Return a streaming frame of the topic; see `windrow.sources.Source.stream`. Kafka cannot be cut."""
         from windrow.sources.kafka.spark import raw_columns  # noqa: PLC0415 - Spark only when a stream is opened
@@ -57,4 +65,14 @@ class KafkaTopic:
         if cuts is not None:
             msg = "steps of a Kafka topic cannot be prescribed; copy the topic to an embedded log"
             raise InputError(msg)
-        return raw_columns(spark.readStream.format("kafka").options(**spark_options(self._source, max_records)).load())
+        options = spark_options(self._source, max_records)
+        if start is not None:
+            options |= start_option(self._source, self.partitions(), start)
+        return raw_columns(spark.readStream.format("kafka").options(**options).load())
+
+    def batch(self, spark: SparkSession, begin: Cut, end: Cut) -> DataFrame:
+        """Return a frame of the records between two cuts; see `windrow.sources.Source.batch`."""
+        from windrow.sources.kafka.spark import raw_columns  # noqa: PLC0415 - as above
+
+        options = range_options(self._source, begin, end)
+        return raw_columns(spark.read.format("kafka").options(**options).load())

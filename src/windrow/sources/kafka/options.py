@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
 
 from windrow.errors import InputError
 from windrow.model import KafkaSource
+from windrow.sources.base import Cut
 
 OURS = {
     "bootstrap.servers": "write `servers`",
@@ -26,6 +29,8 @@ _RENAMED = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
+_EARLIEST = -2
+"""Kafka's number for the first offset of a partition."""
 _JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -84,3 +89,26 @@ def spark_options(source: KafkaSource, max_records: int | None = None) -> dict[s
     if max_records is not None:
         options["maxOffsetsPerTrigger"] = str(max_records)
     return options
+
+
+def start_option(source: KafkaSource, partitions: Iterable[int], start: Cut) -> dict[str, str]:
+    """Return the option of a query that begins at some offsets; Spark wants to be told those of all partitions."""
+    return {"startingOffsets": _offsets(source, {number: start.get(number, _EARLIEST) for number in partitions})}
+
+
+def range_options(source: KafkaSource, begin: Cut, end: Cut) -> dict[str, str]:
+    """Return the options of Spark's ``kafka`` source for what is between two cuts, of the partitions in `end`.
+
+    Raise InputError for an option that windrow sets itself.
+    """
+    options = spark_options(source)
+    del options["subscribe"]
+    return options | {
+        "assign": json.dumps({source.topic: sorted(end)}),
+        "startingOffsets": _offsets(source, {number: begin.get(number, _EARLIEST) for number in end}),
+        "endingOffsets": _offsets(source, end),
+    }
+
+
+def _offsets(source: KafkaSource, cut: Cut) -> str:
+    return json.dumps({source.topic: {str(partition): offset for partition, offset in sorted(cut.items())}})

@@ -36,8 +36,16 @@ class EmbeddedLog:
         for partition, end in ends.items():
             yield from self._folder.read(partition, START, end)
 
+    def ends(self) -> dict[int, tuple[int, int]]:
+        """Return 0 and the number of records of each partition, as of now; raise as `partitions` does."""
+        return {partition: (0, self._folder.count(partition)) for partition in self._folder.partitions()}
+
     def stream(
-        self, spark: SparkSession, max_records: int | None = None, cuts: Sequence[Cut] | None = None
+        self,
+        spark: SparkSession,
+        max_records: int | None = None,
+        cuts: Sequence[Cut] | None = None,
+        start: Cut | None = None,
     ) -> DataFrame:
         """Return a streaming frame of the log; see `windrow.sources.Source.stream`."""
         from windrow.sources.log.spark import LogDataSource  # noqa: PLC0415 - Spark only when a stream is opened
@@ -47,5 +55,19 @@ class EmbeddedLog:
         if max_records is not None:
             reader = reader.option("max_records", str(max_records))
         if cuts is not None:
-            reader = reader.option("cuts", json.dumps([{str(p): count for p, count in cut.items()} for cut in cuts]))
+            reader = reader.option("cuts", json.dumps([_plain(cut) for cut in cuts]))
+        if start is not None:
+            reader = reader.option("start", json.dumps(_plain(start)))
         return reader.load()
+
+    def batch(self, spark: SparkSession, begin: Cut, end: Cut) -> DataFrame:
+        """Return a frame of the records between two cuts; see `windrow.sources.Source.batch`."""
+        from windrow.sources.log.spark import LogDataSource  # noqa: PLC0415 - as above
+
+        spark.dataSource.register(LogDataSource)
+        reader = spark.read.format(LogDataSource.name()).option("path", str(self._folder.path.absolute()))
+        return reader.option("start", json.dumps(_plain(begin))).option("end", json.dumps(_plain(end))).load()
+
+
+def _plain(cut: Cut) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in cut.items()}

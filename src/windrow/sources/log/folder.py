@@ -104,6 +104,17 @@ class LogFolder:
                 at += len(block)
             return Position(line, end)
 
+    def after(self, partition: int, line: int, start: Position = START) -> Position:
+        """Return the position after that many lines; raise SourceError if there are fewer."""
+        found = self.scan(partition, start, max_lines=line - start.line)
+        if found.line < line:
+            msg = (
+                f"the log lost records: partition {partition} ({self.file(partition)}) is to be read up to offset "
+                f"{line}, and it has only {found.line} lines now; bring the file back"
+            )
+            raise SourceError(msg)
+        return found
+
     def count(self, partition: int) -> int:
         """Return how many records a partition has now."""
         return self.scan(partition).line

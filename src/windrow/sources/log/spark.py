@@ -1,4 +1,4 @@
-"""The embedded log as a streaming data source of Spark, named ``windrow_log``."""
+"""The embedded log as a data source of Spark, named ``windrow_log``: a stream, or a range of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -36,7 +36,10 @@ Offset = dict[str, dict[str, int]]
 
 
 class LogDataSource(DataSource):
-    """Options: `path`; `max_records` a step; `cuts`, a JSON list of {partition: next offset} at which steps end."""
+    """Options: `path`; `start`, a JSON {partition: next offset}.
+
+    Of a stream: `max_records` a step; `cuts`, a JSON list of such offsets at which steps end. Of a range: `end`.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -50,12 +53,17 @@ class LogDataSource(DataSource):
     def streamReader(self, schema: StructType) -> LogStreamReader:  # noqa: ARG002, N802 - Spark's name and parameter
         """Return the reader that the options ask for."""
         limit = self.options.get("max_records")
-        cuts = json.loads(self.options.get("cuts", "[]"))
         return LogStreamReader(
             self.options["path"],
             None if limit is None else int(limit),
-            [{int(partition): int(count) for partition, count in cut.items()} for cut in cuts],
+            [_cut(cut) for cut in json.loads(self.options.get("cuts", "[]"))],
+            _cut(json.loads(self.options.get("start", "{}"))),
         )
+
+    def reader(self, schema: StructType) -> LogReader:  # noqa: ARG002 - Spark's parameter
+        """Return the reader of the range that the options name."""
+        start, end = (_cut(json.loads(self.options[name])) for name in ("start", "end"))
+        return LogReader(self.options["path"], start, end)
 
 
 class LinesPartition(InputPartition):
@@ -71,16 +79,23 @@ class LinesPartition(InputPartition):
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Tails an embedded log; Spark keeps one in a process of its own for a query's life, and one a task to read."""
 
-    def __init__(self, path: str, max_records: int | None, cuts: Sequence[Mapping[int, int]]) -> None:
+    def __init__(
+        self, path: str, max_records: int | None, cuts: Sequence[Mapping[int, int]], start: Mapping[int, int]
+    ) -> None:
         self._folder = LogFolder(path)
         self._max_records = max_records
         self._cuts = cuts
+        self._start = start
         self._target: dict[int, int] | None = None
         self._seen: dict[int, int] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the beginning of every partition, also of those that come later."""
-        return {}
+        """Return the beginning of every partition, also of those that come later, but for those that `start` names."""
+        return {
+            str(partition): _offset(self._folder, partition, self._folder.after(partition, line))
+            for partition, line in self._start.items()
+            if line
+        }
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return what `max_records` says; cuts are their own limit."""
@@ -140,6 +155,43 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, LinesPartition):
             raise TypeError(partition)
         return self._folder.read(partition.partition, partition.start, partition.end)
+
+
+class LinesRange(InputPartition):
+    """The lines of one log partition between two offsets."""
+
+    def __init__(self, partition: int, start: int, end: int) -> None:
+        super().__init__(partition)
+        self.partition = partition
+        self.start = start
+        self.end = end
+
+
+class LogReader(DataSourceReader):
+    """Reads a range of an embedded log."""
+
+    def __init__(self, path: str, start: Mapping[int, int], end: Mapping[int, int]) -> None:
+        self._folder = LogFolder(path)
+        self._start = start
+        self._end = end
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return one input partition for each log partition that has records in the range."""
+        ranges = [LinesRange(partition, self._start.get(partition, 0), end) for partition, end in self._end.items()]
+        return [one for one in ranges if one.start < one.end]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the range of a partition, in RAW."""
+        if not isinstance(partition, LinesRange):
+            # Spark gives None where there is nothing to read
+            return iter(())
+        start = self._folder.after(partition.partition, partition.start)
+        end = self._folder.after(partition.partition, partition.end, start)
+        return self._folder.read(partition.partition, start, end)
+
+
+def _cut(plain: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in plain.items()}
 
 
 def _positions(offset: Mapping[str, Mapping[str, Any]]) -> Positions:
