@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from tests.core.clocked import Clocked
 from tests.core.outputs import unchanging
@@ -16,6 +17,7 @@ from tests.core.pipelines import MINUTE, main, record
 
 from windrow.core.floors import Floors
 from windrow.core.output import StepOutput
+from windrow.core.retelling import NO_SILENCE, Retelling, Silence
 from windrow.core.schema import CLOCKS, RAW
 from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.memory import MemoryHost
@@ -81,8 +83,10 @@ def _recut(log: dict[int, list[bytes]], chance: random.Random) -> Iterable[list[
     return (records[start : start + size] for start in range(0, len(records), size))
 
 
-def play(case: Case, steps: Iterable[PlayStep], partitions: Sequence[int], floors: Floors) -> StepOutput:
-    """Run some steps and the end of the input; return all that came."""
+def play(
+    case: Case, steps: Iterable[PlayStep], partitions: Sequence[int], floors: Floors, end: Silence | None = None
+) -> StepOutput:
+    """Run some steps, and then the end of the input or who is silent there; return all that came."""
     host = MemoryHost(case.pipeline, partitions, floors)
     offsets: dict[int, int] = {}
     outputs = []
@@ -96,7 +100,7 @@ def play(case: Case, steps: Iterable[PlayStep], partitions: Sequence[int], floor
             offsets[partition] = rows[-1][1] + 1
         columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), RAW, strict=True)]
         outputs += host.step(pa.table(columns, schema=RAW))
-    outputs += host.end()
+    outputs += host.end() if end is None else host.rest(end)
     return StepOutput.concat(output.rows for output in outputs)
 
 
@@ -112,6 +116,28 @@ def the_log_and_the_journal_give_the_same_answers(case: Case) -> None:
 
 def test_the_log_and_the_journal_give_the_same_answers() -> None:
     settings(max_examples=20)(given(cases())(the_log_and_the_journal_give_the_same_answers))()
+
+
+def where_it_stands_a_replay_fires_what_the_run_has_fired(case: Case) -> None:
+    told = play(case, case.steps, case.partitions, Floors(), NO_SILENCE)
+    lengths = Counter(partition for step in case.steps if not isinstance(step, Tick) for partition, _ in step)
+    again = Retelling.of(told.clocks, lengths)
+    known = sorted({*case.partitions, *lengths})
+    assume(case.pipeline.time.all_idle == "hold" or again.silence.partitions != tuple(known))
+    event(f"{len(again.silence.partitions)} of {len(known)} are idle")
+    replayed = play(case, case.recut, known, again.floors, again.silence)
+    late = case.pipeline.emit.late
+    assert unchanging(replayed, late) == unchanging(told, late)
+    assert Floors.of(again.rows) == again.floors
+
+
+def test_where_it_stands_a_replay_fires_what_the_run_has_fired() -> None:
+    settings(max_examples=20)(given(cases())(where_it_stands_a_replay_fires_what_the_run_has_fired))()
+
+
+@pytest.mark.long
+def test_where_it_stands_a_replay_fires_what_the_run_has_fired_in_many_cases() -> None:
+    settings(max_examples=1000)(given(cases())(where_it_stands_a_replay_fires_what_the_run_has_fired))()
 
 
 @pytest.mark.long

@@ -143,6 +143,17 @@ class Clocks:
         self._settle()
         return fallen
 
+    def leave_out(self, packets: Iterable[Packet]) -> None:
+        """Leave out partitions that were idle in a run that is repeated, of which no processing time is known."""
+        told = list(packets)
+        for packet in told:
+            self.idle.add(packet.partition)
+            # they were silent before anything that a tick may say from here on
+            self.active[packet.partition] = BEFORE_ALL
+            self.low = max(self.low, packet.watermark)
+        if told:
+            self._settle()
+
     def _settle(self) -> None:
         holding = [watermark for partition, watermark in self.watermarks.items() if partition not in self.idle]
         if holding:

@@ -15,6 +15,7 @@ from windrow.core.operators.base import GroupOutput, StepInput
 from windrow.core.operators.spread import Spread
 from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
+from windrow.core.retelling import Silence
 from windrow.core.schema import RAW
 from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState
@@ -55,6 +56,15 @@ class MemoryHost:
         """Take a step without records at which it is `micros` of processing time (since the epoch, UTC)."""
         groups = range(self._pipeline.key_groups)
         return self._run(Packet(key_group=group, kind="tick", watermark=micros) for group in groups)
+
+    def rest(self, silence: Silence) -> list[GroupOutput]:
+        """Take a step without records after which partitions are idle, as they were in a run that is repeated."""
+        groups = range(self._pipeline.key_groups)
+        return self._run(
+            Packet(key_group=group, kind="idle", partition=partition, watermark=silence.low)
+            for group in groups
+            for partition in silence.partitions
+        )
 
     def end(self) -> list[GroupOutput]:
         """Take the step at the end of the input: every open window fires."""

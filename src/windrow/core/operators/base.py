@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.output import StepOutput
-from windrow.core.packet import Packet
+from windrow.core.packet import Packet, PacketKind
 from windrow.core.packing import unpack
 from windrow.core.records import OFFSET, PARTITION, record_schema
 from windrow.core.state import State
@@ -22,7 +23,8 @@ class StepInput:
     """A key group's packets of one step, unpacked; `clocks` are ordered by partition.
 
     `parts` are panes that other key groups made of `spread` records of this one, where keys are salted.
-    `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of the step,
+    `times` stay packed, and are ordered by partition and offset. `idle` are the partitions that a journal says are idle
+    after the step. `tick` is the processing time at the end of the step,
     None if nothing said it.
     """
 
@@ -34,41 +36,31 @@ class StepInput:
     tick: int | None = None
     parts: tuple[pa.Table, ...] = ()
     spread: int = 0
+    idle: tuple[Packet, ...] = ()
 
     @staticmethod
     def of(pipeline: AnyPipeline, packets: Iterable[Packet]) -> StepInput:
         """Sort packets by what they carry."""
-        records, parts, dead, clocks, times, ticks, end = [], [], [], [], [], [], False
+        kinds: defaultdict[PacketKind, list[Packet]] = defaultdict(list)
         for packet in packets:
-            match packet.kind:
-                case "records":
-                    records.append(unpack(packet.blob))
-                case "parts":
-                    parts.append(packet)
-                case "dead":
-                    dead.append(unpack(packet.blob))
-                case "times":
-                    times.append(packet)
-                case "clock":
-                    clocks.append(packet)
-                case "tick":
-                    ticks.append(packet.watermark)
-                case "end":
-                    end = True
+            kinds[packet.kind].append(packet)
+        records = (unpack(packet.blob) for packet in kinds["records"])
         together = pa.concat_tables([record_schema(pipeline).empty_table(), *records])
         if _sees_order(pipeline, together.schema):
             # packets come in any order: a step that is run again must take them in the same
             together = together.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
+        dead = (unpack(packet.blob) for packet in kinds["dead"])
         return StepInput(
             records=together,
             dead=pa.concat_tables([schema.DEAD.empty_table(), *dead]),
-            clocks=tuple(sorted(clocks, key=lambda packet: packet.partition)),
-            times=tuple(sorted(times, key=lambda packet: (packet.partition, packet.first))),
-            end=end,
-            tick=max(ticks, default=None),
+            clocks=tuple(sorted(kinds["clock"], key=lambda packet: packet.partition)),
+            times=tuple(sorted(kinds["times"], key=lambda packet: (packet.partition, packet.first))),
+            end=bool(kinds["end"]),
+            tick=max((packet.watermark for packet in kinds["tick"]), default=None),
             # sums of doubles again
-            parts=tuple(unpack(packet.blob) for packet in sorted(parts, key=lambda packet: packet.partition)),
-            spread=sum(packet.next for packet in parts),
+            parts=tuple(unpack(packet.blob) for packet in sorted(kinds["parts"], key=lambda packet: packet.partition)),
+            spread=sum(packet.next for packet in kinds["parts"]),
+            idle=tuple(kinds["idle"]),
         )
 
 

@@ -42,6 +42,7 @@ def take_clock_step(pipeline: AnyPipeline, clocks: Clocks, given: StepInput) -> 
         watermarks = np.maximum(watermarks, _adapt(time.watermark, clocks, given))
     now = None if given.tick is None else clocks.tick(given.tick)
     clocks.advance(given.clocks)
+    clocks.leave_out(given.idle)
     fallen = [] if now is None or time.idle is None else clocks.rest(time.idle, time.all_idle)
     return ClockStep(
         watermarks=watermarks,

@@ -1,0 +1,84 @@
+"""What a clock journal tells a replay: floors, ends, and who was silent where the replay ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.core.floors import NO_FLOORS, Floors
+from windrow.core.micros import BEFORE_ALL
+from windrow.core.schema import CLOCKS
+
+_IS_NEXT = ("idle", "end")
+"""Reasons whose offset is the next to be read, and not that of a record."""
+
+
+@dataclass(frozen=True)
+class Silence:
+    """The partitions that are idle where a replay ends, and what the low watermark is not below there (micros)."""
+
+    partitions: tuple[int, ...] = ()
+    low: int = BEFORE_ALL
+
+
+NO_SILENCE = Silence()
+
+
+@dataclass(frozen=True)
+class Retelling:
+    """What a replay repeats; `ends` are the next offsets at which a run was told the end of the input, in order.
+
+    `rows` are those of the journal that a replay writes again, as it does not come upon them itself: all but the ends.
+    """
+
+    floors: Floors = NO_FLOORS
+    ends: tuple[dict[int, int], ...] = ()
+    silence: Silence = NO_SILENCE
+    rows: pa.Table = field(default_factory=CLOCKS.empty_table)
+
+    @staticmethod
+    def of(journal: pa.Table, end: Mapping[int, int] | None = None) -> Retelling:
+        """Read a clock journal (`windrow.core.schema.CLOCKS`, by epoch) up to the next offsets of `end`, if given."""
+        partitions, offsets, reasons = (journal.column(name).to_pylist() for name in ("partition", "offset", "reason"))
+        known = [
+            end is None or _is_before(partition, offset, reason, end)
+            for partition, offset, reason in zip(partitions, offsets, reasons, strict=True)
+        ]
+        journal = journal.select(CLOCKS.names).filter(pa.array(known, pa.bool_()))
+        is_end = pc.equal(journal.column("reason"), "end")
+        rows = journal.filter(pc.invert(is_end))
+        return Retelling(Floors.of(rows), tuple(_ends(journal.filter(is_end))), _silence(rows), rows)
+
+
+def _is_before(partition: int, offset: int, reason: str, end: Mapping[int, int]) -> bool:
+    reached = end.get(partition, 0)
+    return offset <= reached if reason in _IS_NEXT else offset < reached
+
+
+def _ends(rows: pa.Table) -> list[dict[int, int]]:
+    """Gather the rows of each end: those of one step are ordered by partition, and begin with the lowest."""
+    ends: list[dict[int, int]] = []
+    before = None
+    partitions, offsets = rows.column("partition").to_pylist(), rows.column("offset").to_pylist()
+    for partition, offset in zip(partitions, offsets, strict=True):
+        if before is None or partition <= before:
+            ends.append({})
+        ends[-1][partition] = offset
+        before = partition
+    return ends
+
+
+def _silence(rows: pa.Table) -> Silence:
+    """Return who fell idle and did not come back; times stay numbers, as they may be of any year."""
+    idle: dict[int, int | None] = {}
+    partitions, reasons = rows.column("partition").to_pylist(), rows.column("reason").to_pylist()
+    lows = rows.column("low_watermark").cast(pa.int64()).to_pylist()
+    for partition, reason, low in zip(partitions, reasons, lows, strict=True):
+        if reason == "idle":
+            idle[partition] = low
+        else:
+            idle.pop(partition, None)
+    return Silence(tuple(sorted(idle)), max((low for low in idle.values() if low is not None), default=BEFORE_ALL))

@@ -1,0 +1,61 @@
+"""What a clock journal tells a replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core.micros import BEFORE_ALL
+from windrow.core.retelling import NO_SILENCE, Retelling, Silence
+from windrow.core.schema import CLOCKS
+
+
+def journal(*rows: tuple[int, int, int | None, str]) -> pa.Table:
+    """A journal of (partition, offset, low watermark, reason)."""
+    columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) or [()] * 4
+    partitions, offsets, lows, reasons = columns
+    source, clocks = ["x"] * len(rows), [None] * len(rows)
+    return pa.table([source, partitions, offsets, clocks, lows, reasons], schema=CLOCKS)
+
+
+def test_without_a_journal_there_is_nothing_to_repeat() -> None:
+    again = Retelling.of(journal())
+    assert (again.floors.rows, again.ends, again.silence, again.rows.num_rows) == ((), (), NO_SILENCE, 0)
+
+
+def test_it_is_read_up_to_where_the_replay_ends() -> None:
+    rows = journal(
+        (1, 5, 50, "idle"),
+        (0, 9, 60, "end"),
+        (1, 5, 60, "end"),
+        (1, 5, 60, "active"),
+        (2, 0, 61, "joined"),
+        (0, 12, 70, "idle"),
+        (0, 12, 70, "end"),
+        (1, 8, 70, "end"),
+        (2, 3, 70, "end"),
+    )
+    # at the end that was told first: partition 1 is not back yet, as its record at 5 was not read
+    first = Retelling.of(rows, {0: 9, 1: 5})
+    assert first.ends == ({0: 9, 1: 5},)
+    assert first.silence == Silence((1,), 50)
+    assert first.floors.rows == ()
+    assert first.rows.column("reason").to_pylist() == ["idle"]
+    whole = Retelling.of(rows, {0: 12, 1: 8, 2: 3})
+    assert whole.ends == ({0: 9, 1: 5}, {0: 12, 1: 8, 2: 3})
+    assert whole.silence == Silence((0,), 70)
+    assert whole.floors.rows == ((1, 5, 60), (2, 0, 61))
+    assert whole.rows.column("reason").to_pylist() == ["idle", "active", "joined", "idle"]
+    assert Retelling.of(rows).ends == whole.ends
+
+
+def test_ends_of_one_partition_are_told_apart() -> None:
+    assert Retelling.of(journal((0, 3, 1, "end"), (0, 3, 1, "end"), (0, 4, 1, "end"))).ends == ({0: 3}, {0: 3}, {0: 4})
+
+
+def test_times_of_any_year() -> None:
+    far = 253_402_300_800_000_000
+    again = Retelling.of(journal((0, 3, None, "idle"), (1, 1, far, "idle")))
+    assert again.silence == Silence((0, 1), far)
+    assert Retelling.of(journal((0, 3, None, "idle"))).silence == Silence((0,), BEFORE_ALL)
