@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from windrow.cli.progress import status
 from windrow.hosts.report import StepReport
 from windrow.hosts.totals import Totals
@@ -9,26 +11,34 @@ from windrow.hosts.totals import Totals
 T0 = 1_767_225_600_000_000
 
 
-def line(watermarks: dict[int, int | None], low: int | None, idle: list[int] | None = None) -> str:
-    """What is said of the low watermark."""
-    report = StepReport(
-        epoch=0,
-        records=1,
-        late=0,
-        expired=0,
-        dead=0,
-        inserts=0,
-        revisions=0,
-        open_windows=0,
-        watermarks=watermarks,
-        offsets={},
-        low_watermark=low,
-        idle=idle or [],
-        seconds=1.0,
-    )
+REPORT = StepReport(
+    epoch=0,
+    records=1,
+    late=0,
+    expired=0,
+    dead=0,
+    inserts=0,
+    revisions=0,
+    open_windows=0,
+    watermarks={0: T0},
+    offsets={},
+    low_watermark=T0,
+    idle=[],
+    seconds=1.0,
+)
+
+
+def said(report: StepReport) -> str:
+    """What is said after one step."""
     totals = Totals()
     totals.add(report)
-    return status(totals).removeprefix("1 events, 1/s, ").removesuffix(", 0 late, 0 expired, 0 dead")
+    return status(totals)
+
+
+def line(watermarks: dict[int, int | None], low: int | None, idle: list[int] | None = None) -> str:
+    """What is said of the low watermark."""
+    report = replace(REPORT, watermarks=watermarks, low_watermark=low, idle=idle or [])
+    return said(report).removeprefix("1 events, 1/s, ").removesuffix(", 0 late, 0 expired, 0 dead")
 
 
 def test_it_names_who_holds_the_low_watermark_back_and_who_is_idle() -> None:
@@ -47,3 +57,10 @@ def test_it_names_who_has_said_nothing_yet() -> None:
     )
     many = dict.fromkeys(range(7))
     assert line(many, None) == "no low watermark: nothing yet from partitions 0, 1, 2, 3, 4 ..."
+
+
+def test_it_says_how_far_behind_a_run_is() -> None:
+    assert said(REPORT).endswith(" 0 dead")
+    assert said(replace(REPORT, lag={0: 0, 1: 0})).endswith(" 0 dead")
+    assert said(replace(REPORT, lag={0: 1234})).endswith(" 0 dead, 1,234 behind")
+    assert said(replace(REPORT, lag={0: 5, 1: 2000, 2: 0})).endswith(" 0 dead, 2,005 behind (2,000 in partition 1)")

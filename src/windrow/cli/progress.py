@@ -59,8 +59,19 @@ def status(totals: Totals) -> str:
     """Say in a line how far a run has come."""
     return (
         f"{totals.events:,} events, {totals.rate:,.0f}/s, {_low_watermark(totals.last)}, "
-        f"{totals.late:,} late, {totals.expired:,} expired, {totals.dead:,} dead"
+        f"{totals.late:,} late, {totals.expired:,} expired, {totals.dead:,} dead{_behind(totals.last)}"
     )
+
+
+def _behind(report: StepReport | None) -> str:
+    """Say how far the log's end is away, and in which partition most of that is, where there are several."""
+    if report is None or not report.lag or not report.behind:
+        return ""
+    said = f", {report.behind:,} behind"
+    if len(report.lag) == 1:
+        return said
+    farthest = max(report.lag, key=report.lag.__getitem__)
+    return f"{said} ({report.lag[farthest]:,} in partition {farthest})"
 
 
 def _low_watermark(report: StepReport | None) -> str:

@@ -16,7 +16,8 @@ class StepReport:
 
     `watermarks` are microseconds, None before a partition's first record; `low_watermark` is that of them all, None
     before there is one; `idle` are the partitions that do not hold it back. `offsets` are the next to be read;
-    `seconds` is how long the step took.
+    `seconds` have passed since the step before it was committed, `took` of them in this step. `lag` is how many offsets
+    each partition is behind the log's end, as far as that was known when the step was committed.
     """
 
     epoch: int
@@ -32,6 +33,13 @@ class StepReport:
     low_watermark: int | None
     idle: list[int]
     seconds: float
+    took: float = 0.0
+    lag: dict[int, int] | None = None
+
+    @property
+    def behind(self) -> int | None:
+        """How many offsets all partitions together are behind the log's end; None if that is not known."""
+        return None if self.lag is None else sum(self.lag.values())
 
     @property
     def events(self) -> int:
@@ -48,7 +56,7 @@ class StepReport:
         ]
 
     @staticmethod
-    def of(epoch: int, groups: Iterable[GroupStats], seconds: float) -> StepReport:
+    def of(epoch: int, groups: Iterable[GroupStats], seconds: float, took: float | None = None) -> StepReport:
         """Add up the key groups of a step; there is at least one, and each knows all clocks."""
         stats = list(groups)
         return StepReport(
@@ -65,6 +73,7 @@ class StepReport:
             low_watermark=_known(stats[0].low),
             idle=stats[0].idle,
             seconds=seconds,
+            took=seconds if took is None else took,
         )
 
 

@@ -53,5 +53,7 @@ class Totals:
                 "low_watermark": last["low_watermark"],
                 "held_back_by": self.last.held_back_by,
                 "idle": last["idle"],
+                "lag": last["lag"],
+                "behind": self.last.behind,
             }
         return fields

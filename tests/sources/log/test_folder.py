@@ -15,7 +15,7 @@ from windrow.core.schema import RAW
 from windrow.errors import InputError, SourceError
 from windrow.model import LogSource
 from windrow.sources import open_source
-from windrow.sources.log import START, LogFolder, Position, folder, lines
+from windrow.sources.log import START, EmbeddedLog, LogFolder, Position, folder, lines
 
 
 def write(path: Path, partition: int, data: bytes) -> None:
@@ -68,13 +68,24 @@ def test_reading_is_splitting_at_newlines_whatever_the_blocks(
         patch.setattr(lines, "BATCH_ROWS", sizes[1])
         write(Path(path), 0, data)
         log = LogFolder(path)
-        assert log.count(0) == len(expected)
+        assert log.scan(0).line == len(expected)
         assert values(log, 0) == expected
         begin = log.scan(0, max_lines=start)
         end = log.scan(0, begin, max_lines=most)
         assert values(log, 0, begin, end) == expected[start : start + most]
         offsets = [offset for batch in log.read(0, begin, end) for offset in batch["offset"].to_pylist()]
         assert offsets == list(range(len(expected)))[start : start + most]
+
+
+def test_ends_follow_files_that_grow_shrink_come_and_go(tmp_path: Path) -> None:
+    log = EmbeddedLog(LogSource(str(tmp_path)))
+    for data, count in ((b"a\nb\nc", 2), (b"a\nb\nc\nd\n", 4), (b"a\n", 1), (b"", 0), (b"a\nb\n", 2)):
+        write(tmp_path, 0, data)
+        assert log.ends() == {0: (0, count)}
+    write(tmp_path, 3, b"a\n")
+    assert log.ends() == {0: (0, 2), 3: (0, 1)}
+    (tmp_path / "partition-0.jsonl").unlink()
+    assert log.ends() == {3: (0, 1)}
 
 
 def test_lines_that_end_behind_a_byte_are_not_taken(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ class SinkWriter:
         return True
 
     def _commit(self, frame: DataFrame, epoch: int) -> None:
+        work = Stopwatch()
         if isinstance(self._sink, ParallelSink):
             rows = frame.mapInArrow(stage_parts(self._pipeline, self._sink, epoch), STAGED_DDL).collect()
             self._sink.merge(epoch, [row.token for row in rows])
@@ -113,4 +114,4 @@ class SinkWriter:
             stats = [part.stats for part in parts]
         seconds = self._watch.lap()
         if stats:
-            self._on_step(StepReport.of(epoch, stats, seconds))
+            self._on_step(StepReport.of(epoch, stats, seconds, work.lap()))

@@ -22,6 +22,7 @@ class EmbeddedLog:
 
     def __init__(self, source: LogSource) -> None:
         self._folder = LogFolder(source.path)
+        self._counted: dict[int, Position] = {}
 
     def partitions(self) -> list[int]:
         """Return the partitions in order; raise InputError or SourceError if the folder is no log, or unreadable."""
@@ -37,8 +38,16 @@ class EmbeddedLog:
             yield from self._folder.read(partition, START, end)
 
     def ends(self) -> dict[int, tuple[int, int]]:
-        """Return 0 and the number of records of each partition, as of now; raise as `partitions` does."""
-        return {partition: (0, self._folder.count(partition)) for partition in self._folder.partitions()}
+        """Return 0 and the number of records of each partition, as of now; raise as `partitions` does.
+
+        What was counted once is not read again: a run may ask often.
+        """
+        counted = {}
+        for partition, size in sorted(self._folder.sizes().items()):
+            before = self._counted.get(partition, START)
+            counted[partition] = self._folder.scan(partition, before if before.byte <= size else START)
+        self._counted = counted
+        return {partition: (0, at.line) for partition, at in counted.items()}
 
     def stream(
         self,

@@ -115,10 +115,6 @@ class LogFolder:
             raise SourceError(msg)
         return found
 
-    def count(self, partition: int) -> int:
-        """Return how many records a partition has now."""
-        return self.scan(partition).line
-
     def read(self, partition: int, start: Position = START, end: Position | None = None) -> Iterator[pa.RecordBatch]:
         """Read the records between two positions (to the end that the file has now) as RAW batches of some MB.
 

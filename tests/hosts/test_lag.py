@@ -1,0 +1,75 @@
+"""How far behind a run is, asked beside its steps."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.cli.test_progress import REPORT
+
+from windrow.errors import SourceError
+from windrow.hosts.lag import LagWatch, lag
+from windrow.hosts.report import StepReport
+from windrow.sources import Source
+
+SECONDS = 30.0
+
+partitions = st.integers(0, 20)
+offsets = st.integers(0, 1 << 40)
+
+
+@given(st.dictionaries(partitions, st.tuples(offsets, offsets)), st.dictionaries(partitions, offsets))
+def test_what_is_read_and_what_is_not_make_up_the_log(
+    found: dict[int, tuple[int, int]], reached: dict[int, int]
+) -> None:
+    ends = {partition: (min(pair), max(pair)) for partition, pair in found.items()}
+    behind = lag(ends, reached)
+    assert behind.keys() == ends.keys()
+    for partition, (first, end) in ends.items():
+        at = reached.get(partition, first)
+        assert behind[partition] == (end - at if at < end else 0)
+
+
+class Asked:
+    """A source that answers when it is let, and tells when it is asked again."""
+
+    def __init__(self) -> None:
+        self.answers: list[dict[int, tuple[int, int]] | None] = []
+        self.may_answer = threading.Semaphore(0)
+        self.asked = threading.Semaphore(0)
+
+    def ends(self) -> dict[int, tuple[int, int]]:
+        self.asked.release()
+        assert self.may_answer.acquire(timeout=SECONDS)
+        answer = self.answers.pop(0)
+        if answer is None:
+            msg = "the broker is away"
+            raise SourceError(msg)
+        return answer
+
+    def answer(self, ends: dict[int, tuple[int, int]] | None) -> None:
+        """Give one answer, and wait for the question after it."""
+        self.answers.append(ends)
+        self.may_answer.release()
+        assert self.asked.acquire(timeout=SECONDS)
+
+
+def test_a_step_does_not_wait_for_the_answer() -> None:
+    source, told = Asked(), list[StepReport]()
+    with LagWatch(cast("Source", source), lambda epoch: {0: 7 + epoch}) as watch:
+        tell = watch.telling(told.append)
+        assert source.asked.acquire(timeout=SECONDS)
+        tell(REPORT)  # the first question is not answered yet
+        source.answer({0: (5, 10), 1: (2, 4)})
+        tell(REPORT)
+        tell(replace(REPORT, epoch=1))
+        source.answer(None)
+        tell(REPORT)
+        source.answers.append({})
+        source.may_answer.release()
+    assert [report.lag for report in told] == [None, {0: 3, 1: 2}, {0: 2, 1: 2}, None]
+    assert [report.behind for report in told] == [None, 5, 4, None]
+    assert replace(told[1], lag=None) == REPORT
