@@ -23,7 +23,10 @@ _HELP = {
     "until_end": "Read what is there now, fire what is open (unless at_end is hold), and end.",
     "checkpoint": "Where the run keeps how far it is; it goes on from there.  [default: .windrow/NAME]",
     "max_records": "Records in a step, at the most.",
-    "host": "Where it runs: on Spark, or in this process (with --until-end, from the beginning, without a checkpoint).",
+    "host": (
+        "Where it runs: on Spark as a stream or as one batch job, or in this process (the last two with --until-end, "
+        "from the beginning, without a checkpoint)."
+    ),
     "every": "How often a live run takes a step.",
     "fresh": "Remove the checkpoint and the tables first.",
     "master": "Spark's master.",
@@ -38,7 +41,7 @@ _HELP = {
     "--max-records", type=click.IntRange(min=1), default=_MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )
 @click.option(
-    "--host", type=click.Choice(["stream", "memory"]), default="stream", show_default=True, help=_HELP["host"]
+    "--host", type=click.Choice(["stream", "batch", "memory"]), default="stream", show_default=True, help=_HELP["host"]
 )
 @click.option("--every", type=DURATION, default="1s", show_default=True, help=_HELP["every"])
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])

@@ -14,7 +14,7 @@ from windrow.model import AnyPipeline
 from windrow.sinks import open_sink
 from windrow.sources import open_source
 
-HostName = Literal["stream", "memory"]
+HostName = Literal["stream", "batch", "memory"]
 Ended = Literal["end", "asked"]
 """A run ended at the end of the input, or because it was asked to stop."""
 
@@ -67,6 +67,26 @@ def launch(
                 run = StreamRun(pipeline, sink, settings)
                 on_start(run.stop)
                 return run.run(on_step)
+            case "batch":
+                from windrow.hosts.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
+                from windrow.hosts.batch.settings import MAX_RECORDS, BatchSettings  # noqa: PLC0415
+
+                if not options.until_end:
+                    msg = "the batch host reads to the end of the input: add --until-end, or run on the stream host"
+                    raise InputError(msg)
+                if options.fresh:
+                    sink.clear()
+                batch = BatchRun(
+                    pipeline,
+                    sink,
+                    BatchSettings(
+                        max_records=options.max_records or MAX_RECORDS,
+                        master=options.master,
+                        log=options.checkpoint / "spark.log",
+                    ),
+                )
+                on_start(batch.stop)
+                return batch.run(on_step)
             case "memory":
                 from windrow.hosts.memory import MemoryRun  # noqa: PLC0415 - Arrow only where it runs
 

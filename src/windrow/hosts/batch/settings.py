@@ -1,0 +1,36 @@
+"""How a batch run goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from windrow.core.floors import NO_FLOORS, Floors
+from windrow.sources import Cut
+
+MAX_RECORDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """What to read, and how: from `begin` (where the source begins) to `end` (where the log ends now).
+
+    `floors` are what the clock journal of another run says, which this one repeats, and `ends` the offsets at which
+    that one was told the end of its input, in order. `at_end` is what the end does, if not what the pipeline says.
+    Only windows that end after `since` (microseconds) are written, though all are judged.
+
+    A step takes at most `max_records` offsets. What the key groups know at the end is written to the folder
+    `savepoint`. What Spark says goes to the file `log`, or else to stderr.
+    """
+
+    begin: Cut | None = None
+    end: Cut | None = None
+    floors: Floors = NO_FLOORS
+    ends: tuple[Cut, ...] = ()
+    at_end: Literal["fire", "hold"] | None = None
+    since: int | None = None
+    max_records: int = MAX_RECORDS
+    master: str = "local[*]"
+    savepoint: Path | None = None
+    log: Path | None = None

@@ -1,0 +1,147 @@
+"""The code of a batch run that runs in Spark's Python workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from windrow.core.floors import Floors
+from windrow.core.micros import to_micros
+from windrow.core.operators import open_operator
+from windrow.core.operators.base import GroupOutput, StepInput
+from windrow.core.operators.spread import Spread
+from windrow.core.output import StepOutput
+from windrow.core.packet import Packet
+from windrow.core.schema import MICROS
+from windrow.core.stage import ClockStage
+from windrow.core.state import MemoryState
+from windrow.hosts.batch.slices import Slices
+from windrow.hosts.batch.wire import by_slice, numbered, output_row, state_rows, token_row
+from windrow.hosts.stream.sent import received, send
+from windrow.model import AnyPipeline, Pipeline
+from windrow.sinks.base import ParallelSink
+
+Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function for `mapInArrow`."""
+
+
+def clock_stage(pipeline: AnyPipeline, floors: Floors, cut: Slices) -> Stage:
+    """Return the function that makes numbered packets of one partition's raw records."""
+    sent = send(pipeline)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stage = ClockStage(received(sent), floors)
+        for number, pieces in groupby(_pieces(batches, cut), lambda piece: piece[0]):
+            for packet in stage.run(batch for _, batch in pieces):
+                yield numbered(number, packet)
+
+    return run
+
+
+def _pieces(batches: Iterable[pa.RecordBatch], cut: Slices) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Cut a partition's batches where its steps end; yield each piece with the number of its step."""
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        ends = np.array(cut.cuts(batch.column("partition")[0].as_py()))
+        numbers = np.searchsorted(ends, to_micros(batch.column("offset")), side="right")
+        found, firsts = np.unique(numbers, return_index=True)
+        lengths = np.diff(firsts, append=batch.num_rows)
+        for number, first, length in zip(found.tolist(), firsts.tolist(), lengths.tolist(), strict=True):
+            yield number, batch.slice(first, length)
+
+
+def spread_stage(pipeline: Pipeline, partitions: tuple[int, ...], cut: Slices) -> Stage:
+    """Return the function of a key group in the first stage of a salted pipeline: packets to packets, step by step."""
+    sent = send(pipeline)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pipeline = received(sent)
+        if not isinstance(pipeline, Pipeline):
+            raise TypeError(pipeline)
+        spread, state, group = Spread(pipeline, partitions), MemoryState(), _key_group()
+        for number, packets in _steps(batches, cut, group):
+            for packet in spread.step(group, packets, state):
+                if packet.kind != "end":  # the next stage knows
+                    yield numbered(number, packet)
+
+    return run
+
+
+def key_group_stage(
+    pipeline: AnyPipeline,
+    partitions: tuple[int, ...],
+    cut: Slices,
+    *,
+    since: int | None,
+    sink: ParallelSink | None,
+    keeps_state: bool,
+) -> Stage:
+    """Return the function of a key group: packets to results, a row a step, the tables staged in `sink` if given.
+
+    Behind the steps comes what the key group knows then, at the position that follows those of the steps by its number.
+    """
+    sent = send(pipeline)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pipeline = received(sent)
+        operator, state, group = open_operator(pipeline, partitions), MemoryState(), _key_group()
+        for number, packets in _steps(batches, cut, group):
+            output = operator.step(group, StepInput.of(pipeline, packets), state)
+            if since is not None:
+                output = _since(since, output)
+            if sink is None:
+                yield output_row(number, group, output)
+            else:
+                yield token_row(number, group, output, sink.stage(0, [output.rows]))
+        if keeps_state:
+            yield from state_rows(len(cut) + group, group, state)
+
+    return run
+
+
+def _key_group() -> int:
+    """Return the number of the task, which is that of its key group."""
+    context = TaskContext.get()
+    if context is None:
+        msg = "this runs in Spark's workers only"
+        raise RuntimeError(msg)
+    return context.partitionId()
+
+
+def _steps(batches: Iterable[pa.RecordBatch], cut: Slices, group: int) -> Iterator[tuple[int, list[Packet]]]:
+    """Go through the steps that have packets or are ends of the input, and put the ends in."""
+    ends = sorted(cut.ended, reverse=True)
+    end = Packet(key_group=group, kind="end")
+    for number, packets in by_slice(batches):
+        while ends and ends[-1] < number:
+            yield ends.pop(), [end]
+        if ends and ends[-1] == number:
+            ends.pop()
+            packets.append(end)
+        yield number, packets
+    while ends:
+        yield ends.pop(), [end]
+
+
+def _since(since: int, output: GroupOutput) -> GroupOutput:
+    """Leave out rows of windows that end by a time, and do not count them."""
+    changes, late = (_ending_after(since, table) for table in (output.rows.changes, output.rows.late))
+    operations = changes.column("op")
+    stats = replace(
+        output.stats,
+        expired=late.num_rows,
+        inserts=pc.sum(pc.equal(operations, "insert")).as_py() or 0,
+        revisions=pc.sum(pc.equal(operations, "update_after")).as_py() or 0,
+    )
+    return GroupOutput(StepOutput(changes, late, output.rows.dead, output.rows.clocks), stats)
+
+
+def _ending_after(since: int, table: pa.Table) -> pa.Table:
+    return table.filter(pc.greater(table.column("window_end"), pa.scalar(since, pa.int64()).cast(MICROS)))
