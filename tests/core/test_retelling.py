@@ -48,6 +48,8 @@ def test_it_is_read_up_to_where_the_replay_ends() -> None:
     assert whole.floors.rows == ((1, 5, 60), (2, 0, 61))
     assert whole.rows.column("reason").to_pylist() == ["idle", "active", "joined", "idle"]
     assert Retelling.of(rows).ends == whole.ends
+    # the log has gone on since: partition 0 was idle at 12, and has records after that
+    assert Retelling.of(rows, {0: 13, 1: 8, 2: 3}).silence == NO_SILENCE
 
 
 def test_ends_of_one_partition_are_told_apart() -> None:

@@ -50,7 +50,7 @@ class Retelling:
         journal = journal.select(CLOCKS.names).filter(pa.array(known, pa.bool_()))
         is_end = pc.equal(journal.column("reason"), "end")
         rows = journal.filter(pc.invert(is_end))
-        return Retelling(Floors.of(rows), tuple(_ends(journal.filter(is_end))), _silence(rows), rows)
+        return Retelling(Floors.of(rows), tuple(_ends(journal.filter(is_end))), _silence(rows, end), rows)
 
 
 def _is_before(partition: int, offset: int, reason: str, end: Mapping[int, int]) -> bool:
@@ -71,13 +71,14 @@ def _ends(rows: pa.Table) -> list[dict[int, int]]:
     return ends
 
 
-def _silence(rows: pa.Table) -> Silence:
+def _silence(rows: pa.Table, end: Mapping[int, int] | None) -> Silence:
     """Return who fell idle and did not come back; times stay numbers, as they may be of any year."""
     idle: dict[int, int | None] = {}
-    partitions, reasons = rows.column("partition").to_pylist(), rows.column("reason").to_pylist()
+    partitions, offsets, reasons = (rows.column(name).to_pylist() for name in ("partition", "offset", "reason"))
     lows = rows.column("low_watermark").cast(pa.int64()).to_pylist()
-    for partition, reason, low in zip(partitions, reasons, lows, strict=True):
-        if reason == "idle":
+    for partition, offset, reason, low in zip(partitions, offsets, reasons, lows, strict=True):
+        # who has records that the journal's run has not come to is not idle
+        if reason == "idle" and (end is None or offset == end.get(partition, 0)):
             idle[partition] = low
         else:
             idle.pop(partition, None)

@@ -22,12 +22,9 @@ from windrow.sinks.layout import EPOCHS, OWNERS, Table, create_table, layout
 from windrow.sinks.quote import quote, quote_all
 from windrow.sinks.sqlite.errors import translated
 from windrow.sinks.sqlite.journal import read_journal
+from windrow.sinks.sqlite.session import BUSY_SECONDS, connect, transaction
 from windrow.sinks.sqlite.values import sql_types, values
 from windrow.sinks.text import with_plain_reasons
-
-BUSY_SECONDS = 30.0
-CACHE_KIB = 65_536
-"""Room for the pages that a large step writes: without it, they go to disk and come back within the step."""
 
 
 class SqliteTable:
@@ -63,7 +60,7 @@ class SqliteTable:
         """
         self.close()
         with translated(self._sink.path):
-            self._connection = self._connect()
+            self._connection = connect(self._sink.path, self._busy)
             try:
                 with self._transaction() as db:
                     found = self._find(db, run)
@@ -97,7 +94,7 @@ class SqliteTable:
             return
         self.close()
         with translated(self._sink.path):
-            self._connection = self._connect()
+            self._connection = connect(self._sink.path, self._busy)
             try:
                 with self._transaction() as db:
                     found = self._find(db, Run(self._pipeline, ""))
@@ -176,43 +173,13 @@ class SqliteTable:
             keys = values(table.name, gone, self._sink.decimals)
             db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", zip(*keys, strict=True))
 
-    def _connect(self) -> sqlite3.Connection:
-        path = Path(self._sink.path).absolute()
-        if path.is_dir():
-            msg = f"{self._sink.path} is a folder: give the sink the path of a file in it"
-            raise SinkError(msg)
-        if not path.parent.is_dir():
-            msg = f"the folder {path.parent} of {self._sink.path} does not exist: create it, or correct the sink's path"
-            raise SinkError(msg)
-        # A host may commit from another thread than it opened in, though never from two at once.
-        db = sqlite3.connect(path, timeout=self._busy, isolation_level=None, check_same_thread=False)
-        try:
-            mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-            db.execute("PRAGMA synchronous = FULL")
-            db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        except BaseException:
-            db.close()
-            raise
-        if mode != "wal":
-            db.close()
-            msg = f"{self._sink.path} cannot be read while it is written there (SQLite's WAL): put it on a local disk"
-            raise SinkError(msg)
-        return db
-
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         if self._connection is None:
             msg = "the sink is not open: call open() first"
             raise SinkError(msg)
-        db = self._connection
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._connection) as db:
             yield db
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
 
     def _create(self, table: Table) -> str:
         return create_table(table, sql_types(table, self._sink.decimals))
