@@ -6,40 +6,26 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain
 from typing import Literal
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Row, SparkSession
 
+from windrow.core.state import MemoryState
 from windrow.errors import EngineError, SourceError, WindrowError
+from windrow.hosts.batch.job import Job
 from windrow.hosts.batch.settings import BatchSettings
-from windrow.hosts.batch.slices import Slices, slices
-from windrow.hosts.batch.stages import clock_stage, key_group_stage, spread_stage
-from windrow.hosts.batch.wire import PACKET_DDL, RESULT_DDL, state_of
+from windrow.hosts.batch.slices import END, slices
+from windrow.hosts.batch.wire import state_of
 from windrow.hosts.batch.writer import Writer
 from windrow.hosts.meaning import meaning
 from windrow.hosts.report import OnStep
 from windrow.hosts.savepoint import Savepoint, refuse_used
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.session import spark_session
-from windrow.model import AnyPipeline, KafkaSource, is_salted
+from windrow.model import AnyPipeline, KafkaSource
 from windrow.sinks.base import ParallelSink, Run, Sink
 from windrow.sources import Cut, open_source
-
-
-@dataclass(frozen=True)
-class _Job:
-    """Who writes, and what is read in which steps."""
-
-    run: Run
-    begin: dict[int, int]
-    end: dict[int, int]
-    cut: Slices
-
-    @property
-    def partitions(self) -> tuple[int, ...]:
-        return tuple(sorted(self.end))
 
 
 class BatchRun:
@@ -65,18 +51,58 @@ class BatchRun:
         settings = self._settings
         if settings.savepoint is not None:
             refuse_used(settings.savepoint)
-        begin, end = self._range()
-        fires = (settings.at_end or self._pipeline.at_end) == "fire"
-        cut = slices(begin, end, settings.ends, settings.max_records, fires=fires)
-        run = Run(self._pipeline.name, str(uuid.uuid4()))
+        job, run = self._job(), Run(self._pipeline.name, str(uuid.uuid4()))
         self._sink.open(run)
-        writer = Writer(self._pipeline, self._sink, on_step)
         spark = spark_session(settings.master, log=settings.log)
-        job = _Job(run, begin, end, cut)
         try:
-            return self._compute(spark, job, writer)
-        except EngineError as exc:
-            raise self._explained(exc) from exc
+            with _cancelled(spark, self._stop):
+                return self._take(job, run, spark, Writer(self._pipeline, self._sink, on_step))
+        except SPARK_ERRORS as exc:
+            if self._stop.is_set():
+                return "asked"
+            raise self._explained(translate(exc)) from exc
+
+    def _take(self, job: Job, run: Run, spark: SparkSession, writer: Writer) -> Literal["end", "asked"]:
+        """Compute the steps, write them, and write what is known then to the savepoint."""
+        coming = job.results(spark, self._sink if isinstance(self._sink, ParallelSink) else None)
+        states: Iterator[tuple[int, list[Row]]] = iter(())
+        for position, rows in coming:
+            if self._stop.is_set():
+                return "asked"
+            if position >= len(job.cut):
+                states = chain([(position, rows)], coming)
+                break
+            writer.add(rows)
+        if self._stop.is_set():
+            return "asked"
+        writer.finish()
+        if self._settings.savepoint is not None:
+            savepoint = Savepoint(
+                run=run,
+                epoch=writer.epoch,
+                offsets=dict(job.end),
+                partitions=job.partitions,
+                key_groups=self._pipeline.key_groups,
+                meaning=meaning(self._pipeline),
+            )
+            known = ((position - len(job.cut), state_of(rows)) for position, rows in states)
+            nothing = ((group, MemoryState()) for group in range(self._pipeline.key_groups))
+            savepoint.write(self._settings.savepoint, known if len(job.cut) else nothing)
+        return "end"
+
+    def _job(self) -> Job:
+        begin, end = self._range()
+        settings = self._settings
+        fires = (settings.at_end or self._pipeline.at_end) == "fire"
+        return Job(
+            pipeline=self._pipeline,
+            source=self._source,
+            begin=begin,
+            cut=slices(begin, end, settings.ends, settings.max_records, (END,) if fires else ()),
+            floors=settings.floors,
+            since=settings.since,
+            keeps_state=settings.savepoint is not None,
+        )
 
     def _range(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return where each partition is read from and to; raise SourceError if that is not in the log."""
@@ -91,72 +117,16 @@ class BatchRun:
             end = begin | _within(settings.end, there)
         return begin, end
 
-    def _compute(self, spark: SparkSession, job: _Job, writer: Writer) -> Literal["end", "asked"]:
-        steps = len(job.cut)
-        with _cancelled(spark, self._stop):
-            try:
-                coming = _by_position(iter(self._results(spark, job).toLocalIterator()))
-                for position, rows in coming:
-                    if position >= steps:
-                        coming = chain([(position, rows)], coming)
-                        break
-                    writer.add(rows)
-                    if self._stop.is_set():
-                        return "asked"
-                writer.finish()
-                if self._settings.savepoint is not None:
-                    states = ((position - steps, state_of(rows)) for position, rows in coming)
-                    Savepoint(
-                        run=job.run,
-                        epoch=writer.epoch,
-                        offsets=job.end,
-                        partitions=job.partitions,
-                        key_groups=self._pipeline.key_groups,
-                        meaning=meaning(self._pipeline),
-                    ).write(self._settings.savepoint, states)
-            except SPARK_ERRORS as exc:
-                if self._stop.is_set():
-                    return "asked"
-                raise translate(exc) from exc
-        return "end"
-
-    def _results(self, spark: SparkSession, job: _Job) -> DataFrame:
-        """Return what the key groups give, a Spark partition a step and then one for each group's state."""
-        pipeline, settings, cut = self._pipeline, self._settings, job.cut
-        raw = self._source.batch(spark, job.begin, job.end)
-        packets = raw.mapInArrow(clock_stage(pipeline, settings.floors, cut), PACKET_DDL)
-        if is_salted(pipeline):
-            spread = spread_stage(pipeline, job.partitions, cut)
-            packets = _by_key_group(packets, pipeline).mapInArrow(spread, PACKET_DDL)
-        stage = key_group_stage(
-            pipeline,
-            job.partitions,
-            cut,
-            since=settings.since,
-            sink=self._sink if isinstance(self._sink, ParallelSink) else None,
-            keeps_state=settings.savepoint is not None,
-        )
-        positions = max(1, len(cut) + (pipeline.key_groups if settings.savepoint is not None else 0))
-        return _by_key_group(packets, pipeline).mapInArrow(stage, RESULT_DDL).repartitionById(positions, "position")
-
-    def _explained(self, exc: EngineError) -> WindrowError:
+    def _explained(self, exc: WindrowError) -> WindrowError:
         """Return what the source says if it cannot be read any more, else the error with where to look further."""
+        if not isinstance(exc, EngineError):
+            return exc
         try:
             self._source.partitions()
         except WindrowError as found:
             return found
         log = self._settings.log
-        return EngineError(f"{exc}; what Spark said is in {log}") if log is not None and log.exists() else exc
-
-
-def _by_key_group(packets: DataFrame, pipeline: AnyPipeline) -> DataFrame:
-    """Make one Spark partition of each key group, in the order of the steps: Spark spills, and not we."""
-    return packets.repartitionById(pipeline.key_groups, "key_group").sortWithinPartitions("slice")
-
-
-def _by_position(rows: Iterator[Row]) -> Iterator[tuple[int, list[Row]]]:
-    for position, group in groupby(rows, lambda row: row.position):
-        yield position, list(group)
+        return type(exc)(f"{exc}; what Spark said is in {log}") if log is not None and log.exists() else exc
 
 
 def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:

@@ -30,6 +30,8 @@ from windrow.sinks.base import ParallelSink
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for `mapInArrow`."""
 
+_TOLD = ("tick", "idle", "end")
+
 
 def clock_stage(pipeline: AnyPipeline, floors: Floors, cut: Slices) -> Stage:
     """Return the function that makes numbered packets of one partition's raw records."""
@@ -49,7 +51,7 @@ def _pieces(batches: Iterable[pa.RecordBatch], cut: Slices) -> Iterator[tuple[in
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        ends = np.array(cut.cuts(batch.column("partition")[0].as_py()))
+        ends = np.array(cut.ends_of(batch.column("partition")[0].as_py()))
         numbers = np.searchsorted(ends, to_micros(batch.column("offset")), side="right")
         found, firsts = np.unique(numbers, return_index=True)
         lengths = np.diff(firsts, append=batch.num_rows)
@@ -68,7 +70,7 @@ def spread_stage(pipeline: Pipeline, partitions: tuple[int, ...], cut: Slices) -
         spread, state, group = Spread(pipeline, partitions), MemoryState(), _key_group()
         for number, packets in _steps(batches, cut, group):
             for packet in spread.step(group, packets, state):
-                if packet.kind != "end":  # the next stage knows
+                if packet.kind not in _TOLD:  # the next stage is told, too
                     yield numbered(number, packet)
 
     return run
@@ -116,18 +118,17 @@ def _key_group() -> int:
 
 
 def _steps(batches: Iterable[pa.RecordBatch], cut: Slices, group: int) -> Iterator[tuple[int, list[Packet]]]:
-    """Go through the steps that have packets or are ends of the input, and put the ends in."""
-    ends = sorted(cut.ended, reverse=True)
-    end = Packet(key_group=group, kind="end")
+    """Go through the steps in which there are packets or something is told."""
+    told = {number: [replace(packet, key_group=group) for packet in packets] for number, packets in cut.told.items()}
+    coming = sorted(told, reverse=True)
     for number, packets in by_slice(batches):
-        while ends and ends[-1] < number:
-            yield ends.pop(), [end]
-        if ends and ends[-1] == number:
-            ends.pop()
-            packets.append(end)
-        yield number, packets
-    while ends:
-        yield ends.pop(), [end]
+        while coming and coming[-1] < number:
+            silent = coming.pop()
+            yield silent, told[silent]
+        is_told = bool(coming) and coming[-1] == number
+        yield number, [*packets, *told[coming.pop()]] if is_told else packets
+    for number in reversed(coming):
+        yield number, told[number]
 
 
 def _since(since: int, output: GroupOutput) -> GroupOutput:

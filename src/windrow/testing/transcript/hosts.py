@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from windrow.core.output import StepOutput
     from windrow.core.tick import PlayStep
 
-HOSTS = {"memory": "windrow.hosts.memory", "stream": "windrow.hosts.stream.play"}
+HOSTS = {
+    "memory": "windrow.hosts.memory",
+    "stream": "windrow.hosts.stream.play",
+    "batch": "windrow.hosts.batch.play",
+}
 """Where each host's `play` is."""
 
 

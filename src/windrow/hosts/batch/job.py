@@ -1,0 +1,68 @@
+"""The Spark job of a batch run: source, clock stage, key groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from windrow.core.floors import NO_FLOORS, Floors
+from windrow.hosts.batch.slices import Slices
+from windrow.hosts.batch.stages import clock_stage, key_group_stage, spread_stage
+from windrow.hosts.batch.wire import PACKET_DDL, RESULT_DDL
+from windrow.model import AnyPipeline, is_salted
+from windrow.sinks.base import ParallelSink
+from windrow.sources import Cut, Source
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is read from `begin` on in steps, and judged; the rest as in `BatchSettings`."""
+
+    pipeline: AnyPipeline
+    source: Source
+    begin: Cut
+    cut: Slices
+    floors: Floors = NO_FLOORS
+    since: int | None = None
+    keeps_state: bool = False
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that are read."""
+        return tuple(sorted(self.begin))
+
+    @property
+    def end(self) -> Cut:
+        """Where that ends."""
+        return self.cut.upto[-1] if len(self.cut) else self.begin
+
+    def results(self, spark: SparkSession, sink: ParallelSink | None = None) -> Iterator[tuple[int, list[Row]]]:
+        """Compute all steps, then yield the number of each that has something with the rows of its key groups.
+
+        With `keeps_state`, each group's state follows at the number of steps and its own. If there is a sink, what the
+        steps give has been staged in it.
+        """
+        cut, groups = self.cut, self.pipeline.key_groups
+        if not len(cut):
+            return
+        packets = self.source.batch(spark, self.begin, self.end)
+        packets = packets.mapInArrow(clock_stage(self.pipeline, self.floors, cut), PACKET_DDL)
+        if is_salted(self.pipeline):
+            spread = spread_stage(self.pipeline, self.partitions, cut)
+            packets = _by_key_group(packets, groups).mapInArrow(spread, PACKET_DDL)
+        stage = key_group_stage(
+            self.pipeline, self.partitions, cut, since=self.since, sink=sink, keeps_state=self.keeps_state
+        )
+        results = _by_key_group(packets, groups).mapInArrow(stage, RESULT_DDL)
+        # from here on they wait on disk, and come to the driver a step at a time
+        by_step = results.repartitionById(len(cut) + groups * self.keeps_state, "position")
+        for position, rows in groupby(by_step.toLocalIterator(), lambda row: row.position):
+            yield position, sorted(rows, key=lambda row: row.key_group)
+
+
+def _by_key_group(packets: DataFrame, groups: int) -> DataFrame:
+    """Make one Spark partition of each key group, in the order of the steps: Spark spills, and not we."""
+    return packets.repartitionById(groups, "key_group").sortWithinPartitions("slice")
