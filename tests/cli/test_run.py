@@ -202,7 +202,7 @@ def test_a_file_that_is_no_database() -> None:
 
 def test_another_pipelines_checkpoint() -> None:
     kept = write(replace=("tumbling: 5m", "tumbling: 10m"))
-    Checkpoint.new(Path("kept"), kept, [0, 1]).write(kept)
+    Checkpoint.new(Path("kept"), kept, [0, 1]).write()
     write()
     message = refused(2, "--checkpoint", "kept")
     assert message.startswith(

@@ -38,7 +38,7 @@ PIPELINE = spend(LogSource("data/spend"), SqliteSink("spend.db", "spend"))
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     """The checkpoint of `PIPELINE`, before its first step."""
-    Checkpoint.new(tmp_path / "kept", PIPELINE, [0, 1]).write(PIPELINE)
+    Checkpoint.new(tmp_path / "kept", PIPELINE, [0, 1]).write()
     return tmp_path / "kept"
 
 
@@ -106,7 +106,7 @@ def test_a_checkpoint_of_a_later_format_is_an_error(kept: Path) -> None:
 
 def test_two_runs_do_not_share_a_checkpoint(files: Files, store: Store, runner: Runner) -> None:
     pipeline = spend(files.source, store.settings())
-    Checkpoint.new(runner.checkpoint, pipeline, [0]).write(pipeline)
+    Checkpoint.new(runner.checkpoint, pipeline, [0]).write()
     with locked(runner.checkpoint):
         for fresh in (False, True):
             with pytest.raises(CheckpointError, match="another run is using the checkpoint"):

@@ -38,7 +38,7 @@ def told(sink: CollectSink) -> list[tuple[object, ...]]:
 
 def test_an_end_that_no_epoch_was_given_is_taken_back(tmp_path: Path) -> None:
     checkpoint = Checkpoint.new(tmp_path / "checkpoint", main(), [0])
-    checkpoint.write(main())
+    checkpoint.write()
     checkpoint.tell_end()
     assert len(list(checkpoint.control.glob("*.json"))) == 1
     checkpoint.forget_ends()

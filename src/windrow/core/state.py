@@ -64,6 +64,13 @@ class MemoryState:
         """Go through the blobs, by kind and bucket."""
         return iter(self._blobs.items())
 
+    def copy_to(self, other: State) -> None:
+        """Put all that is here into a store that holds nothing."""
+        if self._summary is not None:
+            other.set_summary(self._summary)
+        for (kind, bucket), blob in self._blobs.items():
+            other.set(kind, bucket, blob)
+
     @property
     def size(self) -> int:
         """How many bytes the summary and the blobs have."""

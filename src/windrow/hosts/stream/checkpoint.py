@@ -6,18 +6,21 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from windrow.errors import CheckpointError
-from windrow.hosts.meaning import meaning
+from windrow.hosts.meaning import Meaning, meaning
+from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.lock import LOCK
 from windrow.model import AnyPipeline
-from windrow.sinks.base import Run
+from windrow.sinks.base import Follows, Run
 
 _FILE = "windrow.json"
 _CONTROL = "control"
+_START = "start"
+_BACKFILL = "backfill"
 _FORMAT = 1
 _SOURCE_LINE = 2
 """In a note of Spark's on a step's offsets: there are the version and the step's settings before."""
@@ -39,17 +42,22 @@ _ORDERED = {("decode",), ("aggregate",), ("process", "state"), ("process", "retu
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder; `partitions` are those that the source had when the pipeline was first started."""
+    """A folder; `partitions` are those that the source had when the pipeline was first started.
+
+    A run that `follows` another one begins where a savepoint of that ended, which is in the folder `start`.
+    """
 
     folder: Path
     run: Run
     partitions: tuple[int, ...]
+    meaning: Meaning
+    follows: Follows | None = None
 
     @staticmethod
-    def open(folder: Path, pipeline: AnyPipeline) -> Checkpoint | None:
-        """Return the checkpoint in a folder, None if there is none yet.
+    def read(folder: Path) -> Checkpoint | None:
+        """Return the checkpoint in a folder, whatever pipeline it is of, None if there is none yet.
 
-        Raise CheckpointError if it is another pipeline's, or no checkpoint.
+        Raise CheckpointError if it is no checkpoint, or damaged.
         """
         Checkpoint.refuse_foreign(folder)
         path = folder / _FILE
@@ -60,27 +68,39 @@ class Checkpoint:
             if kept["format"] != _FORMAT:
                 msg = f"it has format {kept['format']}, not {_FORMAT}: another version of windrow wrote it"
                 raise ValueError(msg)  # noqa: TRY301 - it ends as what cannot be read does
-            written, name, identity, partitions = kept["pipeline"], kept["name"], kept["run"], kept["partitions"]
+            run, partitions = Run(kept["name"], kept["run"]), tuple(kept["partitions"])
+            return Checkpoint(folder, run, partitions, kept["pipeline"], _follows(kept.get("follows")))
         except (OSError, ValueError, KeyError, TypeError) as exc:
             msg = f"{path} cannot be read ({exc}); restore it, or begin anew with --fresh"
             raise CheckpointError(msg) from exc
-        given = meaning(pipeline)
-        differences = list(_differences(written, given))
-        if differences:
-            listed = "\n  ".join(differences)
-            msg = (
-                f"the checkpoint {folder} is of another pipeline; it differs in\n  {listed}\n"
-                "name another --checkpoint, or begin anew with --fresh"
-            )
-            raise CheckpointError(msg)
-        return Checkpoint(folder, Run(name, identity), tuple(partitions))
 
     @staticmethod
-    def new(folder: Path, pipeline: AnyPipeline, partitions: Iterable[int]) -> Checkpoint:
-        """Return a checkpoint that is not written yet."""
-        return Checkpoint(folder, Run(pipeline.name, str(uuid.uuid4())), tuple(partitions))
+    def open(folder: Path, pipeline: AnyPipeline) -> Checkpoint | None:
+        """Return the checkpoint in a folder, None if there is none yet.
 
-    def write(self, pipeline: AnyPipeline) -> None:
+        Raise CheckpointError if it is another pipeline's, or as `read` does.
+        """
+        checkpoint = Checkpoint.read(folder)
+        if checkpoint is not None:
+            differences = list(_differences(checkpoint.meaning, meaning(pipeline)))
+            if differences:
+                listed = "\n  ".join(differences)
+                msg = (
+                    f"the checkpoint {folder} is of another pipeline; it differs in\n  {listed}\n"
+                    "name another --checkpoint, or begin anew with --fresh; many changes can go on from a savepoint "
+                    "(run --from-savepoint)"
+                )
+                raise CheckpointError(msg)
+        return checkpoint
+
+    @staticmethod
+    def new(
+        folder: Path, pipeline: AnyPipeline, partitions: Iterable[int], follows: Follows | None = None
+    ) -> Checkpoint:
+        """Return a checkpoint that is not written yet."""
+        return Checkpoint(folder, Run(pipeline.name, str(uuid.uuid4())), tuple(partitions), meaning(pipeline), follows)
+
+    def write(self) -> None:
         """Write whose checkpoint this is, if that is not there."""
         if (self.folder / _FILE).exists():
             return
@@ -89,7 +109,8 @@ class Checkpoint:
             "name": self.run.pipeline,
             "run": self.run.id,
             "partitions": list(self.partitions),
-            "pipeline": meaning(pipeline),
+            "follows": None if self.follows is None else asdict(self.follows),
+            "pipeline": self.meaning,
         }
         try:
             self.control.mkdir(parents=True, exist_ok=True)
@@ -131,18 +152,43 @@ class Checkpoint:
         return self.folder / "spark.log"
 
     @property
+    def start(self) -> Path:
+        """The savepoint that the run begins with, if it follows another one."""
+        return self.folder / _START
+
+    @property
+    def first_epoch(self) -> int:
+        """The epoch of Spark's first batch."""
+        return 0 if self.follows is None else self.follows.epoch + 1
+
+    @property
     def committed(self) -> int | None:
         """The last epoch that Spark noted as done."""
+        batch = self.batch
+        return None if batch is None else self.first_epoch + batch
+
+    @property
+    def batch(self) -> int | None:
+        """The last batch that Spark noted as done, by its own number, which counts from 0."""
         return _last(self.spark / "commits")
 
-    def offsets(self) -> dict[int, int]:
-        """Return the next offset of each partition after the last step that Spark noted as done.
+    def clear_start(self) -> None:
+        """Remove what a beginning from a savepoint left that was ended before the checkpoint was written."""
+        for path in self.folder.glob(f"*{_START}*"):
+            shutil.rmtree(path)
+
+    def begin(self) -> dict[int, int] | None:
+        """Return the offsets at which the run begins, None for where the source begins."""
+        return None if self.follows is None else Savepoint.read(self.start).offsets
+
+    def offsets(self, batch: int | None = None) -> dict[int, int]:
+        """Return the next offset of each partition after a batch of Spark's, by default the last that it noted as done.
 
         A partition of which nothing was read may be missing. Raise CheckpointError if Spark's note cannot be read.
         """
-        done = self.committed
+        done = self.batch if batch is None else batch
         if done is None:
-            return {}
+            return self.begin() or {}
         path = self.spark / "offsets" / str(done)
         try:
             # the source is the first of those that are joined in a query
@@ -153,9 +199,9 @@ class Checkpoint:
             raise CheckpointError(msg) from exc
 
     def tell_end(self) -> None:
-        """Tell all key groups that the input ends here; the file is named after the epoch that is to read it."""
-        epoch = 0 if self._planned is None else self._planned + 1
-        _write(self.control / f"{epoch}.json", json.dumps({"kind": "end"}) + "\n")
+        """Tell all key groups that the input ends here; the file is named after the batch that is to read it."""
+        batch = 0 if self._planned is None else self._planned + 1
+        _write(self.control / f"{batch}.json", json.dumps({"kind": "end"}) + "\n")
 
     def forget_ends(self) -> None:
         """Take back ends that were told to no epoch: the run that told them stopped before its last step."""
@@ -166,8 +212,12 @@ class Checkpoint:
 
     @property
     def _planned(self) -> int | None:
-        """The last epoch whose input Spark has noted."""
+        """The last batch whose input Spark has noted."""
         return _last(self.spark / "offsets")
+
+
+def _follows(kept: Any) -> Follows | None:  # noqa: ANN401 - plain JSON
+    return None if kept is None else Follows(Run(**kept["run"]), kept["epoch"])
 
 
 def _next_offsets(kept: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401 - plain JSON
@@ -180,15 +230,16 @@ def _next_offsets(kept: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401 - pla
 
 
 def _last(log: Path) -> int | None:
-    """Return the last epoch in one of Spark's logs."""
-    epochs = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
-    return max(epochs, default=None)
+    """Return the last batch in one of Spark's logs."""
+    batches = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
+    return max(batches, default=None)
 
 
 def _is_unused(folder: Path) -> bool:
     """Whether there is nothing in a folder but what a run leaves that was ended before it began."""
-    beginnings = {"spark.log", LOCK, _CONTROL, _draft(folder / _FILE).name}
-    return folder.is_dir() and all(path.name in beginnings for path in folder.iterdir())
+    beginnings = {"spark.log", LOCK, _CONTROL, _draft(folder / _FILE).name, _START, _BACKFILL}
+    drafts = (f".{_START}.draft-", f".{_BACKFILL}.draft-")
+    return folder.is_dir() and all(path.name in beginnings or path.name.startswith(drafts) for path in folder.iterdir())
 
 
 def _differences(kept: Any, given: Any, path: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401 - plain JSON

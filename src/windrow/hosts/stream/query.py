@@ -37,7 +37,7 @@ def key_group_outputs(
 
     The records of the partition `ticks`, if there is one, are ticks.
     """
-    raw = source.stream(spark, max_records, cuts)
+    raw = source.stream(spark, max_records, cuts, checkpoint.begin())
     packets = raw.mapInArrow(clock_stage(pipeline, floors, ticks), PACKET_DDL)
     if needs_ticks(pipeline):
         spark.dataSource.register(TickDataSource)
@@ -57,9 +57,10 @@ def key_group_outputs(
         )
     )
     packets = packets.union(control)
+    known = checkpoint.partitions, None if checkpoint.follows is None else checkpoint.start.absolute()
     if is_salted(pipeline):
-        packets = _by_key_group(packets, SpreadProcessor(pipeline, checkpoint.partitions), PACKET_DDL)
-    return _by_key_group(packets, KeyGroupProcessor(pipeline, checkpoint.partitions), OUTPUT_DDL)
+        packets = _by_key_group(packets, SpreadProcessor(pipeline, *known), PACKET_DDL)
+    return _by_key_group(packets, KeyGroupProcessor(pipeline, *known), OUTPUT_DDL)
 
 
 def _by_key_group(packets: DataFrame, processor: StatefulProcessor, ddl: str) -> DataFrame:
@@ -69,9 +70,13 @@ def _by_key_group(packets: DataFrame, processor: StatefulProcessor, ddl: str) ->
 
 
 class SinkWriter:
-    """What Spark calls with each step's frame: it commits the step, and keeps the error if that fails."""
+    """What Spark calls with each step's frame: it commits the step, and keeps the error if that fails.
 
-    def __init__(self, pipeline: AnyPipeline, sink: Sink, on_step: OnStep) -> None:
+    `first_epoch` is the epoch of Spark's batch 0.
+    """
+
+    def __init__(self, pipeline: AnyPipeline, sink: Sink, on_step: OnStep, *, first_epoch: int = 0) -> None:
+        self._first_epoch = first_epoch
         self._pipeline = pipeline
         self._sink = sink
         self._on_step = on_step
@@ -80,8 +85,9 @@ class SinkWriter:
         self._closed = False
         self.failure: WindrowError | None = None
 
-    def __call__(self, frame: DataFrame, epoch: int) -> None:
+    def __call__(self, frame: DataFrame, batch: int) -> None:
         """Commit one step."""
+        epoch = self._first_epoch + batch
         with self._step:
             if self._closed:
                 msg = f"step {epoch} is left to the next run: this one was asked to stop"

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow.core.floors import NO_FLOORS, Floors
-from windrow.errors import CheckpointError, EngineError, SinkError, WindrowError
+from windrow.errors import EngineError, WindrowError
 from windrow.hosts.report import OnStep
+from windrow.hosts.stream.beginning import agree, begin_from
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.errors import SPARK_ERRORS, is_slow_start, translate
 from windrow.hosts.stream.lock import locked
@@ -38,6 +39,8 @@ _STEP = 120.0
 class Settings:
     """How to run: a step takes at most `max_records`; live, one begins every `every` microseconds if there is more.
 
+    A checkpoint that is not there begins where the run of `savepoint` ended, if one is given.
+
     `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can say what time it is. `floors`
     are what the clock journal of another run says, which this one repeats.
     """
@@ -46,6 +49,7 @@ class Settings:
     until_end: bool = False
     max_records: int | None = None
     every: int = 1_000_000
+    savepoint: Path | None = None
     cuts: Sequence[Cut] | None = None
     ticks: int | None = None
     floors: Floors = NO_FLOORS
@@ -85,27 +89,17 @@ class StreamRun:
         """Open or make the checkpoint, hold its lock, open the sink's tables, and see that they belong together."""
         partitions = tuple(number for number in self._source.partitions() if number != self._settings.ticks)
         folder = self._settings.checkpoint
+        if self._settings.savepoint is not None:
+            begin_from(folder, self._pipeline, self._settings.savepoint)
         checkpoint = Checkpoint.open(folder, self._pipeline)
         is_new = checkpoint is None
         if checkpoint is None:
             checkpoint = Checkpoint.new(folder, self._pipeline, partitions)
         else:
             held.enter_context(locked(folder))
-        written, done = self._sink.open(checkpoint.run), checkpoint.committed
-        if written is None and done is not None:
-            msg = (
-                f"the checkpoint {folder} is at epoch {done}, but the tables hold nothing of it: they were dropped or "
-                "emptied, or the sink is another one; restore them, or begin anew with --fresh"
-            )
-            raise SinkError(msg)
-        if written is not None and not (written - 1 <= (-1 if done is None else done) <= written):
-            msg = (
-                f"the checkpoint {folder} is at epoch {done}, but the tables are at epoch {written}: one of them was "
-                "restored from another time; restore the other too, or begin anew with --fresh"
-            )
-            raise CheckpointError(msg)
+        agree(checkpoint, self._sink.open(checkpoint.run, checkpoint.follows))
         if is_new:
-            checkpoint.write(self._pipeline)
+            checkpoint.write()
             held.enter_context(locked(folder))
         checkpoint.forget_ends()
         return checkpoint
@@ -130,7 +124,7 @@ class StreamRun:
         return EngineError(f"{exc}; what Spark said is in {checkpoint.log}") if checkpoint.log.exists() else exc
 
     def _start(self, spark: SparkSession, checkpoint: Checkpoint, settings: Settings, on_step: OnStep) -> bool:
-        writer = SinkWriter(self._pipeline, self._sink, on_step)
+        writer = SinkWriter(self._pipeline, self._sink, on_step, first_epoch=checkpoint.first_epoch)
         try:
             frame = key_group_outputs(
                 spark,

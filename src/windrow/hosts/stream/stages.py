@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,7 +18,8 @@ from windrow.core.operators.spread import Spread
 from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.stage import ClockStage
-from windrow.core.state import State
+from windrow.core.state import MemoryState, State
+from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.sent import received, send
 from windrow.hosts.stream.wire import STAGED, output_frame, outputs, packet_batch, packet_frame, packets
 from windrow.model import AnyPipeline, is_salted
@@ -95,11 +97,16 @@ def stage_parts(
 
 
 class _Processor(StatefulProcessor):
-    """What is done in a key group, in a step after the other."""
+    """What is done in a key group, in a step after the other.
 
-    def __init__(self, pipeline: AnyPipeline, partitions: tuple[int, ...]) -> None:
+    A key group that knows nothing takes what the savepoint `start` has of it: in the first step, and again where that
+    is run again. (Spark's own initial state would go through a frame, a row a blob.)
+    """
+
+    def __init__(self, pipeline: AnyPipeline, partitions: tuple[int, ...], start: Path | None) -> None:
         self._sent = send(pipeline)
         self._partitions = partitions
+        self._start = start
         self._state: _SparkState | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -117,7 +124,13 @@ class _Processor(StatefulProcessor):
             msg = "Spark called handleInputRows before init"
             raise RuntimeError(msg)
         (group,) = key
+        if self._start is not None and self._state.summary() is None:
+            self.begin(self._state, Savepoint.state(self._start, int(group)))
         yield self.step(int(group), packets(rows), self._state)
+
+    def begin(self, state: State, known: MemoryState) -> None:
+        """Take over what a key group knew in a savepoint."""
+        known.copy_to(state)
 
     def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
         """Take one step."""
@@ -139,6 +152,12 @@ class KeyGroupProcessor(_Processor):
 
 class SpreadProcessor(_Processor):
     """Gives a key group's packets and state to the first stage of a salted pipeline; gives packets."""
+
+    def begin(self, state: State, known: MemoryState) -> None:
+        """Take over the clocks, which all key groups know; this stage knows nothing else."""
+        summary = known.summary()
+        if summary is not None:
+            state.set_summary(summary)
 
     def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
         """Take one step."""

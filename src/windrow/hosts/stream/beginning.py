@@ -1,0 +1,67 @@
+"""Where a run begins: with a checkpoint and tables that belong together, or with the savepoint of another run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windrow.errors import CheckpointError, SinkError
+from windrow.hosts.savepoint import Savepoint
+from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.lock import locked
+from windrow.hosts.upgrade import upgraded
+from windrow.model import AnyPipeline
+from windrow.sinks.base import Follows
+
+
+def agree(checkpoint: Checkpoint, written: int | None) -> int:
+    """Return the last epoch that is committed, -1 for none; `written` is the last that the tables hold of the run.
+
+    That of the checkpoint may be one behind: Spark notes a step after the tables have it. Raise SinkError or
+    CheckpointError if the two are not of one time.
+    """
+    folder, done = checkpoint.folder, checkpoint.committed
+    if written is None and done is not None:
+        msg = (
+            f"the checkpoint {folder} is at epoch {done}, but the tables hold nothing of it: they were dropped or "
+            "emptied, or the sink is another one; restore them, or begin anew with --fresh"
+        )
+        raise SinkError(msg)
+    known = checkpoint.first_epoch - 1 if done is None else done
+    if written is not None and not (written - 1 <= known <= written):
+        msg = (
+            f"the checkpoint {folder} is at epoch {done}, but the tables are at epoch {written}: one of them was "
+            "restored from another time; restore the other too, or begin anew with --fresh"
+        )
+        raise CheckpointError(msg)
+    return known if written is None else written
+
+
+def begin_from(folder: Path, pipeline: AnyPipeline, given: Path) -> None:
+    """Make the checkpoint of a run that goes on from a savepoint, if it is not there.
+
+    Raise CheckpointError if it began otherwise, or if the pipeline cannot go on from there. What is ended half done is
+    done again by the next call.
+    """
+    savepoint = Savepoint.read(given)
+    follows = Follows(savepoint.run, savepoint.epoch)
+    checkpoint = Checkpoint.read(folder)
+    if checkpoint is not None:
+        if checkpoint.follows != follows:
+            msg = (
+                f"the checkpoint {folder} did not begin from the savepoint {given}: name a new --checkpoint, or leave "
+                "out --from-savepoint to go on from this one"
+            )
+            raise CheckpointError(msg)
+        return
+    Checkpoint.refuse_foreign(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        msg = f"the checkpoint {folder} cannot be written: {exc.strerror}"
+        raise CheckpointError(msg) from exc
+    with locked(folder):
+        checkpoint = Checkpoint.new(folder, pipeline, savepoint.partitions, follows)
+        checkpoint.clear_start()
+        known, states = upgraded(given, pipeline)
+        known.write(checkpoint.start, states)
+        checkpoint.write()
