@@ -58,6 +58,13 @@ class Clocked:
     def tick(self, micros: int) -> ClockStep:
         return self._step(self._ticks(micros))
 
+    def lose(self, partition: int, goes_on: int) -> ClockStep:
+        """Take a step in which a partition is told to go on at an offset."""
+        self.offsets[partition] = goes_on
+        groups = range(self.pipeline.key_groups)
+        packet = Packet(key_group=0, kind="lost", partition=partition, first=goes_on, blob=b"they are gone")
+        return self._step([replace(packet, key_group=group) for group in groups])
+
     def _ticks(self, micros: int | None) -> list[Packet]:
         groups = range(self.pipeline.key_groups if micros is not None else 0)
         return [Packet(key_group=group, kind="tick", watermark=micros or 0) for group in groups]

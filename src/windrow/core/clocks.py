@@ -28,6 +28,17 @@ class Raised:
     reason: Reason
 
 
+@dataclass(frozen=True)
+class Lost:
+    """A partition that goes on at the offset `first`, its clock and watermark there, and what happened."""
+
+    partition: int
+    first: int
+    clock: int
+    watermark: int
+    what: str
+
+
 @dataclass
 class Clocks:
     """Each known partition's watermark and next offset, and the low watermark of them all, which never goes back.
@@ -89,6 +100,17 @@ class Clocks:
             self.idle.discard(partition)
             self.still = None
         return raised
+
+    def skip(self, watermark: Watermark, packets: Iterable[Packet]) -> list[Lost]:
+        """Go on behind records that are gone: what they would have done to the clocks is not known, and not done."""
+        lost = []
+        for packet in packets:
+            partition, at, clock = packet.partition, BEFORE_ALL, BEFORE_ALL
+            if partition in self.watermarks:
+                self.next[partition] = packet.first
+                at, clock = self.watermarks[partition], self.clock(watermark, partition)
+            lost.append(Lost(partition, packet.first, clock, at, packet.blob.decode()))
+        return lost
 
     def adapt(self, adaptive: Adaptive, packets: Iterable[Packet], times: Iterable[Packet]) -> dict[int, Reached]:
         """Move the watermarks with an adaptive delay through the step's records; return where that takes them."""

@@ -10,6 +10,8 @@ import pyarrow as pa
 from windrow.core.micros import BEFORE_ALL, Micros
 
 _RAISED = ("joined", "active")
+LOST = "lost: "
+"""How the reason of a row begins that says which records are gone; what happened follows."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Floors:
 
     @staticmethod
     def of(journal: pa.Table) -> Floors:
-        """Read a clock journal in `windrow.core.schema.CLOCKS`, in any order of its rows."""
+        """Read a clock journal in `windrow.core.schema.CLOCKS`, by epoch where records were lost."""
         columns = zip(
             journal.column("partition").to_pylist(),
             journal.column("offset").to_pylist(),
@@ -31,11 +33,13 @@ class Floors:
             journal.column("reason").to_pylist(),
             strict=True,
         )
-        rows = {
-            (partition, offset, low)
-            for partition, offset, low, reason in columns
-            if reason in _RAISED and low is not None
-        }
+        rows: set[tuple[int, int, int]] = set()
+        for partition, offset, low, reason in columns:
+            if reason.startswith(LOST):
+                # a log that begins anew has these offsets again
+                rows = {row for row in rows if row[0] != partition or row[1] <= offset}
+            if (reason in _RAISED or reason.startswith(LOST)) and low is not None:
+                rows.add((partition, offset, low))
         return Floors(tuple(sorted(rows)))
 
     def at(self, partition: int, offsets: Micros) -> Micros:

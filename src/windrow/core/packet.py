@@ -7,7 +7,7 @@ from typing import Literal
 
 from windrow.core.micros import BEFORE_ALL
 
-PacketKind = Literal["records", "parts", "dead", "times", "clock", "tick", "idle", "end"]
+PacketKind = Literal["records", "parts", "dead", "times", "clock", "tick", "lost", "idle", "end"]
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,9 @@ class Packet:
     the offset `first` on (`windrow.core.times`); only where the delay depends on them. ``clock`` says where a partition
     stands at the end of the step: its `watermark` as far as the step's records moved it, the `first` offset that the
     step read and the `next` one to be read, and the greatest event time that it `reached` in the step. ``tick`` is the
-    processing time, in `watermark`. ``idle`` is what a journal says where a replay ends: `partition` is idle, and the
-    low watermark is not below `watermark`. ``end`` is the end of the input.
+    processing time, in `watermark`. ``lost`` says that records of a partition are gone, that it goes on at the offset
+    `first`, and in `blob` what happened. ``idle`` is what a journal says where a replay ends: `partition` is idle, and
+    the low watermark is not below `watermark`. ``end`` is the end of the input.
     """
 
     key_group: int

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from windrow.sources.loss import Found
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,5 +53,16 @@ class Source(Protocol):
         """Return a frame of the records between two cuts: one Spark task a partition, in the order of its offsets.
 
         Nothing is read of a partition that `end` leaves out; one that `begin` leaves out is read from its beginning.
+        """
+        ...
+
+    def identity(self) -> str | None:
+        """Return what tells this log from another one of the same name, None if nothing does; raise as `partitions`."""
+        ...
+
+    def find_losses(self, offset: Any, identity: str | None) -> Found:  # noqa: ANN401 - plain JSON, in a source's own form
+        """Return what is gone of the records from an offset on, as Spark noted it, where the log was `identity`.
+
+        None is a log that did not say. Raise as `partitions` does.
         """
         ...

@@ -23,7 +23,8 @@ class StepInput:
     """A key group's packets of one step, unpacked; `clocks` are ordered by partition.
 
     `parts` are panes that other key groups made of `spread` records of this one, where keys are salted.
-    `times` stay packed, and are ordered by partition and offset. `idle` are the partitions that a journal says are idle
+    `times` stay packed, and are ordered by partition and offset. `lost` says where records are gone. `idle` are the
+    partitions that a journal says are idle
     after the step. `tick` is the processing time at the end of the step,
     None if nothing said it.
     """
@@ -37,6 +38,7 @@ class StepInput:
     parts: tuple[pa.Table, ...] = ()
     spread: int = 0
     idle: tuple[Packet, ...] = ()
+    lost: tuple[Packet, ...] = ()
 
     @staticmethod
     def of(pipeline: AnyPipeline, packets: Iterable[Packet]) -> StepInput:
@@ -61,6 +63,7 @@ class StepInput:
             parts=tuple(unpack(packet.blob) for packet in sorted(kinds["parts"], key=lambda packet: packet.partition)),
             spread=sum(packet.next for packet in kinds["parts"]),
             idle=tuple(kinds["idle"]),
+            lost=tuple(sorted(kinds["lost"], key=lambda packet: (packet.partition, packet.first))),
         )
 
 

@@ -36,6 +36,7 @@ class ClockStep:
 def take_clock_step(pipeline: AnyPipeline, clocks: Clocks, given: StepInput) -> ClockStep:
     """Move the clocks through a step."""
     time = pipeline.time
+    lost = clocks.skip(time.watermark, given.lost)
     raised = clocks.raise_to_low(time.watermark, given.clocks)
     watermarks = clocks.at(given.records.column(PARTITION), to_micros(given.records.column(WATERMARK)))
     if isinstance(time.watermark, Adaptive):
@@ -50,7 +51,7 @@ def take_clock_step(pipeline: AnyPipeline, clocks: Clocks, given: StepInput) -> 
         now=now,
         latest=clocks.now,
         reached=max(clocks.low, clocks.reached),
-        journal=journal(pipeline, clocks, raised, fallen, end=given.end),
+        journal=journal(pipeline, clocks, lost, raised, fallen, end=given.end),
     )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.clocks import Clocks, Raised
+from windrow.core.clocks import Clocks, Lost, Raised
+from windrow.core.floors import LOST
 from windrow.core.micros import BEFORE_ALL
 from windrow.model import AnyPipeline
 
@@ -15,15 +16,25 @@ Row = tuple[int, int, int | None, int | None, str]
 
 
 def journal(
-    pipeline: AnyPipeline, clocks: Clocks, raised: Iterable[Raised], fallen: Iterable[int], *, end: bool
+    pipeline: AnyPipeline,
+    clocks: Clocks,
+    lost: Iterable[Lost],
+    raised: Iterable[Raised],
+    fallen: Iterable[int],
+    *,
+    end: bool,
 ) -> pa.Table:
     """Return the moves of the clocks that the records do not explain, as they stand after the step.
 
-    There is a row for each partition that joined late or came back, for each that fell idle, and for each at the end of
-    the input. A row holds the first offset that it is true of, the partition's clock there, and the low watermark, at
-    which a partition joins or comes back; both are null where no record has set them yet.
+    There is a row for each partition that lost records, that joined late or came back, and that fell idle, and for each
+    at the end of the input. A row holds the first offset that it is true of, the partition's clock there,
+    and the low watermark, at which a partition joins or comes back (of one that lost records, its own watermark); both
+    are null where no record has set them yet.
     """
     rows: list[Row] = [
+        (one.partition, one.first, _time(one.clock), _time(one.watermark), f"{LOST}{one.what}") for one in lost
+    ]
+    rows += [
         (one.partition, one.first, _time(one.clock), _time(one.low), one.reason)
         for one in raised
         # before there is a low watermark, who joins is as who was there from the start

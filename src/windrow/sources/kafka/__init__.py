@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windrow.errors import InputError
 from windrow.model import KafkaSource
 from windrow.sources.base import Cut
+from windrow.sources.kafka.losses import find_losses
 from windrow.sources.kafka.options import range_options, spark_options, start_option
+from windrow.sources.loss import Found
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["KafkaTopic", "preflight", "spark_options"]
 
 
-def preflight(source: KafkaSource, timeout: float = 10) -> dict[int, tuple[int, int]]:
+_TIMEOUT = 10.0
+"""Seconds that a broker is asked for."""
+
+
+def preflight(source: KafkaSource, timeout: float = _TIMEOUT) -> dict[int, tuple[int, int]]:
     """Return each partition's first offset and the end of what is committed, asking for at most `timeout` seconds.
 
     Raise SourceError for a broker that cannot be reached and a topic that is not there or may not be read, and
@@ -76,3 +82,14 @@ class KafkaTopic:
 
         options = range_options(self._source, begin, end)
         return raw_columns(spark.read.format("kafka").options(**options).load())
+
+    def identity(self) -> str | None:
+        """Return the topic's id, which another topic of the same name does not have; raise as `preflight` does."""
+        from windrow.sources.kafka.client import Admin  # noqa: PLC0415 - as above
+
+        return Admin(self._source, _TIMEOUT).topic_id()
+
+    def find_losses(self, offset: Any, identity: str | None) -> Found:  # noqa: ANN401 - see `Source`
+        """Return what is gone: by retention, or since the topic was made anew."""
+        made_anew = identity is not None and identity != self.identity()
+        return find_losses(self._source.topic, offset, self.ends(), made_anew=made_anew)

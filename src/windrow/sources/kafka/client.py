@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription  # type: ignore[attr-defined]
 
 from windrow.errors import InputError, SourceError
 from windrow.model import KafkaSource
@@ -51,9 +51,16 @@ class Admin:
 
     def partitions(self) -> list[int]:
         """Return the topic's partitions; raise SourceError if it does not exist, or may not be read."""
+        return sorted(partition.id for partition in self._describe().partitions)
+
+    def topic_id(self) -> str:
+        """Return the id that the topic was given as it was made; raise as `partitions` does."""
+        return str(self._describe().topic_id)
+
+    def _describe(self) -> TopicDescription:
         topic = self._source.topic
-        description = self._ask(self._client.describe_topics(TopicCollection([topic]))[topic])
-        return sorted(partition.id for partition in description.partitions)
+        found: Future[TopicDescription] = self._client.describe_topics(TopicCollection([topic]))[topic]
+        return self._ask(found)
 
     def offsets(self, partitions: list[int]) -> dict[int, tuple[int, int]]:
         """Return each partition's first offset and the end of what is committed."""

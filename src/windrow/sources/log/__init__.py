@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windrow.model import LogSource
 from windrow.sources.base import Cut
 from windrow.sources.log.folder import START, LogFolder, Position
+from windrow.sources.log.losses import find_losses
+from windrow.sources.loss import Found
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,6 +78,14 @@ class EmbeddedLog:
         spark.dataSource.register(LogDataSource)
         reader = spark.read.format(LogDataSource.name()).option("path", str(self._folder.path.absolute()))
         return reader.option("start", json.dumps(_plain(begin))).option("end", json.dumps(_plain(end))).load()
+
+    def identity(self) -> str | None:
+        """Return None: a file is known by its own bytes."""
+        return None
+
+    def find_losses(self, offset: Any, identity: str | None) -> Found:  # noqa: ANN401, ARG002 - see `Source`
+        """Return what is gone: files that are not there any more, were cut off, or are others now."""
+        return find_losses(self._folder, offset)
 
 
 def _plain(cut: Cut) -> dict[str, int]:

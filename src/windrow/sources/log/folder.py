@@ -156,6 +156,11 @@ class LogFolder:
             file.seek(max(0, position.byte - _MARK))
             return crc32(file.read(position.byte - file.tell()))
 
+    def head(self, partition: int) -> int:
+        """Return a checksum of the first line, as far as that goes: it stays the same while the file grows."""
+        with self._open(partition, START) as file:
+            return crc32(file.read(_MARK).partition(b"\n")[0])
+
     @contextmanager
     def _open(self, partition: int, start: Position) -> Iterator[BinaryIO]:
         """Open a partition at a position that must be the end of a line (or the beginning of the file)."""

@@ -32,7 +32,8 @@ RAW_STRUCT = StructType(
 """`windrow.core.schema.RAW` in Spark's terms."""
 
 Offset = dict[str, dict[str, int]]
-"""For each partition that was read from: the lines and bytes before the position, and the mark of the last bytes."""
+"""For each partition that was read from: the lines and bytes before the position, and marks of the last bytes before it
+and of the first of the file (`head`)."""
 
 
 class LogDataSource(DataSource):
@@ -199,4 +200,4 @@ def _positions(offset: Mapping[str, Mapping[str, Any]]) -> Positions:
 
 
 def _offset(folder: LogFolder, partition: int, at: Position) -> dict[str, int]:
-    return {"line": at.line, "byte": at.byte, "mark": folder.mark(partition, at)}
+    return {"line": at.line, "byte": at.byte, "mark": folder.mark(partition, at), "head": folder.head(partition)}
