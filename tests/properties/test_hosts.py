@@ -106,8 +106,9 @@ def test_memory_host_gives_the_oracles_answer_in_every_cut() -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_stream_host_gives_the_oracles_answer_in_every_cut() -> None:
-    search("stream", 3, most_records=8)
+@pytest.mark.parametrize("host", ["stream", "batch"])
+def test_spark_hosts_give_the_oracles_answer_in_every_cut(host: str) -> None:
+    search(host, 3, most_records=8)
 
 
 @pytest.mark.long
@@ -117,5 +118,6 @@ def test_memory_host_gives_the_oracles_answer_in_many_cases() -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
-def test_stream_host_gives_the_oracles_answer_in_many_cases() -> None:
-    search("stream", 40)
+@pytest.mark.parametrize(("host", "examples"), [("stream", 40), ("batch", 100)])
+def test_spark_hosts_give_the_oracles_answer_in_many_cases(host: str, examples: int) -> None:
+    search(host, examples)

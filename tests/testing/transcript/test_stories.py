@@ -49,24 +49,27 @@ def test_memory_host_goes_as_told_in_twenty_cuts(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("host", ["stream", "batch"])
 @pytest.mark.parametrize("name", SAMPLE)
-def test_stream_host_goes_as_told(name: str) -> None:
+def test_spark_hosts_go_as_told(name: str, host: str) -> None:
     path = STORIES[0].parent / f"{name}.yaml"
-    result = run_story(path, host="stream")
+    result = run_story(path, host=host)
     assert result.ok, "\n".join(lines(result))
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("path", STORIES, ids=names)
-def test_stream_host_goes_as_every_story_tells(path: Path) -> None:
-    result = run_story(path, host="stream")
+@pytest.mark.parametrize("host", ["stream", "batch"])
+def test_spark_hosts_go_as_every_story_tells(path: Path, host: str) -> None:
+    result = run_story(path, host=host)
     assert result.ok, "\n".join(lines(result))
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("path", STORIES, ids=names)
-def test_stream_host_goes_as_told_in_every_cut(path: Path) -> None:
-    result = run_story(path, host="stream", rebatch=3)
+@pytest.mark.parametrize("host", ["stream", "batch"])
+def test_spark_hosts_go_as_told_in_every_cut(path: Path, host: str) -> None:
+    result = run_story(path, host=host, rebatch=3)
     assert result.ok, "\n".join(lines(result))

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pyspark.sql import Row, SparkSession
 
+from windrow.core.packet import Packet
 from windrow.core.state import MemoryState
 from windrow.errors import EngineError, SourceError, WindrowError
 from windrow.hosts.batch.job import Job
@@ -56,7 +57,7 @@ class BatchRun:
         spark = spark_session(settings.master, log=settings.log)
         try:
             with _cancelled(spark, self._stop):
-                return self._take(job, run, spark, Writer(self._pipeline, self._sink, on_step))
+                return self._take(job, run, spark, Writer(self._pipeline, self._sink, settings.journal, on_step))
         except SPARK_ERRORS as exc:
             if self._stop.is_set():
                 return "asked"
@@ -93,12 +94,17 @@ class BatchRun:
     def _job(self) -> Job:
         begin, end = self._range()
         settings = self._settings
-        fires = (settings.at_end or self._pipeline.at_end) == "fire"
+        last = [
+            Packet(key_group=-1, kind="idle", partition=partition, watermark=settings.silence.low)
+            for partition in settings.silence.partitions
+        ]
+        if (settings.at_end or self._pipeline.at_end) == "fire":
+            last.append(END)
         return Job(
             pipeline=self._pipeline,
             source=self._source,
             begin=begin,
-            cut=slices(begin, end, settings.ends, settings.max_records, (END,) if fires else ()),
+            cut=slices(begin, end, settings.ends, settings.max_records, tuple(last)),
             floors=settings.floors,
             since=settings.since,
             keeps_state=settings.savepoint is not None,

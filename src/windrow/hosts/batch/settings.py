@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
+
 from windrow.core.floors import NO_FLOORS, Floors
+from windrow.core.retelling import NO_SILENCE, Silence
 from windrow.sources import Cut
 
 MAX_RECORDS = 1_000_000
@@ -16,9 +19,10 @@ MAX_RECORDS = 1_000_000
 class BatchSettings:
     """What to read, and how: from `begin` (where the source begins) to `end` (where the log ends now).
 
-    `floors` are what the clock journal of another run says, which this one repeats, and `ends` the offsets at which
-    that one was told the end of its input, in order. `at_end` is what the end does, if not what the pipeline says.
-    Only windows that end after `since` (microseconds) are written, though all are judged.
+    `floors` are what the clock journal of another run says, which this one repeats, `ends` the offsets at which that
+    one was told the end of its input, in order, `silence` who was idle at the end, and `journal` the rows that are
+    written again as they are. `at_end` is what the end does, if not what the pipeline says. Only windows that end after
+    `since` (microseconds) are written, though all are judged.
 
     A step takes at most `max_records` offsets. What the key groups know at the end is written to the folder
     `savepoint`. What Spark says goes to the file `log`, or else to stderr.
@@ -28,6 +32,8 @@ class BatchSettings:
     end: Cut | None = None
     floors: Floors = NO_FLOORS
     ends: tuple[Cut, ...] = ()
+    silence: Silence = NO_SILENCE
+    journal: pa.Table | None = None
     at_end: Literal["fire", "hold"] | None = None
     since: int | None = None
     max_records: int = MAX_RECORDS
