@@ -10,8 +10,11 @@
     │   └── SetupError           Java, a jar or a package is missing
     └── RunError                 it ran, and failed                exit code 1
         ├── SourceError          the log or the broker
+        │   └── SourceUnavailableError   it does not answer now
         ├── SinkError            the database
+        │   └── SinkUnavailableError     it does not answer now, or somebody holds a lock
         └── EngineError          Spark
+            └── WorkerLostError          a Python process of Spark's has died
 
 Each message says what is wrong, where, and what to do.
 """
@@ -68,14 +71,35 @@ class SetupError(InputError):
 class RunError(WindrowError):
     """It ran, and failed; what was committed stays."""
 
+    passes = False
+    """Whether it may pass by itself: a run tries again for a while."""
+
 
 class SourceError(RunError):
     """The log could not be read."""
+
+
+class SourceUnavailableError(SourceError):
+    """The broker does not answer now."""
+
+    passes = True
 
 
 class SinkError(RunError):
     """The results could not be written."""
 
 
+class SinkUnavailableError(SinkError):
+    """The database does not answer now, or somebody holds a lock on it."""
+
+    passes = True
+
+
 class EngineError(RunError):
     """Spark failed."""
+
+
+class WorkerLostError(EngineError):
+    """A Python process of Spark's has died, or did not start in time."""
+
+    passes = True

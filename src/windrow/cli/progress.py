@@ -44,6 +44,10 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
+    def on_trouble(self, message: str) -> None:
+        """Say what went wrong that the run goes on after."""
+        self._console.print(f"{self._label}: {message}", soft_wrap=True, markup=False)
+
     def on_step(self, report: StepReport) -> None:
         """Show a step."""
         self.totals.add(report)

@@ -65,6 +65,7 @@ def command(
     it; the next run with the same checkpoint goes on from there.
     """
     valid = open_pipeline(pipeline).valid()
+    progress = Progress(valid.name, quiet=as_json)
     options = Options(
         checkpoint=checkpoint or Path(".windrow") / valid.name,
         host=host,
@@ -73,8 +74,9 @@ def command(
         every=every,
         fresh=fresh,
         master=master,
+        on_trouble=progress.on_trouble,
     )
-    with Progress(valid.name, quiet=as_json) as progress, _stopping() as on_start:
+    with progress, _stopping() as on_start:
         ended = launch(valid, options, progress.on_step, on_start)
     if as_json:
         print_json({"pipeline": valid.name, "ended": ended, **progress.totals.plain()})

@@ -23,7 +23,8 @@ Ended = Literal["end", "asked"]
 class Options:
     """How to run. A step takes at most `max_records`; live steps begin every `every` microseconds.
 
-    `fresh` first removes the checkpoint and the tables.
+    `fresh` first removes the checkpoint and the tables. `on_trouble` is told of a fault after which the run tries
+    again.
     """
 
     checkpoint: Path
@@ -33,6 +34,7 @@ class Options:
     every: int = 1_000_000
     fresh: bool = False
     master: str = "local[*]"
+    on_trouble: Callable[[str], None] = lambda _: None
 
 
 def launch(
@@ -63,6 +65,7 @@ def launch(
                     max_records=options.max_records,
                     every=options.every,
                     master=options.master,
+                    on_trouble=options.on_trouble,
                 )
                 run = StreamRun(pipeline, sink, settings)
                 on_start(run.stop)

@@ -8,12 +8,20 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException
 
 from windrow import errors
-from windrow.errors import EngineError, SourceError, WindrowError
+from windrow.errors import EngineError, SourceError, SourceUnavailableError, WindrowError, WorkerLostError
 
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 """What a call to Spark raises: its own errors, py4j's, and those of a connection to a JVM that is gone."""
 
-_SLOW_START = "Python worker failed to connect back"
+_LOST_WORKER = re.compile(
+    r"Python worker (?:failed to connect back|exited unexpectedly)|Failed to connect to the state server"
+)
+_BROKER = re.compile(
+    r"org\.apache\.kafka\.common\.errors\.\w*"
+    r"(?:Timeout|Disconnect|Network|NotAvailable|NotLeaderOrFollower)Exception: ([^\n]+)"
+    r"|java\.util\.concurrent\.TimeoutException: (Cannot fetch record [^\n]+)"
+)
+_GO_ON = "\nwhat was committed stays; start again to go on from there"
 _APPENDIX = "\n=== Streaming Query ==="
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _WRAPPING = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminated with exception: ")
@@ -22,11 +30,6 @@ _LOSS = "failOnDataLoss"
 _LOST = re.compile(r"offset \[(\d+), \d+\) for topic partition (\S+)-(\d+)")
 _CAUSE = re.compile(r"^Caused by: (?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
-
-
-def is_slow_start(exc: Exception) -> bool:
-    """Return whether Spark gave up on a Python process that did not start in ten seconds, as on a busy machine."""
-    return _SLOW_START in str(exc)
 
 
 def translate(exc: Exception) -> WindrowError:
@@ -41,9 +44,11 @@ def translate(exc: Exception) -> WindrowError:
         return kind(message.strip())
     if _LOSS in text:
         return SourceError(_lost(text))
-    return EngineError(
-        f"the stream stopped: {_said(exc, text)}\nwhat was committed stays; start again to go on from there"
-    )
+    if broker := _BROKER.search(str(exc)):
+        return SourceUnavailableError(f"the Kafka broker did not answer: {broker[1] or broker[2]}{_GO_ON}")
+    # a process that did not start in ten seconds, as on a busy machine, or that was killed
+    kind = WorkerLostError if _LOST_WORKER.search(str(exc)) else EngineError
+    return kind(f"the stream stopped: {_said(exc, text)}{_GO_ON}")
 
 
 def _lost(text: str) -> str:

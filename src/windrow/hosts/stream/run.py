@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +13,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow.core.floors import NO_FLOORS, Floors
-from windrow.errors import EngineError, WindrowError
-from windrow.hosts.report import OnStep
+from windrow.errors import EngineError, RunError
+from windrow.hosts.report import OnStep, StepReport
 from windrow.hosts.stream.beginning import agree, begin_from
 from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.errors import SPARK_ERRORS, is_slow_start, translate
+from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.lock import locked
+from windrow.hosts.stream.patience import Patience
 from windrow.hosts.stream.query import SinkWriter, key_group_outputs
 from windrow.hosts.stream.session import spark_session
 from windrow.model import AnyPipeline
@@ -27,9 +28,6 @@ from windrow.sources import Cut, open_source
 
 _POLL = 1
 """Seconds between looks at whether to stop."""
-
-_STARTS = 3
-"""How often a query is started whose Python processes do not come up in time."""
 
 _STEP = 120.0
 """Seconds that a step is given to finish when the run is asked to stop."""
@@ -42,7 +40,8 @@ class Settings:
     A checkpoint that is not there begins where the run of `savepoint` ended, if one is given.
 
     `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can say what time it is. `floors`
-    are what the clock journal of another run says, which this one repeats.
+    are what the clock journal of another run says, which this one repeats. `on_trouble` is told of a fault after
+    which the run tries again.
     """
 
     checkpoint: Path
@@ -54,6 +53,7 @@ class Settings:
     ticks: int | None = None
     floors: Floors = NO_FLOORS
     master: str = "local[*]"
+    on_trouble: Callable[[str], None] = lambda _: None
 
 
 class StreamRun:
@@ -65,6 +65,7 @@ class StreamRun:
         self._settings = settings
         self._source = open_source(pipeline.source)
         self._stop = threading.Event()
+        self._told = -1
 
     def stop(self) -> None:
         """Ask the run to finish its step and return; from any thread."""
@@ -76,14 +77,46 @@ class StreamRun:
             checkpoint = self._prepare(held)
             # only now: what is wrong with the source, the sink or the checkpoint is said at once
             spark = spark_session(self._settings.master, log=checkpoint.log)
-            ended = self._query(spark, checkpoint, self._settings, on_step)
-            fires = self._settings.until_end and self._pipeline.at_end == "fire"
-            if ended and fires and not self._stop.is_set():
-                checkpoint.tell_end()
-                # in one step with whatever came since: the end is told after all of it
-                rest = replace(self._settings, max_records=None, cuts=None)
-                ended = self._query(spark, checkpoint, rest, on_step)
-            return "asked" if self._stop.is_set() or not ended else "end"
+            patience = Patience()
+            opened = True
+            while True:
+                try:
+                    if not opened:
+                        self._open(checkpoint)
+                        checkpoint.forget_ends()
+                        opened = True
+                    return self._take_steps(spark, checkpoint, self._telling(on_step))
+                except RunError as exc:
+                    failure = self._explained(exc, checkpoint)
+                    pause = patience.after(self._told) if failure.passes and not self._stop.is_set() else None
+                    if pause is None:
+                        raise failure from exc
+                # as a run that is started anew would: from the last step that is in the tables
+                opened = False
+                self._settings.on_trouble(f"{str(failure).splitlines()[0]}; trying again in {pause:g} s")
+                if self._stop.wait(pause):
+                    return "asked"
+
+    def _take_steps(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> Literal["end", "asked"]:
+        ended = self._query(spark, checkpoint, self._settings, on_step)
+        fires = self._settings.until_end and self._pipeline.at_end == "fire"
+        if ended and fires and not self._stop.is_set():
+            checkpoint.tell_end()
+            # in one step with whatever came since: the end is told after all of it
+            rest = replace(self._settings, max_records=None, cuts=None)
+            ended = self._query(spark, checkpoint, rest, on_step)
+        return "asked" if self._stop.is_set() or not ended else "end"
+
+    def _telling(self, on_step: OnStep) -> OnStep:
+        """Return what tells of each step once: one that is taken again, and was told or was there before, adds none."""
+
+        def tell(report: StepReport) -> None:
+            again = report.epoch <= self._told
+            self._told = max(self._told, report.epoch)
+            none = replace(report, records=0, late=0, expired=0, dead=0, inserts=0, revisions=0)
+            on_step(none if again else report)
+
+        return tell
 
     def _prepare(self, held: ExitStack) -> Checkpoint:
         """Open or make the checkpoint, hold its lock, open the sink's tables, and see that they belong together."""
@@ -97,33 +130,29 @@ class StreamRun:
             checkpoint = Checkpoint.new(folder, self._pipeline, partitions)
         else:
             held.enter_context(locked(folder))
-        agree(checkpoint, self._sink.open(checkpoint.run, checkpoint.follows))
+        self._told = self._open(checkpoint)
         if is_new:
             checkpoint.write()
             held.enter_context(locked(folder))
         checkpoint.forget_ends()
         return checkpoint
 
-    def _query(self, spark: SparkSession, checkpoint: Checkpoint, settings: Settings, on_step: OnStep) -> bool:
-        """Run one query; return whether it came to its end by itself."""
-        starts = 1
-        while True:
-            try:
-                return self._start(spark, checkpoint, settings, on_step)
-            except EngineError as exc:
-                if not is_slow_start(exc) or starts == _STARTS or self._stop.is_set():
-                    raise self._explained(exc, checkpoint) from exc
-            starts += 1
+    def _open(self, checkpoint: Checkpoint) -> int:
+        """Open the sink's tables, and see that they and the checkpoint belong together; return the last epoch there."""
+        return agree(checkpoint, self._sink.open(checkpoint.run, checkpoint.follows))
 
-    def _explained(self, exc: EngineError, checkpoint: Checkpoint) -> WindrowError:
+    def _explained(self, exc: RunError, checkpoint: Checkpoint) -> RunError:
         """Return what the source says if it cannot be read any more, else the error with where to look further."""
+        if not isinstance(exc, EngineError):
+            return exc
         try:
             self._source.partitions()
-        except WindrowError as found:
+        except RunError as found:
             return found
-        return EngineError(f"{exc}; what Spark said is in {checkpoint.log}") if checkpoint.log.exists() else exc
+        return type(exc)(f"{exc}; what Spark said is in {checkpoint.log}") if checkpoint.log.exists() else exc
 
-    def _start(self, spark: SparkSession, checkpoint: Checkpoint, settings: Settings, on_step: OnStep) -> bool:
+    def _query(self, spark: SparkSession, checkpoint: Checkpoint, settings: Settings, on_step: OnStep) -> bool:
+        """Run one query; return whether it came to its end by itself."""
         writer = SinkWriter(self._pipeline, self._sink, on_step, first_epoch=checkpoint.first_epoch)
         try:
             frame = key_group_outputs(

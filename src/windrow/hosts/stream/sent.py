@@ -28,7 +28,9 @@ def send(pipeline: AnyPipeline) -> bytes:
     Raise PipelineError if one of them holds something that cannot be sent, such as an open file.
     """
     with ExitStack() as held:
-        for module in _out_of_reach():
+        # what somebody has registered stays so
+        known = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # it has no types
+        for module in [module for module in _out_of_reach() if module.__name__ not in known]:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # it has no types
             held.callback(cloudpickle.unregister_pickle_by_value, module)
         try:

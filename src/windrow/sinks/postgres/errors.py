@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import conninfo, errors
 
-from windrow.errors import SinkError
+from windrow.errors import SinkError, SinkUnavailableError
 
 _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.InsufficientPrivilege, "a privilege is missing; grant it, then start again"),
@@ -29,11 +29,24 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (psycopg.InterfaceError, "the connection was lost; start again"),
     (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
 )
+_PASSING = (
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.CannotConnectNow,
+    errors.ConnectionException,
+    errors.SerializationFailure,
+    errors.DeadlockDetected,
+    errors.LockNotAvailable,
+    errors.TooManyConnections,
+    errors.IdleInTransactionSessionTimeout,
+    psycopg.InterfaceError,
+)
+_FULL = "raise max_connections, or use fewer cores"
 _CONNECT_ADVICE = (
     ("password", "check the user, and the password in PGPASSWORD or the url"),
     ("role", "create the user, or correct the url"),
     ("database", "create the database, or correct the url"),
-    ("too many", "raise max_connections, or use fewer cores"),
+    ("too many", _FULL),
 )
 
 
@@ -56,14 +69,18 @@ def where(url: str) -> str:
 def translate(error: psycopg.Error, place: str) -> SinkError:
     """Return the SinkError that says what happened there and what to do."""
     advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), "correct that, then start again")
-    return SinkError(f"{place}: {_one_line(error)}: {advice}; what was committed before stays")
+    # without a state it was libpq that failed, which is to say the connection
+    lost = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+    kind = SinkUnavailableError if lost or isinstance(error, _PASSING) else SinkError
+    return kind(f"{place}: {_one_line(error)}: {advice}; what was committed before stays")
 
 
 def translate_connect(error: psycopg.Error, place: str) -> SinkError:
     """Return the SinkError for a connection that could not be made."""
     text = _one_line(error)
     advice = next((advice for word, advice in _CONNECT_ADVICE if f"FATAL: {word}" in text or f'{word} "' in text), None)
-    return SinkError(f"cannot connect to {place}: {text}: {advice or 'check that it runs, and the url of the sink'}")
+    kind = SinkUnavailableError if advice in {None, _FULL} else SinkError
+    return kind(f"cannot connect to {place}: {text}: {advice or 'check that it runs, and the url of the sink'}")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from windrow.errors import SinkError
+from windrow.errors import SinkUnavailableError
 from windrow.sinks.layout import Layout, Table
 from windrow.sinks.postgres.session import Connection
 from windrow.sinks.postgres.staging import LAST, POSITION, TOKEN, Staging, Token
@@ -55,7 +55,7 @@ class Merge:
                 f"{count - written} of {count} rows that were staged for table {table.name!r} are gone (PostgreSQL "
                 f"empties staging tables when it recovers from a crash): nothing of this step was written; start again"
             )
-            raise SinkError(msg)
+            raise SinkUnavailableError(msg)
 
     def _upsert(self, values: Values) -> None:
         """Write the rows whose last change leaves them in the table."""

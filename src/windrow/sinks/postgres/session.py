@@ -9,6 +9,8 @@ from windrow.sinks.postgres.errors import translate_connect, where
 from windrow.sinks.quote import quote
 
 CONNECT_SECONDS = 10
+LOCK_WAIT = "10s"
+"""What a statement waits for another session's lock, before it fails and the run says so."""
 
 Connection = psycopg.Connection[tuple[object, ...]]
 
@@ -31,7 +33,10 @@ def connect(url: str) -> Connection:
     except psycopg.Error as error:
         raise translate_connect(error, place) from error
     try:
-        connection.execute("SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET client_encoding = 'UTF8'")
+        connection.execute(
+            "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET client_encoding = 'UTF8'; "
+            f"SET lock_timeout = '{LOCK_WAIT}'"
+        )
     except BaseException:
         connection.close()
         raise

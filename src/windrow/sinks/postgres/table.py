@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 
 from windrow.core.output import StepOutput
-from windrow.errors import SinkError
+from windrow.errors import SinkError, SinkUnavailableError
 from windrow.model import AnyPipeline, PostgresSink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.fence import admit, is_new, may_clear, still_owned
@@ -18,7 +18,7 @@ from windrow.sinks.layout import layout
 from windrow.sinks.postgres.catalog import Catalog, check_names
 from windrow.sinks.postgres.errors import translated, where
 from windrow.sinks.postgres.merge import Merge
-from windrow.sinks.postgres.session import Connection, connect, schema_of
+from windrow.sinks.postgres.session import LOCK_WAIT, Connection, connect, schema_of
 from windrow.sinks.postgres.staging import Target, Token, staging
 
 LOCK_SECONDS = 15.0
@@ -157,5 +157,5 @@ class PostgresTable:
             connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", (f"windrow {schema} {table}",))
         except psycopg.errors.LockNotAvailable as error:
             msg = f"a run that writes table {table!r} is still going: end that one, or choose another table"
-            raise SinkError(msg) from error
-        connection.execute("RESET lock_timeout")
+            raise SinkUnavailableError(msg) from error
+        connection.execute(f"SET lock_timeout = '{LOCK_WAIT}'")

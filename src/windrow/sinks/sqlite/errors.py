@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from windrow.errors import SinkError
+from windrow.errors import SinkError, SinkUnavailableError
 
 _ADVICE = {
     "SQLITE_NOTADB": "is not an SQLite database: give the sink another path",
@@ -20,6 +20,7 @@ _ADVICE = {
     "SQLITE_IOERR": "could not be read or written: check the disk, then start again",
     "SQLITE_CONSTRAINT": "refused a row",
 }
+_PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED")
 
 
 def translate(error: sqlite3.Error, path: str) -> SinkError:
@@ -27,7 +28,8 @@ def translate(error: sqlite3.Error, path: str) -> SinkError:
     name = getattr(error, "sqlite_errorname", "") or ""
     for prefix, advice in _ADVICE.items():
         if name.startswith(prefix):
-            return SinkError(f"{path} {advice} ({error}); what was committed before stays")
+            kind = SinkUnavailableError if prefix in _PASSING else SinkError
+            return kind(f"{path} {advice} ({error}); what was committed before stays")
     return SinkError(f"{path}: SQLite says: {error}; what was committed before stays")
 
 

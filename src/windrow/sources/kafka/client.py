@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription  # type: ignore[attr-defined]
 
-from windrow.errors import InputError, SourceError
+from windrow.errors import InputError, SourceError, SourceUnavailableError
 from windrow.model import KafkaSource
 from windrow.sources.kafka.options import client_options
 
@@ -86,7 +86,7 @@ class Admin:
                 self._said = [error for error in self._said if error.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
                 self._said = self._said or [KafkaError(KafkaError._TRANSPORT)]  # noqa: SLF001
             if time.monotonic() > self._deadline or codes.intersection(_HOPELESS):
-                raise SourceError(unreachable(self._source, self._said))
+                raise SourceUnavailableError(unreachable(self._source, self._said))
 
     def _error(self, exc: KafkaException) -> Exception:
         source, error = self._source, exc.args[0]
@@ -99,7 +99,7 @@ class Admin:
                     "and READ on it"
                 )
             case KafkaError._TIMED_OUT | KafkaError._TRANSPORT | KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
-                return SourceError(unreachable(source, self._said))
+                return SourceUnavailableError(unreachable(source, self._said))
             case _:
                 return SourceError(f"topic {source.topic} at {source.servers} cannot be read: {error.str()}")
 
