@@ -30,6 +30,9 @@ Row = dict[str, Any]
 class Store(ABC):
     """A database with the sinks that write to it, and a reader of its own."""
 
+    sees_runs = False
+    """Whether it knows that a sink is open, also between its steps."""
+
     @abstractmethod
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> Sink:
         """The model of a sink that writes there."""
@@ -57,6 +60,10 @@ class Store(ABC):
     @abstractmethod
     def unlock(self, sink: SqliteTable | PostgresTable) -> None:
         """Take the lock from an open sink by which it keeps other runs away, as if the database had lost it."""
+
+    @abstractmethod
+    def index_tables(self, index: str) -> list[str]:
+        """The tables that an index of that name is on."""
 
     def model(self, **changed: Any) -> Pipeline:  # noqa: ANN401 - any part of a pipeline
         """The plain pipeline into this store, with parts of it changed."""
@@ -105,6 +112,9 @@ class SqliteStore(Store):
     def unlock(self, sink: SqliteTable | PostgresTable) -> None:
         """It has none."""
 
+    def index_tables(self, index: str) -> list[str]:
+        return [name for (name,) in self.query(f"SELECT tbl_name FROM sqlite_master WHERE name = '{index}'")]
+
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
             return db.execute(sql).fetchall()
@@ -133,6 +143,8 @@ class SqliteStore(Store):
 class PostgresStore(Store):
     """A PostgreSQL database."""
 
+    sees_runs = True
+
     def __init__(self, url: str) -> None:
         self.url = url
 
@@ -147,6 +159,9 @@ class PostgresStore(Store):
         assert isinstance(sink, PostgresTable)
         assert sink._connection is not None  # noqa: SLF001 - there is no other way to lose it
         sink._connection.execute("SELECT pg_advisory_unlock_all()")  # noqa: SLF001 - the same
+
+    def index_tables(self, index: str) -> list[str]:
+        return [name for (name,) in self.query(f"SELECT tablename FROM pg_indexes WHERE indexname = '{index}'")]
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url, autocommit=True) as db:

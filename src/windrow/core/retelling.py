@@ -12,8 +12,8 @@ from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.micros import BEFORE_ALL
 from windrow.core.schema import CLOCKS
 
-_IS_NEXT = ("idle", "end")
-"""Reasons whose offset is the next to be read, and not that of a record."""
+_AT_RECORD = ("joined", "active")
+"""Reasons whose offset is that of a record that was read, and not the next to be read."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Retelling:
 
 def _is_before(partition: int, offset: int, reason: str, end: Mapping[int, int]) -> bool:
     reached = end.get(partition, 0)
-    return offset <= reached if reason in _IS_NEXT else offset < reached
+    return offset < reached if reason in _AT_RECORD else offset <= reached
 
 
 def _ends(rows: pa.Table) -> list[dict[int, int]]:
@@ -80,6 +80,6 @@ def _silence(rows: pa.Table, end: Mapping[int, int] | None) -> Silence:
         # who has records that the journal's run has not come to is not idle
         if reason == "idle" and (end is None or offset == end.get(partition, 0)):
             idle[partition] = low
-        else:
+        elif reason in _AT_RECORD:
             idle.pop(partition, None)
     return Silence(tuple(sorted(idle)), max((low for low in idle.values() if low is not None), default=BEFORE_ALL))

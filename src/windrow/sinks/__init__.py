@@ -8,7 +8,9 @@ from windrow.model import PostgresSink, SqliteSink
 
 if TYPE_CHECKING:
     from windrow.model import AnyPipeline
+    from windrow.model import Sink as SinkModel
     from windrow.sinks.base import Sink
+    from windrow.sinks.database import Database
 
 
 def open_sink(pipeline: AnyPipeline) -> Sink:
@@ -27,3 +29,18 @@ def open_sink(pipeline: AnyPipeline) -> Sink:
             return PostgresTable(pipeline, pipeline.sink)
         case _:
             assert_never(pipeline.sink)
+
+
+def open_database(sink: SinkModel) -> Database:
+    """Return the database of a sink, not yet connected."""
+    match sink:
+        case SqliteSink():
+            from windrow.sinks.sqlite.database import SqliteDatabase  # noqa: PLC0415 - as above
+
+            return SqliteDatabase(sink)
+        case PostgresSink():
+            from windrow.sinks.postgres.database import PostgresDatabase  # noqa: PLC0415 - as above
+
+            return PostgresDatabase(sink)
+        case _:
+            assert_never(sink)

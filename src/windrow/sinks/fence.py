@@ -116,7 +116,11 @@ def may_clear(pipeline: str, table: str, found: Found) -> None:
 def still_owned(run: Run, owner: Run | None, table: str) -> None:
     """Raise SinkError if the table was given to another run since this one began."""
     if owner != run:
-        msg = f"table {table!r} was taken over by another run while this one was writing: {CHOICES}"
+        msg = (
+            f"table {table!r} was taken over by another run while this one was writing, and this step is not in it: "
+            f"{CHOICES}; where `windrow promote` put a replay in its place, go on from the replay's savepoint "
+            f"(run --from-savepoint, with another --checkpoint), or promote again to take that back"
+        )
         raise SinkError(msg)
 
 

@@ -49,6 +49,21 @@ OWNERS = Table(
 )
 """Which run writes a table: no other may, or steps would be missing from it or doubled."""
 
+REPLAYS = Table(
+    "windrow_replays",
+    pa.schema(
+        [
+            *(pa.field(name, pa.string(), nullable=False) for name in ("table_name", "pipeline", "run")),
+            pa.field("begins", pa.string()),
+            pa.field("ends", pa.string(), nullable=False),
+            pa.field("since", schema.MICROS),
+            pa.field("finished", pa.bool_(), nullable=False),
+        ]
+    ),
+    ("table_name",),
+)
+"""What was replayed into a table: offsets as JSON, `begins` null for the beginning of the log."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -71,13 +86,18 @@ class Layout:
         return (*self.own, EPOCHS, OWNERS)
 
 
+def table_names(table: str) -> tuple[str, ...]:
+    """Return the names of a result table and its companions, as `Layout.own` has them."""
+    return (table, *(f"{table}_{part}" for part in ("changes", "late", "dead", "clocks")))
+
+
 def layout(pipeline: AnyPipeline, sink: Sink) -> Layout:
     """Lay out the tables of a pipeline; raise PipelineError for a sink's key that is no key of the results.
 
     In mode discard each pane is a row of its own, so the result table's key has the pane's revision too.
     """
     name = sink.table
-    if name.lower() in {EPOCHS.name, OWNERS.name}:
+    if name.lower() in {EPOCHS.name, OWNERS.name, REPLAYS.name}:
         msg = f"the table {name!r} is windrow's own: choose another name for the sink's table"
         raise PipelineError(msg)
     changes = schema.changes(pipeline)
@@ -89,14 +109,15 @@ def layout(pipeline: AnyPipeline, sink: Sink) -> Layout:
             raise PipelineError(msg)
     discards = isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard"
     key = (*(sink.key or natural), *(["revision"] if discards else []))
+    names = table_names(name)
     order = (*natural, *(field.name for field in schema.value_fields(pipeline)), "pane", "revision")
     seq = pa.field("seq", pa.int64(), nullable=False)
     return Layout(
         result=Table(name, pa.schema([by_name[column] for column in order]), key),
-        changes=Table(f"{name}_changes", pa.schema([EPOCH, seq, *changes]), ("epoch", "seq")),
-        late=Table(f"{name}_late", schema.LATE),
-        dead=Table(f"{name}_dead", schema.DEAD),
-        clocks=Table(f"{name}_clocks", pa.schema([EPOCH, *schema.CLOCKS])),
+        changes=Table(names[1], pa.schema([EPOCH, seq, *changes]), ("epoch", "seq")),
+        late=Table(names[2], schema.LATE),
+        dead=Table(names[3], schema.DEAD),
+        clocks=Table(names[4], pa.schema([EPOCH, *schema.CLOCKS])),
     )
 
 

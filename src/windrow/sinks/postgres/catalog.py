@@ -83,7 +83,7 @@ class Catalog:
             self._demand(name, "SELECT")
             if self._may(f"EXISTS (SELECT FROM {self.name(name)})"):
                 filled.append(name)
-        owner = self.owner() if OWNERS.name in existing else None
+        owner = self._owner() if OWNERS.name in existing else None
         fenced = EPOCHS.name in existing
         return Found(
             owner=owner,
@@ -116,8 +116,11 @@ class Catalog:
                     self._connection.execute(query, (owner.pipeline, owner.id))
 
     def owner(self) -> Run | None:
-        """Return the run that writes the result table."""
-        query = f"SELECT pipeline, run FROM {self.name(OWNERS.name)} WHERE table_name = $1"
+        """Return the run that writes the result table, and keep it so until the end of the transaction."""
+        return self._owner(" FOR SHARE")
+
+    def _owner(self, lock: str = "") -> Run | None:
+        query = f"SELECT pipeline, run FROM {self.name(OWNERS.name)} WHERE table_name = $1{lock}"
         row = self._connection.execute(query, (self._layout.result.name,)).fetchone()
         return None if row is None else Run(str(row[0]), str(row[1]))
 

@@ -41,20 +41,25 @@ class Staging:
         return (self.changes, self.late, self.dead, self.clocks)
 
 
+def stage_names(table: str) -> tuple[str, ...]:
+    """Return the names of the staging tables of a result table, as `Staging.all` has them."""
+    return tuple(f"{table}_stage_{part}" for part in ("changes", "late", "dead", "clocks"))
+
+
 def staging(layout: Layout) -> Staging:
     """Lay out the staging tables of a pipeline's tables; raise PipelineError if a column has a name of theirs."""
     for field in (TOKEN, POSITION, LAST):
         if field.name in layout.changes.columns:
             msg = f"{field.name!r} is windrow's own name in PostgreSQL: rename that column"
             raise PipelineError(msg)
-    stem = f"{layout.result.name}_stage"
+    names = stage_names(layout.result.name)
     changes = [field for field in layout.changes.schema if field.name not in {"epoch", "seq"}]
     clocks = [field for field in layout.clocks.schema if field.name != "epoch"]
     return Staging(
-        changes=Table(f"{stem}_changes", pa.schema([TOKEN, POSITION, LAST, *changes])),
-        late=Table(f"{stem}_late", pa.schema([TOKEN, *layout.late.schema])),
-        dead=Table(f"{stem}_dead", pa.schema([TOKEN, *layout.dead.schema])),
-        clocks=Table(f"{stem}_clocks", pa.schema([TOKEN, *clocks])),
+        changes=Table(names[0], pa.schema([TOKEN, POSITION, LAST, *changes])),
+        late=Table(names[1], pa.schema([TOKEN, *layout.late.schema])),
+        dead=Table(names[2], pa.schema([TOKEN, *layout.dead.schema])),
+        clocks=Table(names[3], pa.schema([TOKEN, *clocks])),
     )
 
 

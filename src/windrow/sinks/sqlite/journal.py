@@ -5,14 +5,13 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from windrow.core.schema import CLOCKS
 from windrow.sinks.layout import Table
 from windrow.sinks.quote import quote, quote_all
+from windrow.sinks.sqlite.rows import times
 
 
 def read_journal(path: Path, table: Table) -> pa.Table:
@@ -26,11 +25,8 @@ def read_journal(path: Path, table: Table) -> pa.Table:
             f'SELECT {quote_all(CLOCKS.names)} FROM {quote(table.name)} ORDER BY epoch, partition, "offset", reason'
         ).fetchall()
     columns = list(zip(*rows, strict=True)) or [()] * len(CLOCKS)
-    return pa.table([_column(c, f.type) for c, f in zip(columns, CLOCKS, strict=True)], schema=CLOCKS)
-
-
-def _column(values: tuple[Any, ...], type_: pa.DataType) -> pa.Array:
-    if not pa.types.is_timestamp(type_):
-        return pa.array(values, type_)
-    # unlike Arrow, numpy reads what is before the year 1 and after the year 9999
-    return pa.array(np.array(values, dtype="datetime64[us]")).cast(type_)
+    arrays = [
+        times(column) if pa.types.is_timestamp(field.type) else pa.array(column, field.type)
+        for column, field in zip(columns, CLOCKS, strict=True)
+    ]
+    return pa.table(arrays, schema=CLOCKS)

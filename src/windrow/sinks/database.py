@@ -1,0 +1,94 @@
+"""What is asked of a database beside a run: to read results, to note replays, and to promote one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from windrow.sinks.base import Run
+from windrow.sinks.layout import Table
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a run replayed into a table: from `begin` (the beginning of the log) to `end`, and whether it came there.
+
+    With `since` only the windows that end after it (microseconds) are in the table.
+    """
+
+    table: str
+    run: Run
+    begin: Mapping[int, int] | None
+    end: Mapping[int, int]
+    since: int | None
+    finished: bool
+
+    def texts(self) -> tuple[str | None, str]:
+        """Return begin and end as they are written down."""
+        return None if self.begin is None else json.dumps(self.begin), json.dumps(self.end)
+
+    @staticmethod
+    def offsets(text: str) -> dict[int, int]:
+        """Read what `texts` wrote."""
+        return {int(partition): offset for partition, offset in json.loads(text).items()}
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """What a promotion did: `former` is the name of the tables that were in place before, None if there were none.
+
+    `carried` is what users had made on them and is on the new ones now; `left` what still hangs on the former.
+    """
+
+    former: str | None
+    carried: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+class Snapshot(Protocol):
+    """Tables as they were at one moment."""
+
+    def columns(self, table: str) -> list[str]:
+        """Return the names of a table's columns; none if there is no such table."""
+        ...
+
+    def rows(self, table: Table, order: Sequence[str]) -> Iterator[pa.Table]:
+        """Read columns of a table, ordered: text by code points. The tables have its schema.
+
+        Decimals may come with more digits behind the point than the schema says, if the database holds such.
+        """
+        ...
+
+
+class Database(Protocol):
+    """A database by its sink's address. Its errors are SinkErrors."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, without user and password."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """Read what is there now; nothing is locked."""
+        ...
+
+    def note(self, replayed: Replayed) -> None:
+        """Write down what is replayed into a table."""
+        ...
+
+    def replayed(self, table: str) -> Replayed | None:
+        """Return what was replayed into a table by the run that it belongs to; None if it was no replay."""
+        ...
+
+    def promote(self, pipeline: str, live: str, shadow: str) -> Promoted:
+        """Put a result table and its companions in the place of the live ones, which take their names, at once.
+
+        Raise SinkError if they are not the pipeline's, the replay is not whole, or a run that writes one of them is
+        seen; InputError if there is no such shadow.
+        """
+        ...

@@ -1,0 +1,207 @@
+"""One table and its companions in the place of others, in a PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import psycopg
+
+from windrow.errors import SinkError
+from windrow.sinks.base import Run
+from windrow.sinks.database import Promoted, Replayed
+from windrow.sinks.layout import OWNERS
+from windrow.sinks.postgres.session import Connection, qualified
+from windrow.sinks.promotion import may_promote
+from windrow.sinks.quote import quote
+
+LOCK_SECONDS = 5.0
+"""How long readers and writers are waited for; they wait behind this meanwhile."""
+_ASIDE = "windrow_promoted_aside"
+
+_INDEXES = """
+SELECT c.relname::text, pg_get_indexdef(i.indexrelid)
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+WHERE i.indrelid = ANY($1::oid[]) AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = i.indexrelid)
+ORDER BY 1"""
+
+_VIEWS = """
+SELECT DISTINCT n.nspname::text, v.relname::text, pg_get_viewdef(v.oid), array_to_string(v.reloptions, ', ')
+FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class v ON v.oid = r.ev_class
+JOIN pg_namespace n ON n.oid = v.relnamespace
+WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = ANY($1::oid[])
+AND v.relkind = 'v'
+ORDER BY 1, 2"""
+
+_LEFT = """
+SELECT 'materialized view ' || v.oid::regclass
+FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class v ON v.oid = r.ev_class
+WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = ANY($1::oid[])
+AND v.relkind = 'm'
+UNION SELECT 'trigger ' || tgname FROM pg_trigger WHERE tgrelid = ANY($1::oid[]) AND NOT tgisinternal
+UNION SELECT 'constraint ' || conname FROM pg_constraint
+WHERE (conrelid = ANY($1::oid[]) AND contype IN ('c', 'u', 'f', 'x')) OR confrelid = ANY($1::oid[])
+UNION SELECT 'policy ' || polname FROM pg_policy WHERE polrelid = ANY($1::oid[])
+UNION SELECT 'publication ' || pubname FROM pg_publication_rel JOIN pg_publication p ON p.oid = prpubid
+WHERE prrelid = ANY($1::oid[])
+ORDER BY 1"""
+
+_GRANTS = """
+SELECT NULL, a.privilege_type, a.grantee, CASE WHEN a.grantee <> 0 THEN quote_ident(pg_get_userbyid(a.grantee)) END,
+    a.is_grantable
+FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = $1::oid AND a.grantee <> c.relowner
+UNION ALL
+SELECT quote_ident(attname), a.privilege_type, a.grantee,
+    CASE WHEN a.grantee <> 0 THEN quote_ident(pg_get_userbyid(a.grantee)) END, a.is_grantable
+FROM pg_class c JOIN pg_attribute ON attrelid = c.oid, aclexplode(attacl) a
+WHERE c.oid = $1::oid AND a.grantee <> c.relowner AND NOT attisdropped"""
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """Swaps the names of tables of one schema, and their owners; the first of each is the result table.
+
+    Indexes and views stay with the names that they were made on; the new live tables get the old ones' grants.
+    """
+
+    connection: Connection
+    schema: str
+    live: tuple[str, ...]
+    shadow: tuple[str, ...]
+
+    def run(self, pipeline: str, replayed: Callable[[], Replayed | None]) -> Promoted:
+        """Do it in one transaction; see `windrow.sinks.database.Database.promote`."""
+        for table in (self.live[0], self.shadow[0]):
+            self._lock(table)
+        with self.connection.transaction():
+            self.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
+            there = {name: oid for name in (*self.live, *self.shadow) if (oid := self._oid(name)) is not None}
+            owners = (self._owner(self.live[0], there), self._owner(self.shadow[0], there))
+            may_promote(pipeline, (self.live[0], self.shadow[0]), owners, replayed())
+            # first the owners' rows, which a step that is being written holds, and then the tables, as it does
+            for table, to in _renames(self.live[0], self.shadow[0]):
+                query = f"UPDATE {self._name(OWNERS.name)} SET table_name = $2 WHERE table_name = $1"
+                self.connection.execute(query, (table, to))
+            self._exclude(list(there))
+            oids = list(there.values())
+            indexes, views = self._rows(_INDEXES, oids), self._rows(_VIEWS, oids)
+            left = [str(row[0]) for row in self._rows(_LEFT, [there[name] for name in self.live if name in there])]
+            for name, _ in indexes:
+                self.connection.execute(f"DROP INDEX {self._name(str(name))}")
+            for one, other in zip(self.live, self.shadow, strict=True):
+                self._swap(one, other, there)
+            for name, definition in indexes:
+                self._make(f"index {name!r}", str(definition))
+            for schema, name, definition, options in views:
+                within = f" WITH ({options})" if options else ""
+                statement = f"CREATE OR REPLACE VIEW {qualified(str(schema), str(name))}{within} AS {definition}"
+                self._make(f"view {name!r}", statement)
+        carried = [*(f"index {name}" for name, _ in indexes), *(f"view {name}" for _, name, *_ in views)]
+        return Promoted(self.shadow[0] if self.live[0] in there else None, tuple(carried), tuple(left))
+
+    def _lock(self, table: str) -> None:
+        """Take the lock that a run holds for as long as it writes a table; raise SinkError if it is held."""
+        row = self.connection.execute(
+            "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", (f"windrow {self.schema} {table}",)
+        ).fetchone()
+        if row is None or not row[0]:
+            msg = f"a run that writes table {table!r} is still going: end that one (Ctrl-C), then promote"
+            raise SinkError(msg)
+
+    def _exclude(self, tables: Sequence[str]) -> None:
+        names = ", ".join(self._name(table) for table in tables)
+        self.connection.execute(f"SET LOCAL lock_timeout = '{round(LOCK_SECONDS * 1000)}ms'")
+        try:
+            self.connection.execute(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE")
+        except psycopg.errors.LockNotAvailable as exc:
+            msg = (
+                f"another session has used table {self.live[0]!r} or {self.shadow[0]!r} for {LOCK_SECONDS:g} seconds: "
+                f"end its transaction (pg_stat_activity names it), then promote; nothing was changed"
+            )
+            raise SinkError(msg) from exc
+
+    def _swap(self, one: str, other: str, there: dict[str, int]) -> None:
+        """Swap two tables' names and those of their primary keys; give the new one the old one's owner and grants."""
+        both = one in there and other in there
+        keys = [self._key(name, there) for name in (one, other)]
+        grants = self._rows(_GRANTS, there[one]) if both else []
+        others = self._rows(_GRANTS, there[other]) if both else []
+        user = (
+            self._rows("SELECT relowner::regrole::text FROM pg_class WHERE oid = $1::oid", there[one]) if both else []
+        )
+        for table, to in _renames(one, other):
+            if table in there or (table == _ASIDE and one in there):
+                self.connection.execute(f"ALTER TABLE {self._name(table)} RENAME TO {quote(to)}")
+        if not both:
+            return
+        if keys[0] is not None and keys[1] is not None:
+            for table, key, to in (
+                (other, keys[0], _ASIDE),
+                (one, keys[1], keys[0]),
+                (other, _ASIDE, keys[1]),
+            ):
+                self.connection.execute(
+                    f"ALTER TABLE {self._name(table)} RENAME CONSTRAINT {quote(key)} TO {quote(to)}"
+                )
+        self._grant(one, [str(row[0]) for row in user], grants, others)
+
+    def _grant(
+        self,
+        table: str,
+        owner: Sequence[str],
+        grants: Sequence[tuple[object, ...]],
+        before: Sequence[tuple[object, ...]],
+    ) -> None:
+        name = self._name(table)
+        rows = self._rows("SELECT relowner::regrole::text FROM pg_class WHERE oid = $1::regclass", name)
+        if [str(row[0]) for row in rows] != list(owner):
+            self.connection.execute(f"ALTER TABLE {name} OWNER TO {owner[0]}")
+        for grantee in {str(to or "PUBLIC") for *_, to, _ in before}:
+            self.connection.execute(f"REVOKE ALL ON {name} FROM {grantee}")
+        for column, privilege, _, to, grantable in grants:
+            what = str(privilege) if column is None else f"{privilege} ({column})"
+            option = " WITH GRANT OPTION" if grantable else ""
+            self._make(f"grant {what}", f"GRANT {what} ON {name} TO {to or 'PUBLIC'}{option}")
+
+    def _make(self, what: str, statement: str) -> None:
+        try:
+            self.connection.execute(statement)
+        except psycopg.Error as exc:
+            msg = (
+                f"{what} cannot be made on the tables that would take the place of {self.live[0]!r} "
+                f"({exc.diag.message_primary}): drop it first; nothing was changed"
+            )
+            raise SinkError(msg) from exc
+
+    def _rows(self, query: str, value: object) -> list[tuple[object, ...]]:
+        return self.connection.execute(query, (value,)).fetchall()
+
+    def _key(self, table: str, there: dict[str, int]) -> str | None:
+        if table not in there:
+            return None
+        rows = self._rows(
+            "SELECT conname::text FROM pg_constraint WHERE conrelid = $1::oid AND contype = 'p'", there[table]
+        )
+        return str(rows[0][0]) if rows else None
+
+    def _oid(self, table: str) -> int | None:
+        oid = self._rows("SELECT to_regclass($1)::oid::bigint", self._name(table))[0][0]
+        return None if oid is None else int(str(oid))
+
+    def _owner(self, table: str, there: dict[str, int]) -> Run | None:
+        """Return whose the table is; None if it is not there. Raise SinkError if it is nobody's."""
+        if table not in there:
+            return None
+        query = f"SELECT pipeline, run FROM {self._name(OWNERS.name)} WHERE table_name = $1"
+        rows = self._rows(query, table) if self._oid(OWNERS.name) is not None else []
+        if not rows:
+            msg = f"table {table!r} is not windrow's: choose another table"
+            raise SinkError(msg)
+        return Run(str(rows[0][0]), str(rows[0][1]))
+
+    def _name(self, table: str) -> str:
+        return qualified(self.schema, table)
+
+
+def _renames(one: str, other: str) -> tuple[tuple[str, str], ...]:
+    return (one, _ASIDE), (other, one), (_ASIDE, other)
