@@ -44,6 +44,19 @@ class MemoryHost:
         self._spread_states = [MemoryState() for _ in range(pipeline.key_groups)]
 
     @property
+    def states(self) -> list[MemoryState]:
+        """What the key groups remember."""
+        return self._states
+
+    def begin(self, states: Iterable[MemoryState]) -> None:
+        """Go on from what the key groups of another host remember; call it before the first step."""
+        self._states = list(states)
+        for spread, state in zip(self._spread_states, self._states, strict=True):
+            summary = state.summary()
+            if summary is not None:
+                spread.set_summary(summary)  # the clocks, which are all that the first stage knows
+
+    @property
     def state_size(self) -> int:
         """How many bytes the key groups remember."""
         return sum(state.size for state in self._states)

@@ -30,7 +30,7 @@ from windrow.model import ProcessPipeline
 
 
 @dataclass
-class _Summary:
+class ProcessSummary:
     """The small part of the state: the clocks, the shelves that the keys are on, and the records that are held."""
 
     clocks: Clocks
@@ -38,14 +38,16 @@ class _Summary:
     held: Held = field(default_factory=Held)
 
     def encode(self) -> bytes:
+        """Write as JSON."""
         return json.dumps(
             {"clocks": self.clocks.encode(), "shelves": self.directory.encode(), "held": self.held.encode()}
         ).encode()
 
     @staticmethod
-    def decode(blob: bytes) -> _Summary:
+    def decode(blob: bytes) -> ProcessSummary:
+        """Read what `encode` wrote."""
         fields = json.loads(blob)
-        return _Summary(
+        return ProcessSummary(
             Clocks.decode(fields["clocks"]), Directory.decode(fields["shelves"]), Held.decode(fields["held"])
         )
 
@@ -80,7 +82,7 @@ class KeyedProcess:
     def step(self, group: int, given: StepInput, state: State) -> GroupOutput:
         """Take one step of one key group: give records and timers to the functions, key by key."""
         blob = state.summary()
-        summary = _Summary(Clocks.start(self._partitions)) if blob is None else _Summary.decode(blob)
+        summary = ProcessSummary(Clocks.start(self._partitions)) if blob is None else ProcessSummary.decode(blob)
         time = take_clock_step(self._pipeline, summary.clocks, given)
         records = given.records.drop_columns(WATERMARK).append_column(WATERMARK, pa.array(time.watermarks))
         expired = records.slice(0, 0)

@@ -59,7 +59,7 @@ class SessionAggregate:
         summary.first_tick = time.latest if summary.first_tick is None else summary.first_tick
         moment = Moment(before, time.low, given.end, self._due(time))
 
-        records, watermarks, missed = self._judge(given.records, time)
+        records, watermarks, missed = self._judge(given.records, time, summary.gone)
         late = watermarks >= to_micros(records.column(TIME)) + self._rules.gap
         numbers, keys = number_keys(records.select(list(self._pipeline.key)))
         buckets = bucket_of(keys)
@@ -106,10 +106,11 @@ class SessionAggregate:
         """Return up to which processing time a record must have come to be due for an early pane now."""
         return None if self._every is None or time.now is None else time.now - self._every
 
-    def _judge(self, records: pa.Table, time: ClockStep) -> tuple[pa.Table, Micros, pa.Table]:
+    def _judge(self, records: pa.Table, time: ClockStep, gone: int) -> tuple[pa.Table, Micros, pa.Table]:
         """Return the records that have not expired, the watermarks at them, and the late output of the others."""
         times = to_micros(records.column(TIME))
         expired = time.watermarks >= times + self._rules.gap + self._rules.lateness
+        expired |= times + self._rules.gap <= gone
         if not expired.any():
             return unscale(records), time.watermarks, schema.LATE.empty_table()
         missed = records.filter(pa.array(expired)).drop_columns(WATERMARK)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.clocks import Clocks
+from windrow.core.micros import BEFORE_ALL
 from windrow.core.operators.session_atoms import FIRED, ON_TIME, UNSEEN, Atoms, atoms
 from windrow.core.operators.session_keys import number_keys
 from windrow.core.operators.session_moment import Moment, Numbers, Rules
@@ -39,11 +40,15 @@ class Bucket(NamedTuple):
 
 @dataclass
 class SessionSummary:
-    """The small part of the state; `first_tick` is the first processing time that was known."""
+    """The small part of the state; `first_tick` is the first processing time that was known.
+
+    Sessions that end by `gone` were forgotten when lateness was shorter than it is now.
+    """
 
     clocks: Clocks
     first_tick: int | None = None
     buckets: dict[int, Bucket] = field(default_factory=dict)
+    gone: int = BEFORE_ALL
 
     def pressing(self, moment: Moment) -> set[int]:
         """Return the buckets in which time alone may make something happen."""
@@ -62,6 +67,7 @@ class SessionSummary:
                 "clocks": self.clocks.encode(),
                 "first_tick": self.first_tick,
                 "buckets": [[number, *bucket] for number, bucket in sorted(self.buckets.items())],
+                "gone": self.gone,
             }
         ).encode()
 
@@ -73,6 +79,7 @@ class SessionSummary:
             Clocks.decode(fields["clocks"]),
             fields["first_tick"],
             {number: Bucket(*rest) for number, *rest in fields["buckets"]},
+            fields.get("gone", BEFORE_ALL),
         )
 
 
@@ -142,6 +149,13 @@ class StoredSessions:
         for bucket, first, length, look in zip(there.tolist(), firsts.tolist(), lengths.tolist(), looks, strict=True):
             state.set(_KIND, bucket, pack(rows.slice(first, length)))
             summary.buckets[bucket] = look
+
+    def put(self, state: State, summary: SessionSummary, bucket: int, rows: pa.Table, *, now: bool) -> None:
+        """Store a bucket's rows as another state held them; with `now` the next step looks at them, whatever is due."""
+        low = summary.clocks.low
+        (look,) = self._look(_from_column(rows.column(_FIELDS)), np.array([0]), low)
+        state.set(_KIND, bucket, pack(rows.select(self._no_rows.column_names)))
+        summary.buckets[bucket] = look._replace(due=low) if now else look
 
     def _look(self, its_atoms: Atoms, firsts: Numbers, low: int) -> list[Bucket]:
         """Return when there is something to do in each bucket; `firsts` is where their atoms begin."""

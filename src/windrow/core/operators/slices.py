@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from typing import Final
 
 import duckdb
 import numpy as np
@@ -23,6 +24,9 @@ from windrow.core.records import WINDOW
 from windrow.core.state import State
 from windrow.core.windows import Hops, expand, hops_of
 from windrow.model import Hopping
+
+SLICES: Final = "slices"
+"""The kind of their blobs; that of the nodes of a level has its number behind."""
 
 _FAN = 4
 
@@ -151,7 +155,12 @@ def windows_of_slices(window: Hopping, slices: Collection[int], after: int) -> s
 
 
 def _kind(level: int) -> str:
-    return "slices" if level == 0 else f"slices{level}"
+    return SLICES if level == 0 else f"{SLICES}{level}"
+
+
+def is_node(kind: str) -> bool:
+    """Return whether blobs of a kind are nodes above the slices."""
+    return kind.startswith(SLICES) and kind != SLICES
 
 
 def _array(starts: Collection[int]) -> Micros:

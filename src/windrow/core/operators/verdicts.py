@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.core.micros import Micros, to_micros
+from windrow.core.micros import BEFORE_ALL, Micros, to_micros
 from windrow.core.records import END, TIME, WATERMARK, WINDOW
 from windrow.core.windows import expand, hops_of, slice_starts, windows_of
 from windrow.model import Calendar, Global, Hopping, Pipeline, Session, Tumbling, Window
@@ -48,8 +48,11 @@ def on_time_for_all(window: Window, times: Micros, watermarks: Micros, ended: in
             raise TypeError(msg)
 
 
-def judge(pipeline: Pipeline, records: pa.Table, watermarks: Micros, ended: int) -> Judged:
-    """Judge records by the watermark at each; `ended` is the time up to which windows have fired at an end before."""
+def judge(pipeline: Pipeline, records: pa.Table, watermarks: Micros, ended: int, gone: int = BEFORE_ALL) -> Judged:
+    """Judge records by the watermark at each; `ended` is the time up to which windows have fired at an end before.
+
+    Windows that end by `gone` take no records, whatever the lateness.
+    """
     times = to_micros(records.column(TIME))
     records = records.drop_columns(WATERMARK).append_column(WATERMARK, pa.array(watermarks))
     match pipeline.window:
@@ -60,27 +63,29 @@ def judge(pipeline: Pipeline, records: pa.Table, watermarks: Micros, ended: int)
                 sliced, starts = on_time_for_all(window, times, watermarks, ended)
                 whole = _placed(records, starts, starts + window.slice)
                 if sliced.all():
-                    return _verdicts(pipeline, whole.slice(0, 0), whole)
+                    return _verdicts(pipeline, whole.slice(0, 0), whole, gone)
                 whole = whole.filter(pa.array(sliced))
                 records = records.filter(pa.array(~sliced))
                 hops = hops_of(window, times[~sliced])
             places, starts = expand(window, hops)
-            return _verdicts(pipeline, _placed(records.take(pa.array(places)), starts, starts + window.size), whole)
+            rows = _placed(records.take(pa.array(places)), starts, starts + window.size)
+            return _verdicts(pipeline, rows, whole, gone)
         case Session():
             msg = "sessions are not known by their records' times alone"
             raise TypeError(msg)
         case window:
             rows = _placed(records, *windows_of(window, times))
-            return _verdicts(pipeline, rows, rows.slice(0, 0))
+            return _verdicts(pipeline, rows, rows.slice(0, 0), gone)
 
 
 def _placed(records: pa.Table, starts: Micros, ends: Micros) -> pa.Table:
     return records.append_column(WINDOW, pa.array(starts)).append_column(END, pa.array(ends))
 
 
-def _verdicts(pipeline: Pipeline, rows: pa.Table, whole: pa.Table) -> Judged:
+def _verdicts(pipeline: Pipeline, rows: pa.Table, whole: pa.Table, gone: int) -> Judged:
     if isinstance(pipeline.window, Global):
         # nothing comes after all time
         return Judged(rows, np.full(rows.num_rows, fill_value=True), np.full(rows.num_rows, fill_value=False), whole)
     watermarks, ends = to_micros(rows.column(WATERMARK)), to_micros(rows.column(END))
-    return Judged(rows, watermarks < ends, watermarks >= ends + pipeline.emit.lateness, whole)
+    expired = (watermarks >= ends + pipeline.emit.lateness) | (ends <= gone)
+    return Judged(rows, watermarks < ends, expired, whole)

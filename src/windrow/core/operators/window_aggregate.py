@@ -61,7 +61,7 @@ class WindowAggregate:
         blob = state.summary()
         summary = WindowSummary(Clocks.start(self._partitions)) if blob is None else WindowSummary.decode(blob)
         time = take_clock_step(self._pipeline, summary.clocks, given)
-        judged = judge(self._pipeline, given.records, time.watermarks, summary.ended)
+        judged = judge(self._pipeline, given.records, time.watermarks, summary.ended, summary.gone)
 
         missed = late_rows(self._duck, self._pipeline, judged.rows.filter(pa.array(judged.expired)))
         rows, whole = unscale(judged.rows), unscale(judged.whole)

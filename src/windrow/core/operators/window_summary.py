@@ -17,7 +17,8 @@ class WindowSummary:
     records wait for, `fired` those that have fired and can still be revised. `ended` is how far the event time had come
     when the input last ended: a window that began by then has fired, whether or not this key group had anything in it.
     `low` is the low watermark of the step before. `slices` holds by level the starts of the slices that windows are
-    made of, `pending` by window the processing time from which on it waits for an early pane.
+    made of, `pending` by window the processing time from which on it waits for an early pane. Windows that end by
+    `gone` were forgotten when lateness was shorter than it is now.
     """
 
     clocks: Clocks
@@ -28,6 +29,7 @@ class WindowSummary:
     low: int = BEFORE_ALL
     slices: dict[int, set[int]] = field(default_factory=dict)
     pending: dict[int, int] = field(default_factory=dict)
+    gone: int = BEFORE_ALL
 
     def encode(self) -> bytes:
         """Write as JSON."""
@@ -41,6 +43,7 @@ class WindowSummary:
                 "low": self.low,
                 "slices": [[level, sorted(starts)] for level, starts in sorted(self.slices.items()) if starts],
                 "pending": sorted(self.pending.items()),
+                "gone": self.gone,
             }
         ).encode()
 
@@ -57,4 +60,5 @@ class WindowSummary:
             fields["low"],
             {level: set(starts) for level, starts in fields["slices"]},
             dict(fields["pending"]),
+            fields.get("gone", BEFORE_ALL),
         )

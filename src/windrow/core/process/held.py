@@ -13,7 +13,7 @@ from windrow.core.packing import pack, unpack
 from windrow.core.records import TIME
 from windrow.core.state import State
 
-_KIND: Final = "held"
+HELD: Final = "held"
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Held:
 
     def turn(self, records: pa.Table, low: int, state: State) -> pa.Table:
         """Take a step's records, and return all whose time the low watermark has passed; `close` writes the others."""
-        given = {number: unpack(blob) for number in self._due(low) if (blob := state.get(_KIND, number)) is not None}
+        given = {number: unpack(blob) for number in self._due(low) if (blob := state.get(HELD, number)) is not None}
         if records.num_rows:
             given[self.next] = records
             self.next += 1
@@ -40,14 +40,20 @@ class Held:
             self._changed[number] = table.filter(pa.array(~passed))
         return pa.concat_tables(let_go)
 
+    def put(self, records: pa.Table, state: State) -> None:
+        """Hold records that another state held."""
+        self._changed[self.next] = records
+        self.next += 1
+        self.close(state)
+
     def close(self, state: State) -> None:
         """Write what changed."""
         for number, table in self._changed.items():
             if table.num_rows:
                 self.least[number] = int(np.min(to_micros(table.column(TIME))))
-                state.set(_KIND, number, pack(table))
+                state.set(HELD, number, pack(table))
             elif self.least.pop(number, None) is not None:
-                state.drop(_KIND, number)
+                state.drop(HELD, number)
         self._changed = {}
 
     def encode(self) -> Any:  # noqa: ANN401 - plain JSON

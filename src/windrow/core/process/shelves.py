@@ -21,7 +21,7 @@ from windrow.core.state import State
 MOST_KEYS = 1024
 """A shelf with more keys is split."""
 
-_KIND: Final = "keys"
+KEYS: Final = "keys"
 _DEEPEST: Final = 32
 _SCHEMA: Final = pa.schema(
     [("key", pa.large_string()), ("due", pa.int64()), ("tick", pa.int64()), ("memory", pa.large_binary())]
@@ -121,6 +121,11 @@ class Shelves:
         """Return the shelf of a key."""
         return self._shelf(self._directory.find(key))
 
+    def fill(self, table: pa.Table) -> None:
+        """Put keys that other shelves held on the one shelf of an empty directory, and close it."""
+        self._open[1] = Open(table)
+        self.close()
+
     def due(self, low: int, now: int | None) -> Iterator[str]:
         """Go through the keys for which something is due by then, by event time or by processing time."""
         for number, about in self._directory.shelves.items():
@@ -137,9 +142,9 @@ class Shelves:
                 table.num_rows, _least(table.column("due")), _least(table.column("tick"))
             )
             if table.num_rows:
-                self._state.set(_KIND, number, pack(table))
+                self._state.set(KEYS, number, pack(table))
             else:
-                self._state.drop(_KIND, number)
+                self._state.drop(KEYS, number)
         self._open = {}
 
     def _shelf(self, number: int) -> Open:
@@ -149,7 +154,7 @@ class Shelves:
         return shelf
 
     def _stored(self, number: int) -> pa.Table:
-        blob = self._state.get(_KIND, number) if self._directory.shelves[number].keys else None
+        blob = self._state.get(KEYS, number) if self._directory.shelves[number].keys else None
         return _table({}) if blob is None else unpack(blob)
 
     def _settle(self, number: int, tables: dict[int, pa.Table]) -> None:
@@ -176,7 +181,7 @@ class Shelves:
         for number in old:
             tables.pop(number, None)
             del self._directory.shelves[number]
-            self._state.drop(_KIND, number)
+            self._state.drop(KEYS, number)
         tables |= new
         self._directory.shelves |= {number: Shelf() for number in new}
 
