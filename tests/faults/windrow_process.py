@@ -42,6 +42,11 @@ class WindrowProcess:
         self.kill()
 
     @property
+    def pid(self) -> int:
+        """Its process id, which is that of its session."""
+        return self._process.pid
+
+    @property
     def output(self) -> str:
         """What it wrote to stdout."""
         return self._output.read_text()

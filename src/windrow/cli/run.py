@@ -28,6 +28,7 @@ _HELP = {
         "from the beginning, without a checkpoint)."
     ),
     "every": "How often a live run takes a step.",
+    "step_time": "A live run whose steps take longer reads less a step, and more again when they are short.",
     "fresh": "Remove the checkpoint and the tables first.",
     "master": "Spark's master.",
 }
@@ -44,6 +45,7 @@ _HELP = {
     "--host", type=click.Choice(["stream", "batch", "memory"]), default="stream", show_default=True, help=_HELP["host"]
 )
 @click.option("--every", type=DURATION, default="1s", show_default=True, help=_HELP["every"])
+@click.option("--step-time", type=DURATION, default="10s", show_default=True, help=_HELP["step_time"])
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])
 @click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
 @json_option
@@ -54,6 +56,7 @@ def command(
     max_records: int,
     host: HostName,
     every: int,
+    step_time: int,
     master: str,
     until_end: bool,
     fresh: bool,
@@ -72,6 +75,7 @@ def command(
         until_end=until_end,
         max_records=max_records,
         every=every,
+        step_time=step_time,
         fresh=fresh,
         master=master,
         on_trouble=progress.on_trouble,

@@ -23,6 +23,7 @@ Ended = Literal["end", "asked"]
 class Options:
     """How to run. A step takes at most `max_records`; live steps begin every `every` microseconds.
 
+    Live steps take less where they would else last longer than `step_time` microseconds, if that is given.
     `fresh` first removes the checkpoint and the tables. `on_trouble` is told of a fault after which the run tries
     again.
     """
@@ -32,6 +33,7 @@ class Options:
     until_end: bool = False
     max_records: int | None = None
     every: int = 1_000_000
+    step_time: int | None = None
     fresh: bool = False
     master: str = "local[*]"
     on_trouble: Callable[[str], None] = lambda _: None
@@ -64,6 +66,7 @@ def launch(
                     until_end=options.until_end,
                     max_records=options.max_records,
                     every=options.every,
+                    step_time=options.step_time,
                     master=options.master,
                     on_trouble=options.on_trouble,
                 )

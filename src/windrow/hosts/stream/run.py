@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,14 +14,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow.core.floors import NO_FLOORS, Floors
 from windrow.errors import EngineError, RunError
+from windrow.hosts.lag import LagWatch
 from windrow.hosts.report import OnStep, StepReport
 from windrow.hosts.stream.beginning import agree, begin_from
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.lock import locked
+from windrow.hosts.stream.pace import Pace
 from windrow.hosts.stream.patience import Patience
 from windrow.hosts.stream.query import SinkWriter, key_group_outputs
 from windrow.hosts.stream.session import spark_session
+from windrow.hosts.stream.turn import Turn
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink
 from windrow.sources import Cut, open_source
@@ -37,6 +40,7 @@ _STEP = 120.0
 class Settings:
     """How to run: a step takes at most `max_records`; live, one begins every `every` microseconds if there is more.
 
+    Live steps take less where they would else last longer than `step_time` microseconds, if that is given.
     A checkpoint that is not there begins where the run of `savepoint` ended, if one is given.
 
     `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can say what time it is. `floors`
@@ -48,6 +52,7 @@ class Settings:
     until_end: bool = False
     max_records: int | None = None
     every: int = 1_000_000
+    step_time: int | None = None
     savepoint: Path | None = None
     cuts: Sequence[Cut] | None = None
     ticks: int | None = None
@@ -65,6 +70,9 @@ class StreamRun:
         self._settings = settings
         self._source = open_source(pipeline.source)
         self._stop = threading.Event()
+        self._turn: Turn | None = None
+        if settings.step_time is not None and settings.max_records is not None and not settings.until_end:
+            self._turn = Turn(Pace(settings.max_records, settings.step_time / 1_000_000))
         self._told = -1
 
     def stop(self) -> None:
@@ -77,6 +85,8 @@ class StreamRun:
             checkpoint = self._prepare(held)
             # only now: what is wrong with the source, the sink or the checkpoint is said at once
             spark = spark_session(self._settings.master, log=checkpoint.log)
+            watch = LagWatch(self._source, lambda epoch: checkpoint.offsets(epoch - checkpoint.first_epoch))
+            on_step = held.enter_context(watch).telling(on_step)
             patience = Patience()
             opened = True
             while True:
@@ -98,7 +108,7 @@ class StreamRun:
                     return "asked"
 
     def _take_steps(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> Literal["end", "asked"]:
-        ended = self._query(spark, checkpoint, self._settings, on_step)
+        ended = self._paced(spark, checkpoint, on_step)
         fires = self._settings.until_end and self._pipeline.at_end == "fire"
         if ended and fires and not self._stop.is_set():
             checkpoint.tell_end()
@@ -151,6 +161,17 @@ class StreamRun:
             return found
         return type(exc)(f"{exc}; what Spark said is in {checkpoint.log}") if checkpoint.log.exists() else exc
 
+    def _paced(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> bool:
+        """Run queries, each with the size of steps that the one before found right; return as `_query` does."""
+        turn = self._turn
+        if turn is None:
+            return self._query(spark, checkpoint, self._settings, on_step)
+        while True:
+            sized = replace(self._settings, max_records=turn.size)
+            ended = self._query(spark, checkpoint, sized, turn.noting(on_step))
+            if not turn.is_due or self._stop.is_set():
+                return ended
+
     def _query(self, spark: SparkSession, checkpoint: Checkpoint, settings: Settings, on_step: OnStep) -> bool:
         """Run one query; return whether it came to its end by itself."""
         writer = SinkWriter(self._pipeline, self._sink, on_step, first_epoch=checkpoint.first_epoch)
@@ -173,7 +194,8 @@ class StreamRun:
         except SPARK_ERRORS as exc:
             raise translate(exc) from exc
         try:
-            return self._wait(query, writer)
+            with nullcontext() if self._turn is None else self._turn.watching(query, writer, checkpoint):
+                return self._wait(query, writer)
         finally:
             with suppress(*SPARK_ERRORS):  # what ends the run is what came before
                 query.stop()
@@ -184,5 +206,7 @@ class StreamRun:
                 if self._stop.is_set() and writer.close(_STEP):
                     return False
         except SPARK_ERRORS as exc:
+            if self._turn is not None and self._turn.is_due and writer.failure is None:
+                return True  # a step that was planned when the query was to end
             raise writer.failure or translate(exc) from exc
         return True
