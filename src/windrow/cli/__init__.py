@@ -12,6 +12,8 @@ from windrow.cli.group import Entry, LazyGroup
 COMMANDS = {
     "demo": Entry("windrow.cli.demo", "Make a day of events, run the main job over it, and replay it."),
     "run": Entry("windrow.cli.run", "Run a pipeline, live or to the end of its input."),
+    "savepoint": Entry("windrow.cli.savepoint", "Write what a stopped run knows, to go on from."),
+    "state": Entry("windrow.cli.state", "Say what a stopped run, or a savepoint, holds."),
     "check": Entry("windrow.cli.check", "Say what is wrong with pipelines, and what is likely not meant."),
     "explain": Entry("windrow.cli.explain", "Print a pipeline as text, YAML, JSON, Python or a Mermaid chart."),
     "transcript": Entry("windrow.cli.transcript", "Run golden event-time stories."),

@@ -17,6 +17,7 @@ from windrow.cli.interrupt import interrupt
 from windrow.cli.progress import Progress, format_time
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.totals import Totals
+from windrow.model import AnyPipeline
 
 _MAX_RECORDS = 500_000
 _HELP = {
@@ -30,6 +31,7 @@ _HELP = {
     "every": "How often a live run takes a step.",
     "step_time": "A live run whose steps take longer reads less a step, and more again when they are short.",
     "fresh": "Remove the checkpoint and the tables first.",
+    "from_savepoint": "Begin a new checkpoint where the run of a savepoint ended.",
     "master": "Spark's master.",
 }
 
@@ -47,6 +49,7 @@ _HELP = {
 @click.option("--every", type=DURATION, default="1s", show_default=True, help=_HELP["every"])
 @click.option("--step-time", type=DURATION, default="10s", show_default=True, help=_HELP["step_time"])
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])
+@click.option("--from-savepoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["from_savepoint"])
 @click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
 @json_option
 def command(
@@ -60,6 +63,7 @@ def command(
     master: str,
     until_end: bool,
     fresh: bool,
+    from_savepoint: Path | None,
     as_json: bool,
 ) -> int:
     """Run a pipeline: live until Ctrl-C, or with --until-end to the end of its input.
@@ -77,16 +81,32 @@ def command(
         every=every,
         step_time=step_time,
         fresh=fresh,
+        savepoint=from_savepoint,
         master=master,
         on_trouble=progress.on_trouble,
     )
+    changes = _changes(valid, options)
+    if not as_json:
+        for change in changes:
+            click.echo(f"{valid.name}: {change}", err=True)
     with progress, _stopping() as on_start:
         ended = launch(valid, options, progress.on_step, on_start)
     if as_json:
-        print_json({"pipeline": valid.name, "ended": ended, **progress.totals.plain()})
+        told = {"changes": changes} if from_savepoint is not None else {}
+        print_json({"pipeline": valid.name, "ended": ended, **told, **progress.totals.plain()})
     else:
         click.echo(_summary(valid.name, ended, progress.totals))
     return OK
+
+
+def _changes(pipeline: AnyPipeline, options: Options) -> list[str]:
+    """Return what has changed since the savepoint that a new checkpoint begins from, and what that means."""
+    from windrow.hosts.stream.checkpoint import Checkpoint  # noqa: PLC0415 - only where there is one
+    from windrow.hosts.upgrade import meant  # noqa: PLC0415
+
+    if options.savepoint is None or Checkpoint.read(options.checkpoint) is not None:
+        return []
+    return [change.text for change in meant(options.savepoint, pipeline)]
 
 
 def _summary(name: str, ended: Ended, totals: Totals) -> str:

@@ -24,8 +24,8 @@ class Options:
     """How to run. A step takes at most `max_records`; live steps begin every `every` microseconds.
 
     Live steps take less where they would else last longer than `step_time` microseconds, if that is given.
-    `fresh` first removes the checkpoint and the tables. `on_trouble` is told of a fault after which the run tries
-    again.
+    `fresh` first removes the checkpoint and the tables; a checkpoint that is not there begins from `savepoint`, if that
+    is given. `on_trouble` is told of a fault after which the run tries again.
     """
 
     checkpoint: Path
@@ -35,6 +35,7 @@ class Options:
     every: int = 1_000_000
     step_time: int | None = None
     fresh: bool = False
+    savepoint: Path | None = None
     master: str = "local[*]"
     on_trouble: Callable[[str], None] = lambda _: None
 
@@ -67,6 +68,7 @@ def launch(
                     max_records=options.max_records,
                     every=options.every,
                     step_time=options.step_time,
+                    savepoint=options.savepoint,
                     master=options.master,
                     on_trouble=options.on_trouble,
                 )

@@ -1,0 +1,118 @@
+"""`windrow state`: what a stopped run, or a savepoint, holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windrow.api.opened import open_pipeline
+from windrow.cli.common import OK, json_option, pipeline_argument, print_json
+from windrow.cli.progress import format_time
+from windrow.errors import InputError
+
+if TYPE_CHECKING:
+    from windrow.core.census import Census
+
+_HELP = {
+    "checkpoint": "Of a run that has stopped.  [default: .windrow/NAME]",
+    "savepoint": "Of a savepoint; that needs no Java.",
+    "master": "Spark's master.",
+}
+
+
+@click.command("state")
+@pipeline_argument
+@click.option("--checkpoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--savepoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["savepoint"])
+@click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
+@json_option
+def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, master: str, as_json: bool) -> int:
+    """Say what a pipeline's key groups hold: clocks, windows, keys and bytes.
+
+    PIPELINE is a YAML file, or FILE.py[:VARIABLE] with a fluent one.
+    """
+    from windrow.core.census import take_census  # noqa: PLC0415 - help needs no Arrow
+
+    valid = open_pipeline(pipeline).valid()
+    if checkpoint is not None and savepoint is not None:
+        msg = "name a checkpoint or a savepoint, not both"
+        raise InputError(msg)
+    if savepoint is not None:
+        from windrow.hosts.savepoint import Savepoint  # noqa: PLC0415 - as above
+
+        epoch = Savepoint.read(savepoint).epoch
+        census = take_census(valid, Savepoint.states(savepoint))
+    else:
+        from windrow.hosts.stream.take import look  # noqa: PLC0415 - Spark only where it is needed
+
+        epoch, states = look(valid, checkpoint or Path(".windrow") / valid.name, master)
+        census = take_census(valid, states)
+    if as_json:
+        print_json({"pipeline": valid.name, "epoch": epoch, **_plain(census)})
+    else:
+        click.echo(_text(valid.name, epoch, census))
+    return OK
+
+
+def _plain(census: Census) -> dict[str, Any]:
+    clocks = census.clocks
+    return {
+        "low_watermark": None if clocks is None else _known(clocks.low),
+        "partitions": []
+        if clocks is None
+        else [
+            {
+                "partition": partition,
+                "watermark": _known(watermark),
+                "offset": clocks.next.get(partition, 0),
+                "idle": partition in clocks.idle,
+            }
+            for partition, watermark in sorted(clocks.watermarks.items())
+        ],
+        "open_windows": census.windows,
+        "fired_windows": census.revisable,
+        "keys": sum(one.keys for one in census.groups),
+        "bytes": sum(one.bytes for one in census.groups),
+        "kinds": census.kinds,
+        "key_groups": [
+            {"key_group": one.group, "bytes": one.bytes, "keys": one.keys, "blobs": one.blobs} for one in census.groups
+        ],
+        "largest": [
+            {"bytes": size, "key_group": group, "kind": kind, "bucket": bucket}
+            for size, group, kind, bucket in census.largest
+        ],
+    }
+
+
+def _text(name: str, epoch: int, census: Census) -> str:
+    plain = _plain(census)
+    first = (
+        f"{name}: state after epoch {epoch}: {plain['bytes']:,} bytes, {plain['keys']:,} keys, "
+        f"{census.windows:,} open windows, {census.revisable:,} that can be revised; "
+        f"low watermark {_time(plain['low_watermark'])}"
+    )
+    lines = [first]
+    lines += [
+        f"  partition {one['partition']}: watermark {_time(one['watermark'])}, offset {one['offset']:,}"
+        + (", idle" if one["idle"] else "")
+        for one in plain["partitions"]
+    ]
+    lines += [f"  {kind}: {size:,} bytes" for kind, size in census.kinds.items()]
+    lines += [f"  key group {one.group}: {one.bytes:,} bytes, {one.keys:,} keys" for one in census.groups]
+    lines += [
+        f"  largest: {size:,} bytes of {kind} {bucket} in key group {group}"
+        for size, group, kind, bucket in census.largest
+    ]
+    return "\n".join(lines)
+
+
+def _known(micros: int) -> int | None:
+    from windrow.core.micros import BEFORE_ALL  # noqa: PLC0415 - help needs no numpy
+
+    return None if micros == BEFORE_ALL else micros
+
+
+def _time(micros: int | None) -> str:
+    return "none" if micros is None else format_time(micros)

@@ -1,0 +1,43 @@
+"""What is counted of the states that a run leaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from tests.hosts.spend import MINUTE, event, spend
+
+from windrow.core.census import take_census
+from windrow.core.schema import RAW
+from windrow.hosts.memory import MemoryHost
+from windrow.model import Hopping, LogSource, Session, SqliteSink, Tumbling, Window
+
+PIPELINE = spend(LogSource("data/spend"), SqliteSink("spend.db", "spend"))
+
+
+@pytest.mark.parametrize(
+    ("window", "windows", "revisable"),
+    [(Tumbling(5 * MINUTE), 2, 1), (Hopping(10 * MINUTE, 5 * MINUTE), 4, 1), (Session(5 * MINUTE), 2, 0)],
+)
+def test_windows_keys_and_bytes_are_counted(window: Window, windows: int, revisable: int) -> None:
+    pipeline = replace(PIPELINE, window=window, key_groups=4)
+    host = MemoryHost(pipeline, [0])
+    values = [event(minute, user) for minute, user in ((0, "a"), (1, "b"), (10, "a"), (17, "c"))]
+    rows = [{"partition": 0, "offset": offset, "value": value} for offset, value in enumerate(values)]
+    host.step(pa.Table.from_pylist(rows, schema=RAW))  # the watermark is at minute 7
+    census = take_census(pipeline, enumerate(host.states), largest=2)
+    assert (census.windows, census.revisable) == (windows, revisable)
+    assert sum(group.keys for group in census.groups) == 3
+    assert sum(group.bytes for group in census.groups) == host.state_size
+    assert sum(census.kinds.values()) < host.state_size
+    assert len(census.largest) == 2
+    assert census.largest == tuple(sorted(census.largest, reverse=True))
+    assert census.clocks is not None
+    assert census.clocks.next == {0: 4}
+
+
+def test_before_the_first_step_there_is_nothing() -> None:
+    census = take_census(PIPELINE, enumerate(MemoryHost(PIPELINE, [0]).states))
+    assert census.clocks is None
+    assert (census.windows, census.kinds, census.largest) == (0, {}, ())

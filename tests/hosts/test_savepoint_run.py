@@ -1,0 +1,112 @@
+"""A run that goes on from a savepoint: the same answers as one that never stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contracts.stores import Store
+from tests.hosts.answers import assert_same
+from tests.hosts.runs import Runner
+from tests.hosts.spend import Files, events, spend
+
+from windrow.errors import CheckpointError, InputError, SinkError
+from windrow.hosts.savepoint import Savepoint
+from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.lock import locked
+from windrow.hosts.stream.take import take_savepoint
+from windrow.model import Pipeline
+from windrow.sinks import open_sink
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+EVENTS = events(900)
+HALF = 500
+
+
+@pytest.fixture
+def half(files: Files, store: Store, runner: Runner) -> Pipeline:
+    """The pipeline, run over the first half of its log."""
+    pipeline = replace(spend(files.source, store.settings(), at_end="hold"), key_groups=3)
+    files.append(EVENTS[:HALF])
+    runner.bounded(pipeline, 200)
+    return pipeline
+
+
+def take(pipeline: Pipeline, checkpoint: Path) -> Path:
+    sink = open_sink(pipeline)
+    try:
+        return take_savepoint(pipeline, sink, checkpoint, None, "local[*]")
+    finally:
+        sink.close()
+
+
+def goes_on(runner: Runner, pipeline: Pipeline, savepoint: Path) -> Runner:
+    """Run from a savepoint into a checkpoint of its own, to the end."""
+    other = Runner(runner.checkpoint.with_name("other"))
+    other.bounded(pipeline, 150, savepoint=savepoint)
+    return other
+
+
+def test_a_run_goes_on_from_a_savepoint_with_other_key_groups(
+    half: Pipeline, files: Files, store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = runner.reports[-1]
+    folder = take(half, runner.checkpoint)
+    savepoint = Savepoint.read(folder)
+    assert (savepoint.epoch, savepoint.offsets) == (stopped.epoch, stopped.offsets)
+    assert folder == runner.checkpoint.with_name(f"checkpoint-{stopped.epoch}")
+
+    files.append(EVENTS[HALF:])
+    wider = replace(half, key_groups=5, salt=2, emit=replace(half.emit, at_end="fire"))
+    with monkeypatch.context() as broken:
+        # it is ended before the checkpoint is written
+        broken.setattr(Checkpoint, "write", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            goes_on(runner, wider, folder)
+    other = goes_on(runner, wider, folder)
+    assert other.reports[0].epoch == stopped.epoch + 1
+    assert_same(store, wider)
+
+    with pytest.raises(SinkError, match="handed over to another run"):
+        runner.bounded(half)
+    assert [report.records for report in goes_on(runner, wider, folder).reports] == [0]  # the end, told again
+    with pytest.raises(CheckpointError, match=r"other did not begin from the savepoint"):
+        goes_on(runner, wider, take(wider, other.checkpoint))
+    with pytest.raises(InputError, match="is not empty"):
+        take_savepoint(wider, open_sink(wider), other.checkpoint, folder, "local[*]")
+
+
+def test_a_savepoint_is_of_the_last_step_in_the_tables(half: Pipeline, store: Store, runner: Runner) -> None:
+    checkpoint = Checkpoint.open(runner.checkpoint, half)
+    assert checkpoint is not None
+    # Spark was ended before it noted the step, and had planned none after it
+    for path in (checkpoint.spark / "commits").glob(f"*{checkpoint.batch}*"):
+        path.unlink()
+    folder = take(half, runner.checkpoint)
+    assert Savepoint.read(folder).offsets == runner.reports[-1].offsets
+    goes_on(runner, replace(half, emit=replace(half.emit, at_end="fire")), folder)
+    assert_same(store, replace(half, emit=replace(half.emit, at_end="fire")))
+
+
+CANNOT: list[tuple[Callable[[Pipeline], Any], str]] = [
+    (lambda pipeline: replace(pipeline, key=("user_id", "amount")), r"key: \[.user_id.\] there"),
+    (lambda pipeline: replace(pipeline, emit=replace(pipeline.emit, mode="accumulate")), "emit.mode: .retract. there"),
+]
+
+
+def test_what_cannot_go_on_is_refused(half: Pipeline, runner: Runner, tmp_path: Path) -> None:
+    with locked(runner.checkpoint), pytest.raises(CheckpointError, match="another run is using the checkpoint"):
+        take(half, runner.checkpoint)
+    with pytest.raises(CheckpointError, match="there is no checkpoint in"):
+        take(half, tmp_path / "nowhere")
+    folder = take(half, runner.checkpoint)
+    for change, message in CANNOT:
+        with pytest.raises(CheckpointError, match=rf"cannot go on from the savepoint(?s:.*){message}"):
+            goes_on(runner, change(half), folder)
+    (folder / "group-0001.arrow").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"group-0001\.arrow is damaged"):
+        goes_on(runner, half, folder)
