@@ -1,0 +1,116 @@
+"""What the processes of a run take: memory of the driver, Spark's JVM and the Python workers, each second."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+MIB = 1 << 20
+_PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
+_SESSION, _TICKS, _RESIDENT = 3, slice(11, 15), 21
+"""Where they stand in what the kernel says of a process after its name: proc(5)."""
+GROWTH = 1.10
+"""Memory is flat if the median of the last third is at most so many times that of the second; the first warms up."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Resident memory in MiB, at some seconds since the beginning. Pages that processes share count in each."""
+
+    seconds: float
+    driver: float
+    jvm: float
+    workers: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.driver + self.jvm + self.workers
+
+
+class Sampler:
+    """Samples the session that `leader` says, in a thread, as long as there is one."""
+
+    def __init__(self, leader: Callable[[], int | None], every: float = 1.0) -> None:
+        self.samples: list[Sample] = []
+        self._leader = leader
+        self._every = every
+        self._began = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._every):
+            leader = self._leader()
+            if leader is not None:
+                driver, jvm, workers = memory(leader)
+                if jvm:
+                    self.samples.append(Sample(time.monotonic() - self._began, driver, jvm, workers))
+
+
+def memory(leader: int) -> tuple[float, float, float]:
+    """Return the MiB of a session's leader, its JVM, and all others."""
+    driver = jvm = workers = 0.0
+    for pid, name, status in _session(leader):
+        resident = int(status[_RESIDENT]) * _PAGE / MIB
+        if pid == leader:
+            driver += resident
+        elif name == "java":
+            jvm += resident
+        else:
+            workers += resident
+    return driver, jvm, workers
+
+
+def cpu(leader: int) -> float:
+    """Return the seconds of CPU time that a session's processes have taken, with those of its that have ended."""
+    return sum(int(ticks) for _, _, status in _session(leader) for ticks in status[_TICKS]) / _TICK
+
+
+def _session(leader: int) -> Iterator[tuple[int, str, list[str]]]:
+    """Go through the processes of a session: id, name, and what the kernel says of it after the name (proc(5))."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, ValueError):  # it ended meanwhile
+                name, rest = (entry / "stat").read_text().partition("(")[2].rsplit(")", 1)
+                status = rest.split()
+                if int(status[_SESSION]) == leader:
+                    yield int(entry.name), name, status
+
+
+def flatness(samples: list[Sample]) -> tuple[bool, str]:
+    """Return whether the memory of all together is flat, and a line for each kind."""
+    third = len(samples) // 3
+    lines, flat = [], third > 0
+    for kind in ("driver", "jvm", "workers", "total"):
+        first, second, last = (
+            _median(getattr(sample, kind) for sample in samples[at * third : (at + 1) * third]) for at in range(3)
+        )
+        grown = last / second if second else float("nan")
+        lines.append(f"  {kind:8} {first:7,.0f} {second:7,.0f} {last:7,.0f} MiB   last / second third {grown:.2f}")
+        if kind == "total":
+            flat = flat and grown <= GROWTH
+    verdict = f"memory is {'flat' if flat else 'NOT FLAT'} (last third at most {GROWTH:.2f} times the second)"
+    return flat, "\n".join(["medians of each third:", *lines, verdict])
+
+
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(list(values) or [float("nan")])
