@@ -168,13 +168,9 @@ def go_on(soak: Soak, minutes: float, every: float) -> list[dict[str, float | st
     while time.time() < began + 60 * minutes:
         soak.running.linger(0.5)
         now = time.time()
-        fault = None
-        if now >= faulted + every and now < began + 60 * minutes - every / 2:
-            kind = kinds[len(soak.faults) % len(kinds)]
-            fault = kind.__name__
-            kind()
-            soak.faults.append(fault)
-            faulted = now
+        is_due = faulted + every <= now < began + 60 * minutes - every / 2
+        kind = kinds[len(soak.faults) % len(kinds)]
+        fault = kind.__name__ if is_due else None
         if now >= told + 60 or fault:
             times = [at for at in soak.epochs() if at >= told - 60]
             steps = [b - a for a, b in pairwise(times) if b >= told]
@@ -192,6 +188,10 @@ def go_on(soak: Soak, minutes: float, every: float) -> list[dict[str, float | st
             shown = ["-" if row[name] is None else f"{row[name]:,}" for name in list(row)[:-1]]
             print("{:>6} {:>10} {:>6} {:>15} {:>7} {:>11}  ".format(*shown) + (fault or ""), flush=True)
             told = now
+        if fault:
+            kind()
+            soak.faults.append(fault)
+            faulted = now
     return rows
 
 

@@ -1,0 +1,32 @@
+"""A backlog behind a slow sink is worked off, in memory that does not grow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_backlog_in_kafka_behind_a_slow_sink(tmp_path: Path) -> None:
+    """A million events at 7,000 changes a second: some three minutes, most of them in a wait."""
+    command = [sys.executable, str(ROOT / "bench" / "backlog.py"), "--cases", "kafka-throttled"]
+    command += ["--events", "1000000", "--hours", "24", "--rate", "7000", "--out", str(tmp_path / "seen.jsonl")]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    seen = json.loads((tmp_path / "seen.jsonl").read_text())
+    steps = seen["steps"]
+    assert sum(step["events"] for step in steps) >= 1_000_000
+    behind = [step["behind"] for step in steps if step["behind"] is not None]
+    assert behind == sorted(behind, reverse=True)
+    # the first steps, of 500,000, took too long
+    assert steps[-2]["events"] < steps[0]["events"]
