@@ -10,7 +10,8 @@
     │   └── SetupError           Java, a jar or a package is missing
     └── RunError                 it ran, and failed                exit code 1
         ├── SourceError          the log or the broker
-        │   └── SourceUnavailableError   it does not answer now
+        │   ├── SourceUnavailableError   it does not answer now
+        │   └── RecordsLostError         records are gone that were being read
         ├── SinkError            the database
         │   └── SinkUnavailableError     it does not answer now, or somebody holds a lock
         └── EngineError          Spark
@@ -81,6 +82,12 @@ class SourceError(RunError):
 
 class SourceUnavailableError(SourceError):
     """The broker does not answer now."""
+
+    passes = True
+
+
+class RecordsLostError(SourceError):
+    """Records are gone that were being read; a run looks which, and may go on with what is there."""
 
     passes = True
 

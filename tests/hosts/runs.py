@@ -29,7 +29,13 @@ class Runner:
         given = Options(self.checkpoint, until_end=True, max_records=max_records, **options)
         return launch(pipeline, given, self.reports.append, lambda _: None)
 
-    def live(self, pipeline: AnyPipeline, scene: Scene, max_records: int | None = None) -> Ended:
+    def live(
+        self,
+        pipeline: AnyPipeline,
+        scene: Scene,
+        max_records: int | None = None,
+        **options: Any,  # noqa: ANN401 - any of `Options`
+    ) -> Ended:
         """Run live while a scene is played; the run is asked to stop when it is over."""
         self.reports = []
         stops: list[Stop] = []
@@ -45,7 +51,7 @@ class Runner:
                     stops[0]()
 
         waits.append(next(scene))
-        given = Options(self.checkpoint, max_records=max_records, every=50_000)
+        given = Options(self.checkpoint, max_records=max_records, every=50_000, **options)
         return launch(pipeline, given, on_step, stops.append)
 
 

@@ -18,6 +18,7 @@ from windrow.cli.progress import Progress, format_time
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.totals import Totals
 from windrow.model import AnyPipeline
+from windrow.sources.loss import OnDataLoss
 
 _MAX_RECORDS = 500_000
 _HELP = {
@@ -32,6 +33,10 @@ _HELP = {
     "step_time": "A live run whose steps take longer reads less a step, and more again when they are short.",
     "fresh": "Remove the checkpoint and the tables first.",
     "from_savepoint": "Begin a new checkpoint where the run of a savepoint ended.",
+    "on_data_loss": (
+        "What to do where records are gone that were not read yet (retention, a topic or file made anew): stop, or go "
+        "on with what is there and note it in the table of clocks."
+    ),
     "master": "Spark's master.",
 }
 
@@ -48,6 +53,13 @@ _HELP = {
 )
 @click.option("--every", type=DURATION, default="1s", show_default=True, help=_HELP["every"])
 @click.option("--step-time", type=DURATION, default="10s", show_default=True, help=_HELP["step_time"])
+@click.option(
+    "--on-data-loss",
+    type=click.Choice(["stop", "continue"]),
+    default="stop",
+    show_default=True,
+    help=_HELP["on_data_loss"],
+)
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])
 @click.option("--from-savepoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["from_savepoint"])
 @click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
@@ -60,6 +72,7 @@ def command(
     host: HostName,
     every: int,
     step_time: int,
+    on_data_loss: OnDataLoss,
     master: str,
     until_end: bool,
     fresh: bool,
@@ -84,6 +97,7 @@ def command(
         savepoint=from_savepoint,
         master=master,
         on_trouble=progress.on_trouble,
+        on_data_loss=on_data_loss,
     )
     changes = _changes(valid, options)
     if not as_json:

@@ -13,6 +13,7 @@ from windrow.hosts.report import OnStep
 from windrow.model import AnyPipeline
 from windrow.sinks import open_sink
 from windrow.sources import open_source
+from windrow.sources.loss import OnDataLoss
 
 HostName = Literal["stream", "batch", "memory"]
 Ended = Literal["end", "asked"]
@@ -25,7 +26,8 @@ class Options:
 
     Live steps take less where they would else last longer than `step_time` microseconds, if that is given.
     `fresh` first removes the checkpoint and the tables; a checkpoint that is not there begins from `savepoint`, if that
-    is given. `on_trouble` is told of a fault after which the run tries again.
+    is given. `on_trouble` is told of a fault after which the run tries again, and of records that are gone, if
+    `on_data_loss` lets it go on.
     """
 
     checkpoint: Path
@@ -38,6 +40,7 @@ class Options:
     savepoint: Path | None = None
     master: str = "local[*]"
     on_trouble: Callable[[str], None] = lambda _: None
+    on_data_loss: OnDataLoss = "stop"
 
 
 def launch(
@@ -71,6 +74,7 @@ def launch(
                     savepoint=options.savepoint,
                     master=options.master,
                     on_trouble=options.on_trouble,
+                    on_data_loss=options.on_data_loss,
                 )
                 run = StreamRun(pipeline, sink, settings)
                 on_start(run.stop)

@@ -19,6 +19,11 @@ beginning of the log. A partition that is left out stays where the cut before it
 class Source(Protocol):
     """A partitioned log; records come in the schema `windrow.core.schema.RAW`."""
 
+    @property
+    def name(self) -> str:
+        """What the log is called in messages: the topic, or the folder."""
+        ...
+
     def partitions(self) -> list[int]:
         """Return the partitions in order; raise InputError or SourceError if the log cannot be read."""
         ...

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+OnDataLoss = Literal["stop", "continue"]
+"""What a run does where records are gone: it stops, or goes on with what is there and has the loss in the journal."""
 
 
 @dataclass(frozen=True)

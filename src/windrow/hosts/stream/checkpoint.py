@@ -16,13 +16,15 @@ from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.lock import LOCK
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Follows, Run
+from windrow.sources.loss import Loss
 
 _FILE = "windrow.json"
 _CONTROL = "control"
+_IDENTITY = "source.json"
 _START = "start"
 _BACKFILL = "backfill"
 _FORMAT = 1
-_SOURCE_LINE = 2
+SOURCE_LINE = 2
 """In a note of Spark's on a step's offsets: there are the version and the step's settings before."""
 _FREE = {
     ("source", "log", "path"),
@@ -192,7 +194,7 @@ class Checkpoint:
         path = self.spark / "offsets" / str(done)
         try:
             # the source is the first of those that are joined in a query
-            kept = json.loads(path.read_text(encoding="utf-8").splitlines()[_SOURCE_LINE])
+            kept = json.loads(path.read_text(encoding="utf-8").splitlines()[SOURCE_LINE])
             return dict(sorted(_next_offsets(kept)))
         except (OSError, ValueError, TypeError, LookupError, AttributeError) as exc:
             msg = f"{path} cannot be read ({exc}); restore the checkpoint, or begin anew with --fresh"
@@ -207,8 +209,38 @@ class Checkpoint:
         """Take back ends that were told to no epoch: the run that told them stopped before its last step."""
         planned = -1 if self._planned is None else self._planned
         for path in self.control.glob("*.json"):
-            if int(path.stem) > planned:
+            if path.stem.isdigit() and int(path.stem) > planned:
                 path.unlink()
+
+    def tell_losses(self, losses: Iterable[Loss]) -> None:
+        """Tell all key groups which records are gone; the file is named after the batch that is to read it."""
+        batch = 0 if self.batch is None else self.batch + 1
+        path = self.control / f"lost-{batch}.json"
+        # what was told to this step before it failed, or before a crash, is said too, and once
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        lines += [
+            json.dumps({"kind": "lost", "partition": one.partition, "first": one.goes_on, "detail": one.what})
+            for one in losses
+        ]
+        _write(path, "".join(f"{line}\n" for line in dict.fromkeys(lines)))
+
+    @property
+    def identity(self) -> str | None:
+        """What tells the log that was read from another of the same name, None if that is not known."""
+        path = self.folder / _IDENTITY
+        if not path.exists():
+            return None
+        try:
+            identity: str | None = json.loads(path.read_text(encoding="utf-8"))["identity"]
+        except (OSError, ValueError, KeyError, TypeError) as exc:
+            msg = f"{path} cannot be read ({exc}); restore it, or begin anew with --fresh"
+            raise CheckpointError(msg) from exc
+        return identity
+
+    def note_identity(self, identity: str | None) -> None:
+        """Write what tells the log from another one, if that is not there."""
+        if identity is not None and identity != self.identity:
+            _write(self.folder / _IDENTITY, json.dumps({"identity": identity}) + "\n")
 
     @property
     def _planned(self) -> int | None:

@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException
 
 from windrow import errors
-from windrow.errors import EngineError, SourceError, SourceUnavailableError, WindrowError, WorkerLostError
+from windrow.errors import EngineError, RecordsLostError, SourceUnavailableError, WindrowError, WorkerLostError
 
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 """What a call to Spark raises: its own errors, py4j's, and those of a connection to a JVM that is gone."""
@@ -43,7 +43,7 @@ def translate(exc: Exception) -> WindrowError:
             kind = EngineError
         return kind(message.strip())
     if _LOSS in text:
-        return SourceError(_lost(text))
+        return RecordsLostError(_lost(text))
     if broker := _BROKER.search(str(exc)):
         return SourceUnavailableError(f"the Kafka broker did not answer: {broker[1] or broker[2]}{_GO_ON}")
     # a process that did not start in ten seconds, as on a busy machine, or that was killed
@@ -55,10 +55,7 @@ def _lost(text: str) -> str:
     """Say which records Kafka has no more, without Spark's advice to go on without them."""
     place = _LOST.search(text)
     where = f" (partition {place[3]} of {place[2]}, from offset {place[1]})" if place else ""
-    return (
-        f"the topic lost records before they were read{where}: its retention is shorter than the run was behind, or it "
-        "was made anew; what was committed stays, but to go on would be to miss them: begin anew with --fresh"
-    )
+    return f"the topic lost records before they were read{where}"
 
 
 def _said(exc: Exception, text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -44,16 +44,18 @@ def key_group_outputs(
         clock = spark.readStream.format(TickDataSource.name()).option("key_groups", pipeline.key_groups)
         packets = packets.union(clock.load())
     control = (
-        spark.readStream.schema("kind string")
+        spark.readStream.schema("kind string, partition int, first long, detail string")
         # an end that was taken back may have been seen
         .option("ignoreMissingFiles", "true")
         .json(str(checkpoint.control))
         .select(
             f.explode(f.sequence(f.lit(0), f.lit(pipeline.key_groups - 1))).alias("key_group"),
             "kind",
-            f.lit(-1).alias("partition"),
-            *(f.lit(0).cast("long").alias(name) for name in ("watermark", "first", "next", "reached")),
-            f.lit(b"").alias("blob"),
+            f.coalesce("partition", f.lit(-1)).alias("partition"),
+            f.lit(0).cast("long").alias("watermark"),
+            f.coalesce("first", f.lit(0)).cast("long").alias("first"),
+            *(f.lit(0).cast("long").alias(name) for name in ("next", "reached")),
+            f.coalesce("detail", f.lit("")).cast("binary").alias("blob"),
         )
     )
     packets = packets.union(control)
@@ -72,11 +74,21 @@ def _by_key_group(packets: DataFrame, processor: StatefulProcessor, ddl: str) ->
 class SinkWriter:
     """What Spark calls with each step's frame: it commits the step, and keeps the error if that fails.
 
-    `first_epoch` is the epoch of Spark's batch 0.
+    `first_epoch` is the epoch of Spark's batch 0. `check` is called when the records of a step were read, and raises a
+    WindrowError if they are not to be committed.
     """
 
-    def __init__(self, pipeline: AnyPipeline, sink: Sink, on_step: OnStep, *, first_epoch: int = 0) -> None:
+    def __init__(
+        self,
+        pipeline: AnyPipeline,
+        sink: Sink,
+        on_step: OnStep,
+        *,
+        first_epoch: int = 0,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self._first_epoch = first_epoch
+        self._check = check
         self._pipeline = pipeline
         self._sink = sink
         self._on_step = on_step
@@ -110,10 +122,12 @@ class SinkWriter:
         work = Stopwatch()
         if isinstance(self._sink, ParallelSink):
             rows = frame.mapInArrow(stage_parts(self._pipeline, self._sink, epoch), STAGED_DDL).collect()
+            self._check()
             self._sink.merge(epoch, [row.token for row in rows])
             stats = [group_stats(text) for row in rows for text in row.stats]
         else:
             parts = list(outputs(self._pipeline, frame.toArrow().sort_by("key_group")))
+            self._check()
             self._sink.commit(
                 epoch, StepOutput.concat([StepOutput.empty(self._pipeline), *(part.rows for part in parts)])
             )

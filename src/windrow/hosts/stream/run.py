@@ -13,13 +13,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow.core.floors import NO_FLOORS, Floors
-from windrow.errors import EngineError, RunError
+from windrow.errors import EngineError, RecordsLostError, RunError
 from windrow.hosts.lag import LagWatch
 from windrow.hosts.report import OnStep, StepReport
 from windrow.hosts.stream.beginning import agree, begin_from
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.lock import locked
+from windrow.hosts.stream.loss import LossGuard
 from windrow.hosts.stream.pace import Pace
 from windrow.hosts.stream.patience import Patience
 from windrow.hosts.stream.query import SinkWriter, key_group_outputs
@@ -28,6 +29,7 @@ from windrow.hosts.stream.turn import Turn
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink
 from windrow.sources import Cut, open_source
+from windrow.sources.loss import OnDataLoss
 
 _POLL = 1
 """Seconds between looks at whether to stop."""
@@ -45,7 +47,7 @@ class Settings:
 
     `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can say what time it is. `floors`
     are what the clock journal of another run says, which this one repeats. `on_trouble` is told of a fault after
-    which the run tries again.
+    which the run tries again, and of records that are gone, if `on_data_loss` lets it go on.
     """
 
     checkpoint: Path
@@ -59,6 +61,7 @@ class Settings:
     floors: Floors = NO_FLOORS
     master: str = "local[*]"
     on_trouble: Callable[[str], None] = lambda _: None
+    on_data_loss: OnDataLoss = "stop"
 
 
 class StreamRun:
@@ -92,8 +95,7 @@ class StreamRun:
             while True:
                 try:
                     if not opened:
-                        self._open(checkpoint)
-                        checkpoint.forget_ends()
+                        self._go_on(checkpoint, self._open(checkpoint))
                         opened = True
                     return self._take_steps(spark, checkpoint, self._telling(on_step))
                 except RunError as exc:
@@ -144,18 +146,28 @@ class StreamRun:
         if is_new:
             checkpoint.write()
             held.enter_context(locked(folder))
-        checkpoint.forget_ends()
+        self._go_on(checkpoint, self._told)
         return checkpoint
 
     def _open(self, checkpoint: Checkpoint) -> int:
         """Open the sink's tables, and see that they and the checkpoint belong together; return the last epoch there."""
         return agree(checkpoint, self._sink.open(checkpoint.run, checkpoint.follows))
 
+    def _go_on(self, checkpoint: Checkpoint, written: int) -> None:
+        """See that the log still has what comes next, and take back what was told to steps that are not taken."""
+        self._losses(checkpoint).look(written)
+        checkpoint.forget_ends()
+
+    def _losses(self, checkpoint: Checkpoint) -> LossGuard:
+        return LossGuard(self._source, checkpoint, self._settings.on_data_loss, self._settings.on_trouble)
+
     def _explained(self, exc: RunError, checkpoint: Checkpoint) -> RunError:
         """Return what the source says if it cannot be read any more, else the error with where to look further."""
-        if not isinstance(exc, EngineError):
-            return exc
         try:
+            if isinstance(exc, RecordsLostError):
+                self._losses(checkpoint).look(self._told)
+            if not isinstance(exc, EngineError):
+                return exc
             self._source.partitions()
         except RunError as found:
             return found
@@ -174,7 +186,8 @@ class StreamRun:
 
     def _query(self, spark: SparkSession, checkpoint: Checkpoint, settings: Settings, on_step: OnStep) -> bool:
         """Run one query; return whether it came to its end by itself."""
-        writer = SinkWriter(self._pipeline, self._sink, on_step, first_epoch=checkpoint.first_epoch)
+        check = self._losses(checkpoint).check_identity
+        writer = SinkWriter(self._pipeline, self._sink, on_step, first_epoch=checkpoint.first_epoch, check=check)
         try:
             frame = key_group_outputs(
                 spark,

@@ -41,6 +41,11 @@ class KafkaTopic:
     def __init__(self, source: KafkaSource) -> None:
         self._source = source
 
+    @property
+    def name(self) -> str:
+        """The topic."""
+        return self._source.topic
+
     def partitions(self) -> list[int]:
         """Return the partitions in order; raise as `preflight` does."""
         return sorted(preflight(self._source))

@@ -26,6 +26,11 @@ class EmbeddedLog:
         self._folder = LogFolder(source.path)
         self._counted: dict[int, Position] = {}
 
+    @property
+    def name(self) -> str:
+        """The folder's path."""
+        return str(self._folder.path)
+
     def partitions(self) -> list[int]:
         """Return the partitions in order; raise InputError or SourceError if the folder is no log, or unreadable."""
         partitions = self._folder.partitions()

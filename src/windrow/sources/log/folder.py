@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from windrow.errors import InputError, SourceError
+from windrow.errors import InputError, RecordsLostError, SourceError
 from windrow.sources.log.lines import batches
 
 BLOCK = 4 << 20
@@ -182,8 +182,8 @@ class LogFolder:
             msg = f"cannot read {path}: {exc.strerror}"
             raise SourceError(msg) from exc
 
-    def _lost(self, partition: int, at: Position, what: str) -> SourceError:
-        return SourceError(
+    def _lost(self, partition: int, at: Position, what: str) -> RecordsLostError:
+        return RecordsLostError(
             f"the log lost records: partition {partition} ({self.file(partition)}) was read up to offset {at.line} "
             f"(byte {at.byte}), and {what}; bring the file back, or start anew with another checkpoint"
         )

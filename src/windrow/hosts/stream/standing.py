@@ -1,0 +1,64 @@
+"""Where Spark has noted that a checkpoint's source stands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windrow.errors import CheckpointError
+from windrow.hosts.stream.checkpoint import SOURCE_LINE, Checkpoint
+
+_SOURCE = "sources/0/0"
+"""Where a query that has committed no step notes at which offsets it began; the source is the first in the query."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The note of a checkpoint's last committed step, or of the beginning if there is none."""
+
+    checkpoint: Checkpoint
+
+    def read(self) -> Any | None:  # noqa: ANN401 - plain JSON, in a source's own form
+        """Return the source's offset as it is noted, None if nothing is; raise CheckpointError if it cannot be read."""
+        path = self._path
+        if not path.is_file():
+            return None
+        try:
+            return json.loads(self._lines()[self._line])
+        except (OSError, ValueError, LookupError) as exc:
+            msg = f"{path} cannot be read ({exc}); restore the checkpoint, or begin anew with --fresh"
+            raise CheckpointError(msg) from exc
+
+    def move(self, offset: Any) -> None:  # noqa: ANN401 - plain JSON
+        """Let the next step begin at an offset; one that was planned, and is not committed, is forgotten."""
+        done = self.checkpoint.batch
+        planned = self.checkpoint.spark / "offsets"
+        for path in planned.iterdir() if planned.is_dir() else ():
+            if path.name.isdigit() and int(path.name) > (-1 if done is None else done):
+                _checksum(path).unlink(missing_ok=True)
+                path.unlink()
+        lines = self._lines()
+        lines[self._line] = json.dumps(offset)
+        draft = self.checkpoint.folder / ".standing.draft"  # Spark reads every file of its folders
+        draft.write_text("\n".join(lines), encoding="utf-8")
+        _checksum(self._path).unlink(missing_ok=True)
+        draft.replace(self._path)
+
+    @property
+    def _path(self) -> Path:
+        done = self.checkpoint.batch
+        return self.checkpoint.spark / (_SOURCE if done is None else f"offsets/{done}")
+
+    @property
+    def _line(self) -> int:
+        return 1 if self.checkpoint.batch is None else SOURCE_LINE
+
+    def _lines(self) -> list[str]:
+        return self._path.read_text(encoding="utf-8").splitlines()
+
+
+def _checksum(path: Path) -> Path:
+    """Return the file in which Hadoop keeps what a file's bytes should be."""
+    return path.with_name(f".{path.name}.crc")
