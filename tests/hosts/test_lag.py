@@ -68,8 +68,10 @@ def test_a_step_does_not_wait_for_the_answer() -> None:
         tell(replace(REPORT, epoch=1))
         source.answer(None)
         tell(REPORT)
+        # what is asked when the run ends is answered
         source.answers.append({})
         source.may_answer.release()
+    assert not any(thread.name == "windrow-lag" for thread in threading.enumerate())
     assert [report.lag for report in told] == [None, {0: 3, 1: 2}, {0: 2, 1: 2}, None]
     assert [report.behind for report in told] == [None, 5, 4, None]
     assert replace(told[1], lag=None) == REPORT

@@ -15,6 +15,8 @@ from windrow.sources import Cut, Source
 
 _EVERY = 1.0
 """Seconds between two questions."""
+_LEAVE = 2.0
+"""Seconds that a question which is being answered may hold up the end of a run."""
 _SHARE = 0.02
 """So much of the time at most is spent on asking."""
 
@@ -40,6 +42,7 @@ class LagWatch:
         self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
     ) -> None:
         self._closed.set()
+        self._thread.join(_LEAVE)
 
     def telling(self, on_step: OnStep) -> OnStep:
         """Return what is called with each step, and calls `on_step` with the step and its lag."""
