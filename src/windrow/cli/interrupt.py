@@ -1,13 +1,15 @@
-"""Ctrl-C at once."""
+"""Ctrl-C: at once, or after the step at hand."""
 
 from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
+
+import click
 
 
 def interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -25,3 +27,25 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, kept)
+
+
+@contextmanager
+def stopping() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Let the first Ctrl-C (or SIGTERM) ask the run to stop, and the second one end it at once."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def on_start(stop: Callable[[], None]) -> None:
+        def ask(number: int, frame: FrameType | None) -> None:
+            del frame
+            stop()
+            click.echo("stopping after this step (again to stop at once)", err=True)
+            signal.signal(number, interrupt)
+
+        for number in kept:
+            signal.signal(number, ask)
+
+    try:
+        yield on_start
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -17,6 +18,11 @@ class Run:
 
     pipeline: str
     id: str
+
+    @staticmethod
+    def new(pipeline: str) -> Run:
+        """Return a run that is no other."""
+        return Run(pipeline, str(uuid.uuid4()))
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,14 @@ class Promoted:
     left: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """Windows that end after `after` and begin before `before` (microseconds); None does not bound them."""
+
+    after: int | None = None
+    before: int | None = None
+
+
 class Snapshot(Protocol):
     """Tables as they were at one moment."""
 
@@ -57,8 +65,8 @@ class Snapshot(Protocol):
         """Return the names of a table's columns; none if there is no such table."""
         ...
 
-    def rows(self, table: Table, order: Sequence[str]) -> Iterator[pa.Table]:
-        """Read columns of a table, ordered: text by code points. The tables have its schema.
+    def rows(self, table: Table, order: Sequence[str], bounds: Bounds) -> Iterator[pa.Table]:
+        """Read columns of a result table, ordered: text by code points. The tables have its schema.
 
         Decimals may come with more digits behind the point than the schema says, if the database holds such.
         """

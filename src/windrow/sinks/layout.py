@@ -60,7 +60,7 @@ REPLAYS = Table(
             pa.field("finished", pa.bool_(), nullable=False),
         ]
     ),
-    ("table_name",),
+    ("table_name", "run"),
 )
 """What was replayed into a table: offsets as JSON, `begins` null for the beginning of the log."""
 

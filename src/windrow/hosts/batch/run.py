@@ -11,12 +11,11 @@ from typing import Literal
 
 from pyspark.sql import Row, SparkSession
 
-from windrow.core.packet import Packet
 from windrow.core.state import MemoryState
-from windrow.errors import EngineError, SourceError, WindrowError
+from windrow.errors import EngineError, WindrowError
 from windrow.hosts.batch.job import Job
+from windrow.hosts.batch.plan import batch_plan
 from windrow.hosts.batch.settings import BatchSettings
-from windrow.hosts.batch.slices import END, slices
 from windrow.hosts.batch.wire import state_of
 from windrow.hosts.batch.writer import Writer
 from windrow.hosts.meaning import meaning
@@ -24,9 +23,9 @@ from windrow.hosts.report import OnStep
 from windrow.hosts.savepoint import Savepoint, refuse_used
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.session import spark_session
-from windrow.model import AnyPipeline, KafkaSource
+from windrow.model import AnyPipeline
 from windrow.sinks.base import ParallelSink, Run, Sink
-from windrow.sources import Cut, open_source
+from windrow.sources import open_source
 
 
 class BatchRun:
@@ -52,7 +51,7 @@ class BatchRun:
         settings = self._settings
         if settings.savepoint is not None:
             refuse_used(settings.savepoint)
-        job, run = self._job(), Run(self._pipeline.name, str(uuid.uuid4()))
+        job, run = self._job(), settings.run or Run.new(self._pipeline.name)
         self._sink.open(run)
         spark = spark_session(settings.master, log=settings.log)
         try:
@@ -92,36 +91,16 @@ class BatchRun:
         return "end"
 
     def _job(self) -> Job:
-        begin, end = self._range()
-        settings = self._settings
-        last = [
-            Packet(key_group=-1, kind="idle", partition=partition, watermark=settings.silence.low)
-            for partition in settings.silence.partitions
-        ]
-        if (settings.at_end or self._pipeline.at_end) == "fire":
-            last.append(END)
+        plan = batch_plan(self._pipeline, self._source, self._settings)
         return Job(
             pipeline=self._pipeline,
             source=self._source,
-            begin=begin,
-            cut=slices(begin, end, settings.ends, settings.max_records, tuple(last)),
-            floors=settings.floors,
-            since=settings.since,
-            keeps_state=settings.savepoint is not None,
+            begin=plan.begin,
+            cut=plan.cut,
+            floors=self._settings.floors,
+            since=self._settings.since,
+            keeps_state=self._settings.savepoint is not None,
         )
-
-    def _range(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return where each partition is read from and to; raise SourceError if that is not in the log."""
-        there, settings = self._source.ends(), self._settings
-        begin = {partition: first for partition, (first, _) in there.items()}
-        end = {partition: last for partition, (_, last) in there.items()}
-        if settings.begin is not None:
-            begin |= _within(settings.begin, there)
-        elif isinstance(self._pipeline.source, KafkaSource) and self._pipeline.source.start == "latest":
-            begin = dict(end)
-        if settings.end is not None:
-            end = begin | _within(settings.end, there)
-        return begin, end
 
     def _explained(self, exc: WindrowError) -> WindrowError:
         """Return what the source says if it cannot be read any more, else the error with where to look further."""
@@ -133,19 +112,6 @@ class BatchRun:
             return found
         log = self._settings.log
         return type(exc)(f"{exc}; what Spark said is in {log}") if log is not None and log.exists() else exc
-
-
-def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:
-    """Return a cut; raise SourceError if the log does not hold it (any more)."""
-    for partition, offset in asked.items():
-        first, end = there.get(partition, (0, 0))
-        if not first <= offset <= end:
-            msg = (
-                f"offset {offset} of partition {partition} is asked for, but the log holds {first} to {end} now: "
-                "records were lost, or it is another log"
-            )
-            raise SourceError(msg)
-    return dict(asked)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.retelling import NO_SILENCE, Silence
+from windrow.sinks.base import Run
 from windrow.sources import Cut
 
 MAX_RECORDS = 1_000_000
@@ -25,7 +26,8 @@ class BatchSettings:
     `since` (microseconds) are written, though all are judged.
 
     A step takes at most `max_records` offsets. What the key groups know at the end is written to the folder
-    `savepoint`. What Spark says goes to the file `log`, or else to stderr.
+    `savepoint`. What Spark says goes to the file `log`, or else to stderr. The rows are those of `run`, or of a new
+    one.
     """
 
     begin: Cut | None = None
@@ -40,3 +42,4 @@ class BatchSettings:
     master: str = "local[*]"
     savepoint: Path | None = None
     log: Path | None = None
+    run: Run | None = None

@@ -8,19 +8,17 @@ from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from windrow.core.floors import Floors
 from windrow.core.micros import to_micros
 from windrow.core.operators import open_operator
-from windrow.core.operators.base import GroupOutput, StepInput
+from windrow.core.operators.base import StepInput
 from windrow.core.operators.spread import Spread
-from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
-from windrow.core.schema import MICROS
 from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState
+from windrow.hosts.batch.since import ending_after
 from windrow.hosts.batch.slices import Slices
 from windrow.hosts.batch.wire import by_slice, numbered, output_row, state_rows, token_row
 from windrow.hosts.stream.sent import received, send
@@ -97,7 +95,7 @@ def key_group_stage(
         for number, packets in _steps(batches, cut, group):
             output = operator.step(group, StepInput.of(pipeline, packets), state)
             if since is not None:
-                output = _since(since, output)
+                output = ending_after(since, output)
             if sink is None:
                 yield output_row(number, group, output)
             else:
@@ -129,20 +127,3 @@ def _steps(batches: Iterable[pa.RecordBatch], cut: Slices, group: int) -> Iterat
         yield number, [*packets, *told[coming.pop()]] if is_told else packets
     for number in reversed(coming):
         yield number, told[number]
-
-
-def _since(since: int, output: GroupOutput) -> GroupOutput:
-    """Leave out rows of windows that end by a time, and do not count them."""
-    changes, late = (_ending_after(since, table) for table in (output.rows.changes, output.rows.late))
-    operations = changes.column("op")
-    stats = replace(
-        output.stats,
-        expired=late.num_rows,
-        inserts=pc.sum(pc.equal(operations, "insert")).as_py() or 0,
-        revisions=pc.sum(pc.equal(operations, "update_after")).as_py() or 0,
-    )
-    return GroupOutput(StepOutput(changes, late, output.rows.dead, output.rows.clocks), stats)
-
-
-def _ending_after(since: int, table: pa.Table) -> pa.Table:
-    return table.filter(pc.greater(table.column("window_end"), pa.scalar(since, pa.int64()).cast(MICROS)))

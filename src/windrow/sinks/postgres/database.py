@@ -49,10 +49,10 @@ class PostgresDatabase:
             create = create_table(REPLAYS, sql_types(REPLAYS)).replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1)
             if not _exists(connection, schema, REPLAYS.name):
                 connection.execute(create)
-            updates = ", ".join(f"{name} = excluded.{name}" for name in REPLAYS.columns[1:])
+            updates = ", ".join(f"{name} = excluded.{name}" for name in REPLAYS.columns if name not in REPLAYS.key)
             connection.execute(
                 f"INSERT INTO {qualified(schema, REPLAYS.name)} ({quote_all(REPLAYS.columns)}) "
-                f"VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (table_name) DO UPDATE SET {updates}",
+                f"VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT ({quote_all(REPLAYS.key)}) DO UPDATE SET {updates}",
                 row,
             )
 

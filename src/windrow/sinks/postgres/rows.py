@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core.schema import MICROS
+from windrow.sinks.database import Bounds
 from windrow.sinks.layout import Table
 from windrow.sinks.postgres.session import Connection, qualified
 from windrow.sinks.quote import quote
@@ -35,8 +36,8 @@ class PostgresSnapshot:
         )
         return [str(name) for (name,) in rows]
 
-    def rows(self, table: Table, order: Sequence[str]) -> Iterator[pa.Table]:
-        """Read columns of a table, ordered; see `windrow.sinks.database.Snapshot`."""
+    def rows(self, table: Table, order: Sequence[str], bounds: Bounds) -> Iterator[pa.Table]:
+        """Read columns of a result table, ordered; see `windrow.sinks.database.Snapshot`."""
         cursor = f"windrow_rows_{next(self._numbers)}"
         columns = ", ".join(_selected(field) for field in table.schema)
         by = ", ".join(_ordered(table.schema.field(name)) for name in order)
@@ -44,13 +45,23 @@ class PostgresSnapshot:
         self._connection.execute("SET LOCAL cursor_tuple_fraction = 1")
         self._connection.execute(
             f"DECLARE {cursor} NO SCROLL CURSOR FOR "
-            f"SELECT {columns} FROM {qualified(self._schema, table.name)} ORDER BY {by}"
+            f"SELECT {columns} FROM {qualified(self._schema, table.name)} WHERE {_within(bounds)} ORDER BY {by}"
         )
         while rows := self._connection.execute(f"FETCH {_ROWS} FROM {cursor}").fetchall():
             arrays = [
                 _column(values, field.type) for values, field in zip(zip(*rows, strict=True), table.schema, strict=True)
             ]
             yield pa.table(arrays, names=table.schema.names)
+
+
+def _within(bounds: Bounds) -> str:
+    limits = (("window_end >", bounds.after), ("window_start <", bounds.before))
+    conditions = [
+        f"{side} timestamptz 'epoch' + {micros} * interval '1 microsecond'"
+        for side, micros in limits
+        if micros is not None
+    ]
+    return " AND ".join(conditions) or "true"
 
 
 def _selected(field: pa.Field) -> str:

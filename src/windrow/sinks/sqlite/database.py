@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from windrow.core.schema import MICROS
 from windrow.errors import InputError
 from windrow.model import SqliteSink
 from windrow.sinks.base import Run
@@ -18,10 +17,9 @@ from windrow.sinks.layout import OWNERS, REPLAYS, create_table, table_names
 from windrow.sinks.quote import quote, quote_all
 from windrow.sinks.sqlite.errors import translated
 from windrow.sinks.sqlite.promote import promote
-from windrow.sinks.sqlite.rows import SqliteSnapshot, times
+from windrow.sinks.sqlite.rows import SqliteSnapshot, text, times
 from windrow.sinks.sqlite.session import BUSY_SECONDS, connect, transaction
 from windrow.sinks.sqlite.values import sql_types
-from windrow.sinks.text import utc_text
 
 
 class SqliteDatabase:
@@ -46,8 +44,8 @@ class SqliteDatabase:
     def note(self, replayed: Replayed) -> None:
         """Write down what is replayed into a table."""
         begins, ends = replayed.texts()
-        since = None if replayed.since is None else utc_text(pa.array([replayed.since]).cast(MICROS))[0].as_py()
-        row = (replayed.table, replayed.run.pipeline, replayed.run.id, begins, ends, since, int(replayed.finished))
+        run, since = replayed.run, text(replayed.since)
+        row = (replayed.table, run.pipeline, run.id, begins, ends, since, int(replayed.finished))
         with translated(self.place), closing(connect(self._sink.path, self._busy)) as db, transaction(db):
             if not _exists(db, REPLAYS.name):
                 db.execute(create_table(REPLAYS, sql_types(REPLAYS, "text")) + " WITHOUT ROWID")

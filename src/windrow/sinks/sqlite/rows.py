@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.schema import MICROS
+from windrow.sinks.database import Bounds
 from windrow.sinks.layout import Table
 from windrow.sinks.quote import quote, quote_all
 from windrow.sinks.sqlite.values import EXACT_DIGITS, Decimals
+from windrow.sinks.text import utc_text
 
 _ROWS = 50_000
 """How many are in memory at a time."""
@@ -32,10 +34,15 @@ class SqliteSnapshot:
         """Return the names of a table's columns; none if there is no such table."""
         return [name for (name,) in self._db.execute("SELECT name FROM pragma_table_info(?)", (table,))]
 
-    def rows(self, table: Table, order: Sequence[str]) -> Iterator[pa.Table]:
-        """Read columns of a table, ordered; see `windrow.sinks.database.Snapshot`."""
+    def rows(self, table: Table, order: Sequence[str], bounds: Bounds) -> Iterator[pa.Table]:
+        """Read columns of a result table, ordered; see `windrow.sinks.database.Snapshot`."""
         by = ", ".join(self._ordered(table.schema.field(name)) for name in order)
-        cursor = self._db.execute(f"SELECT {quote_all(table.columns)} FROM {quote(table.name)} ORDER BY {by}")
+        limits = [text(at) for at in (bounds.after, bounds.before)]
+        cursor = self._db.execute(
+            f"SELECT {quote_all(table.columns)} FROM {quote(table.name)} "
+            f"WHERE (?1 IS NULL OR window_end > ?1) AND (?2 IS NULL OR window_start < ?2) ORDER BY {by}",
+            limits,
+        )
         while rows := cursor.fetchmany(_ROWS):
             columns = [
                 _column(list(values), field.type)
@@ -52,6 +59,11 @@ def times(values: Sequence[str | None]) -> pa.Array:
     """Read times as text, of any year."""
     # unlike Arrow, numpy reads what is before the year 1 and after the year 9999
     return pa.array(np.array(values, dtype="datetime64[us]")).cast(MICROS)
+
+
+def text(micros: int | None) -> str | None:
+    """Write a time as the file has it."""
+    return None if micros is None else str(utc_text(pa.array([micros], pa.int64()).cast(MICROS))[0])
 
 
 def _column(values: list[Any], type_: pa.DataType) -> pa.Array:

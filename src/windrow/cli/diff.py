@@ -1,0 +1,167 @@
+"""`windrow diff`: two answers, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from decimal import Decimal
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from windrow.api.checks.validate import require_valid
+from windrow.api.opened import open_pipeline
+from windrow.cli.common import DIFFERENT, OK, json_option, pipeline_argument, print_json
+from windrow.cli.point import TIME
+from windrow.cli.progress import format_time
+from windrow.errors import InputError
+from windrow.hosts.replay import SHADOW
+from windrow.model import AnyPipeline
+from windrow.sinks import open_database
+from windrow.sinks.answers import Compared, compare_answers
+from windrow.sinks.compare import Difference, Number
+from windrow.sinks.database import Bounds
+
+_HELP = {
+    "against": "The table to compare with.  [default: TABLE_shadow, or that of OTHER]",
+    "begin": "Only windows that end after this time, such as 2026-01-31T10:05 (UTC).",
+    "end": "Only windows that begin before this time.",
+    "panes": "Compare pane and revision too, which tell how an answer came about.",
+    "limit": "How many differences to show.",
+}
+
+
+@click.command("diff")
+@pipeline_argument
+@click.argument("other", metavar="[OTHER]", required=False)
+@click.option("--against", metavar="TABLE", help=_HELP["against"])
+@click.option("--from", "begin", type=TIME, metavar="TIME", help=_HELP["begin"])
+@click.option("--to", "end", type=TIME, metavar="TIME", help=_HELP["end"])
+@click.option("--panes", is_flag=True, help=_HELP["panes"])
+@click.option("--limit", type=click.IntRange(min=0), default=10, show_default=True, help=_HELP["limit"])
+@json_option
+def command(
+    *,
+    pipeline: str,
+    other: str | None,
+    against: str | None,
+    begin: int | None,
+    end: int | None,
+    panes: bool,
+    limit: int,
+    as_json: bool,
+) -> int:
+    """Compare a pipeline's table with its replay, window by window and key by key.
+
+    OTHER is another pipeline whose table is compared instead, which may be in another database. It counts the rows,
+    adds up each aggregate, and shows the first differences. The exit code is 1 if there are any.
+    """
+    here = open_pipeline(pipeline).valid()
+    there = here if other is None else open_pipeline(other).valid()
+    table = against or (there.sink.table + SHADOW if other is None else there.sink.table)
+    there = require_valid(replace(there, sink=replace(there.sink, table=table)))
+    if here.sink == there.sink:
+        msg = f"{table!r} is the table itself: name another one with --against"
+        raise InputError(msg)
+    compared = compare_answers(here, there, Bounds(begin, end), limit=limit, panes=panes)
+    if as_json:
+        print_json(_plain(here, there, compared))
+    else:
+        _show(here, there, compared)
+    return OK if compared.is_same else DIFFERENT
+
+
+def _plain(here: AnyPipeline, there: AnyPipeline, compared: Compared) -> dict[str, Any]:
+    found = compared.found
+    return {
+        "pipeline": here.name,
+        "same": compared.is_same,
+        "from": _time(compared.bounds.after),
+        "to": _time(compared.bounds.before),
+        "here": _side(here, compared, "here"),
+        "there": _side(there, compared, "there"),
+        "different": found.different,
+        "first": [asdict(difference) for difference in found.first],
+    }
+
+
+def _side(pipeline: AnyPipeline, compared: Compared, name: str) -> dict[str, Any]:
+    is_here = name == "here"
+    side = compared.found.here if is_here else compared.found.there
+    return {
+        "database": open_database(pipeline.sink).place,
+        "table": pipeline.sink.table,
+        "rows": side.rows,
+        "only": compared.found.only_here if is_here else compared.found.only_there,
+        "only_columns": list(compared.only_here if is_here else compared.only_there),
+        "sums": {column: str(total) if isinstance(total, Decimal) else total for column, total in side.sums.items()},
+    }
+
+
+def _show(here: AnyPipeline, there: AnyPipeline, compared: Compared) -> None:
+    found = compared.found
+    names = _names(here, there)
+    console = Console(highlight=False, soft_wrap=True)
+    bounds = [
+        text
+        for text, at in (("that end after", compared.bounds.after), ("that begin before", compared.bounds.before))
+        if at is not None
+        for text in [f"{text} {format_time(at)}"]
+    ]
+    if bounds:
+        click.echo(f"windows {' and '.join(bounds)}")
+    counts = Table("", *names)
+    for side in counts.columns[1:]:
+        side.justify = "right"
+    counts.add_row("rows", f"{found.here.rows:,}", f"{found.there.rows:,}")
+    for column in compared.columns:
+        if column in found.here.sums or column in found.there.sums:
+            totals = (sums.get(column, 0) for sums in (found.here.sums, found.there.sums))
+            counts.add_row(f"sum of {column}", *(_number(total) for total in totals))
+    counts.add_row("rows only here", f"{found.only_here:,}", f"{found.only_there:,}")
+    counts.add_row("rows that differ", f"{found.different:,}", f"{found.different:,}")
+    console.print(counts)
+    for name, columns in zip(names, (compared.only_here, compared.only_there), strict=True):
+        if columns:
+            click.echo(f"only {name} has the columns {', '.join(columns)}")
+    for difference in found.first:
+        click.echo(_line(difference, compared, names))
+    more = found.only_here + found.only_there + found.different - len(found.first)
+    if more and found.first:
+        click.echo(f"... and {more:,} more")
+    click.echo("the same" if compared.is_same else "not the same")
+
+
+def _names(here: AnyPipeline, there: AnyPipeline) -> tuple[str, str]:
+    """Return what to call the two: their tables, with the database if these have one name."""
+    if here.sink.table != there.sink.table:
+        return here.sink.table, there.sink.table
+    return tuple(f"{one.sink.table} in {open_database(one.sink).place}" for one in (here, there))  # type: ignore[return-value]
+
+
+def _line(difference: Difference, compared: Compared, names: tuple[str, str]) -> str:
+    key = dict(difference.key)
+    start, end = key.pop("window_start"), key.pop("window_end")
+    where = " ".join([f"[{start}, {end})", *(str(value) for value in key.values())])
+    match difference.kind:
+        case "here":
+            return f"  {where}: only in {names[0]}: {_values(difference.here)}"
+        case "there":
+            return f"  {where}: only in {names[1]}: {_values(difference.there)}"
+        case "differs":
+            before, after = difference.here or {}, difference.there or {}
+            changed = [name for name in compared.columns if before[name] != after[name]]
+            return f"  {where}: " + ", ".join(f"{name} {before[name]} and {after[name]}" for name in changed)
+
+
+def _values(row: dict[str, Any] | None) -> str:
+    return ", ".join(f"{name} {value}" for name, value in (row or {}).items())
+
+
+def _number(number: Number) -> str:
+    return f"{number:,.6g}" if isinstance(number, float) else f"{number:,}"
+
+
+def _time(micros: int | None) -> str | None:
+    return None if micros is None else format_time(micros)

@@ -1,0 +1,78 @@
+"""`windrow promote`: a replay in the place of the live table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from windrow.api.opened import open_pipeline
+from windrow.cli.common import OK, json_option, pipeline_argument, print_json
+from windrow.errors import CheckpointError, InputError
+from windrow.hosts.replay import SHADOW
+from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.lock import locked
+from windrow.sinks import open_database
+
+_HELP = {
+    "shadow": "The table to put in the live one's place, with its companions.  [default: TABLE_shadow]",
+    "checkpoint": "The live run's: it must not be going.  [default: .windrow/NAME]",
+}
+
+
+@click.command("promote")
+@pipeline_argument
+@click.option("--from", "shadow", metavar="TABLE", help=_HELP["shadow"])
+@click.option("--checkpoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["checkpoint"])
+@json_option
+def command(*, pipeline: str, shadow: str | None, checkpoint: Path | None, as_json: bool) -> int:
+    """Put the shadow that a replay wrote in the place of the live table, in one transaction.
+
+    Readers see the old tables or the new ones. The old ones take the shadow's names, so that promoting again takes it
+    back. Indexes and views that were made on the live tables are on the new ones. The live run has lost its tables: it
+    is refused from then on, and `windrow run --from-savepoint` goes on from a savepoint of the replay.
+    """
+    valid = open_pipeline(pipeline).valid()
+    live = valid.sink.table
+    name = shadow or live + SHADOW
+    if name.lower() == live.lower():
+        msg = f"{name!r} is the live table: name the shadow with --from"
+        raise InputError(msg)
+    _refuse_running(checkpoint or Path(".windrow") / valid.name, live)
+    promoted = open_database(valid.sink).promote(valid.name, live, name)
+    if as_json:
+        print_json(
+            {
+                "pipeline": valid.name,
+                "table": live,
+                "promoted": name,
+                "former": promoted.former,
+                "carried": list(promoted.carried),
+                "left": list(promoted.left),
+            }
+        )
+        return OK
+    click.echo(f"{live} is what {name} was, with all its companions")
+    if promoted.former is not None:
+        click.echo(f"  what it was before is {promoted.former} now; to take it back: windrow promote {pipeline}")
+    for one in promoted.carried:
+        click.echo(f"  {one} goes by the names as before")
+    for one in promoted.left:
+        click.echo(f"  {one} stays on {promoted.former}: make it anew", err=True)
+    click.echo(
+        "  the live run's checkpoint has lost its tables: go on from the replay's savepoint, with another --checkpoint"
+        " (windrow run --from-savepoint)"
+    )
+    return OK
+
+
+def _refuse_running(checkpoint: Path, live: str) -> None:
+    """Raise CheckpointError if a run holds the checkpoint."""
+    if Checkpoint.read(checkpoint) is None:
+        return
+    try:
+        with locked(checkpoint):
+            pass
+    except CheckpointError as exc:
+        msg = f"{exc}: it writes {live!r}; end it (Ctrl-C), then promote"
+        raise CheckpointError(msg) from exc

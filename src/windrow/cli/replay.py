@@ -1,0 +1,117 @@
+"""`windrow replay`: the log again, into a shadow of the live table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windrow.api.opened import open_pipeline
+from windrow.cli.common import DIFFERENT, OK, json_option, pipeline_argument, print_json
+from windrow.cli.interrupt import stopping
+from windrow.cli.point import BEGIN, END, Offsets
+from windrow.cli.progress import Progress
+from windrow.hosts.batch.settings import MAX_RECORDS
+from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
+
+_HELP = {
+    "checkpoint": "The live run's, which says where its table stands.  [default: .windrow/NAME]",
+    "into": "The table to write, with its companions.  [default: TABLE_shadow]",
+    "begin": "beginning; a time (all is read and judged, and only windows that end after it are written); or the "
+    "offsets to read from, as 0=100,1=250.",
+    "end": "live: where the live table stands; end: of the log; or the offsets to read up to.",
+    "journal": "Repeat what the live table's clock journal says, or judge by the log alone.",
+    "host": "Where it runs: on Spark as one batch job, or in this process.",
+    "fresh": "Remove the tables of an earlier replay first.",
+    "savepoint": "Keep what is known at the end, so that `windrow run --from-savepoint` can go on from it.",
+    "max_records": "Records in a step, about.",
+    "master": "Spark's master.",
+}
+
+
+@click.command("replay")
+@pipeline_argument
+@click.option("--checkpoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--into", metavar="TABLE", help=_HELP["into"])
+@click.option("--from", "begin", type=BEGIN, default="beginning", show_default=True, help=_HELP["begin"])
+@click.option("--to", "end", type=END, default="live", show_default=True, help=_HELP["end"])
+@click.option("--journal/--no-journal", default=True, help=_HELP["journal"])
+@click.option("--host", type=click.Choice(["batch", "memory"]), default="batch", show_default=True, help=_HELP["host"])
+@click.option("--fresh", is_flag=True, help=_HELP["fresh"])
+@click.option("--savepoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["savepoint"])
+@click.option(
+    "--max-records", type=click.IntRange(min=1), default=MAX_RECORDS, show_default=True, help=_HELP["max_records"]
+)
+@click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
+@json_option
+def command(
+    *,
+    pipeline: str,
+    checkpoint: Path | None,
+    into: str | None,
+    begin: str | int | Offsets,
+    end: str | Offsets,
+    journal: bool,
+    host: ReplayHost,
+    fresh: bool,
+    savepoint: Path | None,
+    max_records: int,
+    master: str,
+    as_json: bool,
+) -> int:
+    """Replay a pipeline's log into a shadow of its table, up to where that table stands.
+
+    The live table and its run are left alone. `windrow diff PIPELINE` then compares the two, and `windrow promote
+    PIPELINE` puts the shadow in the live table's place. Without a checkpoint the log is read to its end.
+    """
+    valid = open_pipeline(pipeline).valid()
+    options = ReplayOptions(
+        checkpoint=checkpoint or Path(".windrow") / valid.name,
+        default=checkpoint is None,
+        into=into,
+        begin=begin if isinstance(begin, dict) else None,
+        since=begin if isinstance(begin, int) else None,
+        end=end if isinstance(end, dict) else "live" if end == "live" else "log",
+        journal=journal,
+        host=host,
+        fresh=fresh,
+        savepoint=savepoint,
+        max_records=max_records,
+        master=master,
+    )
+    replay = plan_replay(valid, options)
+    table = replay.pipeline.sink.table
+    if not as_json:
+        for note in replay.notes:
+            click.echo(f"{valid.name}: {note}", err=True)
+    with Progress(table, quiet=as_json) as progress, stopping() as on_start:
+        ended = run_replay(replay, options, progress.on_step, on_start)
+    if as_json:
+        print_json(_plain(replay, table, ended) | progress.totals.plain())
+    elif ended == "asked":
+        click.echo(f"{table}: stopped as asked: it is not whole; replay again with --fresh")
+    else:
+        totals = progress.totals
+        click.echo(
+            f"{table}: replayed up to {_where(replay)} in {totals.seconds:.1f} s ({totals.rate:,.0f} events/s)\n"
+            f"  {totals.events:,} events: {totals.inserts:,} rows, {totals.revisions:,} revisions, "
+            f"{totals.late:,} late, {totals.expired:,} expired, {totals.dead:,} dead letters\n"
+            f"  compare it: windrow diff {pipeline}"
+        )
+    return OK if ended == "end" else DIFFERENT
+
+
+def _where(replay: Replay) -> str:
+    return ", ".join(f"{offset:,} of partition {partition}" for partition, offset in sorted(replay.end.items()))
+
+
+def _plain(replay: Replay, table: str, ended: str) -> dict[str, Any]:
+    return {
+        "pipeline": replay.pipeline.name,
+        "table": table,
+        "live": replay.live,
+        "ended": ended,
+        "to": {str(partition): offset for partition, offset in sorted(replay.end.items())},
+        "notes": list(replay.notes),
+    }

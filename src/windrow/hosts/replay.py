@@ -1,0 +1,198 @@
+"""A replay: the log again, into a shadow of the live table, up to where the live table stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, assert_never
+
+from windrow.api.checks.validate import require_valid
+from windrow.core.operators.triggers import periods
+from windrow.core.retelling import NO_SILENCE, Retelling, Silence
+from windrow.errors import CheckpointError, InputError
+from windrow.hosts.batch.settings import MAX_RECORDS, BatchSettings
+from windrow.hosts.launch import Ended
+from windrow.hosts.report import OnStep
+from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.model import AnyPipeline, KafkaSource, Pipeline
+from windrow.sinks import open_database, open_sink
+from windrow.sinks.base import Run
+from windrow.sinks.database import Replayed
+from windrow.sources import Cut, open_source
+
+ReplayHost = Literal["batch", "memory"]
+SHADOW = "_shadow"
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """What to replay, and how.
+
+    `checkpoint` is the live run's; if it is `default` and not there, or `end` is ``log``, the replay goes to the end
+    of the log. `begin` are offsets to read from; `since` leaves out windows that end by then (microseconds).
+    """
+
+    checkpoint: Path
+    default: bool = True
+    into: str | None = None
+    begin: Cut | None = None
+    since: int | None = None
+    end: dict[int, int] | Literal["log", "live"] = "live"
+    journal: bool = True
+    host: ReplayHost = "batch"
+    fresh: bool = False
+    savepoint: Path | None = None
+    max_records: int = MAX_RECORDS
+    master: str = "local[*]"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A replay that can begin: into the table of `pipeline`; `notes` say what to know of it."""
+
+    pipeline: AnyPipeline
+    live: str
+    end: Cut
+    settings: BatchSettings
+    notes: tuple[str, ...]
+
+
+def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
+    """Look at the log, the live run's checkpoint and its tables; raise a WindrowError if they cannot be read."""
+    live = pipeline.sink.table
+    into = options.into or live + SHADOW
+    if into.lower() == live.lower():
+        msg = f"{into!r} is the live table, which a replay never writes: name another one with --into"
+        raise InputError(msg)
+    there = open_source(pipeline.source).ends()
+    first = {partition: begin for partition, (begin, _) in there.items()}
+    checkpoint = _checkpoint(options) if options.end == "live" else None
+    end: dict[int, int]
+    if checkpoint is not None:
+        end = {**first, **checkpoint.offsets()}
+    elif isinstance(options.end, dict):
+        end = {**first, **options.end}
+    else:
+        end = {partition: last for partition, (_, last) in there.items()}
+    retelling = Retelling()
+    if options.journal:
+        retelling = Retelling.of(open_sink(pipeline).journal(), end)
+    if checkpoint is not None:
+        retelling = replace(retelling, silence=_with_unknown(retelling, checkpoint, first, end))
+    # a part of the log is no end of it
+    holds = checkpoint is not None or isinstance(options.end, dict)
+    settings = BatchSettings(
+        begin=options.begin,
+        end=end,
+        floors=retelling.floors,
+        ends=retelling.ends,
+        silence=retelling.silence if holds else NO_SILENCE,
+        journal=retelling.rows,
+        at_end="hold" if holds else None,
+        since=options.since,
+        max_records=options.max_records,
+        master=options.master,
+        savepoint=options.savepoint,
+        run=Run.new(pipeline.name),
+    )
+    notes = tuple(_notes(pipeline, options, checkpoint, retelling, first))
+    return Replay(_shadowed(pipeline, into, checkpoint, options), live, end, settings, notes)
+
+
+def run_replay(
+    replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
+) -> Ended:
+    """Replay; `on_start` is given the function that asks it to stop. Raise a WindrowError if it fails."""
+    sink = open_sink(replay.pipeline)
+    database = open_database(replay.pipeline.sink)
+    settings = replay.settings
+    if settings.run is None:
+        msg = "a replay must say whose its rows are"
+        raise ValueError(msg)
+    note = Replayed(
+        table=replay.pipeline.sink.table,
+        run=settings.run,
+        begin=settings.begin,
+        end=replay.end,
+        since=settings.since,
+        finished=False,
+    )
+    try:
+        if options.fresh:
+            sink.clear()
+        database.note(note)
+        match options.host:
+            case "batch":
+                from windrow.hosts.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
+
+                batch = BatchRun(replay.pipeline, sink, settings)
+                on_start(batch.stop)
+                ended = batch.run(on_step)
+            case "memory":
+                from windrow.hosts.batch.in_process import InProcessRun  # noqa: PLC0415 - Arrow only where it runs
+
+                memory = InProcessRun(replay.pipeline, sink, settings)
+                on_start(memory.stop)
+                ended = memory.run(on_step)
+            case _:
+                assert_never(options.host)
+        if ended == "end":
+            database.note(replace(note, finished=True))
+        return ended
+    finally:
+        sink.close()
+
+
+def _checkpoint(options: ReplayOptions) -> Checkpoint | None:
+    checkpoint = Checkpoint.read(options.checkpoint)
+    if checkpoint is None and not options.default:
+        msg = f"there is no checkpoint in {options.checkpoint}: name the live run's, or replay with --to end"
+        raise CheckpointError(msg)
+    return checkpoint
+
+
+def _with_unknown(retelling: Retelling, checkpoint: Checkpoint, first: Cut, end: Cut) -> Silence:
+    """Return who does not hold the low watermark back at the end: also those that the live run has not met yet."""
+    known = {*checkpoint.partitions, *(partition for partition in end if end[partition] > first.get(partition, 0))}
+    silence = retelling.silence
+    return replace(silence, partitions=tuple(sorted({*silence.partitions, *(first.keys() - known)})))
+
+
+def _shadowed(pipeline: AnyPipeline, into: str, checkpoint: Checkpoint | None, options: ReplayOptions) -> AnyPipeline:
+    """Return the pipeline into another table, from the beginning of its source."""
+    source = pipeline.source
+    if isinstance(source, KafkaSource) and source.start == "latest":
+        if options.begin is None:
+            whose = "" if checkpoint is None else f" (the checkpoint {options.checkpoint} has them)"
+            msg = (
+                f"the pipeline starts at the latest records: say at which offsets it did{whose}, as --from 0=100,1=250"
+            )
+            raise InputError(msg)
+        source = replace(source, start="earliest")
+    return require_valid(replace(pipeline, source=source, sink=replace(pipeline.sink, table=into)))
+
+
+def _notes(
+    pipeline: AnyPipeline, options: ReplayOptions, checkpoint: Checkpoint | None, retelling: Retelling, first: Cut
+) -> Iterator[str]:
+    if checkpoint is not None:
+        yield f"as far as the live table: epoch {checkpoint.committed} of the checkpoint {options.checkpoint}"
+    elif options.end == "live":
+        yield f"to the end of the log, as there is no checkpoint {options.checkpoint}"
+    if retelling.floors.rows or retelling.ends:
+        moves, ends = len(retelling.floors.rows), len(retelling.ends)
+        yield f"the clock journal of {pipeline.sink.table!r} is repeated: {moves} moves of watermarks, {ends} ends"
+    if options.begin is not None:
+        yield (
+            "read from offsets on: windows that earlier records fall in lack them, and clocks begin there; "
+            "it cannot be promoted"
+        )
+    elif any(first.values()):
+        gone = ", ".join(f"{offset:,} of partition {partition}" for partition, offset in first.items() if offset)
+        yield (
+            f"the log no longer has its beginning (the first are {gone}): windows that earlier records fell in lack "
+            f"them, and so do the first verdicts"
+        )
+    if isinstance(pipeline, Pipeline) and pipeline.emit.early is not None and any(periods(pipeline.emit.early)):
+        yield "early panes by processing time are not repeated: rows of pane early may differ"

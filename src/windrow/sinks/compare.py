@@ -1,0 +1,217 @@
+"""Two answers, row by row: what is in one only, what in both and not the same."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.sinks.text import utc_text
+
+Number = int | float | Decimal
+_WIDE = 76
+"""Digits in which decimals of different scales are compared and added."""
+
+
+@dataclass
+class Side:
+    """One of the two: its rows, and the sum of each column of numbers; decimals and whole numbers are exact."""
+
+    rows: int = 0
+    sums: dict[str, Number] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key whose rows are not the same, with the values on either side; None where there is no such row.
+
+    Times and decimals are text.
+    """
+
+    kind: Literal["here", "there", "differs"]
+    key: dict[str, Any]
+    here: dict[str, Any] | None
+    there: dict[str, Any] | None
+
+
+@dataclass
+class Comparison:
+    """How many rows are `only_here`, `only_there` and `different`; `first` are the first of them, by key."""
+
+    here: Side = field(default_factory=Side)
+    there: Side = field(default_factory=Side)
+    only_here: int = 0
+    only_there: int = 0
+    different: int = 0
+    first: list[Difference] = field(default_factory=list)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether there is no difference."""
+        return not (self.only_here or self.only_there or self.different)
+
+
+def compare(here: Iterator[pa.Table], there: Iterator[pa.Table], key: Sequence[str], limit: int) -> Comparison:
+    """Compare rows that come in the order of their keys, each key once a side, with the same columns.
+
+    It holds some tables of either side at a time. `limit` is how many differences are kept; the others are counted.
+    """
+    found = Comparison()
+    sides = _Rows(here, key), _Rows(there, key)
+    while all(side.fill() for side in sides):
+        bound = min(side.last for side in sides)
+        one, other = (side.take(bound) for side in sides)
+        _add(found.here, one, key)
+        _add(found.there, other, key)
+        _compare(found, one, other, key, limit)
+    for kind, side, rest in (("here", found.here, sides[0]), ("there", found.there, sides[1])):
+        while rest.fill():
+            rows = rest.take(rest.last)
+            _add(side, rows, key)
+            _only(found, kind, rows, key, limit)  # type: ignore[arg-type]
+    return found
+
+
+class _Rows:
+    """One side, from where it has been compared to."""
+
+    def __init__(self, tables: Iterator[pa.Table], key: Sequence[str]) -> None:
+        self._tables = tables
+        self._key = key
+        self._held: pa.Table | None = None
+
+    def fill(self) -> bool:
+        """Read on if nothing is held; return whether there is something."""
+        while self._held is None or not self._held.num_rows:
+            self._held = next(self._tables, None)
+            if self._held is None:
+                return False
+        return True
+
+    @property
+    def last(self) -> tuple[Any, ...]:
+        """The last key that is held."""
+        return self._at(self._rows.num_rows - 1)
+
+    def take(self, bound: tuple[Any, ...]) -> pa.Table:
+        """Return what is held up to a key, and hold the rest."""
+        rows = self._rows
+        count = bisect_right(range(rows.num_rows), bound, key=self._at)
+        self._held = rows.slice(count)
+        return rows.slice(0, count)
+
+    @property
+    def _rows(self) -> pa.Table:
+        if self._held is None:
+            msg = "fill() comes first"
+            raise ValueError(msg)
+        return self._held
+
+    def _at(self, number: int) -> tuple[Any, ...]:
+        columns = (self._rows.column(name) for name in self._key)
+        return tuple(
+            column[number].value if pa.types.is_timestamp(column.type) else column[number].as_py() for column in columns
+        )
+
+
+def _add(side: Side, rows: pa.Table, key: Sequence[str]) -> None:
+    side.rows += rows.num_rows
+    for column in rows.schema:
+        if column.name in key:
+            continue
+        values = rows.column(column.name)
+        if pa.types.is_floating(column.type):
+            total: Number = pc.sum(values).as_py() or 0.0
+        elif pa.types.is_decimal(column.type) or pa.types.is_integer(column.type):
+            scale = column.type.scale if pa.types.is_decimal(column.type) else 0
+            exact = pc.sum(values.cast(pa.decimal256(_WIDE, scale))).as_py() or Decimal(0)
+            total = exact if scale else int(exact)
+        else:
+            continue
+        side.sums[column.name] = total + side.sums.get(column.name, type(total)(0))  # type: ignore[operator]
+
+
+def _compare(found: Comparison, one: pa.Table, other: pa.Table, key: Sequence[str], limit: int) -> None:
+    one, other = _alike(one, other)
+    if one.equals(other):
+        return
+    names = [name for name in one.schema.names if name not in key]
+    marked = [
+        table.rename_columns([name if name in key else f"{mark}.{name}" for name in table.schema.names]).append_column(
+            mark, pa.array(np.ones(table.num_rows, dtype=np.bool_))
+        )
+        for mark, table in (("here", one), ("there", other))
+    ]
+    joined = marked[0].join(marked[1], list(key), join_type="full outer", use_threads=False)
+    is_here, is_there = (pc.is_valid(joined.column(mark)) for mark in ("here", "there"))
+    both = pc.and_(is_here, is_there)
+    differs = pa.array(np.zeros(joined.num_rows, dtype=np.bool_))
+    for name in names:
+        differs = pc.or_(differs, _unequal(joined.column(f"here.{name}"), joined.column(f"there.{name}")))
+    differs = pc.and_(differs, both)
+    found.only_here += pc.sum(pc.invert(is_there)).as_py() or 0
+    found.only_there += pc.sum(pc.invert(is_here)).as_py() or 0
+    found.different += pc.sum(differs).as_py() or 0
+    left = limit - len(found.first)
+    if left <= 0:
+        return
+    rows = joined.filter(pc.or_(differs, pc.invert(both))).sort_by([(name, "ascending") for name in key]).slice(0, left)
+    for row in _shown(rows):
+        kind: Literal["here", "there", "differs"] = (
+            "differs" if row["here"] and row["there"] else "here" if row["here"] else "there"
+        )
+        sides = ({name: row[f"{mark}.{name}"] for name in names} if row[mark] else None for mark in ("here", "there"))
+        found.first.append(Difference(kind, {name: row[name] for name in key}, *sides))
+
+
+def _only(found: Comparison, kind: Literal["here", "there"], rows: pa.Table, key: Sequence[str], limit: int) -> None:
+    if kind == "here":
+        found.only_here += rows.num_rows
+    else:
+        found.only_there += rows.num_rows
+    for row in _shown(rows.slice(0, max(0, limit - len(found.first)))):
+        values = {name: value for name, value in row.items() if name not in key}
+        sides = (values, None) if kind == "here" else (None, values)
+        found.first.append(Difference(kind, {name: row[name] for name in key}, *sides))
+
+
+def _alike(one: pa.Table, other: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return two tables with columns of the same types: decimals may have come with other scales."""
+    fields = []
+    for a, b in zip(one.schema, other.schema, strict=True):
+        type_ = a.type
+        if a.type != b.type:
+            type_ = pa.decimal256(_WIDE, max(a.type.scale, b.type.scale))
+        fields.append(pa.field(a.name, type_))
+    return one.cast(pa.schema(fields)), other.cast(pa.schema(fields))
+
+
+def _unequal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Compare values of which any may be null, or not a number, which are like their own."""
+    unequal = pc.fill_null(pc.not_equal(one, other), fill_value=False)
+    if pa.types.is_floating(one.type):
+        neither = pc.and_(pc.is_nan(one), pc.is_nan(other))
+        unequal = pc.and_(unequal, pc.invert(pc.fill_null(neither, fill_value=False)))
+    return pc.or_(unequal, pc.xor(pc.is_null(one), pc.is_null(other)))
+
+
+def _shown(rows: pa.Table) -> Iterable[dict[str, Any]]:
+    """Return rows with times and decimals as text."""
+    columns = []
+    for column in rows.columns:
+        values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        if pa.types.is_timestamp(values.type):
+            values = utc_text(values)
+        elif pa.types.is_decimal(values.type):
+            values = pa.array(
+                [None if value is None else f"{value.normalize():f}" for value in values.to_pylist()], pa.string()
+            )
+        columns.append(values)
+    listed: list[dict[str, Any]] = pa.table(columns, names=rows.column_names).to_pylist()
+    return listed

@@ -1,0 +1,275 @@
+"""`windrow replay`, `diff` and `promote`: a shadow beside the live table, compared with it, and put in its place."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.hosts.spend import Files, event, events
+
+from windrow.api.opened import open_pipeline
+from windrow.cli import main
+from windrow.errors import SourceError
+from windrow.hosts.savepoint import Savepoint
+from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.lock import locked
+
+PIPELINE = """\
+name: user-spend
+source: {log: {path: spend}}
+decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
+time: {field: event_time, delay: 10m}
+key: [user_id]
+window: {tumbling: 5m}
+key_groups: 2
+aggregate: {total: sum(amount), events: count()}
+emit: {lateness: 1h}
+sink: {sqlite: {path: spend.db, table: spend}}
+"""
+MEMORY = ("--host", "memory")
+
+
+@pytest.fixture(autouse=True)
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """A folder to work in, with a log and a pipeline in it; Spark must not start."""
+
+    def no_spark(*_: object, **__: object) -> NoReturn:
+        pytest.fail("Spark was started")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("windrow.hosts.stream.session.spark_session", no_spark)
+    Path("pipeline.yaml").write_text(PIPELINE)
+    log = Files(tmp_path / "spend", 2)
+    made = events(400, partitions=2)
+    log.append([value for number in range(2) for value in [one for one in made if one[0] == number][:150]])
+    return log
+
+
+def windrow(*words: str, code: int = 0) -> Result:
+    """Run a command on the pipeline."""
+    command, *options = words
+    result = CliRunner().invoke(main, [command, "pipeline.yaml", *options])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def plain(*words: str, code: int = 0) -> dict[str, Any]:
+    """Run a command, and read its JSON."""
+    found: dict[str, Any] = json.loads(windrow(*words, "--json", code=code).stdout)
+    return found
+
+
+def live() -> None:
+    """Run the pipeline to the end of its log."""
+    windrow("run", "--until-end", *MEMORY)
+
+
+def contents(table: str) -> dict[str, list[Any]]:
+    """All rows of a table and its companions, without the steps that they were written in."""
+    found = {}
+    with closing(sqlite3.connect("spend.db")) as db:
+        for part in ("", "_changes", "_late", "_dead", "_clocks"):
+            cursor = db.execute(f"SELECT * FROM {table}{part}")
+            names = [column[0] for column in cursor.description]
+            keep = [place for place, name in enumerate(names) if name not in {"epoch", "seq", "low_watermark"}]
+            found[part] = sorted((tuple(row[place] for place in keep) for row in cursor), key=repr)
+    return found
+
+
+def execute(sql: str) -> None:
+    with closing(sqlite3.connect("spend.db", isolation_level=None)) as db:
+        db.execute(sql)
+
+
+def checkpoint(folder: str, offsets: dict[int, int]) -> Checkpoint:
+    """A checkpoint whose last step ended at those offsets."""
+    made = Checkpoint.new(Path(folder), open_pipeline("pipeline.yaml").valid(), sorted(offsets))
+    made.write()
+    for part in ("offsets", "commits"):
+        (made.spark / part).mkdir(parents=True)
+        (made.spark / part / "0").write_text("v1\n{}\n")
+    source = json.dumps({str(partition): {"line": offset, "byte": 0} for partition, offset in offsets.items()})
+    (made.spark / "offsets" / "0").write_text(f"v1\n{{}}\n{source}\n")
+    return made
+
+
+def test_a_replay_is_the_same_to_the_last_digit_and_can_take_the_place_of_the_live_table() -> None:
+    live()
+    before = contents("spend")
+    assert before["_changes"]
+    said = windrow("replay", *MEMORY)
+    assert "to the end of the log, as there is no checkpoint" in said.stderr
+    assert "spend_shadow: replayed up to 150 of partition 0, 150 of partition 1" in said.stdout
+    assert contents("spend") == before == contents("spend_shadow")
+    assert "the same" in windrow("diff").stdout
+    assert windrow("diff", "--panes").exit_code == 0
+    execute("UPDATE spend SET events = events + 1 WHERE user_id = (SELECT min(user_id) FROM spend)")
+    wrong = contents("spend")
+    windrow("diff", code=1)
+    promoted = windrow("promote")
+    assert "to take it back: windrow promote pipeline.yaml" in promoted.stdout
+    assert (contents("spend"), contents("spend_shadow")) == (before, wrong)
+    assert "holds the rows of another run" in windrow("run", "--until-end", *MEMORY, code=1).stderr
+    assert plain("promote") == {
+        "pipeline": "user-spend",
+        "table": "spend",
+        "promoted": "spend_shadow",
+        "former": "spend_shadow",
+        "carried": [],
+        "left": [],
+    }
+    assert contents("spend") == wrong
+
+
+def test_diff_shows_what_differs() -> None:
+    live()
+    windrow("replay", *MEMORY, "--into", "other")
+    with closing(sqlite3.connect("spend.db", isolation_level=None)) as db:
+        changed, user = (user for (user,) in db.execute("SELECT DISTINCT user_id FROM spend ORDER BY 1 LIMIT 2"))
+        first = "SELECT min(window_start) FROM spend WHERE user_id = ?1"
+        db.execute(f"UPDATE other SET total = total + 1 WHERE user_id = ?1 AND window_start = ({first})", (changed,))
+        db.execute("DELETE FROM other WHERE user_id = ?", (user,))
+        [(gone,)] = db.execute("SELECT count(*) FROM spend WHERE user_id = ?", (user,))
+        [(rows, total)] = db.execute("SELECT count(*), sum(cast(round(total * 100) AS INTEGER)) FROM spend")
+    found = plain("diff", "--against", "other", "--limit", "1", code=1)
+    assert (found["same"], found["different"], found["here"]["only"], found["there"]["only"]) == (False, 1, gone, 0)
+    assert (found["here"]["rows"], found["there"]["rows"]) == (rows, rows - gone)
+    assert round(float(found["here"]["sums"]["total"]) * 100) == total
+    assert len(found["first"]) == 1
+    said = windrow("diff", "--against", "other", "--limit", "2", code=1).stdout
+    assert "only in spend: total" in said
+    assert gone > 1
+    assert f"... and {gone - 1} more" in said
+    assert said.endswith("not the same\n")
+    early = windrow("diff", "--against", "other", "--to", "2026-01-01T00:00", code=0).stdout
+    assert "windows that begin before 2026-01-01 00:00:00" in early
+    assert "is the table itself" in windrow("diff", "--against", "spend", code=2).stderr
+    assert "there is no table 'nothing'" in windrow("diff", "--against", "nothing", code=2).stderr
+    assert "is no time" in windrow("diff", "--from", "yesterday", code=2).stderr
+
+
+def test_another_pipelines_table_in_another_file_is_compared() -> None:
+    live()
+    Path("other.yaml").write_text(
+        PIPELINE.replace("spend.db, table: spend}", "other.db, table: spend, decimals: text}")
+    )
+    ran = CliRunner().invoke(main, ["run", "other.yaml", "--until-end", *MEMORY])
+    assert ran.exit_code == 0, ran.output
+    found = plain("diff", "other.yaml")
+    assert (found["same"], found["here"]["database"], found["there"]["database"]) == (True, "spend.db", "other.db")
+    assert found["here"]["sums"] == found["there"]["sums"]
+
+
+def test_from_a_time_only_later_windows_are_written_and_compared(log: Files) -> None:
+    log.append([(0, event(600)), (0, event(20))])  # the second is late, of a window before
+    live()
+    said = plain("replay", *MEMORY, "--from", "2026-01-01T01:00")
+    assert said["ended"] == "end"
+    with closing(sqlite3.connect("spend.db")) as db:
+        answers = [
+            db.execute(f"SELECT * FROM {table} WHERE window_end > '2026-01-01 01:00:00' ORDER BY 1, 3").fetchall()
+            for table in ("spend", "spend_shadow")
+        ]
+        [(least,)] = db.execute("SELECT min(window_end) FROM spend_shadow")
+        [(first,)] = db.execute("SELECT min(window_end) FROM spend")
+    assert answers[0] == answers[1] != []
+    assert first <= "2026-01-01 01:00:00" < least
+    assert plain("diff")["from"] == "2026-01-01 01:00:00"
+    assert "only windows that end after 2026-01-01 01:00:00" in windrow("promote", code=1).stderr
+
+
+def test_from_offsets_and_up_to_offsets() -> None:
+    live()
+    said = plain("replay", *MEMORY, "--to", "0=100,1=0")
+    assert said["to"] == {"0": 100, "1": 0}
+    assert said["events"] == 100
+    said = plain("replay", *MEMORY, "--from", "0=100,1=150", "--fresh")
+    assert said["events"] == 50
+    assert any("windows that earlier records fall in lack them" in note for note in said["notes"])
+    assert "was replayed from offsets on" in windrow("promote", code=1).stderr
+    assert "the log holds 0 to 150 now" in windrow("replay", *MEMORY, "--to", "0=151", "--fresh", code=1).stderr
+
+
+def test_by_default_it_ends_where_the_live_table_stands(log: Files) -> None:
+    checkpoint(".windrow/user-spend", {0: 100, 1: 50})
+    said = plain("replay", *MEMORY)
+    assert (said["to"], said["events"]) == ({"0": 100, "1": 50}, 150)
+    assert said["notes"] == ["as far as the live table: epoch 0 of the checkpoint .windrow/user-spend"]
+    whole = plain("replay", *MEMORY, "--to", "end", "--fresh")
+    assert whole["events"] == 300
+    # windows that are open there are open here
+    assert said["inserts"] < whole["inserts"]
+    missing = windrow("replay", *MEMORY, "--checkpoint", "nowhere", code=2).stderr
+    assert "there is no checkpoint in nowhere" in missing
+    log.append([(1, event(700))])
+    assert plain("replay", *MEMORY, "--fresh")["events"] == 150
+
+
+def test_what_is_known_at_the_end_can_be_kept() -> None:
+    windrow("replay", *MEMORY, "--savepoint", "kept")
+    kept = Savepoint.read(Path("kept"))
+    assert kept.offsets == {0: 150, 1: 150}
+    assert len(list(Savepoint.states(Path("kept")))) == kept.key_groups
+    with closing(sqlite3.connect("spend.db")) as db:
+        assert db.execute("SELECT run FROM windrow_tables").fetchall() == [(kept.run.id,)]
+        assert db.execute("SELECT max(epoch) FROM windrow_epochs").fetchall() == [(kept.epoch,)]
+    assert "kept is not empty" in windrow("replay", *MEMORY, "--savepoint", "kept", "--fresh", code=2).stderr
+
+
+def test_the_live_table_is_never_written() -> None:
+    live()
+    before = contents("spend")
+    assert "'SPEND' is the live table" in windrow("replay", *MEMORY, "--into", "SPEND", code=2).stderr
+    assert "names that begin with windrow_" in windrow("replay", *MEMORY, "--into", "windrow_x", code=2).stderr
+    windrow("replay", *MEMORY)
+    assert "--fresh" in windrow("replay", *MEMORY, code=1).stderr
+    windrow("replay", *MEMORY, "--fresh")
+    assert contents("spend") == before
+
+
+def test_a_replay_that_did_not_come_to_its_end_cannot_be_promoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    live()
+
+    def broken(*_: object) -> NoReturn:
+        msg = "the disk is on fire"
+        raise SourceError(msg)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("windrow.hosts.batch.in_process._read", broken)
+        windrow("replay", *MEMORY, code=1)
+    assert "has not come to its end" in windrow("promote", code=1).stderr
+
+
+def test_the_journal_is_repeated_unless_the_log_alone_is_asked_for() -> None:
+    live()
+    execute("INSERT INTO spend_clocks VALUES (0, 'spend', 1, 1, NULL, '2026-01-02 00:00:00', 'active')")
+    said = plain("replay", *MEMORY)
+    assert "the clock journal of 'spend' is repeated: 1 moves of watermarks, 1 ends" in said["notes"]
+    assert said["expired"] > 100
+    # what was repeated is written again, so that the next replay repeats it too
+    assert ("spend", 1, 1, None, "active") in contents("spend_shadow")["_clocks"]
+    alone = plain("replay", *MEMORY, "--no-journal", "--fresh")
+    assert alone["expired"] < 50
+    assert not any("journal" in note for note in alone["notes"])
+
+
+def test_a_run_that_is_going_is_not_pushed_aside() -> None:
+    live()
+    windrow("replay", *MEMORY)
+    made = checkpoint(".windrow/user-spend", {0: 0})
+    with locked(made.folder):
+        assert "another run is using the checkpoint" in windrow("promote", code=2).stderr
+    windrow("promote")
+
+
+def test_there_must_be_something_to_promote() -> None:
+    assert "there is no database spend.db" in windrow("promote", code=2).stderr
+    live()
+    assert "there is no table 'spend_shadow' to promote" in windrow("promote", code=2).stderr
+    assert "'spend' is the live table" in windrow("promote", "--from", "spend", code=2).stderr

@@ -1,0 +1,163 @@
+"""Every database gives back results as they were written, and two of them can be compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.contracts.steps import DAY, RUN, change, step
+from tests.contracts.stores import PostgresStore, SqliteStore, Store, committed
+
+from windrow.core.schema import MICROS
+from windrow.errors import InputError
+from windrow.model import (
+    Aggregate,
+    BooleanType,
+    Count,
+    DecimalType,
+    Decode,
+    Field,
+    LongType,
+    Max,
+    Pipeline,
+    StringType,
+    Sum,
+    TimestampType,
+)
+from windrow.sinks import open_database
+from windrow.sinks.answers import Compared, compare_answers
+from windrow.sinks.base import Run
+from windrow.sinks.database import Bounds
+
+USERS = ["", "B", "a", "z", "é", "ﬀ", "😀"]
+"""As code points are ordered, which is not how a language orders them."""
+AGAIN = Run(RUN.pipeline, "run-2")
+
+
+def wide(store: Store, **changed: Any) -> Pipeline:  # noqa: ANN401 - any part of a pipeline
+    """A pipeline with a key and values of several types."""
+    fields = (
+        Field("user", StringType()),
+        Field("flag", BooleanType()),
+        Field("n", LongType()),
+        Field("t", TimestampType("millis")),
+        Field("amount", DecimalType(20, 4)),
+    )
+    aggregates = (Aggregate("total", Sum("amount")), Aggregate("last", Max("t")), Aggregate("events", Count()))
+    return store.model(decode=Decode(fields), key=("user", "flag", "n"), aggregates=aggregates, **changed)
+
+
+def rows(model: Pipeline) -> list[list[Any]]:
+    """Rows in the order of their keys."""
+    times = [DAY, DAY + timedelta(milliseconds=1), DAY + timedelta(microseconds=7)]
+    numbers = [Decimal("0.1"), Decimal(-12), Decimal("99999999999.25"), Decimal(2**50)]
+    return [
+        change("insert", 5 * minute, user, flag, n, numbers[(place + n) % 4], times[place % 3], place)
+        for minute in range(2)
+        for place, user in enumerate(USERS)
+        for flag in (False, True)
+        for n in (-(2**62), 3)
+    ] or [change("insert", 0, model)]
+
+
+def test_rows_come_back_as_they_were_in_the_order_of_their_keys(store: Store) -> None:
+    model = wide(store)
+    given = rows(model)
+    committed(store, model, step(model, given[::-1]))
+    table = store.tables(model).result
+    with open_database(model.sink).snapshot() as snapshot:
+        assert snapshot.columns("spend") == list(table.columns)
+        assert snapshot.columns("nothing") == []
+        got = pa.concat_tables(snapshot.rows(table, table.key, Bounds()))
+        some = pa.concat_tables(snapshot.rows(table, table.key, Bounds(_micros(5), _micros(10))))
+    expected = [tuple(row[3:]) for row in given]
+    columns = [name for name in table.columns if name not in {"pane", "revision"}]
+    assert list(zip(*(got.column(name).to_pylist() for name in columns), strict=True)) == expected
+    assert got.column("last").type == MICROS
+    assert some.num_rows == len(given) / 2
+    assert set(some.column("window_start").to_pylist()) == {DAY + timedelta(minutes=5)}
+
+
+def _micros(minute: int) -> int:
+    return (DAY + timedelta(minutes=minute)).timestamp().__int__() * 1_000_000
+
+
+def shadow(model: Pipeline, store: Store) -> Pipeline:
+    return replace(model, sink=store.settings("spend_shadow"))
+
+
+def compared(here: Pipeline, there: Pipeline, **options: Any) -> Compared:  # noqa: ANN401 - options of it
+    return compare_answers(here, there, options.pop("bounds", Bounds()), limit=10, **options)
+
+
+def test_differences_are_found_by_window_and_key(store: Store) -> None:
+    model = store.model()
+    other = shadow(model, store)
+    plain = [change("insert", 5 * n, user, Decimal(n), 1) for n in range(3) for user in ("a", "B")]
+    committed(store, model, step(model, plain))
+    again = [change("insert", 0, "B", Decimal("0.01"), 1, pane="late", revision=1), *plain[2:], plain[0]]
+    committed(store, other, step(other, again[:-2]), step(other, again[-1:]), run=AGAIN)
+    found = compared(model, other)
+    assert (found.found.only_here, found.found.only_there, found.found.different) == (1, 0, 1)
+    assert [(one.kind, one.key["window_start"][11:], one.key["user"]) for one in found.found.first] == [
+        ("differs", "00:00:00", "B"),
+        ("here", "00:10:00", "B"),
+    ]
+    assert found.found.first[0].there == {"total": "0.01", "events": 1}
+    assert (found.found.here.sums["total"], found.found.there.sums["total"]) == (Decimal(6), Decimal("4.01"))
+    later = compared(model, other, bounds=Bounds(after=_micros(5)))
+    assert (later.found.only_here, later.found.different, later.found.here.rows) == (1, 0, 4)
+    assert compared(model, other, bounds=Bounds(after=_micros(5), before=_micros(10))).is_same
+
+
+def test_how_an_answer_came_about_counts_only_if_asked(store: Store) -> None:
+    model = store.model()
+    other = shadow(model, store)
+    committed(store, model, step(model, [change("insert", 0, "a", Decimal(1), 1)]))
+    committed(store, other, step(other, [change("insert", 0, "a", Decimal(1), 1, pane="late", revision=2)]), run=AGAIN)
+    assert compared(model, other).is_same
+    told = compared(model, other, panes=True)
+    assert told.found.first[0].here == {"total": "1", "events": 1, "pane": "on_time", "revision": 0}
+    assert told.found.different == 1
+
+
+def test_other_columns_are_named_and_those_in_both_compared(store: Store) -> None:
+    model = store.model()
+    fewer = replace(shadow(model, store), aggregates=model.aggregates[1:])
+    committed(store, model, step(model, [change("insert", 0, "a", Decimal(1), 1)]))
+    committed(store, fewer, step(fewer, [change("insert", 0, "a", 1)]), run=AGAIN)
+    for here in (model, fewer):
+        found = compared(replace(here, sink=model.sink), replace(here, sink=fewer.sink))
+        assert (found.only_here, found.only_there, found.columns) == (("total",), (), ("events",))
+        assert found.found.is_same
+        assert not found.is_same
+
+
+def test_tables_that_are_not_there_or_have_another_key(store: Store) -> None:
+    model = store.model()
+    with pytest.raises(InputError, match=r"no database|no table 'spend'"):
+        compared(model, shadow(model, store))
+    committed(store, model, step(model))
+    with pytest.raises(InputError, match=r"no table 'spend_shadow' in .*windrow replay"):
+        compared(model, shadow(model, store))
+    store.query("CREATE TABLE spend_shadow (window_start TEXT, window_end TEXT, x INTEGER)")
+    with pytest.raises(InputError, match="'spend_shadow' has no column 'user', so its rows have another key"):
+        compared(model, shadow(model, store))
+
+
+def test_a_file_and_a_server_are_compared_exactly(tmp_path: Path, database: str) -> None:
+    file, server = SqliteStore(tmp_path), PostgresStore(database)
+    sinks = (replace(file.settings(), decimals="text"), server.settings())
+    models = [wide(file, sink=sink) for sink in sinks]
+    for store, model in zip((file, server), models, strict=True):
+        committed(store, model, step(model, rows(model)))
+    assert compared(models[0], models[1], panes=True).is_same
+    server.query("UPDATE spend SET total = total + 0.0001 WHERE \"user\" = '😀' AND n = 3 AND flag")
+    found = compared(models[0], models[1])
+    assert (found.found.different, found.found.only_here, found.found.only_there) == (2, 0, 0)
+    assert found.found.there.sums["total"] - found.found.here.sums["total"] == Decimal("0.0002")  # type: ignore[operator]

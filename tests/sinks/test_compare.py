@@ -1,0 +1,100 @@
+"""Two answers are compared as two dictionaries would be, however they come in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.core.schema import MICROS
+from windrow.sinks.compare import Difference, compare
+
+KEY = ("window_start", "user")
+MINUTE = 60_000_000
+Row = tuple[Decimal | None, int, float | None, str | None]
+Answer = dict[tuple[int, str], Row]
+
+SCHEMA = pa.schema(
+    [
+        ("window_start", MICROS),
+        ("user", pa.string()),
+        ("total", pa.decimal128(12, 2)),
+        ("events", pa.int64()),
+        ("mean", pa.float64()),
+        ("last", pa.string()),
+    ]
+)
+ROWS = st.tuples(
+    st.none() | st.integers(-300, 300).map(lambda cents: Decimal(cents) / 100),
+    st.integers(0, 2),
+    st.none() | st.sampled_from([0.5, float("nan"), 1e300]),
+    st.none() | st.sampled_from(["", "x"]),
+)
+ANSWERS = st.dictionaries(st.tuples(st.integers(0, 3), st.sampled_from(["", "a", "B", "é", "😀"])), ROWS, max_size=12)
+
+
+def pieces(answer: Answer, size: int) -> Iterator[pa.Table]:
+    """The answer in the order of its keys, in tables of some rows."""
+    rows = [(window * MINUTE, user, *values) for (window, user), values in sorted(answer.items())]
+    columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
+    whole = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+    return (whole.slice(start, size) for start in range(0, whole.num_rows, size))
+
+
+def alike(one: Row, other: Row) -> bool:
+    return str(one) == str(other)  # not a number is like itself
+
+
+PAIRS = st.tuples(ANSWERS, ANSWERS) | st.tuples(ANSWERS, ANSWERS).map(
+    lambda pair: (pair[0], pair[0] | dict(list(pair[1].items())[:2]))
+)
+"""Two answers, often with most rows in both."""
+
+
+@given(PAIRS, st.tuples(st.integers(1, 5), st.integers(1, 5)), st.integers(0, 4))
+def test_it_finds_what_dictionaries_do(pair: tuple[Answer, Answer], sizes: tuple[int, int], limit: int) -> None:
+    here, there = pair
+    found = compare(pieces(here, sizes[0]), pieces(there, sizes[1]), KEY, limit)
+    assert found.only_here == len(here.keys() - there.keys())
+    assert found.only_there == len(there.keys() - here.keys())
+    different = {key for key in here.keys() & there.keys() if not alike(here[key], there[key])}
+    assert found.different == len(different)
+    assert found.is_same == (str(sorted(here.items())) == str(sorted(there.items())))
+    for side, answer in ((found.here, here), (found.there, there)):
+        assert side.rows == len(answer)
+        assert side.sums.get("events", 0) == sum(row[1] for row in answer.values())
+        assert side.sums.get("total", 0) == sum(row[0] or 0 for row in answer.values())
+    keys = sorted({*different, *(here.keys() ^ there.keys())})[:limit]
+    assert [(one.key["window_start"], one.key["user"]) for one in found.first] == [
+        (f"1970-01-01 00:0{window}:00", user) for window, user in keys
+    ]
+    for key, one in zip(keys, found.first, strict=True):
+        assert (one.here is not None, one.there is not None) == (key in here, key in there)
+        assert one.kind == ("differs" if key in different else "here" if key in here else "there")
+        if one.here is not None:
+            total = here[key][0]
+            assert one.here["total"] == (None if total is None else f"{total.normalize():f}")
+            assert one.here["last"] == here[key][3]
+
+
+def test_decimals_of_other_scales_are_compared_by_value() -> None:
+    def side(value: str, scale: int) -> Iterator[pa.Table]:
+        total = pa.array([Decimal(value)], pa.decimal128(38, scale))
+        yield pa.table({"user": ["a"], "total": total, "n": pa.array([2**62], pa.int64())})
+
+    assert compare(side("1.50", 2), side("1.5", 1), ["user"], 1).is_same
+    found = compare(side("1.50", 2), side("1.505", 3), ["user"], 1)
+    assert found.first == [
+        Difference("differs", {"user": "a"}, {"total": "1.5", "n": 2**62}, {"total": "1.505", "n": 2**62})
+    ]
+
+
+def test_sums_are_exact_beyond_64_bits() -> None:
+    rows = pa.table({"k": [1, 2, 3], "n": [2**62] * 3, "d": pa.array([Decimal(10**36)] * 3, pa.decimal128(38, 1))})
+    found = compare(iter([rows]), iter(()), ["k"], 0)
+    assert found.here.sums == {"n": 3 * 2**62, "d": Decimal(3 * 10**36)}
+    assert (found.only_here, found.there.rows, found.first) == (3, 0, [])
