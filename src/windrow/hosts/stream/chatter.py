@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -55,11 +55,12 @@ def _is_stderr(stream: TextIO) -> bool:
 
 
 def _drain(readable: int, log: Path) -> None:
-    with os.fdopen(readable, "rb") as lines, log.open("ab") as file:
+    # unbuffered, so that what a full disk refuses is forgotten
+    with os.fdopen(readable, "rb") as lines, log.open("ab", buffering=0) as file:
         for line in lines:
             if _NOISE.match(line):
                 continue
-            if file.tell() > _LIMIT:
-                file.truncate(0)
-            file.write(line)
-            file.flush()
+            with suppress(OSError):  # nobody may wait for a log that cannot be written
+                if file.tell() > _LIMIT:
+                    file.truncate(0)
+                file.write(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import uuid
@@ -70,6 +71,9 @@ class Checkpoint:
             if kept["format"] != _FORMAT:
                 msg = f"it has format {kept['format']}, not {_FORMAT}: another version of windrow wrote it"
                 raise ValueError(msg)  # noqa: TRY301 - it ends as what cannot be read does
+            if kept.pop("sha256") != _digest(kept):
+                msg = "it is not what was written"
+                raise ValueError(msg)  # noqa: TRY301 - the same
             run, partitions = Run(kept["name"], kept["run"]), tuple(kept["partitions"])
             return Checkpoint(folder, run, partitions, kept["pipeline"], _follows(kept.get("follows")))
         except (OSError, ValueError, KeyError, TypeError) as exc:
@@ -116,7 +120,7 @@ class Checkpoint:
         }
         try:
             self.control.mkdir(parents=True, exist_ok=True)
-            _write(self.folder / _FILE, json.dumps(body, indent=2))
+            _write(self.folder / _FILE, json.dumps({**body, "sha256": _digest(body)}, indent=2))
         except OSError as exc:
             msg = f"the checkpoint {self.folder} cannot be written: {exc.strerror}"
             raise CheckpointError(msg) from exc
@@ -288,6 +292,10 @@ def _differences(kept: Any, given: Any, path: tuple[str, ...] = ()) -> Iterator[
 
 def _text(value: Any) -> str:  # noqa: ANN401 - plain JSON
     return "nothing" if value is None else json.dumps(value)
+
+
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
 
 def _draft(path: Path) -> Path:

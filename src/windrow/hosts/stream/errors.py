@@ -8,11 +8,23 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException
 
 from windrow import errors
-from windrow.errors import EngineError, RecordsLostError, SourceUnavailableError, WindrowError, WorkerLostError
+from windrow.errors import (
+    CheckpointError,
+    EngineError,
+    RecordsLostError,
+    SourceUnavailableError,
+    WindrowError,
+    WorkerLostError,
+)
+from windrow.hosts.stream.intact import RESTORE
 
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 """What a call to Spark raises: its own errors, py4j's, and those of a connection to a JVM that is gone."""
 
+_DAMAGED = re.compile(
+    r"(?:ChecksumException: Checksum error: |Corruption: [^\n]*? in )(?:file:)?(\S+)|(?:FileNotFoundException: "
+    r"(?:File )?(?:file:)?|No such file or directory: [^\n]*?)(\S+/state/\S+)"
+)
 _LOST_WORKER = re.compile(
     r"Python worker (?:failed to connect back|exited unexpectedly)|Failed to connect to the state server"
 )
@@ -44,6 +56,8 @@ def translate(exc: Exception) -> WindrowError:
         return kind(message.strip())
     if _LOSS in text:
         return RecordsLostError(_lost(text))
+    if damaged := _DAMAGED.search(str(exc)):
+        return CheckpointError(f"{damaged[1] or damaged[2]} is damaged or gone; {RESTORE}")
     if broker := _BROKER.search(str(exc)):
         return SourceUnavailableError(f"the Kafka broker did not answer: {broker[1] or broker[2]}{_GO_ON}")
     # a process that did not start in ten seconds, as on a busy machine, or that was killed

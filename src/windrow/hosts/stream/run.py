@@ -19,6 +19,7 @@ from windrow.hosts.report import OnStep, StepReport
 from windrow.hosts.stream.beginning import agree, begin_from
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
+from windrow.hosts.stream.intact import refuse_damaged
 from windrow.hosts.stream.lock import locked
 from windrow.hosts.stream.loss import LossGuard
 from windrow.hosts.stream.pace import Pace
@@ -142,6 +143,7 @@ class StreamRun:
             checkpoint = Checkpoint.new(folder, self._pipeline, partitions)
         else:
             held.enter_context(locked(folder))
+        refuse_damaged(checkpoint.spark)
         self._told = self._open(checkpoint)
         if is_new:
             checkpoint.write()

@@ -1,0 +1,71 @@
+"""Whether the notes that Spark keeps in a checkpoint are as they were written."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from windrow.errors import CheckpointError
+
+_MAGIC = b"crc\0"
+_HEAD = len(_MAGIC) + 4
+"""Before the sums, and how many bytes each is of."""
+
+RESTORE = "restore the checkpoint, and the tables of the same time; or begin anew with --fresh"
+
+
+def refuse_damaged(spark: Path) -> None:
+    """Raise CheckpointError for a note that a query would begin from and that is damaged, or gone.
+
+    Beside each file is what Hadoop's local file system writes, a CRC-32 of each 512 bytes of it, which Spark does not
+    look at: a step whose offsets have a bit turned would read other records. Of the state, what the query will load is
+    read, but for RocksDB's own files, which have sums within that RocksDB looks at.
+    """
+    planned, done = (_last(spark / log) for log in ("offsets", "commits"))
+    if planned is None and done is None:
+        return
+    for path in _begun_from(spark, planned, done):
+        if not path.exists():
+            msg = f"{path} is gone; {RESTORE}"
+            raise CheckpointError(msg)
+        sums = path.with_name(f".{path.name}.crc")
+        if sums.is_file() and not _fits(path.read_bytes(), sums.read_bytes()):
+            msg = f"{path} is damaged: it is not what was written; {RESTORE}"
+            raise CheckpointError(msg)
+
+
+def _begun_from(spark: Path, planned: int | None, done: int | None) -> Iterator[Path]:
+    yield spark / "metadata"
+    # a step is planned and then done, so that of the last one that is done there are both
+    last = max(-1 if planned is None else planned, -1 if done is None else done)
+    yield spark / "offsets" / str(last)
+    if done is not None:
+        yield from (spark / log / str(done) for log in ("offsets", "commits"))
+    for pattern in ("sources/*/*", "state/*/_metadata/**/*", "state/*/_stateSchema/**/*"):
+        yield from (path for path in sorted(spark.glob(pattern)) if not path.name.startswith("."))
+    if done is not None:
+        for folder in sorted(spark.glob("state/*/[0-9]*")):
+            yield from _loaded(folder, done + 1)
+
+
+def _loaded(folder: Path, version: int) -> Iterator[Path]:
+    """Go through what is loaded for a version of the state: the last snapshot up to it, and the changes since."""
+    snapshots = (int(path.stem) for path in folder.glob("*.zip") if path.stem.isdigit())
+    snapshot = max((number for number in snapshots if number <= version), default=0)
+    if snapshot:
+        yield folder / f"{snapshot}.zip"
+    yield from (folder / f"{number}.changelog" for number in range(snapshot + 1, version + 1))
+
+
+def _fits(content: bytes, sums: bytes) -> bool:
+    size = int.from_bytes(sums[len(_MAGIC) : _HEAD], "big")
+    if not sums.startswith(_MAGIC) or not size:
+        return False
+    found = (zlib.crc32(content[begin : begin + size]).to_bytes(4, "big") for begin in range(0, len(content), size))
+    return b"".join(found) == sums[_HEAD:]
+
+
+def _last(log: Path) -> int | None:
+    epochs = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
+    return max(epochs, default=None)

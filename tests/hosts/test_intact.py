@@ -1,0 +1,72 @@
+"""Notes of Spark's that are damaged are refused with their names, before anything is read."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.errors import CheckpointError
+from windrow.hosts.stream.intact import refuse_damaged
+
+READ = ["metadata", "offsets/7", "offsets/8", "commits/7", "state/0/1/5.zip", "state/0/1/6.changelog"]
+UNREAD = ["offsets/6", "commits/6", "state/0/1/4.zip", "state/0/1/5.changelog", "state/0/1/9.changelog"]
+CONTENT = bytes(range(256)) * 5
+
+
+def write(spark: Path) -> None:
+    """A checkpoint of which step 7 is done and step 8 is planned; the state's version after step 7 is 8."""
+    for name in (*READ, *UNREAD, "state/0/1/7.changelog", "state/0/1/8.changelog"):
+        path = spark / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(CONTENT)
+        sums = (zlib.crc32(CONTENT[begin : begin + 512]).to_bytes(4, "big") for begin in range(0, len(CONTENT), 512))
+        path.with_name(f".{path.name}.crc").write_bytes(b"crc\0\0\0\x02\0" + b"".join(sums))
+
+
+@given(
+    name=st.sampled_from(READ),
+    place=st.integers(0, len(CONTENT) - 1),
+    kind=st.sampled_from(["cut off", "one bit turned"]),
+    bit=st.integers(0, 7),
+)
+def test_what_is_cut_off_or_turned_is_refused(
+    name: str, place: int, kind: str, bit: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    spark = tmp_path_factory.mktemp("spark")
+    write(spark)
+    refuse_damaged(spark)
+    damaged = bytearray(CONTENT)
+    damaged[place] ^= 1 << bit
+    (spark / name).write_bytes(CONTENT[:place] if kind == "cut off" else damaged)
+    with pytest.raises(CheckpointError, match=f"{name} is damaged.*restore the checkpoint.*--fresh"):
+        refuse_damaged(spark)
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/7", "offsets/8", "state/0/1/8.changelog"])
+def test_what_is_gone_is_refused(name: str, tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / name).unlink()
+    if name == "offsets/8":  # the step was not planned, as far as anyone can tell
+        refuse_damaged(tmp_path)
+        return
+    with pytest.raises(CheckpointError, match=f"{name} is gone; restore the checkpoint.*--fresh"):
+        refuse_damaged(tmp_path)
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_what_is_not_read_does_not_matter(name: str, tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / name).write_bytes(b"")
+    refuse_damaged(tmp_path)
+
+
+def test_a_new_checkpoint_and_one_that_was_copied_without_its_sums(tmp_path: Path) -> None:
+    refuse_damaged(tmp_path / "none")
+    write(tmp_path)
+    for sums in tmp_path.rglob(".*.crc"):
+        sums.unlink()
+    refuse_damaged(tmp_path)
