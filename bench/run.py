@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALL = ("startup", "decode", "stages", "windows", "sinks", "demo", "live", "throughput", "shapes")
+ALL = ("startup", "decode", "stages", "windows", "sinks", "demo", "live", "throughput", "shapes", "replay")
 
 LONG = ("backlog", "recovery", "soak")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.servers.kafka import Kafka
@@ -163,14 +164,20 @@ def test_a_range_is_read_in_order_a_partition_a_task(make: Callable[[int], Log],
     ends = source.ends()
     assert ends == {0: (0, 20_000), 1: (0, 9), 2: (0, 3), 3: (0, 0)}
     log.append(1, numbers(9, 12))
-    whole = source.batch(spark, {}, {partition: end for partition, (_, end) in ends.items()})
-    assert whole.columns == RAW.names
+    ddl = "partition int, offset long, log_time timestamp, key binary, value binary"
+
+    def same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            assert batch.schema.names == RAW.names
+            yield batch
+
+    whole = source.batch(spark, {}, {partition: end for partition, (_, end) in ends.items()}, same, ddl)
     found = whole.selectExpr("*", "spark_partition_id() as task").toArrow()
     assert records([found]) == {0: numbered(0, 20_000), 1: numbered(0, 9), 2: numbered(0, 3)}
     assert len({tuple(row.values()) for row in found.select(["partition", "task"]).to_pylist()}) == 3
-    part = source.batch(spark, {0: 50, 1: 3, 2: 3}, {0: 1000, 2: 3}).toArrow()
+    part = source.batch(spark, {0: 50, 1: 3, 2: 3}, {0: 1000, 2: 3}, same, ddl).toArrow()
     assert records([part]) == {0: numbered(50, 1000)}
-    assert source.batch(spark, {1: 2}, {1: 2}).toArrow().num_rows == 0
+    assert source.batch(spark, {1: 2}, {1: 2}, same, ddl).toArrow().num_rows == 0
 
 
 NOT_THERE: list[tuple[Source, type[WindrowError]]] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.sources.loss import Found
@@ -10,6 +10,9 @@ from windrow.sources.loss import Found
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    """What a Spark task makes of its batches."""
 
 Cut = Mapping[int, int]
 """Where a step ends: for each partition the number of records up to there (the next offset), counted from the
@@ -54,10 +57,11 @@ class Source(Protocol):
         """
         ...
 
-    def batch(self, spark: SparkSession, begin: Cut, end: Cut) -> DataFrame:
-        """Return a frame of the records between two cuts: one Spark task a partition, in the order of its offsets.
+    def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
+        """Return a frame, in the schema `ddl`, of what a stage makes of the records between two cuts.
 
-        Nothing is read of a partition that `end` leaves out; one that `begin` leaves out is read from its beginning.
+        The stage is given RAW batches: one Spark task a partition, in the order of its offsets. Nothing is read of a
+        partition that `end` leaves out; one that `begin` leaves out is read from its beginning.
         """
         ...
 

@@ -48,8 +48,8 @@ class Job:
         cut, groups = self.cut, self.pipeline.key_groups
         if not len(cut):
             return
-        packets = self.source.batch(spark, self.begin, self.end)
-        packets = packets.mapInArrow(clock_stage(self.pipeline, self.floors, cut), PACKET_DDL)
+        clocks = clock_stage(self.pipeline, self.floors, cut)
+        packets = self.source.batch(spark, self.begin, self.end, clocks, PACKET_DDL)
         if is_salted(self.pipeline):
             spread = spread_stage(self.pipeline, self.partitions, cut)
             packets = _by_key_group(packets, groups).mapInArrow(spread, PACKET_DDL)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from windrow.sources.base import Stage
+
 __all__ = ["KafkaTopic", "preflight", "spark_options"]
 
 
@@ -81,12 +83,12 @@ class KafkaTopic:
             options |= start_option(self._source, self.partitions(), start)
         return raw_columns(spark.readStream.format("kafka").options(**options).load())
 
-    def batch(self, spark: SparkSession, begin: Cut, end: Cut) -> DataFrame:
-        """Return a frame of the records between two cuts; see `windrow.sources.Source.batch`."""
+    def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
+        """Return a frame of what a stage makes of a range; see `windrow.sources.Source.batch`."""
         from windrow.sources.kafka.spark import raw_columns  # noqa: PLC0415 - as above
 
         options = range_options(self._source, begin, end)
-        return raw_columns(spark.read.format("kafka").options(**options).load())
+        return raw_columns(spark.read.format("kafka").options(**options).load()).mapInArrow(stage, ddl)
 
     def identity(self) -> str | None:
         """Return the topic's id, which another topic of the same name does not have; raise as `preflight` does."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from windrow.sources.base import Stage
+
 __all__ = ["START", "EmbeddedLog", "LogFolder", "Position"]
 
 
@@ -76,13 +78,18 @@ class EmbeddedLog:
             reader = reader.option("start", json.dumps(_plain(start)))
         return reader.load()
 
-    def batch(self, spark: SparkSession, begin: Cut, end: Cut) -> DataFrame:
-        """Return a frame of the records between two cuts; see `windrow.sources.Source.batch`."""
-        from windrow.sources.log.spark import LogDataSource  # noqa: PLC0415 - as above
-
-        spark.dataSource.register(LogDataSource)
-        reader = spark.read.format(LogDataSource.name()).option("path", str(self._folder.path.absolute()))
-        return reader.option("start", json.dumps(_plain(begin))).option("end", json.dumps(_plain(end))).load()
+    def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
+        """Return a frame of what a stage makes of a range; see `windrow.sources.Source.batch`."""
+        ranges = [
+            (partition, begin.get(partition, 0), last)
+            for partition, last in sorted(end.items())
+            if begin.get(partition, 0) < last
+        ]
+        if not ranges:
+            return spark.createDataFrame([], ddl)
+        # the lines do not go through Java: a task reads its own
+        tasks = spark.range(0, len(ranges), 1, len(ranges))
+        return tasks.mapInArrow(LogFolder(self._folder.path.absolute()).stage(ranges, stage), ddl)
 
     def identity(self) -> str | None:
         """Return None: a file is known by its own bytes."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 from zlib import crc32
@@ -129,6 +130,24 @@ class LogFolder:
                     line += batch.num_rows
         if line != end.line:
             raise self._lost(partition, end, f"it has {line} lines in the first {end.byte} bytes")
+
+    def stage(
+        self,
+        ranges: Sequence[tuple[int, int, int]],
+        stage: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """Return the function of a task that is given numbers of ranges, (partition, offset, next offset).
+
+        It reads them and hands them to `stage`.
+        """
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+                partition, begin, end = ranges[number]
+                start = self.after(partition, begin)
+                yield from stage(self.read(partition, start, self.after(partition, end, start)))
+
+        return run
 
     def _blocks(self, file: BinaryIO, partition: int, left: int) -> Iterator[bytes]:
         """Read `left` bytes in blocks of whole lines; the last line must be whole."""

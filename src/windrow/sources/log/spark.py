@@ -1,4 +1,4 @@
-"""The embedded log as a data source of Spark, named ``windrow_log``: a stream, or a range of it."""
+"""The embedded log as a streaming data source of Spark, named ``windrow_log``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -37,9 +37,9 @@ and of the first of the file (`head`)."""
 
 
 class LogDataSource(DataSource):
-    """Options: `path`; `start`, a JSON {partition: next offset}.
+    """Options: `path`; `max_records` a step; `start`, a JSON {partition: next offset}; `cuts`, where steps end.
 
-    Of a stream: `max_records` a step; `cuts`, a JSON list of such offsets at which steps end. Of a range: `end`.
+    Those are a JSON list of such offsets.
     """
 
     @classmethod
@@ -60,11 +60,6 @@ class LogDataSource(DataSource):
             [_cut(cut) for cut in json.loads(self.options.get("cuts", "[]"))],
             _cut(json.loads(self.options.get("start", "{}"))),
         )
-
-    def reader(self, schema: StructType) -> LogReader:  # noqa: ARG002 - Spark's parameter
-        """Return the reader of the range that the options name."""
-        start, end = (_cut(json.loads(self.options[name])) for name in ("start", "end"))
-        return LogReader(self.options["path"], start, end)
 
 
 class LinesPartition(InputPartition):
@@ -156,39 +151,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, LinesPartition):
             raise TypeError(partition)
         return self._folder.read(partition.partition, partition.start, partition.end)
-
-
-class LinesRange(InputPartition):
-    """The lines of one log partition between two offsets."""
-
-    def __init__(self, partition: int, start: int, end: int) -> None:
-        super().__init__(partition)
-        self.partition = partition
-        self.start = start
-        self.end = end
-
-
-class LogReader(DataSourceReader):
-    """Reads a range of an embedded log."""
-
-    def __init__(self, path: str, start: Mapping[int, int], end: Mapping[int, int]) -> None:
-        self._folder = LogFolder(path)
-        self._start = start
-        self._end = end
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return one input partition for each log partition that has records in the range."""
-        ranges = [LinesRange(partition, self._start.get(partition, 0), end) for partition, end in self._end.items()]
-        return [one for one in ranges if one.start < one.end]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the range of a partition, in RAW."""
-        if not isinstance(partition, LinesRange):
-            # Spark gives None where there is nothing to read
-            return iter(())
-        start = self._folder.after(partition.partition, partition.start)
-        end = self._folder.after(partition.partition, partition.end, start)
-        return self._folder.read(partition.partition, start, end)
 
 
 def _cut(plain: Mapping[str, int]) -> dict[int, int]:

@@ -1,0 +1,173 @@
+"""A replay by the batch host beside the stream host, over the same log: ``python bench/replay.py``.
+
+Fills a log (10,000 users, 4 partitions, keyed by user) and, with ``--sources kafka``, a topic; runs both hosts in turn,
+each in a process of its own, to each sink. Spark is started before the clock, and the run's first step warms it up
+within it. The machine may be shared: what counts is the ratio within a round, and the processors' time (of Python and
+Java together) more than that of the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.servers.kafka import Kafka
+from tests.servers.postgres import Postgres
+
+from windrow.api.yaml import parse_pipeline
+from windrow.testing.generator import Spec, write_kafka, write_log
+
+HOUR = 3_600_000_000
+TOPIC = "spend"
+HOSTS = ("stream", "batch")
+PIPELINE = """
+name: user-spend
+source: {source}
+decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
+time: {{field: event_time, delay: 10m, future: 1h}}
+key: [user_id]
+window: {window}
+aggregate: {{total: sum(amount), events: count()}}
+emit: {{lateness: 1h, late: each, mode: retract}}
+sink: {sink}
+"""
+
+
+Seconds = tuple[float, float]
+"""By the clock, and of processors' time."""
+
+
+def one(host: str, source: str, sink: str, window: str, step: int) -> Seconds:
+    """Run one host in this process; return its seconds."""
+    from windrow.hosts.batch.run import BatchRun  # noqa: PLC0415 - only the process that measures loads Spark
+    from windrow.hosts.batch.settings import BatchSettings  # noqa: PLC0415
+    from windrow.hosts.stream.run import Settings, StreamRun  # noqa: PLC0415
+    from windrow.hosts.stream.session import spark_session  # noqa: PLC0415
+    from windrow.sinks import open_sink  # noqa: PLC0415
+    from windrow.sinks.discard import DiscardSink  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
+        place = Path(folder)
+        spark_session(log=place / "spark.log")
+        text = "{sqlite: {path: %s, table: spend}}" % (place / "spend.db") if sink in {"none", "sqlite"} else sink
+        pipeline = parse_pipeline(PIPELINE.format(source=source, sink=text, window=window), "bench/replay.py")
+        into = DiscardSink() if sink == "none" else open_sink(pipeline)
+        began, used = time.monotonic(), processors()
+        try:
+            if host == "batch":
+                BatchRun(pipeline, into, BatchSettings(max_records=step)).run(lambda _: None)
+            else:
+                settings = Settings(place / "checkpoint", until_end=True, max_records=step)
+                StreamRun(pipeline, into, settings).run(lambda _: None)
+        finally:
+            into.close()
+        return time.monotonic() - began, processors() - used
+
+
+def processors() -> float:
+    """Return the processors' time of this process and all below it, also of those that have ended."""
+    parents, ticks = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            fields = path.read_text().rpartition(")")[2].split()
+            parents[int(path.parent.name)] = int(fields[1])
+            ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
+    family, found = {os.getpid()}, {os.getpid()}
+    while found:
+        found = {process for process, parent in parents.items() if parent in family} - family
+        family |= found
+    return sum(ticks.get(process, 0) for process in family) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def _sources(names: list[str], spec: Spec) -> Iterator[dict[str, str]]:
+    """Fill the sources, and name them as a pipeline does."""
+    with tempfile.TemporaryDirectory(prefix="windrow-replay-") as folder:
+        found = {}
+        if "log" in names:
+            write_log(spec, Path(folder) / "log")
+            found["log"] = f"{{log: {{path: {folder}/log}}}}"
+        if "kafka" not in names:
+            yield found
+            return
+        broker = Kafka(Path(folder))
+        broker.start()
+        try:
+            # event times are in the past: the topic must not let them go
+            broker.create_topic(TOPIC, 4, {"retention.ms": "-1"})
+            write_kafka(spec, broker.servers, TOPIC)
+            yield found | {"kafka": f'{{kafka: {{servers: "{broker.servers}", topic: {TOPIC}}}}}'}
+        finally:
+            broker.stop()
+
+
+@contextmanager
+def _postgres(names: list[str]) -> Iterator[Postgres | None]:
+    if "postgres" not in names:
+        yield None
+        return
+    server = Postgres()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+def _run(host: str, source: str, sink: str, postgres: Postgres | None, options: list[str]) -> Seconds:
+    """Run one host in a process of its own, into an empty database."""
+    into = sink
+    if sink == "postgres" and postgres is not None:
+        into = f'{{postgres: {{url: "{postgres.create_database("replay")}", table: spend}}}}'
+    command = [sys.executable, __file__, "--one", host, source, into, *options]
+    result = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    if sink == "postgres" and postgres is not None:
+        postgres.drop_database("replay")
+    seconds, used = json.loads(result.stdout.splitlines()[-1])
+    return float(seconds), float(used)
+
+
+def main() -> None:
+    """Measure, and print the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--one", nargs=3, metavar=("HOST", "SOURCE", "SINK"), help=argparse.SUPPRESS)
+    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--hours", type=float, default=48, help="how much event time the events span")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--step", type=int, default=500_000, help="records a step, at the most, on both hosts")
+    parser.add_argument("--window", default="{tumbling: 5m}")
+    parser.add_argument("--sources", nargs="+", choices=["log", "kafka"], default=["log", "kafka"])
+    parser.add_argument("--sinks", nargs="+", choices=["none", "sqlite", "postgres"], default=["none", "sqlite"])
+    arguments = parser.parse_args()
+    if arguments.one:
+        host, source, sink = arguments.one
+        print(json.dumps(one(host, source, sink, arguments.window, arguments.step)))
+        return
+    options = ["--window", arguments.window, "--step", str(arguments.step)]
+    spec = Spec(events=arguments.events, duration=round(arguments.hours * HOUR))
+    with _sources(arguments.sources, spec) as sources, _postgres(arguments.sinks) as postgres:
+        for name, source in sources.items():
+            for sink in arguments.sinks:
+                pairs = []
+                for _ in range(arguments.rounds):
+                    pairs.append([_run(host, source, sink, postgres, options) for host in HOSTS])
+                    told = (
+                        f"{host} {seconds:.1f} s ({arguments.events / seconds:,.0f}/s; {used:.1f} s of processors)"
+                        for host, (seconds, used) in zip(HOSTS, pairs[-1], strict=True)
+                    )
+                    print(f"{name} -> {sink}: {', '.join(told)}", flush=True)
+                times, used = (statistics.median(a[n] / b[n] for a, b in pairs) for n in (0, 1))
+                print(f"{name} -> {sink}: batch is {times:.2f} times as fast (processors: {used:.2f})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
