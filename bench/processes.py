@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ _PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 _SESSION, _TICKS, _RESIDENT = 3, slice(11, 15), 21
 """Where they stand in what the kernel says of a process after its name: proc(5)."""
 GROWTH = 1.10
-"""Memory is flat if the median of the last third is at most so many times that of the second; the first warms up."""
+"""Memory is flat if its level in the last third is at most so many times that in the second; the first warms up."""
 
 
 @dataclass(frozen=True)
@@ -96,21 +95,25 @@ def _session(leader: int) -> Iterator[tuple[int, str, list[str]]]:
                     yield int(entry.name), name, status
 
 
-def flatness(samples: list[Sample]) -> tuple[bool, str]:
-    """Return whether the memory of all together is flat, and a line for each kind."""
+def flatness(samples: list[Sample], percentile: int = 50) -> tuple[bool, str]:
+    """Return whether the memory of all together is flat, and a line for each kind.
+
+    The level of a third is a percentile: the median, or a high one where processes begin anew now and then.
+    """
     third = len(samples) // 3
     lines, flat = [], third > 0
     for kind in ("driver", "jvm", "workers", "total"):
         first, second, last = (
-            _median(getattr(sample, kind) for sample in samples[at * third : (at + 1) * third]) for at in range(3)
+            _level([getattr(sample, kind) for sample in samples[at * third : (at + 1) * third]], percentile)
+            for at in range(3)
         )
         grown = last / second if second else float("nan")
         lines.append(f"  {kind:8} {first:7,.0f} {second:7,.0f} {last:7,.0f} MiB   last / second third {grown:.2f}")
         if kind == "total":
             flat = flat and grown <= GROWTH
     verdict = f"memory is {'flat' if flat else 'NOT FLAT'} (last third at most {GROWTH:.2f} times the second)"
-    return flat, "\n".join(["medians of each third:", *lines, verdict])
+    return flat, "\n".join([f"memory, percentile {percentile} of each third:", *lines, verdict])
 
 
-def _median(values: Iterable[float]) -> float:
-    return statistics.median(list(values) or [float("nan")])
+def _level(values: list[float], percentile: int) -> float:
+    return sorted(values)[(len(values) - 1) * percentile // 100] if values else float("nan")

@@ -31,6 +31,13 @@ def test_memory_that_grows_is_not_flat(level: float, third: int, growth: float) 
     assert "NOT FLAT" in text
 
 
+def test_a_saw_is_flat_by_its_heights() -> None:
+    life = [10.0 * second for second in range(1, 101)]
+    uneven = samples([*life * 3, *life * 3, *life[40:] * 5])
+    assert not flatness(uneven)[0]
+    assert flatness(uneven, percentile=90)[0]
+
+
 def test_nothing_seen_is_not_flat() -> None:
     assert not flatness([])[0]
     assert not flatness(samples([5.0, 5.0]))[0]
