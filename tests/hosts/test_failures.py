@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from queue import Queue
 
@@ -17,11 +18,12 @@ from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.runs import Runner, Scene, read
 from tests.hosts.spend import Files, Topic, event, events, spend
 from tests.servers.kafka import Kafka
-from tests.servers.postgres import Postgres
 
 from windrow.errors import EngineError, SinkError, SourceError
 from windrow.hosts.launch import Ended, Options, launch
 from windrow.hosts.report import StepReport
+from windrow.hosts.stream import run as stream_run
+from windrow.hosts.stream.patience import Patience
 from windrow.model import Pipeline
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -102,7 +104,10 @@ def test_a_topic_that_lost_records_before_they_were_read(
 
 
 @pytest.mark.long
-def test_a_broker_that_stays_away(kafka: Kafka, topic: Callable[..., str], store: Store, runner: Runner) -> None:
+def test_a_broker_that_stays_away(
+    kafka: Kafka, topic: Callable[..., str], store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_run, "Patience", partial(Patience, 1.0))
     log = Topic(kafka, topic(3))
     log.append(FIRST)
     pipeline = spend(log.source, store.settings(), at_end="hold")
@@ -143,19 +148,6 @@ def test_a_table_that_somebody_locks(files: Files, database: str, runner: Runner
 
         with pytest.raises(SinkError, match=r"cancel.*what was committed before stays") as caught:
             runner.live(pipeline, until_it_fails(lock, lambda: files.append(MORE)))
-    assert_one_message(caught.value)
-    assert_goes_on(runner, store, pipeline)
-
-
-def test_a_database_that_dies(files: Files, postgres: Postgres, database: str, runner: Runner) -> None:
-    store = PostgresStore(database)
-    files.append(FIRST)
-    pipeline = spend(files.source, store.settings(), at_end="hold")
-    try:
-        with pytest.raises(SinkError, match=r"PostgreSQL at 127\.0\.0\.1:\d+/test_") as caught:
-            runner.live(pipeline, until_it_fails(postgres.kill, lambda: files.append(MORE)))
-    finally:
-        postgres.start()
     assert_one_message(caught.value)
     assert_goes_on(runner, store, pipeline)
 

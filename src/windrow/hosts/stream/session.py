@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -74,9 +75,26 @@ def spark_session(master: str = "local[*]", *, log: Path | None = None) -> Spark
         where = "" if log is None else f"; what it said is in {log}"
         msg = f"Spark did not start: {exc}{where}"
         raise EngineError(msg) from exc
+    _hush_py4j()
     # if the JVM dies, the query says so; this server would add a stack
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign] # noqa: SLF001 - no other way
     session.sparkContext.setLogLevel("WARN" if os.environ.get("WINDROW_DEBUG") else "ERROR")
     # as many parts as there are cores: a key group is a row or two, so more parts are only more tasks
     session.conf.set("spark.sql.shuffle.partitions", session.sparkContext.defaultParallelism)
     return session
+
+
+def _hush_py4j() -> None:
+    """Keep py4j from writing the stacks of calls that the JVM's end broke off: what that means is said once.
+
+    It logs by its own loggers and, of a call, by the root logger, which would begin to write to stderr by that.
+    """
+    if os.environ.get("WINDROW_DEBUG"):
+        return
+    logging.getLogger().addFilter(_is_not_py4j)
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
+    logging.getLogger("py4j").propagate = False
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
