@@ -1,8 +1,8 @@
-"""Key groups that become more or fewer between two steps change nothing: not a row of any later step."""
+"""A change of the key groups or the aggregates between two steps changes nothing else: not a row of any later step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 import pyarrow as pa
@@ -11,13 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.properties.strategies import Case, cases
 
+from windrow.core import schema
 from windrow.core.carry import Plan, carry
 from windrow.core.operators.base import GroupOutput
 from windrow.core.output import StepOutput
 from windrow.core.schema import RAW
 from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.memory import MemoryHost
-from windrow.model import Calendar, Hopping, Pipeline, Tumbling
+from windrow.model import Aggregate, Calendar, Count, Formula, Hopping, Pipeline, Tumbling
+
+_COUNT = Aggregate("records", Count())
 
 
 class Player:
@@ -84,7 +87,7 @@ def hold(case: Case, data: st.DataObject) -> None:
     assert told(case, together(changed.host.end())) == told(case, together(plain.host.end()))
 
 
-def search(examples: int, most_records: int) -> None:
+def search(examples: int, most_records: int, hold: Callable[[Case, st.DataObject], None] = hold) -> None:
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
     @given(cases(most_records=most_records), st.data())
     def find(case: Case, data: st.DataObject) -> None:
@@ -100,3 +103,34 @@ def test_other_key_groups_change_nothing() -> None:
 @pytest.mark.long
 def test_other_key_groups_change_nothing_in_many_cases() -> None:
     search(1500, most_records=60)
+
+
+def hold_columns(case: Case, data: st.DataObject) -> None:
+    """Play a case whose aggregates become others somewhere in it: those that stay are as if they had been alone."""
+    given = [one for one in case.pipeline.aggregates if not isinstance(one.function, Formula)] or [_COUNT]
+    before = data.draw(st.permutations(given).map(lambda found: found[: len(found) // 2 + 1]), "before")
+    after = data.draw(st.permutations(given).map(lambda found: found[: len(found) // 2 + 1]), "after")
+    stay = [one.name for one in before if one in after]
+    whole = replace(case.pipeline, aggregates=tuple(given))
+    first, then = (replace(whole, aggregates=tuple(one)) for one in (before, after))
+    at = data.draw(st.integers(0, len(case.feed)), "changed before step")
+    plain, changed = Player(case, whole), Player(case, first)
+    for number, step in enumerate([*case.feed, None]):
+        if number == at:
+            places = tuple(before.index(one) if one in before else None for one in after)
+            changed.carry(then, Plan(places, whole.emit.lateness, same_records=False))
+        outputs = [
+            player.step(step) if step is not None else together(player.host.end()) for player in (plain, changed)
+        ]
+        names = [*schema.changes(whole).names[: 5 + len(whole.key)], *(stay if number >= at else ())]
+        expected, found = (told(case, replace(output, changes=output.changes.select(names))) for output in outputs)
+        assert found == expected
+
+
+def test_aggregates_that_stay_are_as_if_no_other_had_gone_or_come() -> None:
+    search(15, most_records=16, hold=hold_columns)
+
+
+@pytest.mark.long
+def test_aggregates_that_stay_are_as_if_no_other_had_gone_or_come_in_many_cases() -> None:
+    search(1500, most_records=60, hold=hold_columns)

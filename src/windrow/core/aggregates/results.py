@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from windrow.core import duck, schema
-from windrow.core.aggregates.scale import rescale
+from windrow.core.aggregates.scale import fitted, rescale
 from windrow.core.duck import identifier
 from windrow.expressions import Expression, formulas, results
 from windrow.model import DoubleType, Pipeline
@@ -25,7 +25,7 @@ class Results:
         scaled = rescale(rows, self._schema)
         if self._query is None:
             return scaled
-        return duck.query(self._duck, self._query, rows=scaled).cast(self._schema)
+        return fitted(duck.query(self._duck, self._query, rows=scaled), self._schema)
 
 
 def _value(formula: Expression) -> str:

@@ -22,7 +22,13 @@ def rescale(table: pa.Table, schema: pa.Schema) -> pa.Table:
         target if pa.types.is_decimal(target.type) and target.type.precision == field.type.precision else field
         for field, target in zip(table.schema, schema, strict=True)
     ]
-    return _view(table, pa.schema(fields)).cast(schema)
+    return fitted(_view(table, pa.schema(fields)), schema)
+
+
+def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Cast a table to a schema; an aggregate that came to a run on its way can be null where it else is not."""
+    nullable = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - Arrow's signature
+    return pa.table(table.cast(nullable).columns, schema=schema)
 
 
 def reinterpret(array: pa.Array, type_: pa.DataType) -> pa.Array:
