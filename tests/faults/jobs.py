@@ -42,10 +42,14 @@ class Job:
         [(count,)] = self.store.query("SELECT count(*) FROM windrow_epochs")
         return int(count)
 
-    def begun(self) -> int:
-        """How many steps Spark has begun."""
-        offsets = self.checkpoint / "spark" / "offsets"
-        return sum(path.name.isdigit() for path in offsets.iterdir()) if offsets.is_dir() else 0
+    def known(self, log: str) -> int:
+        """How many steps are in one of Spark's logs, `offsets` or `commits`."""
+        folder = self.checkpoint / "spark" / log
+        return sum(path.name.isdigit() for path in folder.iterdir()) if folder.is_dir() else 0
+
+    def states(self) -> int:
+        """How many files of state Spark has written."""
+        return sum(path.is_file() for path in (self.checkpoint / "spark" / "state").rglob("[!.]*.*"))
 
     def _tables(self) -> set[str]:
         source = "pg_tables" if "Postgres" in type(self.pipeline.sink).__name__ else "sqlite_master"

@@ -1,91 +1,177 @@
-"""A pipeline that is killed at any moment, and started again, gives the oracle's answer."""
+"""A pipeline whose processes are killed, at named points or at any time, gives the oracle's answer in the end."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from random import Random
 
 import pytest
-from tests.faults.conftest import MakeJob
+from tests.faults.conftest import Injected, MakeJob
 from tests.faults.jobs import Job
-from tests.faults.windrow_process import WindrowProcess
+from tests.faults.points import IN_DRIVER, IN_STAGING, IN_WORKERS, Fault, Plan, Point
+from tests.faults.truth import assert_summary_true
+from tests.faults.windrow_process import FAULTS, WindrowProcess
 from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.spend import events
 
-EVENTS = 20_000
+STEP = 250
+JAVA_IS_GONE = (
+    "windrow: the stream stopped: Spark's Java process has ended\n"
+    "what was committed stays; start again to go on from there; what Spark said is in checkpoint/spark.log\n"
+)
 
-Moment = Callable[[Job, WindrowProcess, random.Random], None]
+Moment = Callable[[Job, WindrowProcess, Random], None]
 
 
-def while_it_starts(job: Job, process: WindrowProcess, chance: random.Random) -> None:
+def planned(job: Job, process: WindrowProcess, chance: Random) -> None:
+    """Spark has written down what the next step reads, and perhaps done some of it."""
+    known = job.known("offsets")
+    process.wait_until(lambda: job.known("offsets") > known)
+    process.linger(chance.choice([0.0, chance.uniform(0, 0.8)]))
+
+
+def state_written(job: Job, process: WindrowProcess, chance: Random) -> None:
+    """A key group's state of the step has been written, and others' may not have been."""
+    del chance
+    known = job.states()
+    process.wait_until(lambda: job.states() > known)
+
+
+def noted(job: Job, process: WindrowProcess, chance: Random) -> None:
+    """Spark has noted that a step is done."""
+    del chance
+    known = job.known("commits")
+    process.wait_until(lambda: job.known("commits") > known)
+
+
+def any_time(job: Job, process: WindrowProcess, chance: Random) -> None:
     del job
-    process.linger(chance.uniform(0, 6))
+    process.linger(chance.uniform(0, 12))
 
 
-def within_a_step(job: Job, process: WindrowProcess, chance: random.Random) -> None:
-    """A step has been written down as begun; some way into it."""
-    begun = job.begun() + chance.choice([0, 1, 2])
-    committed = job.committed()
-    process.wait_until(lambda: job.begun() > begun or job.committed() > committed + 2)
-    process.linger(chance.uniform(0, 0.8))
+MOMENTS: dict[str, Moment] = {
+    "step planned": planned,
+    "state written": state_written,
+    "step noted": noted,
+    "any time": any_time,
+}
 
 
-def between_two_commits(job: Job, process: WindrowProcess, chance: random.Random) -> None:
-    """A step is in the tables, and Spark has hardly noted that it is done."""
-    committed = job.committed() + chance.choice([0, 1])
-    process.wait_until(lambda: job.committed() > committed)
+def points(kind: str) -> tuple[Point, ...]:
+    return (*IN_WORKERS, *IN_DRIVER, *(IN_STAGING if kind == "Kafka to PostgreSQL" else ()))
 
 
-MOMENTS: list[Moment] = [within_a_step, between_two_commits, while_it_starts]
+class Crashes:
+    """One job that is killed again and again."""
 
+    def __init__(self, job: Job, chance: Random, injected: Injected) -> None:
+        self._job = job
+        self._chance = chance
+        self._injected = injected
+        self._plans = 0
+        self._left: list[tuple[WindrowProcess, ExitStack]] = []
 
-def crash(make_job: MakeJob, kind: str, kills: int) -> None:
-    chance = random.Random(20_260_101)
-    job, log = make_job(kind)
-    log.append(events(EVENTS, users=200))
-    step = EVENTS // (8 * kills)
-    for number in range(kills):
-        moment = MOMENTS[number % len(MOMENTS)]
-        with job.start("--max-records", str(step), "--every", "50ms") as process:
-            moment(job, process, chance)
-            assert not process.ended, f"{process.output}{process.errors}"
+    def at_point(self, fault: Fault) -> None:
+        """Kill a process at a point; where that is windrow's own, its JVM may live for a moment more."""
+        plan = self._plan(fault)
+        with ExitStack() as held:
+            process = held.enter_context(self._start(plan))
+            code = process.wait()
+            said = f"{fault}\n{process.output}{process.errors}"
+            assert plan.struck == [fault], said
+            if fault.victim == "java":
+                assert code == 1, said
+                assert process.errors.endswith(JAVA_IS_GONE), said
+                assert "Traceback" not in process.errors
+            else:
+                assert code == -9, said
+            if fault.victim == "driver":
+                self._left.append((process, held.pop_all()))
+        self._count(fault.kind)
+
+    def at_moment(self, name: str) -> None:
+        """Kill all at once, at a moment that is seen from without."""
+        with self._start(None) as process:
+            MOMENTS[name](self._job, process, self._chance)
             process.kill()
-    assert 0 < job.committed() < EVENTS // step  # there was something to lose, and something left to do
-    with job.start("--until-end", "--max-records", "5000") as process:
-        code = process.wait()
-        assert code == 0, f"{process.output}{process.errors}"
-    found = assert_same(job.store, job.pipeline)
-    assert found.on_time
-    assert found.late
-    assert found.dead
-    assert_epochs(job.store)
+        self._count(f"all at {name}")
+
+    def to_the_end(self, *workers: Fault) -> None:
+        """Run to the end, though workers die; hold it all to the oracle, and the last words to the tables."""
+        plan = self._plan(*workers)
+        before = self._job.committed()
+        with self._start(plan) as process:
+            code = process.wait()
+            assert code == 0, f"{process.output}{process.errors}"
+            assert process.errors.count("; trying again in ") >= len(plan.struck), process.errors
+            assert_summary_true(self._job.store, before, process.output)
+        for fault in plan.struck:
+            self._injected(fault.kind)
+        found = assert_same(self._job.store, self._job.pipeline)
+        assert found.on_time
+        assert found.late
+        assert found.dead
+        assert_epochs(self._job.store)
+
+    def leave_nothing(self) -> None:
+        """What windrow's own process left behind when it was killed has ended by itself."""
+        for process, held in self._left:
+            with held:
+                process.wait_until_all_ended()
+
+    def _plan(self, *faults: Fault) -> Plan:
+        folder = self._job.folder / f"plan-{self._plans}"
+        self._plans += 1
+        folder.mkdir()
+        return Plan(folder, faults)
+
+    def _start(self, plan: Plan | None) -> WindrowProcess:
+        environment = {} if plan is None else {FAULTS: plan.to_json()}
+        return self._job.start("--until-end", "--max-records", str(STEP), **environment)
+
+    def _count(self, kind: str) -> None:
+        self._injected(kind)
+        if self._job.committed():
+            assert_epochs(self._job.store)
 
 
-def test_three_kills_of_kafka_to_postgresql(make_job: MakeJob) -> None:
-    crash(make_job, "Kafka to PostgreSQL", 3)
+def crash(
+    make_job: MakeJob, kind: str, chance: Random, injected: Injected, blows: Sequence[Fault | str], *workers: Fault
+) -> None:
+    job, log = make_job(kind)
+    log.append(events(3000, seed=chance.randrange(1, 1000)))
+    crashes = Crashes(job, chance, injected)
+    for blow in blows:
+        if isinstance(blow, Fault):
+            crashes.at_point(blow)
+        else:
+            crashes.at_moment(blow)
+    crashes.to_the_end(*workers)
+    crashes.leave_nothing()
+
+
+def test_one_of_each(make_job: MakeJob, chance: Random, injected: Injected) -> None:
+    kind = "Kafka to PostgreSQL"
+    blows = [
+        Fault(chance.choice(points(kind)), "java", 1),
+        Fault(chance.choice(points(kind)), "driver", 3),
+        Fault(chance.choice(IN_DRIVER), "all", 5),
+    ]
+    crash(make_job, kind, chance, injected, blows, Fault(chance.choice(IN_WORKERS), "worker", 7))
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("kind", ["Kafka to PostgreSQL", "log to SQLite"])
-def test_ten_kills(kind: str, make_job: MakeJob) -> None:
-    crash(make_job, kind, 10)
-
-
-def test_a_jvm_that_dies_is_one_message(make_job: MakeJob) -> None:
-    job, log = make_job("log to SQLite")
-    log.append(events(3000))
-    with job.start("--max-records", "300", "--every", "50ms") as process:
-        process.wait_until(lambda: job.committed() > 0)
-        process.kill_java()
-        assert process.wait() == 1
-        assert "Traceback" not in process.errors
-        message = process.errors[process.errors.index("windrow: ") :]
-        assert message == (
-            "windrow: the stream stopped: Spark's Java process has ended\n"
-            "what was committed stays; start again to go on from there; what Spark said is in checkpoint/spark.log\n"
-        )
-    with job.start("--until-end") as process:
-        assert process.wait() == 0
-    assert_same(job.store, job.pipeline)
-    assert_epochs(job.store)
+def test_a_dozen(kind: str, number: int, make_job: MakeJob, chance: Random, injected: Injected) -> None:
+    del number  # it is in the seed
+    every: list[Fault | str] = [
+        Fault(point, victim, 0) for point in points(kind) for victim in ("java", "driver", "all")
+    ]
+    blows = chance.sample([*every, *MOMENTS, *MOMENTS], 10)
+    steps = iter(range(10))
+    ordered = [Fault(blow.point, blow.victim, next(steps)) if isinstance(blow, Fault) else blow for blow in blows]
+    workers = [Fault(chance.choice(IN_WORKERS), "worker", 10), Fault(chance.choice(IN_WORKERS), "worker", 11)]
+    crash(make_job, kind, chance, injected, ordered, *workers)

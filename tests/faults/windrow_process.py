@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,7 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.faults.points import session_of
+
 COMMAND = (sys.executable, "-c", "from windrow.cli import main; main()")
+LAUNCHER = (sys.executable, "-m", "tests.faults.launcher")
+ROOT = Path(__file__).parents[2]
+FAULTS = "WINDROW_FAULTS"
+"""Plans the faults of a process."""
 STEP_SECONDS = 240.0
 
 
@@ -21,15 +28,16 @@ class WindrowProcess:
     """A command in a session of its own, which all that it starts belongs to; nothing of it outlives the `with`."""
 
     def __init__(self, arguments: Sequence[str | Path], folder: Path, **environment: str) -> None:
+        self._pause = threading.Event()
         self._output, self._errors = (folder / f"windrow.{name}" for name in ("out", "err"))
         with self._output.open("wb") as output, self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [*COMMAND, *map(str, arguments)],
+                [*(LAUNCHER if FAULTS in environment else COMMAND), *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
                 cwd=folder,
-                env=os.environ | environment,
+                env=os.environ | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"} | environment,
                 start_new_session=True,
             )
 
@@ -85,31 +93,20 @@ class WindrowProcess:
         else:
             self._process.send_signal(number)
 
-    def kill_java(self) -> None:
-        """End Spark's JVM at once, and nothing else."""
-        [pid] = [pid for pid in _session(self._process.pid) if Path(f"/proc/{pid}/comm").read_text() == "java\n"]
-        os.kill(pid, signal.SIGKILL)
+    def wait_until_all_ended(self, seconds: float = STEP_SECONDS) -> None:
+        """Wait until all that it started has ended too."""
+        deadline = time.monotonic() + seconds
+        while members := session_of(self._process.pid):
+            assert time.monotonic() < deadline, f"some of it lives on: {members}"
+            self._pause.wait(0.05)
 
     def kill(self) -> None:
         """End all of it at once: the driver, the JVM, and the Python workers, which have groups of their own."""
         deadline = time.monotonic() + 30
-        while members := _session(self._process.pid):
+        while members := session_of(self._process.pid):
             for pid in members:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self._process.poll()
             assert time.monotonic() < deadline, f"some of it cannot be killed: {members}"
         self._process.wait()
-
-
-def _session(leader: int) -> list[int]:
-    """The living processes of a session."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                # after the name, which is in brackets and may hold anything: state, parent, group, session
-                state, _, _, session, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(session) == leader and state not in {"Z", "X"}:
-                    found.append(int(entry.name))
-    return found

@@ -1,0 +1,74 @@
+"""A run in this process that faults strike, again and again, until it has come to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from tests.contracts.stores import Store
+from tests.faults.points import IN_DRIVER, IN_STAGING, IN_WORKERS, Fault, Plan, Point, Victim, installed
+from tests.faults.truth import assert_reports_true
+from tests.hosts.answers import assert_epochs, assert_same
+from tests.hosts.runs import Runner
+
+from windrow.errors import EngineError
+from windrow.hosts.report import StepReport
+from windrow.model import Pipeline
+
+STEP = 250
+
+
+def places(*, staged: bool) -> list[tuple[Point, Victim]]:
+    """Return where a step can fail or a worker can die."""
+    workers = (*IN_WORKERS, *IN_STAGING) if staged else IN_WORKERS
+    found: list[tuple[Point, Victim]] = [(point, "worker") for point in workers]
+    return [*found, *((point, "step") for point in (*workers, *IN_DRIVER))]
+
+
+@dataclass
+class Campaign:
+    """Faults in the steps of one run; `injected` is told of each that has struck."""
+
+    folder: Path
+    chance: Random
+    injected: Callable[[str], None]
+    reports: list[StepReport] = field(default_factory=list)
+
+    def plan(self, points: Sequence[tuple[Point, Victim]], epochs: Iterable[int]) -> Plan:
+        """Plan a fault in each of these steps."""
+        marks = self.folder / "struck"
+        marks.mkdir()
+        return Plan(marks, tuple(Fault(*self.chance.choice(points), epoch) for epoch in epochs))
+
+    def survive(self, pipeline: Pipeline, store: Store, plan: Plan) -> None:
+        """Run until nothing strikes any more, and hold what is there to the oracle, and what was said to what is there.
+
+        A step that fails ends the run with one message; a worker that dies does not.
+        """
+        runner = Runner(self.folder / "checkpoint")
+        failures: list[str] = []
+        with installed(plan):
+            while True:
+                try:
+                    runner.bounded(pipeline, STEP)
+                except EngineError as exc:
+                    failures.append(str(exc))
+                else:
+                    break
+                finally:
+                    self.reports += runner.reports
+        for fault in plan.struck:
+            self.injected(fault.kind)
+        assert plan.struck == list(plan.faults)
+        assert len(failures) == sum(fault.victim == "step" for fault in plan.faults)
+        for message in failures:
+            assert message.startswith("the stream stopped: RuntimeError: a fault of the tests: "), message
+            assert "\nwhat was committed stays; start again to go on from there" in message
+        found = assert_same(store, pipeline)
+        assert found.on_time
+        assert found.late
+        assert found.dead
+        assert_epochs(store)
+        assert_reports_true(store, self.reports)

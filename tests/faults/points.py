@@ -1,0 +1,223 @@
+"""Named points of a step, and faults that strike there, each once: the one way in which tests break a step within.
+
+Nothing of this is in the product: `installed` wraps functions of the driver, and the wrappers of what runs in Spark's
+workers travel there with the query. A fault that has struck leaves a file, so that no other process does it again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any, Literal
+from unittest.mock import patch
+
+from pyspark import TaskContext, cloudpickle
+
+from windrow.hosts.stream import query, stages
+from windrow.hosts.stream.stages import KeyGroupProcessor
+from windrow.sinks.postgres import PostgresTable
+from windrow.sinks.postgres.merge import Merge
+from windrow.sinks.sqlite import SqliteTable
+
+Point = Literal["reading", "read", "operator", "stepped", "staging", "staged", "gathered", "inside", "committed"]
+"""While records are read, when they are; before and after the operator of a key group; before and after a task puts
+its part where PostgreSQL's merge finds it; when all is computed and the state is committed, within the sink's
+transaction, and when that is committed but Spark has not noted it."""
+
+IN_WORKERS: tuple[Point, ...] = ("reading", "read", "operator", "stepped")
+IN_STAGING: tuple[Point, ...] = ("staging", "staged")
+IN_DRIVER: tuple[Point, ...] = ("gathered", "inside", "committed")
+
+Victim = Literal["step", "worker", "executor", "java", "driver", "all"]
+"""The step fails with an error; or a process is killed: the Python worker, the executor that it works for, the JVMs,
+windrow's own, or all of them."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What dies at which point, in the first step from `epoch` on."""
+
+    point: Point
+    victim: Victim
+    epoch: int
+
+    @property
+    def kind(self) -> str:
+        """What it is called in the report."""
+        return f"{self.victim} at {self.point}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Faults; `folder` remembers which have struck, `driver` is the process that runs the query."""
+
+    folder: Path
+    faults: tuple[Fault, ...]
+    driver: int = field(default_factory=os.getpid)
+
+    @property
+    def struck(self) -> list[Fault]:
+        """Those that have struck."""
+        return [fault for number, fault in enumerate(self.faults) if self._mark(number).exists()]
+
+    def strike(self, point: Point, epoch: int) -> None:
+        """Do what is planned for this point and step, and was not done yet."""
+        for number, fault in enumerate(self.faults):
+            if fault.point == point and epoch >= fault.epoch and self._claim(number):
+                _do(fault, self.driver)
+                return
+
+    def to_json(self) -> str:
+        """Write it for a process that makes itself the driver."""
+        return json.dumps({"folder": str(self.folder), "faults": [asdict(fault) for fault in self.faults]})
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """Read what `to_json` wrote."""
+        kept = json.loads(text)
+        return Plan(Path(kept["folder"]), tuple(Fault(**fault) for fault in kept["faults"]))
+
+    def _mark(self, number: int) -> Path:
+        return self.folder / f"{number}.struck"
+
+    def _claim(self, number: int) -> bool:
+        try:
+            self._mark(number).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+@contextmanager
+def installed(plan: Plan) -> Iterator[None]:
+    """Let the plan's faults strike in the queries that are started meanwhile."""
+    here = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(here)  # type: ignore[no-untyped-call] # it has no types
+    with ExitStack() as held:
+        held.callback(cloudpickle.unregister_pickle_by_value, here)
+        clock_stage, stage_parts = stages.clock_stage, stages.stage_parts
+        changed: list[tuple[Any, str, Any]] = [
+            (query, "clock_stage", lambda *args, **more: _reading(plan, clock_stage(*args, **more))),
+            (query, "stage_parts", lambda *args: _around(plan, stage_parts(*args), "staging", "staged")),
+            (query, "KeyGroupProcessor", lambda *args: _Processor(plan, *args)),
+            (SqliteTable, "commit", _committing(plan, SqliteTable.commit)),
+            (SqliteTable, "_apply", _within(plan, SqliteTable._apply)),  # noqa: SLF001 - the last part of a commit
+            (PostgresTable, "merge", _committing(plan, PostgresTable.merge)),
+            (Merge, "write", _within(plan, Merge.write)),
+        ]
+        for owner, name, wrapper in changed:
+            held.enter_context(patch.object(owner, name, wrapper))
+        yield
+
+
+Batches = Callable[[Iterable[Any]], Iterator[Any]]
+
+
+def _reading(plan: Plan, run: Batches) -> Batches:
+    def seen(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            plan.strike("reading", _epoch())
+            yield batch
+
+    def wrapper(batches: Iterable[Any]) -> Iterator[Any]:
+        yield from run(seen(batches))
+        plan.strike("read", _epoch())
+
+    return wrapper
+
+
+def _around(plan: Plan, run: Batches, before: Point, after: Point) -> Batches:
+    def wrapper(batches: Iterable[Any]) -> Iterator[Any]:
+        plan.strike(before, _epoch())
+        yield from run(batches)
+        plan.strike(after, _epoch())
+
+    return wrapper
+
+
+class _Processor(KeyGroupProcessor):
+    def __init__(self, plan: Plan, *args: Any) -> None:  # noqa: ANN401 - whatever the processor takes
+        super().__init__(*args)
+        self._plan = plan
+
+    def step(self, *args: Any) -> Any:  # noqa: ANN401 - as above
+        self._plan.strike("operator", _epoch())
+        frame = super().step(*args)
+        self._plan.strike("stepped", _epoch())
+        return frame
+
+
+def _committing(plan: Plan, commit: Callable[..., None]) -> Callable[..., None]:
+    @wraps(commit)
+    def wrapper(sink: Any, epoch: int, rows: Any) -> None:  # noqa: ANN401 - an output or tokens
+        plan.strike("gathered", epoch)
+        commit(sink, epoch, rows)
+        plan.strike("committed", epoch)
+
+    return wrapper
+
+
+def _within(plan: Plan, write: Callable[..., None]) -> Callable[..., None]:
+    @wraps(write)
+    def wrapper(self: Any, *args: Any) -> None:  # noqa: ANN401 - a sink or a merge
+        write(self, *args)
+        plan.strike("inside", next(value for value in args if isinstance(value, int)))
+
+    return wrapper
+
+
+def _epoch() -> int:
+    """Return the step that a worker's task is of."""
+    context = TaskContext.get()
+    told = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    if told is None:
+        msg = "a task does not know its step"
+        raise RuntimeError(msg)
+    return int(told)
+
+
+def _do(fault: Fault, driver: int) -> None:
+    match fault.victim:
+        case "step":
+            msg = f"a fault of the tests: {fault.point}"
+            raise RuntimeError(msg)
+        case "worker":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "executor":  # a worker is a child of the daemon that the executor started
+            os.kill(_parent(os.getppid()), signal.SIGKILL)
+        case "driver":
+            os.kill(driver, signal.SIGKILL)
+        case "java":
+            for pid in session_of(driver):
+                with suppress(OSError):
+                    if Path(f"/proc/{pid}/comm").read_text() == "java\n":
+                        os.kill(pid, signal.SIGKILL)
+        case "all":
+            others = [pid for pid in session_of(driver) if pid != os.getpid()]
+            for pid in (*others, os.getpid()):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def session_of(leader: int) -> list[int]:
+    """Return the living processes of a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it has ended meanwhile
+                # after the name, which is in brackets and may hold anything: state, parent, group, session
+                state, _, _, session, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(session) == leader and state not in {"Z", "X"}:
+                    found.append(int(entry.name))
+    return found
