@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from windrow.api.opened import open_pipeline
 from windrow.cli.common import OK, json_option, pipeline_argument, print_json
 from windrow.cli.duration import DURATION
-from windrow.cli.interrupt import interrupt
+from windrow.cli.interrupt import stopping
 from windrow.cli.progress import Progress, format_time
+from windrow.errors import InputError
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.totals import Totals
 from windrow.model import AnyPipeline
@@ -32,6 +29,7 @@ _HELP = {
     "every": "How often a live run takes a step.",
     "step_time": "A live run whose steps take longer reads less a step, and more again when they are short.",
     "fresh": "Remove the checkpoint and the tables first.",
+    "backfill": "Read what a new checkpoint finds in the log by the batch host first, and go on from there.",
     "from_savepoint": "Begin a new checkpoint where the run of a savepoint ended.",
     "on_data_loss": (
         "What to do where records are gone that were not read yet (retention, a topic or file made anew): stop, or go "
@@ -61,6 +59,7 @@ _HELP = {
     help=_HELP["on_data_loss"],
 )
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])
+@click.option("--backfill", is_flag=True, help=_HELP["backfill"])
 @click.option("--from-savepoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["from_savepoint"])
 @click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
 @json_option
@@ -77,6 +76,7 @@ def command(
     until_end: bool,
     fresh: bool,
     from_savepoint: Path | None,
+    backfill: bool,
     as_json: bool,
 ) -> int:
     """Run a pipeline: live until Ctrl-C, or with --until-end to the end of its input.
@@ -84,6 +84,12 @@ def command(
     PIPELINE is a YAML file, or FILE.py[:VARIABLE] with a fluent one. Ctrl-C lets the step at hand finish and commits
     it; the next run with the same checkpoint goes on from there.
     """
+    if (backfill or from_savepoint is not None) and host != "stream":
+        msg = f"--{'backfill' if backfill else 'from-savepoint'} is for the stream host: leave out --host {host}"
+        raise InputError(msg)
+    if backfill and from_savepoint is not None:
+        msg = "a run begins with a backfill or from a savepoint: leave out one of --backfill and --from-savepoint"
+        raise InputError(msg)
     valid = open_pipeline(pipeline).valid()
     progress = Progress(valid.name, quiet=as_json)
     options = Options(
@@ -95,6 +101,7 @@ def command(
         step_time=step_time,
         fresh=fresh,
         savepoint=from_savepoint,
+        backfill=backfill,
         master=master,
         on_trouble=progress.on_trouble,
         on_data_loss=on_data_loss,
@@ -103,7 +110,7 @@ def command(
     if not as_json:
         for change in changes:
             click.echo(f"{valid.name}: {change}", err=True)
-    with progress, _stopping() as on_start:
+    with progress, stopping() as on_start:
         ended = launch(valid, options, progress.on_step, on_start)
     if as_json:
         told = {"changes": changes} if from_savepoint is not None else {}
@@ -137,25 +144,3 @@ def _summary(name: str, ended: Ended, totals: Totals) -> str:
         f"{totals.revisions:,} revisions, {totals.late:,} late, {totals.expired:,} expired, "
         f"{totals.dead:,} dead letters"
     )
-
-
-@contextmanager
-def _stopping() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Let the first Ctrl-C (or SIGTERM) ask the run to stop, and the second one end it at once."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def on_start(stop: Callable[[], None]) -> None:
-        def ask(number: int, frame: FrameType | None) -> None:
-            del frame
-            stop()
-            click.echo("stopping after this step (again to stop at once)", err=True)
-            signal.signal(number, interrupt)
-
-        for number in kept:
-            signal.signal(number, ask)
-
-    try:
-        yield on_start
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)

@@ -12,12 +12,16 @@ from windrow.errors import InputError
 from windrow.hosts.report import OnStep
 from windrow.model import AnyPipeline
 from windrow.sinks import open_sink
+from windrow.sinks.base import Sink
 from windrow.sources import open_source
 from windrow.sources.loss import OnDataLoss
 
 HostName = Literal["stream", "batch", "memory"]
 Ended = Literal["end", "asked"]
 """A run ended at the end of the input, or because it was asked to stop."""
+
+OnStart = Callable[[Callable[[], None]], None]
+"""Is given the function that asks a run to stop."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,8 @@ class Options:
 
     Live steps take less where they would else last longer than `step_time` microseconds, if that is given.
     `fresh` first removes the checkpoint and the tables; a checkpoint that is not there begins from `savepoint`, if that
-    is given. `on_trouble` is told of a fault after which the run tries again, and of records that are gone, if
-    `on_data_loss` lets it go on.
+    is given, or with `backfill` from what the batch host makes of all that is in the log. `on_trouble` is told of a
+    fault after which the run tries again, and of records that are gone, if `on_data_loss` lets it go on.
     """
 
     checkpoint: Path
@@ -38,14 +42,13 @@ class Options:
     step_time: int | None = None
     fresh: bool = False
     savepoint: Path | None = None
+    backfill: bool = False
     master: str = "local[*]"
     on_trouble: Callable[[str], None] = lambda _: None
     on_data_loss: OnDataLoss = "stop"
 
 
-def launch(
-    pipeline: AnyPipeline, options: Options, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
-) -> Ended:
+def launch(pipeline: AnyPipeline, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     """Run a pipeline; `on_start` is given the function that asks the run to stop.
 
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
@@ -56,29 +59,7 @@ def launch(
     try:
         match options.host:
             case "stream":
-                from windrow.hosts.stream.checkpoint import Checkpoint  # noqa: PLC0415 - Spark only where it runs
-                from windrow.hosts.stream.lock import locked  # noqa: PLC0415
-                from windrow.hosts.stream.run import Settings, StreamRun  # noqa: PLC0415
-
-                if options.fresh:
-                    Checkpoint.refuse_foreign(options.checkpoint)
-                    with locked(options.checkpoint) if options.checkpoint.exists() else nullcontext():
-                        sink.clear()
-                        Checkpoint.remove(options.checkpoint)
-                settings = Settings(
-                    checkpoint=options.checkpoint,
-                    until_end=options.until_end,
-                    max_records=options.max_records,
-                    every=options.every,
-                    step_time=options.step_time,
-                    savepoint=options.savepoint,
-                    master=options.master,
-                    on_trouble=options.on_trouble,
-                    on_data_loss=options.on_data_loss,
-                )
-                run = StreamRun(pipeline, sink, settings)
-                on_start(run.stop)
-                return run.run(on_step)
+                return _stream(pipeline, sink, options, on_step, on_start)
             case "batch":
                 from windrow.hosts.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
                 from windrow.hosts.batch.settings import MAX_RECORDS, BatchSettings  # noqa: PLC0415
@@ -114,3 +95,37 @@ def launch(
                 assert_never(options.host)
     finally:
         sink.close()
+
+
+def _stream(pipeline: AnyPipeline, sink: Sink, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+    from windrow.hosts.stream.checkpoint import Checkpoint  # noqa: PLC0415 - Spark only where it runs
+    from windrow.hosts.stream.lock import locked  # noqa: PLC0415
+    from windrow.hosts.stream.run import Settings, StreamRun  # noqa: PLC0415
+
+    if options.fresh:
+        Checkpoint.refuse_foreign(options.checkpoint)
+        with locked(options.checkpoint) if options.checkpoint.exists() else nullcontext():
+            sink.clear()
+            Checkpoint.remove(options.checkpoint)
+    savepoint = options.savepoint
+    if options.backfill:
+        from windrow.hosts.backfill import Backfill  # noqa: PLC0415
+
+        begun = Backfill(pipeline, options.checkpoint, options.master).run(on_step, on_start)
+        if begun == "asked":
+            return begun
+        savepoint = begun
+    settings = Settings(
+        checkpoint=options.checkpoint,
+        until_end=options.until_end,
+        max_records=options.max_records,
+        every=options.every,
+        step_time=options.step_time,
+        savepoint=savepoint,
+        master=options.master,
+        on_trouble=options.on_trouble,
+        on_data_loss=options.on_data_loss,
+    )
+    run = StreamRun(pipeline, sink, settings)
+    on_start(run.stop)
+    return run.run(on_step)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from windrow.errors import SinkError
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.layout import Table
+from windrow.sinks.quote import quote
 
 CHOICES = "go on with the --checkpoint that it was written from, choose another table, or start over with --fresh"
 
@@ -134,14 +135,17 @@ def check_columns(
     what_to_do = "alter it, choose another table, or start over with --fresh"
     for name, type_ in expected.items():
         if name not in actual:
-            msg = f"table {table.name!r} has no column {name!r} ({type_}): {what_to_do}"
+            statement = f"ALTER TABLE {quote(table.name)} ADD COLUMN {quote(name)} {type_}"
+            msg = f"table {table.name!r} has no column {name!r} ({type_}): {what_to_do} ({statement})"
             raise SinkError(msg)
         if actual[name] != type_:
             msg = f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_}: {what_to_do}"
             raise SinkError(msg)
     for name in actual:
         if name not in expected:
-            msg = f"table {table.name!r} has a column {name!r} that the pipeline does not write: {what_to_do}"
+            statement = f"ALTER TABLE {quote(table.name)} DROP COLUMN {quote(name)}"
+            has = f"table {table.name!r} has a column {name!r} that the pipeline does not write"
+            msg = f"{has}: {what_to_do} ({statement})"
             raise SinkError(msg)
     if table.key and set(actual_key) != set(table.key):
         key = ", ".join(actual_key) or "missing"

@@ -120,7 +120,7 @@ class Checkpoint:
         }
         try:
             self.control.mkdir(parents=True, exist_ok=True)
-            _write(self.folder / _FILE, json.dumps({**body, "sha256": _digest(body)}, indent=2))
+            write_whole(self.folder / _FILE, json.dumps({**body, "sha256": _digest(body)}, indent=2))
         except OSError as exc:
             msg = f"the checkpoint {self.folder} cannot be written: {exc.strerror}"
             raise CheckpointError(msg) from exc
@@ -207,7 +207,7 @@ class Checkpoint:
     def tell_end(self) -> None:
         """Tell all key groups that the input ends here; the file is named after the batch that is to read it."""
         batch = 0 if self._planned is None else self._planned + 1
-        _write(self.control / f"{batch}.json", json.dumps({"kind": "end"}) + "\n")
+        write_whole(self.control / f"{batch}.json", json.dumps({"kind": "end"}) + "\n")
 
     def forget_ends(self) -> None:
         """Take back ends that were told to no epoch: the run that told them stopped before its last step."""
@@ -226,7 +226,7 @@ class Checkpoint:
             json.dumps({"kind": "lost", "partition": one.partition, "first": one.goes_on, "detail": one.what})
             for one in losses
         ]
-        _write(path, "".join(f"{line}\n" for line in dict.fromkeys(lines)))
+        write_whole(path, "".join(f"{line}\n" for line in dict.fromkeys(lines)))
 
     @property
     def identity(self) -> str | None:
@@ -244,7 +244,7 @@ class Checkpoint:
     def note_identity(self, identity: str | None) -> None:
         """Write what tells the log from another one, if that is not there."""
         if identity is not None and identity != self.identity:
-            _write(self.folder / _IDENTITY, json.dumps({"identity": identity}) + "\n")
+            write_whole(self.folder / _IDENTITY, json.dumps({"identity": identity}) + "\n")
 
     @property
     def _planned(self) -> int | None:
@@ -273,8 +273,8 @@ def _last(log: Path) -> int | None:
 
 def _is_unused(folder: Path) -> bool:
     """Whether there is nothing in a folder but what a run leaves that was ended before it began."""
-    beginnings = {"spark.log", LOCK, _CONTROL, _draft(folder / _FILE).name, _START, _BACKFILL}
-    drafts = (f".{_START}.draft-", f".{_BACKFILL}.draft-")
+    beginnings = {"spark.log", LOCK, _CONTROL, _draft(folder / _FILE).name, _START, _BACKFILL, f"{_BACKFILL}.json"}
+    drafts = (f".{_START}.draft-", f".{_BACKFILL}.draft-", f".{_BACKFILL}.json.draft")
     return folder.is_dir() and all(path.name in beginnings or path.name.startswith(drafts) for path in folder.iterdir())
 
 
@@ -302,7 +302,7 @@ def _draft(path: Path) -> Path:
     return path.with_name(f".{path.name}.draft")
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Write a file so that it is seen whole or not at all."""
     draft = _draft(path)
     draft.write_text(text, encoding="utf-8")

@@ -53,7 +53,9 @@ def staging(layout: Layout) -> Staging:
             msg = f"{field.name!r} is windrow's own name in PostgreSQL: rename that column"
             raise PipelineError(msg)
     names = stage_names(layout.result.name)
-    changes = [field for field in layout.changes.schema if field.name not in {"epoch", "seq"}]
+    # a column that came to the table on the way can be null where it else is not
+    own = [field for field in layout.changes.schema if field.name not in {"epoch", "seq"}]
+    changes = [field.with_nullable(True) for field in own]  # noqa: FBT003 - Arrow's signature
     clocks = [field for field in layout.clocks.schema if field.name != "epoch"]
     return Staging(
         changes=Table(names[0], pa.schema([TOKEN, POSITION, LAST, *changes])),
