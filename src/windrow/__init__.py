@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import PathLike, fspath
 
 from windrow.api.fluent.delays import adaptive
+from windrow.api.fluent.fields import field
 from windrow.api.fluent.functions import (
     approx_count_distinct,
     approx_quantile,
@@ -60,6 +61,7 @@ __all__ = [
     "custom",
     "every",
     "every_count",
+    "field",
     "first",
     "first_in_log",
     "formula",

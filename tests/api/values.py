@@ -243,6 +243,14 @@ def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> SqliteSink | Pos
 
 
 @st.composite
+def declared(draw: st.DrawFn, name: str, type_: DataType, *, may_lack: bool) -> Field:
+    """Draw a field with other names (which no field has) and, if it may be lacking, optional."""
+    alias = draw(st.lists(NAMES, max_size=2, unique_by=str.lower))
+    own = tuple(f"{name} also {index} {other}" for index, other in enumerate(alias))
+    return Field(name, type_, may_lack and draw(st.booleans()), own)
+
+
+@st.composite
 def pipelines(draw: st.DrawFn) -> Pipeline:
     names = draw(st.lists(NAMES, min_size=5, max_size=9, unique_by=str.lower))
     time, mark, sent, domain, *others = names
@@ -251,7 +259,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
     derive = draw(st.sampled_from([(), (Derive(domain, f"concat({quoted(others[0])},\n '#: ')"),)]))
     data = {name: type_ for name, type_ in types.items() if name != mark}
     data |= {one.name: StringType() for one in derive}
-    keys = [name for name in data if data[name] != DoubleType()]
+    keys = [name for name in data if data[name] != DoubleType() and name not in others]
     key = tuple(draw(st.permutations(keys)))[: draw(st.integers(1, 3))]
     window = draw(WINDOWS)
     emit = draw(emits(window))
@@ -260,7 +268,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
     return Pipeline(
         name=draw(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)),
         source=draw(SOURCES),
-        decode=Decode(tuple(Field(name, type_) for name, type_ in types.items())),
+        decode=Decode(tuple(draw(declared(name, type_, may_lack=name in others)) for name, type_ in types.items())),
         time=draw(times(time, mark, sent)),
         key=key,
         window=window,

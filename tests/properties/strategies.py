@@ -150,7 +150,12 @@ def pipelines(draw: st.DrawFn, time: TimestampType, tick: int, *, calendar: bool
     derive = draw(st.lists(st.sampled_from(sorted(DERIVED)), max_size=2, unique=True))
     fields = [Field("t", time)]
     fields += [Field(name, KEYS[name][0]) for name in keys]
-    fields += [Field(name, type_) for name, (type_, _) in NUMBERS.items()]
+    # of numbers that a record may lack, or have under an old name, too
+    alias = [(), (), ("old",)]
+    fields += [
+        Field(name, type_, draw(st.integers(0, 2)) == 0, tuple(f"{one}_{name}" for one in draw(st.sampled_from(alias))))
+        for name, (type_, _) in NUMBERS.items()
+    ]
     delays: list[Watermark] = [Delay(ticks * tick) for ticks in (0, 0, 1, 2, 3, 5, 8)]
     watermark = draw(st.sampled_from([Punctuated("w"), Punctuated("w"), Adaptive(0.9, 0, 2 * tick), *delays]))
     sent = "s" if draw(st.integers(0, 9)) == 0 else None
@@ -209,7 +214,7 @@ def records(draw: st.DrawFn, pipeline: Pipeline, scale: Scale, *, keyed: bool) -
     if pipeline.time.sent is not None:
         fields["s"] = draw(_time(scale))
     for name, (_, numbers) in NUMBERS.items():
-        fields[name] = draw(numbers)
+        fields |= draw(_number(pipeline.decode.field(name), numbers))
     if draw(st.integers(0, 3)) == 0 or (pipeline.time.sent is not None and draw(st.integers(0, 9)) > 0):
         fields["_log_time"] = (scale.base + draw(st.integers(-20, 40)) * scale.tick) // 1000
     spoilt = sorted(fields) if keyed else sorted({*fields, *scale.keys[number]})
@@ -220,6 +225,18 @@ def records(draw: st.DrawFn, pipeline: Pipeline, scale: Scale, *, keyed: bool) -
         if fields[name] is ...:
             del fields[name]
     return number, _json(fields)
+
+
+@st.composite
+def _number(draw: st.DrawFn, field: Field, numbers: st.SearchStrategy[Any]) -> dict[str, Any]:
+    """Draw what a record has of a field: a value under one of its names, nothing or null, or two values."""
+    if field.optional and draw(st.integers(0, 3)) == 0:
+        return draw(st.sampled_from([{}, {field.name: None}, dict.fromkeys(field.names)]))
+    found = {draw(st.sampled_from(field.names)): draw(numbers)}
+    if field.alias and draw(st.integers(0, 5)) == 0:
+        same = draw(st.just(next(iter(found.values()))) | numbers)
+        found |= {name: same for name in field.names if name not in found}
+    return found
 
 
 def _time(scale: Scale) -> st.SearchStrategy[int]:

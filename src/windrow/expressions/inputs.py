@@ -119,9 +119,8 @@ def _quoted(text: str, names: Iterable[str]) -> str:
 
 
 def _absent(pipeline: AnyPipeline) -> frozenset[str]:
-    """Return the decoded field that a record may lack: a punctuation's."""
-    match pipeline.time.watermark:
-        case Punctuated(field) if field not in {pipeline.time.field, pipeline.time.sent, *pipeline.key}:
-            return frozenset([field])
-        case _:
-            return frozenset()
+    """Return the decoded fields that a record may lack: the optional ones, and a punctuation's."""
+    lacking = {field.name for field in pipeline.decode.fields if field.optional}
+    if isinstance(pipeline.time.watermark, Punctuated):
+        lacking.add(pipeline.time.watermark.field)
+    return frozenset(lacking - {pipeline.time.field, pipeline.time.sent, *pipeline.key})

@@ -26,7 +26,7 @@ from windrow.model.aggregate import (
     Variance,
 )
 from windrow.model.context import Context, Timer
-from windrow.model.decode import Decode, Field
+from windrow.model.decode import Decode, Field, parse_field_type
 from windrow.model.derive import Derive
 from windrow.model.duration import format_duration, parse_duration
 from windrow.model.emit import Emit, Mode
@@ -137,6 +137,7 @@ __all__ = [
     "is_salted",
     "needs_ticks",
     "parse_duration",
+    "parse_field_type",
     "parse_type",
     "with_at_end",
 ]

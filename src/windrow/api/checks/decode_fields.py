@@ -10,7 +10,7 @@ from windrow.model import AnyPipeline
 
 
 def decode_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
-    """There are fields, with printable names of their own that differ by more than case."""
+    """There are fields, with printable names of their own that differ by more than case; times are always there."""
     if not pipeline.decode.fields:
         yield error("decode", "names no field; name the fields that a record must have, with their types")
     seen: dict[str, str] = {}
@@ -25,3 +25,13 @@ def decode_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
             yield error(
                 where, f"{field.name!r} and {other!r} are one column to SQL, which ignores case; keep one of them"
             )
+        if field.optional and field.name in {pipeline.time.field, pipeline.time.sent}:
+            yield error(where, f"a record without {field.name!r} has no event time: it cannot be optional")
+    for field in pipeline.decode.fields:
+        for index, name in enumerate(field.alias):
+            other = seen.setdefault(name.lower(), name)
+            if other is not name:
+                yield error(
+                    f"decode.{field.name}.alias.{index}",
+                    f"{name!r} is the name of two fields (or differs from {other!r} in case only); keep one of them",
+                )

@@ -26,5 +26,10 @@ def key_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
             yield error(
                 where, f"{name!r} is a double, and equal doubles can differ in text; use a decimal, long or string"
             )
+        if any(field.name == name and field.optional for field in pipeline.decode.fields):
+            yield error(
+                where,
+                f"{name!r} is optional, and a key is always there; derive one that is: coalesce({name}, ...)",
+            )
         if name in pipeline.key[:index]:
             yield error(where, f"{name!r} is twice in the key; keep one of them")

@@ -8,6 +8,7 @@ from typing import Literal, overload
 
 from windrow.api.aggregate_text import Measure, parse_aggregate
 from windrow.api.checks.validate import require_valid
+from windrow.api.fluent.fields import FieldType
 from windrow.api.fluent.length import Length, micros
 from windrow.api.fluent.process import Processed, StateOf, columns, declared
 from windrow.api.fluent.triggers import as_trigger
@@ -22,7 +23,6 @@ from windrow.model import (
     Derive,
     Emit,
     EventTime,
-    Field,
     Global,
     Mode,
     Pipeline,
@@ -35,7 +35,6 @@ from windrow.model import (
     Trigger,
     Watermark,
     Window,
-    parse_type,
 )
 
 
@@ -45,9 +44,13 @@ class Stream:
 
     source: Source
 
-    def decode(self, /, **fields: str | DataType) -> Decoded:
-        """Say which fields a record, a JSON object, must have, with their types: ``amount="decimal(12,2)"``."""
-        return Decoded(self.source, Decode(tuple(Field(name, _type(name, type_)) for name, type_ in fields.items())))
+    def decode(self, /, **fields: str | DataType | FieldType) -> Decoded:
+        """Say which fields a record, a JSON object, must have, with their types: ``amount="decimal(12,2)"``.
+
+        One that a record may lack has a question mark, ``country="string?"``; for other names see `windrow.field`.
+        """
+        given = ((name, one if isinstance(one, FieldType) else FieldType(one)) for name, one in fields.items())
+        return Decoded(self.source, Decode(tuple(one.named(name) for name, one in given)))
 
 
 @dataclass(frozen=True)
@@ -324,13 +327,3 @@ def _aggregate(name: str, measure: Measure | str) -> Aggregate:
         msg = f"aggregate.{name}: {exc.message}"
         raise PipelineError(msg) from exc
     return Aggregate(name, read.function, read.where)
-
-
-def _type(name: str, type_: str | DataType) -> DataType:
-    if not isinstance(type_, str):
-        return type_
-    try:
-        return parse_type(type_)
-    except PipelineError as exc:
-        msg = f"decode.{name}: {exc.message}"
-        raise PipelineError(msg) from exc

@@ -20,6 +20,7 @@ from windrow.model import (
     Emit,
     EventTime,
     Every,
+    Field,
     Global,
     Hopping,
     KafkaSource,
@@ -54,7 +55,7 @@ def to_dict(pipeline: AnyPipeline) -> Plain:
     plain: Plain = {
         "name": shown.name,
         "source": _source(shown.source),
-        "decode": {field.name: str(field.type) for field in shown.decode.fields},
+        "decode": {field.name: _field(field) for field in shown.decode.fields},
     }
     if shown.derive:
         plain["derive"] = {derived.name: derived.sql for derived in shown.derive}
@@ -66,6 +67,10 @@ def to_dict(pipeline: AnyPipeline) -> Plain:
     if isinstance(shown, Pipeline) and shown.salt != 1:
         plain["salt"] = shown.salt
     return plain
+
+
+def _field(field: Field) -> str | Plain:
+    return {"type": field.type_text, "alias": list(field.alias)} if field.alias else field.type_text
 
 
 def _windowed(shown: Pipeline) -> Plain:

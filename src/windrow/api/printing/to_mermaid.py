@@ -30,7 +30,7 @@ def to_mermaid(pipeline: AnyPipeline) -> str:
     shown = masked(pipeline)
     table = shown.sink.table
     where = shown.sink.path if isinstance(shown.sink, SqliteSink) else shown.sink.url
-    fields = [f"{field.name} {field.type}" for field in shown.decode.fields]
+    fields = [f"{field.name} {field.type_text}" for field in shown.decode.fields]
     fields += [f"{derived.name} = {derived.sql}" for derived in shown.derive]
     way = ("process",) if isinstance(shown, ProcessPipeline) else ("window", "aggregate", "emit")
     lines = [

@@ -23,6 +23,7 @@ from windrow.model import (
     Emit,
     EventTime,
     Every,
+    Field,
     Formula,
     Global,
     Hopping,
@@ -55,7 +56,7 @@ def to_python(pipeline: AnyPipeline) -> str:
     shown = masked(refuse_code(pipeline, "a print-out"))
     steps = [
         _source(shown.source),
-        _call("decode", ((field.name, repr(str(field.type))) for field in shown.decode.fields)),
+        _call("decode", ((field.name, _field(field)) for field in shown.decode.fields)),
         _call("derive", ((derived.name, repr(derived.sql)) for derived in shown.derive)) if shown.derive else "",
         _time(shown.time),
         f".key_by({', '.join(map(repr, shown.key))})",
@@ -70,6 +71,11 @@ def to_python(pipeline: AnyPipeline) -> str:
 def to_python_file(pipeline: AnyPipeline) -> str:
     """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***."""
     return f"import windrow as wr\n\npipeline = {to_python(pipeline)}"
+
+
+def _field(field: Field) -> str:
+    plain = repr(field.type_text)
+    return f"wr.field({plain}, alias={list(field.alias)!r})" if field.alias else plain
 
 
 def _call(step: str, values: Iterable[tuple[str, str]]) -> str:

@@ -14,6 +14,7 @@ from windrow.model import (
     Delay,
     Emit,
     EventTime,
+    Field,
     Global,
     KafkaSource,
     LogSource,
@@ -67,8 +68,13 @@ def _source(source: Source) -> str:
             assert_never(source)
 
 
+def _field(field: Field) -> str:
+    also = f" (or {', '.join(field.alias)})" if field.alias else ""
+    return f"{field.name} {field.type_text}{also}"
+
+
 def _fields(pipeline: AnyPipeline) -> str:
-    return "JSON with " + ", ".join(f"{field.name} {field.type}" for field in pipeline.decode.fields)
+    return "JSON with " + ", ".join(map(_field, pipeline.decode.fields))
 
 
 def _time(time: EventTime, table: str) -> str:

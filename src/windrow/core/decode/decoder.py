@@ -118,7 +118,7 @@ def _good_schema(exact: ExactDecoder, columns: tuple[Computed, ...]) -> pa.Schem
                 pa.field(
                     field.name,
                     schema.arrow_type(field.type),
-                    nullable=is_optional(field.name, exact.mark, exact.time, exact.key),
+                    nullable=is_optional(field, exact.mark, exact.time, exact.key),
                 )
                 for field in exact.fields
             ),

@@ -93,7 +93,8 @@ class ExactDecoder:
 
     def _meaning(self, record: Mapping[str, object], log_time: int | None) -> Good | PureMark:
         mark = self._mark(record, log_time)
-        if mark is not None and any(record.get(name) is None for name in (self.time.field, *self.key)):
+        needed = {self.time.field, *self.key}
+        if mark is not None and any(not _said(field, record) for field in self.fields if field.name in needed):
             return PureMark(mark)
         values = tuple(self._value(field, record) for field in self.fields)
         names = [field.name for field in self.fields]
@@ -104,18 +105,19 @@ class ExactDecoder:
         return Good(values, time, mark)
 
     def _mark(self, record: Mapping[str, object], log_time: int | None) -> int | None:
-        if self.mark is None or record.get(self.mark.name) is None:
+        if self.mark is None or not _said(self.mark, record):
             return None
-        mark = _micros(convert(self.mark.name, self.mark.type, record[self.mark.name]))
+        mark = _micros(_value(self.mark, record))
         self._guard(self.mark.name, mark, log_time)
         return mark
 
     def _value(self, field: Field, record: Mapping[str, object]) -> Value | None:
-        if record.get(field.name) is not None:
-            return convert(field.name, field.type, record[field.name])
-        if is_optional(field.name, self.mark, self.time, self.key):
+        if _said(field, record):
+            return _value(field, record)
+        if is_optional(field, self.mark, self.time, self.key):
             return None
-        reason = f"null: {field.name}" if field.name in record else f"missing: {field.name}"
+        is_there = any(name in record for name in field.names)
+        reason = f"null: {field.name}" if is_there else f"missing: {field.name}"
         raise BadValueError(reason)
 
     def _guard(self, name: str, time: int, log_time: int | None) -> None:
@@ -142,14 +144,32 @@ def mark_field(pipeline: AnyPipeline) -> Field | None:
     """Return the field of the pipeline's punctuation, if it has one: a time like the event time."""
     match pipeline.time.watermark:
         case Punctuated(field):
-            return Field(field, pipeline.decode.field(pipeline.time.field).type)
+            declared = next((one for one in pipeline.decode.fields if one.name == field), None)
+            alias = () if declared is None else declared.alias
+            return Field(field, pipeline.decode.field(pipeline.time.field).type, alias=alias)
         case _:
             return None
 
 
-def is_optional(name: str, mark: Field | None, time: EventTime, key: tuple[str, ...]) -> bool:
-    """Whether a good record may lack the field: only the punctuation's may be lacking."""
-    return mark is not None and name == mark.name and name not in {time.field, time.sent, *key}
+def is_optional(field: Field, mark: Field | None, time: EventTime, key: tuple[str, ...]) -> bool:
+    """Whether a good record may lack the field: if it says so, and the punctuation's; never the key and the times."""
+    may_lack = field.optional or (mark is not None and field.name == mark.name)
+    return may_lack and field.name not in {time.field, time.sent, *key}
+
+
+def _said(field: Field, record: Mapping[str, object]) -> list[str]:
+    """Return the names of a field under which a record has a value."""
+    return [name for name in field.names if record.get(name) is not None]
+
+
+def _value(field: Field, record: Mapping[str, object]) -> Value:
+    """Return the value of a field that a record has; raise BadValueError if it has two different ones."""
+    first, *others = ((name, convert(name, field.type, record[name])) for name in _said(field, record))
+    for name, value in others:
+        if value != first[1]:
+            msg = f"conflict: {field.name}: {first[0]} and {name} differ"
+            raise BadValueError(msg)
+    return first[1]
 
 
 def parse_object(raw: bytes | None) -> dict[str, object]:

@@ -17,7 +17,7 @@ from windrow.core.decode.rows import GoodRows, Rows
 from windrow.core.decode.suspicion import DOUBLE_DIGITS, Read, suspicion, working_scale
 from windrow.core.decode.text import valid_text
 from windrow.core.decode.values import MAX_TIME, MICROS_PER_UNIT, MIN_TIME
-from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongType, StringType, TimestampType
+from windrow.model import BooleanType, DataType, DecimalType, DoubleType, Field, LongType, StringType, TimestampType
 
 Mask = npt.NDArray[np.bool_]
 
@@ -74,6 +74,10 @@ class FastDecoder:
             for read, values in zip(self._reads, found.column("fields").combine_chunks().flatten(), strict=True)
         }
         trusted = np.logical_and.reduce([column.trusted for column in columns.values()])
+        for field in self._exact.fields:
+            if field.alias:
+                columns[field.name] = self._one_of([columns[name] for name in field.names], field)
+                trusted &= columns[field.name].trusted
         times = columns[self._exact.time.field].values.cast(pa.int64())
         marks = pa.nulls(len(rows), pa.int64())
         if self._exact.mark is not None:
@@ -100,7 +104,21 @@ class FastDecoder:
             plain = pc.and_(plain, pc.less_equal(brackets, MAX_DEPTH))
         return pc.fill_null(plain, fill_value=False)
 
+    def _one_of(self, columns: list[_Column], field: Field) -> _Column:
+        """Return a field's values under whatever name they have; where there are two, the exact path looks at them."""
+        there = np.sum([_valid(column.values) for column in columns], axis=0)
+        least = 0 if is_optional(field, self._exact.mark, self._exact.time, self._exact.key) else 1
+        return _Column(pc.coalesce(*(column.values for column in columns)), (least <= there) & (there <= 1))
+
     def _column(self, read: Read, values: pa.Array) -> _Column:
+        """Return a field's values, null where the record has none if it may lack it."""
+        column = self._present(read, values)
+        if not read.optional or not values.null_count:
+            return column
+        absent = _mask(values.is_null())
+        return _Column(pc.if_else(pa.array(absent), None, column.values), column.trusted | absent)
+
+    def _present(self, read: Read, values: pa.Array) -> _Column:
         match read.type:
             case StringType() | BooleanType() | LongType():
                 return _Column(values, _valid(values))
@@ -115,7 +133,7 @@ class FastDecoder:
                 micros, factor = values, MICROS_PER_UNIT[unit]
             case _:
                 assert_never(read.type)
-        return _times(micros, factor, absent=values.is_null() if read.optional else None)
+        return _times(micros, factor)
 
     def _iso(self, texts: pa.Array) -> pa.Array:
         plain = pc.if_else(pc.match_substring_regex(texts, _ISO), texts, pa.scalar(None, pa.string()))
@@ -132,8 +150,9 @@ class FastDecoder:
 def _reads(exact: ExactDecoder) -> list[Read]:
     """Return what to read of a record: the declared fields, the mark and the log's time, each once."""
     reads = {
-        field.name: Read(field.name, field.type, is_optional(field.name, exact.mark, exact.time, exact.key))
+        name: Read(name, field.type, bool(field.alias) or is_optional(field, exact.mark, exact.time, exact.key))
         for field in exact.fields
+        for name in field.names
     }
     if exact.mark is not None and exact.mark.name not in reads:
         reads[exact.mark.name] = Read(exact.mark.name, exact.mark.type, optional=True)
@@ -171,16 +190,13 @@ def _decimals(values: pa.Array, type_: DecimalType) -> _Column:
     return _Column(decimals if working_type == exact_type else decimals.cast(exact_type), trusted)
 
 
-def _times(values: pa.Array, factor: int, absent: pa.Array | None) -> _Column:
-    """Turn whole units into microseconds; where `absent` is given, those values are null and to be trusted."""
+def _times(values: pa.Array, factor: int) -> _Column:
+    """Turn whole units into microseconds."""
     units = values.fill_null(0).to_numpy()
     in_range = (units >= -(-MIN_TIME // factor)) & (units <= MAX_TIME // factor)
     trusted = _valid(values) & in_range
     micros = np.where(in_range, units, 0) * factor
-    if absent is None:
-        return _Column(pa.array(micros).cast(schema.MICROS), trusted)
-    missing = _mask(absent)
-    return _Column(pa.array(micros, mask=missing).cast(schema.MICROS), trusted | missing)
+    return _Column(pa.array(micros).cast(schema.MICROS), trusted)
 
 
 def _correct(times: pa.Array, sent: pa.Array, log_times: pa.Array) -> tuple[pa.Array, Mask]:

@@ -68,9 +68,13 @@ def _bad_value(field: Read) -> str:
         case TimestampType():
             bad = rf'{number}|{_BAD_WHOLE_TEXT}|-?[0-9]+[.eE]|"?-?[0-9]{{19}}'
         case LongType():
-            bad = rf'{number}|{_BAD_WHOLE_TEXT}|-?[0-9]+[.eE]|"?[0-9]{{20}}|"?-[0-9]{{19}}'
+            # 20 digits, where a number that does not fit cannot be taken for one that is not there
+            digits = 19 if field.optional else 20
+            bad = rf'{number}|{_BAD_WHOLE_TEXT}|-?[0-9]+[.eE]|"?[0-9]{{{digits}}}|"?-[0-9]{{19}}'
         case DoubleType():
             bad = rf"{number}|{_BAD_NUMBER_TEXT}"
+            if field.optional:
+                bad += r'|-?[0-9.]+[eE]|"?-?[0-9]{300}'
         case DecimalType():
             behind = working_scale(field.type)
             before = max(1, min(field.type.precision - field.type.scale, DOUBLE_DIGITS - behind))

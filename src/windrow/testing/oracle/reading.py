@@ -10,6 +10,7 @@ from windrow.testing.oracle.answer import LogRecord, Value
 from windrow.testing.oracle.arguments import derived, inputs
 from windrow.testing.oracle.expressions import FailedError
 from windrow.testing.oracle.values import (
+    CONFLICT,
     EXPRESSION,
     FUTURE,
     MALFORMED,
@@ -50,7 +51,7 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
     latest = None if pipeline.time.future is None or log_time is None else log_time + pipeline.time.future
     mark = _mark(pipeline, content, latest)
     needed = [pipeline.time.field, *(name for name in pipeline.key if name not in _derived(pipeline))]
-    if mark is not None and any(content.get(name) is None for name in needed):
+    if mark is not None and any(_found(pipeline, content, name) is None for name in needed):
         return Reading(None, 0, mark)
     fields = _fields(pipeline, content)
     time = _event_time(pipeline, fields, log_time)
@@ -101,9 +102,10 @@ def _derived(pipeline: Pipeline) -> set[str]:
 def _mark(pipeline: Pipeline, content: dict[str, object], latest: int | None) -> int | None:
     """Return the watermark that a record carries, if it does."""
     name = _mark_name(pipeline)
-    if name is None or content.get(name) is None:
+    if name is None or _found(pipeline, content, name) is None:
         return None
-    mark = _micros(value_of(pipeline.decode.field(pipeline.time.field).type, content[name]))
+    type_ = pipeline.decode.field(pipeline.time.field).type
+    mark = _micros(_agreed([value_of(type_, value) for value in _values(pipeline, content, name)]))
     if latest is not None and mark > latest:
         raise DeadLetterError(FUTURE)
     return mark
@@ -117,14 +119,30 @@ def _fields(pipeline: Pipeline, content: dict[str, object]) -> dict[str, Value]:
     """Return the declared fields; only the watermark's may be lacking."""
     fields: dict[str, Value] = {}
     for field in pipeline.decode.fields:
-        if field.name == _mark_name(pipeline) and content.get(field.name) is None:
-            continue
-        if field.name not in content:
-            raise DeadLetterError(MISSING)
-        if content[field.name] is None:
-            raise DeadLetterError(NULL)
-        fields[field.name] = value_of(field.type, content[field.name])
+        values = [value_of(field.type, value) for value in _values(pipeline, content, field.name)]
+        if values:
+            fields[field.name] = _agreed(values)
+        elif field.optional:
+            fields[field.name] = None
+        elif field.name != _mark_name(pipeline):
+            raise DeadLetterError(NULL if content.keys() & {field.name, *field.alias} else MISSING)
     return fields
+
+
+def _values(pipeline: Pipeline, content: dict[str, object], name: str) -> list[object]:
+    """Return what a record has for a field, under each of its names."""
+    alias = [other for field in pipeline.decode.fields if field.name == name for other in field.alias]
+    return [content[one] for one in (name, *alias) if content.get(one) is not None]
+
+
+def _found(pipeline: Pipeline, content: dict[str, object], name: str) -> object:
+    return next(iter(_values(pipeline, content, name)), None)
+
+
+def _agreed(values: list[Value]) -> Value:
+    if any(value != values[0] for value in values):
+        raise DeadLetterError(CONFLICT)
+    return values[0]
 
 
 def _json_object(raw: bytes | None) -> dict[str, object]:

@@ -21,6 +21,7 @@ FUTURE = "future"
 NO_LOG_TIME = "no log time"
 NULL_KEY = "null key"
 EXPRESSION = "expression"
+CONFLICT = "conflict"
 
 UNITS = {"seconds": 1_000_000, "millis": 1_000, "micros": 1}
 YEAR_0001 = -62_135_596_800_000_000
