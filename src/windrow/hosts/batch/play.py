@@ -35,7 +35,7 @@ def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire
             for number, rows in job.results(spark_session(log=Path(folder) / "spark.log")):
                 outputs[number] = StepOutput.concat(step_output(pipeline, row) for row in rows)
         except SPARK_ERRORS as exc:
-            raise translate(exc) from exc
+            raise translate(exc, "the batch", "") from exc
     return outputs
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 from pyspark.sql import Row, SparkSession
 
 from windrow.core.state import MemoryState
-from windrow.errors import EngineError, WindrowError
+from windrow.errors import EngineError, RunError, WindrowError
 from windrow.hosts.batch.job import Job
 from windrow.hosts.batch.plan import batch_plan
 from windrow.hosts.batch.settings import BatchSettings
@@ -27,9 +27,14 @@ from windrow.model import AnyPipeline
 from windrow.sinks.base import ParallelSink, Run, Sink
 from windrow.sources import open_source
 
+_TRIES = 3
+"""How often a job is tried that fails by something that may pass, before anything is written."""
+_NOT_BEGUN = "\nnothing was written; start again"
+_BEGUN = "\nwhat was committed is not all: begin anew with --fresh"
+
 
 class BatchRun:
-    """One run of a pipeline over what its source holds; the sink's tables must be empty, or another pipeline's none.
+    """One run of a pipeline over what its source holds; the sink's tables must be empty.
 
     The steps of a run are computed before the first of them is written. A sink that is written in parallel is given
     them all in one epoch, and so in one transaction; any other a step an epoch.
@@ -54,13 +59,20 @@ class BatchRun:
         job, run = self._job(), settings.run or Run.new(self._pipeline.name)
         self._sink.open(run)
         spark = spark_session(settings.master, log=settings.log)
-        try:
-            with _cancelled(spark, self._stop):
-                return self._take(job, run, spark, Writer(self._pipeline, self._sink, settings.journal, on_step))
-        except SPARK_ERRORS as exc:
-            if self._stop.is_set():
-                return "asked"
-            raise self._explained(translate(exc)) from exc
+        tries = 1
+        while True:
+            writer = Writer(self._pipeline, self._sink, settings.journal, on_step)
+            try:
+                with _cancelled(spark, self._stop):
+                    return self._take(job, run, spark, writer)
+            except SPARK_ERRORS as exc:
+                if self._stop.is_set():
+                    return "asked"
+                begun = writer.epoch >= 0
+                failure = self._explained(translate(exc, "the batch", _BEGUN if begun else _NOT_BEGUN))
+                if begun or tries == _TRIES or not (isinstance(failure, RunError) and failure.passes):
+                    raise failure from exc
+            tries += 1
 
     def _take(self, job: Job, run: Run, spark: SparkSession, writer: Writer) -> Literal["end", "asked"]:
         """Compute the steps, write them, and write what is known then to the savepoint."""

@@ -62,5 +62,9 @@ def _steps(start: Cut, end: Cut, max_records: int) -> Iterator[Cut]:
     """Yield where each step ends on the way; none if there is no way."""
     records = sum(end[partition] - offset for partition, offset in start.items())
     count = -(-records // max_records)
+    at = start
     for number in range(1, count + 1):
-        yield {partition: offset + (end[partition] - offset) * number // count for partition, offset in start.items()}
+        to = {partition: offset + (end[partition] - offset) * number // count for partition, offset in start.items()}
+        if to != at:  # shares of less than a record add up to none
+            yield to
+        at = to

@@ -44,8 +44,11 @@ _CAUSE = re.compile(r"^Caused by: (?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re
 _RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
-def translate(exc: Exception) -> WindrowError:
-    """Return the error that a failed query means: ours if a Python worker raised one, else what Spark says."""
+def translate(exc: Exception, what: str = "the stream", then: str = _GO_ON) -> WindrowError:
+    """Return the error that a failed query means: ours if a Python worker raised one, else what Spark says.
+
+    That is said to have stopped `what`; `then` says what is to be done.
+    """
     text = _STATE.sub("", str(exc).partition(_APPENDIX)[0]).strip()
     ours = _OURS.findall(text)
     if ours:
@@ -59,10 +62,10 @@ def translate(exc: Exception) -> WindrowError:
     if damaged := _DAMAGED.search(str(exc)):
         return CheckpointError(f"{damaged[1] or damaged[2]} is damaged or gone; {RESTORE}")
     if broker := _BROKER.search(str(exc)):
-        return SourceUnavailableError(f"the Kafka broker did not answer: {broker[1] or broker[2]}{_GO_ON}")
+        return SourceUnavailableError(f"the Kafka broker did not answer: {broker[1] or broker[2]}{then}")
     # a process that did not start in ten seconds, as on a busy machine, or that was killed
     kind = WorkerLostError if _LOST_WORKER.search(str(exc)) else EngineError
-    return kind(f"the stream stopped: {_said(exc, text)}{_GO_ON}")
+    return kind(f"{what} stopped: {_said(exc, text)}{then}")
 
 
 def _lost(text: str) -> str:

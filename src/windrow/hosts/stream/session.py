@@ -33,6 +33,8 @@ CONF = {
     # a batch is decoded whole: large ones cost less a record
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # a task of a batch run is a key group: also one without records, whose number is the task's
+    "spark.sql.adaptive.enabled": "false",
     "spark.python.daemon.module": "windrow.hosts.stream.daemon",
     # over TCP each task of a Python stage waits some 40 ms more
     "spark.python.unix.domain.socket.enabled": "true",

@@ -85,10 +85,8 @@ class EmbeddedLog:
             for partition, last in sorted(end.items())
             if begin.get(partition, 0) < last
         ]
-        if not ranges:
-            return spark.createDataFrame([], ddl)
         # the lines do not go through Java: a task reads its own
-        tasks = spark.range(0, len(ranges), 1, len(ranges))
+        tasks = spark.range(0, len(ranges), 1, max(1, len(ranges)))
         return tasks.mapInArrow(LogFolder(self._folder.path.absolute()).stage(ranges, stage), ddl)
 
     def identity(self) -> str | None:
