@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from tests.contracts.stores import PostgresStore, SqliteStore
@@ -18,7 +19,8 @@ from tests.faults.jobs import Job
 from tests.hosts.runs import Runner
 from tests.hosts.spend import Files, Topic, spend
 
-MakeJob = Callable[[str], tuple[Job, Files | Topic]]
+MakeJob = Callable[..., tuple[Job, Files | Topic]]
+"""Takes a kind, and settings of `Emit`."""
 Injected = Callable[[str], None]
 
 _SEED = int(os.environ.get("WINDROW_FAULT_SEED", "20260101"))
@@ -62,9 +64,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture
 def make_job(request: pytest.FixtureRequest, tmp_path: Path) -> MakeJob:
-    """Make a job with an empty log, held open at its end: from a log to SQLite, or from Kafka to PostgreSQL."""
+    """Make a job with an empty log: `log to SQLite`, or `Kafka to PostgreSQL`."""
 
-    def make(kind: str) -> tuple[Job, Files | Topic]:
+    def make(kind: str, **emit: Any) -> tuple[Job, Files | Topic]:  # noqa: ANN401 - any setting of `Emit`
         if kind == "log to SQLite":
             log: Files | Topic = Files(tmp_path / "spend", 3)
             store: SqliteStore | PostgresStore = SqliteStore(tmp_path)
@@ -72,7 +74,7 @@ def make_job(request: pytest.FixtureRequest, tmp_path: Path) -> MakeJob:
             log = Topic(request.getfixturevalue("kafka"), request.getfixturevalue("topic")(3))
             store = PostgresStore(request.getfixturevalue("database"))
         # two key groups: a step costs less, and each has a state of its own still
-        return Job(tmp_path, replace(spend(log.source, store.settings()), key_groups=2), store), log
+        return Job(tmp_path, replace(spend(log.source, store.settings(), **emit), key_groups=2), store), log
 
     return make
 

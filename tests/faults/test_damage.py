@@ -89,7 +89,7 @@ def test_a_turned_bit_and_a_file_that_is_cut_off(kept: Kept, chance: Random, inj
     for path, kind in ((kept.runner.checkpoint / "windrow.json", KINDS[1]), (offsets, KINDS[0]), (state, KINDS[1])):
         damage(path, kind, chance)
         assert refused_or_right(kept, path), path
-        injected(f"{path.name if path.suffix == '.json' else path.parent.name} {kind}")
+        injected(f"a checkpoint's file {kind}")
         kept.restore()
     assert not refused_or_right(kept, offsets)
 
