@@ -80,8 +80,8 @@ def _column(values: list[Any], type_: pa.DataType) -> pa.Array:
 def _decimals(values: list[Any], type_: pa.DataType) -> pa.Array:
     """Read decimals that are text, whole numbers or doubles, of which each stands for the shortest decimal."""
     kinds = {type(value) for value in values}
-    if kinds == {float}:
-        numbers = np.array(values)
+    if kinds <= {float, int}:
+        numbers = np.array(values, dtype=np.float64)
         scaled = np.rint(numbers * 10.0**type_.scale)
         # a quotient of two exact doubles is the double that is nearest to it, and so what was written
         if np.all(np.abs(scaled) < _EXACT) and np.array_equal(scaled / 10.0**type_.scale, numbers):
