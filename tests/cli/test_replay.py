@@ -273,3 +273,19 @@ def test_there_must_be_something_to_promote() -> None:
     live()
     assert "there is no table 'spend_shadow' to promote" in windrow("promote", code=2).stderr
     assert "'spend' is the live table" in windrow("promote", "--from", "spend", code=2).stderr
+
+
+def test_postgresql_too(database: str) -> None:
+    text = Path("pipeline.yaml").read_text()
+    Path("pipeline.yaml").write_text(
+        text.replace("{sqlite: {path: spend.db, table: spend}}", f'{{postgres: {{url: "{database}", table: spend}}}}')
+    )
+    live()
+    assert plain("replay", *MEMORY, "--savepoint", "kept")["ended"] == "end"
+    found = plain("diff", "--panes")
+    assert found["same"]
+    assert found["here"]["rows"] > 100
+    promoted = plain("promote")
+    assert (promoted["former"], promoted["left"]) == ("spend_shadow", [])
+    assert "holds the rows of another run" in windrow("replay", *MEMORY, code=1).stderr
+    assert windrow("diff").exit_code == 0
