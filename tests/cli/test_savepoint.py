@@ -1,0 +1,89 @@
+"""`windrow savepoint`, `windrow state` and what `windrow run` says of both, as far as no Spark is needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from tests.hosts.spend import event
+
+from windrow.api.opened import open_pipeline
+from windrow.cli import main
+from windrow.core.schema import RAW
+from windrow.hosts.meaning import meaning
+from windrow.hosts.memory import MemoryHost
+from windrow.hosts.savepoint import Savepoint
+from windrow.sinks.base import Run
+
+PIPELINE = """\
+name: user-spend
+source: {log: {path: data}}
+decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
+time: {field: event_time, delay: 10m}
+key: [user_id]
+window: {tumbling: 5m}
+aggregate: {total: sum(amount)}
+emit: {lateness: 1h}
+sink: {sqlite: {path: spend.db, table: spend}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a pipeline, and a savepoint of a step of two records of it."""
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    Path("data/partition-0.jsonl").touch()
+    Path("spend.yaml").write_text(PIPELINE)
+    pipeline = open_pipeline("spend.yaml").valid()
+    host = MemoryHost(pipeline, [0])
+    rows = [{"partition": 0, "offset": number, "value": event(1, user)} for number, user in enumerate("ab")]
+    host.step(pa.Table.from_pylist(rows, schema=RAW))
+    savepoint = Savepoint(Run("user-spend", "one"), 4, {0: 2}, (0,), 8, meaning(pipeline))
+    savepoint.write(Path("saved"), enumerate(host.states))
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, words)
+
+
+def test_state_says_what_a_savepoint_holds() -> None:
+    told = run("state", "spend.yaml", "--savepoint", "saved", "--json")
+    assert told.exit_code == 0, told.output
+    found = json.loads(told.stdout)
+    assert (found["epoch"], found["keys"], found["open_windows"], found["fired_windows"]) == (4, 2, 1, 0)
+    assert found["partitions"][0]["offset"] == 2
+    assert len(found["key_groups"]) == 8
+    assert sum(one["bytes"] for one in found["key_groups"]) == found["bytes"]
+    text = run("state", "spend.yaml", "--savepoint", "saved").stdout
+    assert text.startswith(f"user-spend: state after epoch 4: {found['bytes']:,} bytes, 2 keys, 1 open windows")
+    assert "largest: " in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["state", "spend.yaml"], "there is no checkpoint in .windrow/user-spend"),
+        (["state", "spend.yaml", "--savepoint", "saved", "--checkpoint", "x"], "not both"),
+        (["state", "spend.yaml", "--savepoint", "data"], "data is not a savepoint"),
+        (["savepoint", "spend.yaml"], "there is no checkpoint in .windrow/user-spend"),
+        (["run", "spend.yaml", "--backfill", "--from-savepoint", "saved"], "leave out one of"),
+        (["run", "spend.yaml", "--backfill", "--host", "memory", "--until-end"], "leave out --host memory"),
+        (["run", "spend.yaml", "--from-savepoint", "data"], "data is not a savepoint"),
+    ],
+)
+def test_what_cannot_be_done_is_said(words: list[str], message: str) -> None:
+    told = run(*words)
+    assert told.exit_code == 2
+    assert message in told.stderr
+
+
+def test_a_change_that_cannot_be_is_refused_before_anything_runs() -> None:
+    Path("spend.yaml").write_text(PIPELINE.replace("tumbling: 5m", "tumbling: 10m"))
+    told = run("run", "spend.yaml", "--from-savepoint", "saved")
+    assert told.exit_code == 2
+    assert 'window: {"tumbling": "5m"} there, {"tumbling": "10m"} here' in told.stderr
+    assert not Path(".windrow").exists()
