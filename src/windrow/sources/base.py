@@ -65,8 +65,11 @@ class Source(Protocol):
         """
         ...
 
-    def identity(self) -> str | None:
-        """Return what tells this log from another one of the same name, None if nothing does; raise as `partitions`."""
+    def identity(self, seconds: float = ...) -> str | None:
+        """Return what tells this log from another one of the same name, None if nothing does; raise as `partitions`.
+
+        Who is asked for it is waited for at most so many seconds.
+        """
         ...
 
     def find_losses(self, offset: Any, identity: str | None) -> Found:  # noqa: ANN401 - plain JSON, in a source's own form

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -199,6 +200,36 @@ def test_a_broker_that_does_not_answer_is_not_waited_for_longer_than_told(silent
     with pytest.raises(SourceError, match=f"no Kafka broker can be reached at {silent}: no answer"):
         preflight(KafkaSource(silent, "spend"), timeout=0.5)
     assert time.monotonic() - began < 10
+
+
+@pytest.fixture
+def clients(monkeypatch: pytest.MonkeyPatch) -> list[AdminClient]:
+    """The clients that were made."""
+    made: list[AdminClient] = []
+
+    def make(settings: dict[str, str], logger: logging.Logger) -> AdminClient:
+        made.append(AdminClient(settings, logger=logger))
+        return made[-1]
+
+    monkeypatch.setattr("windrow.sources.kafka.client.AdminClient", make)
+    return made
+
+
+def test_a_topic_is_asked_again_and_again_by_one_client(source: KafkaSource, clients: list[AdminClient]) -> None:
+    topic = open_source(source)
+    assert {topic.identity() for _ in range(20)} == {topic.identity(SECONDS)}
+    assert topic.ends() == topic.ends() == {0: (0, 0), 1: (0, 0)}
+    assert len(clients) == 1
+
+
+def test_what_a_topic_is_can_be_asked_for_a_moment_only(silent: str, clients: list[AdminClient]) -> None:
+    topic = open_source(KafkaSource(silent, "spend"))
+    began = time.monotonic()
+    for _ in range(3):
+        with pytest.raises(SourceError, match="no Kafka broker can be reached"):
+            topic.identity(0.1)
+    assert time.monotonic() - began < 5
+    assert len(clients) == 1
 
 
 def test_options_that_mean_nothing_are_wrong_input() -> None:

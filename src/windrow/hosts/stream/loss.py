@@ -11,6 +11,9 @@ from windrow.hosts.stream.standing import Standing
 from windrow.sources import Source
 from windrow.sources.loss import OnDataLoss, listed
 
+_PROMPT = 0.5
+"""Seconds that a step waits for what the log is, which takes some ms where all is well."""
+
 
 @dataclass(frozen=True)
 class LossGuard:
@@ -59,7 +62,7 @@ class LossGuard:
     def check_identity(self) -> None:
         """Raise SourceError if what is read is not the log that it was; who cannot say it now is asked again later."""
         try:
-            identity = self.source.identity()
+            identity = self.source.identity(_PROMPT)
         except SourceError:
             return
         if identity != self.checkpoint.identity:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import InputError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from windrow.sources.base import Stage
+    from windrow.sources.kafka.client import Admin
 
 __all__ = ["KafkaTopic", "preflight", "spark_options"]
 
@@ -31,9 +33,16 @@ def preflight(source: KafkaSource, timeout: float = _TIMEOUT) -> dict[int, tuple
     Raise SourceError for a broker that cannot be reached and a topic that is not there or may not be read, and
     InputError for options that are wrong.
     """
+    return _ends(_admin(source, timeout))
+
+
+def _admin(source: KafkaSource, timeout: float) -> Admin:
     from windrow.sources.kafka.client import Admin  # noqa: PLC0415 - librdkafka only when a broker is asked
 
-    admin = Admin(source, timeout)
+    return Admin(source, timeout)
+
+
+def _ends(admin: Admin) -> dict[int, tuple[int, int]]:
     return admin.offsets(admin.partitions())
 
 
@@ -42,6 +51,8 @@ class KafkaTopic:
 
     def __init__(self, source: KafkaSource) -> None:
         self._source = source
+        self._kept: Admin | None = None
+        self._keeping = Lock()
 
     @property
     def name(self) -> str:
@@ -62,8 +73,11 @@ class KafkaTopic:
         return read_range(self._source, ends)
 
     def ends(self) -> dict[int, tuple[int, int]]:
-        """Return each partition's first offset and the end of what is committed; raise as `preflight` does."""
-        return preflight(self._source)
+        """Return each partition's first offset and the end of what is committed; raise as `preflight` does.
+
+        A run asks every second, and for the topic's id in each step: by one client, which it keeps.
+        """
+        return _ends(self._asked)
 
     def stream(
         self,
@@ -90,13 +104,19 @@ class KafkaTopic:
         options = range_options(self._source, begin, end)
         return raw_columns(spark.read.format("kafka").options(**options).load()).mapInArrow(stage, ddl)
 
-    def identity(self) -> str | None:
+    def identity(self, seconds: float = _TIMEOUT) -> str | None:
         """Return the topic's id, which another topic of the same name does not have; raise as `preflight` does."""
-        from windrow.sources.kafka.client import Admin  # noqa: PLC0415 - as above
-
-        return Admin(self._source, _TIMEOUT).topic_id()
+        return self._asked.topic_id(seconds)
 
     def find_losses(self, offset: Any, identity: str | None) -> Found:  # noqa: ANN401 - see `Source`
         """Return what is gone: by retention, or since the topic was made anew."""
         made_anew = identity is not None and identity != self.identity()
         return find_losses(self._source.topic, offset, self.ends(), made_anew=made_anew)
+
+    @property
+    def _asked(self) -> Admin:
+        """The client that is asked again and again, from several threads."""
+        with self._keeping:
+            if self._kept is None:
+                self._kept = _admin(self._source, _TIMEOUT)
+            return self._kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import time
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -20,6 +21,11 @@ T = TypeVar("T")
 
 _GRACE = 3.0
 """Seconds after which a broker that was found down is not waited for: a name may have a second address."""
+
+_HEARD = 32
+"""So many of the last errors that a client heard are kept."""
+_LOOK = 0.05
+"""Seconds between looks at whether an error was heard."""
 
 _HOPELESS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - the client's own names
 
@@ -37,56 +43,68 @@ def settings(source: KafkaSource, extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Admin:
-    """Asks a broker, for at most `timeout` seconds in all."""
+    """Asks a broker, for at most `timeout` seconds a question; the client is kept, and any thread may ask."""
 
     def __init__(self, source: KafkaSource, timeout: float) -> None:
         self._source = source
-        self._deadline = time.monotonic() + timeout
-        self._said: list[KafkaError] = []
+        self._timeout = timeout
+        self._said: deque[tuple[float, KafkaError]] = deque(maxlen=_HEARD)
+        # a broker that is back is not found out about in ten seconds only
+        extra = {"error_cb": self._hear, "reconnect.backoff.max.ms": 1000}
         try:
-            self._client = AdminClient(settings(source, {"error_cb": self._said.append}), logger=quiet())
+            self._client = AdminClient(settings(source, extra), logger=quiet())
         except (KafkaException, ValueError, TypeError) as exc:
             msg = f"the Kafka options of topic {source.topic} are wrong: {_text(exc)}"
             raise InputError(msg) from exc
 
     def partitions(self) -> list[int]:
         """Return the topic's partitions; raise SourceError if it does not exist, or may not be read."""
-        return sorted(partition.id for partition in self._describe().partitions)
+        return sorted(partition.id for partition in self._describe(self._timeout).partitions)
 
-    def topic_id(self) -> str:
+    def topic_id(self, timeout: float | None = None) -> str:
         """Return the id that the topic was given as it was made; raise as `partitions` does."""
-        return str(self._describe().topic_id)
-
-    def _describe(self) -> TopicDescription:
-        topic = self._source.topic
-        found: Future[TopicDescription] = self._client.describe_topics(TopicCollection([topic]))[topic]
-        return self._ask(found)
+        return str(self._describe(self._timeout if timeout is None else timeout).topic_id)
 
     def offsets(self, partitions: list[int]) -> dict[int, tuple[int, int]]:
         """Return each partition's first offset and the end of what is committed."""
         begin, end = (self._list(partitions, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))  # type: ignore[no-untyped-call]
         return {partition: (begin[partition], end[partition]) for partition in partitions}
 
+    def _describe(self, timeout: float) -> TopicDescription:
+        topic = self._source.topic
+        began = time.monotonic()
+        found: Future[TopicDescription] = self._client.describe_topics(TopicCollection([topic]))[topic]
+        return self._answer(found, began, timeout)
+
     def _list(self, partitions: list[int], spec: OffsetSpec) -> dict[int, int]:
         asked = {TopicPartition(self._source.topic, partition): spec for partition in partitions}
+        began = time.monotonic()
         told = self._client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
-        return {at.partition: self._ask(future).offset for at, future in told.items()}
+        return {at.partition: self._answer(future, began, self._timeout).offset for at, future in told.items()}
 
-    def _ask(self, future: Future[T]) -> T:
+    def _hear(self, error: KafkaError) -> None:
+        self._said.append((time.monotonic(), error))
+
+    def _answer(self, future: Future[T], began: float, timeout: float) -> T:
+        """Wait for an answer until `timeout` seconds after it `began`, or some less if no broker is there."""
         while True:
             try:
-                return future.result(0.05)
+                return future.result(_LOOK)
             except TimeoutError:
                 self._client.poll(0)
             except KafkaException as exc:
                 raise self._error(exc) from exc
-            codes = {error.code() for error in self._said}
-            if KafkaError._ALL_BROKERS_DOWN in codes:  # noqa: SLF001 - the client's own name
-                self._deadline = min(self._deadline, time.monotonic() + _GRACE)
-                self._said = [error for error in self._said if error.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
-                self._said = self._said or [KafkaError(KafkaError._TRANSPORT)]  # noqa: SLF001
-            if time.monotonic() > self._deadline or codes.intersection(_HOPELESS):
-                raise SourceUnavailableError(unreachable(self._source, self._said))
+            heard = [(at, error.code()) for at, error in tuple(self._said) if at >= began]
+            down = [at for at, code in heard if code == KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001 - the client's own name
+            deadline = min([began + timeout, *(at + _GRACE for at in down[:1])])
+            if time.monotonic() > deadline or any(code in _HOPELESS for _, code in heard):
+                raise SourceUnavailableError(self._unreachable())
+
+    def _unreachable(self) -> str:
+        """Return the message for a broker that does not answer, with the last that was heard but that all are down."""
+        said = [error for _, error in tuple(self._said)]
+        told = [error for error in said if error.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001 - the client's own name
+        return unreachable(self._source, told or ([KafkaError(KafkaError._TRANSPORT)] if said else []))  # noqa: SLF001 - the same
 
     def _error(self, exc: KafkaException) -> Exception:
         source, error = self._source, exc.args[0]
@@ -99,7 +117,7 @@ class Admin:
                     "and READ on it"
                 )
             case KafkaError._TIMED_OUT | KafkaError._TRANSPORT | KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
-                return SourceUnavailableError(unreachable(source, self._said))
+                return SourceUnavailableError(self._unreachable())
             case _:
                 return SourceError(f"topic {source.topic} at {source.servers} cannot be read: {error.str()}")
 

@@ -89,7 +89,7 @@ class EmbeddedLog:
         tasks = spark.range(0, len(ranges), 1, max(1, len(ranges)))
         return tasks.mapInArrow(LogFolder(self._folder.path.absolute()).stage(ranges, stage), ddl)
 
-    def identity(self) -> str | None:
+    def identity(self, seconds: float = 0.0) -> str | None:  # noqa: ARG002 - see `Source`
         """Return None: a file is known by its own bytes."""
         return None
 
