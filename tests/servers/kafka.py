@@ -138,7 +138,7 @@ class Kafka:
 
     def _format(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        text = _PROPERTIES.format(broker=self._port, controller=free_port(), logs=self._folder / "data")
+        text = self._settings()
         part = self._properties.with_suffix(".part")
         part.write_text(text)
         ran = subprocess.run(
@@ -159,6 +159,9 @@ class Kafka:
             message = f"cannot format the broker's storage:\n{ran.stdout}{ran.stderr}"
             raise ServerError(message)
         part.rename(self._properties)
+
+    def _settings(self) -> str:
+        return _PROPERTIES.format(broker=self._port, controller=free_port(), logs=self._folder / "data")
 
     def _java(self, option: str) -> list[str]:
         jars = os.pathsep.join(str(jar) for jar in broker_jars())

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 from tests.servers.process import ServerError, ServerProcess, free_port
@@ -27,10 +28,11 @@ _NOBODY = "nobody"
 class Postgres:
     """A server with its data in a temporary folder; it keeps its port and its data from one start to the next.
 
-    Anyone on this machine may connect as any role, without a password.
+    Anyone on this machine may connect as any role, without a password; or with the one that is given.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, password: str | None = None) -> None:
+        self._password = password
         self._user = _NOBODY if os.geteuid() == 0 else None
         self._folder = Path(tempfile.mkdtemp(prefix="windrow-postgres-"))
         self._data = self._folder / "data"
@@ -49,7 +51,8 @@ class Postgres:
 
     def url_of(self, database: str, user: str = _USER) -> str:
         """The address of a database, as a role."""
-        return f"postgresql://{user}@127.0.0.1:{self._port}/{database}"
+        login = user if self._password is None else f"{user}:{quote(self._password, safe='')}"
+        return f"postgresql://{login}@127.0.0.1:{self._port}/{database}"
 
     def start(self) -> None:
         """Start it and wait until it takes connections. Call it in the main thread."""
@@ -108,12 +111,17 @@ class Postgres:
         return True
 
     def _initialise(self) -> None:
+        auth = ["--auth", "trust"]
+        if self._password is not None:
+            file = self._folder / "password"
+            file.write_text(self._password)
+            auth = ["--auth", "scram-sha-256", "--pwfile", str(file)]
         ran = subprocess.run(
             [
                 str(self._binaries / "initdb"),
                 *("--pgdata", str(self._data)),
                 *("--username", _USER),
-                *("--auth", "trust"),
+                *auth,
                 *("--encoding", "UTF8"),
                 *("--locale", "C"),
                 "--no-sync",

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from windrow.api.checks.finding import Finding, error
 from windrow.model import AnyPipeline, PostgresSink, SqliteSink
+from windrow.model.secret import filled, is_reference
 
 _SCHEMES = ("postgresql", "postgres")
 
@@ -19,7 +20,7 @@ def sink_address(pipeline: AnyPipeline) -> Iterator[Finding]:
             if not path or path.startswith(":memory:"):
                 yield error("sink.sqlite.path", f"{path!r} keeps nothing; name a file, such as results.db")
         case PostgresSink(url):
-            if not _is_postgres(url):
+            if not (is_reference(url) or _is_postgres(filled(url))):
                 message = "must be a URL such as postgresql://user@host:5432/database"
                 yield error("sink.postgres.url", message)
         case _:

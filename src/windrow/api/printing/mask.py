@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar, assert_never
 
 from windrow.model import AnyPipeline, KafkaSource, LogSource, PostgresSink, SqliteSink
+from windrow.model.secret import is_reference
 
 MASK = "***"
 # up to the last @: a password with a slash, a question mark or an @ in it is masked whole
@@ -23,13 +24,20 @@ def masked(pipeline: P) -> P:
 
 
 def mask_url(url: str) -> str:
-    """Return a database URL with *** for the password, in the address or among the parameters."""
-    return _USERINFO.sub(rf"\g<1>{MASK}@", _PARAMETER.sub(rf"\g<1>{MASK}", url))
+    """Return a database URL with *** for the password, in the address or among the parameters.
+
+    A reference (``${NAME}``) is no secret: it stays.
+    """
+    return _USERINFO.sub(lambda match: f"{_hidden(match)}@", _PARAMETER.sub(_hidden, url))
+
+
+def _hidden(match: re.Match[str]) -> str:
+    return match[1] + (match[2] if is_reference(match[2]) else MASK)
 
 
 def mask_option(name: str, value: str) -> str:
     """Return a consumer option's value, or *** if its name says that it is secret."""
-    return MASK if _SECRET_OPTION.search(name) else value
+    return MASK if _SECRET_OPTION.search(name) and not is_reference(value) else value
 
 
 def _source(source: LogSource | KafkaSource) -> LogSource | KafkaSource:

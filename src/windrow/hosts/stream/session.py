@@ -43,6 +43,9 @@ CONF = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # what Spark says of options and plans
+    "spark.redaction.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$",
+    "spark.sql.redaction.options.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$|url",
     "spark.sql.streaming.stopTimeout": "60s",
 }
 

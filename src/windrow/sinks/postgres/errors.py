@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from urllib.parse import quote
 
 import psycopg
 from psycopg import conninfo, errors
 
 from windrow.errors import SinkError, SinkUnavailableError
+from windrow.model.secret import resolved
 
 _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.InsufficientPrivilege, "a privilege is missing; grant it, then start again"),
@@ -50,10 +53,15 @@ _CONNECT_ADVICE = (
 )
 
 
+def address(url: str) -> str:
+    """Return a url with what its references name; raise InputError if that is not there."""
+    return resolved(url, "the sink's url", partial(quote, safe=""))
+
+
 def where(url: str) -> str:
     """Name the server and database of a url, without user and password; raise SinkError if libpq cannot read it."""
     try:
-        parts = conninfo.conninfo_to_dict(url)
+        parts = conninfo.conninfo_to_dict(address(url))
     except psycopg.ProgrammingError:
         # libpq's message repeats the url, password and all, so it must not be seen as a cause either.
         msg = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 
 from windrow.errors import SinkError
-from windrow.sinks.postgres.errors import translate_connect, where
+from windrow.sinks.postgres.errors import address, translate_connect, where
 from windrow.sinks.quote import quote
 
 CONNECT_SECONDS = 10
@@ -23,7 +23,7 @@ def connect(url: str) -> Connection:
     place = where(url)
     try:
         connection = psycopg.connect(
-            url,
+            address(url),
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
             cursor_factory=psycopg.RawCursor,

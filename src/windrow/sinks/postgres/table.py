@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -16,7 +17,7 @@ from windrow.sinks.base import Follows, Run
 from windrow.sinks.fence import admit, is_new, may_clear, still_owned
 from windrow.sinks.layout import layout
 from windrow.sinks.postgres.catalog import Catalog, check_names
-from windrow.sinks.postgres.errors import translated, where
+from windrow.sinks.postgres.errors import address, translated, where
 from windrow.sinks.postgres.merge import Merge
 from windrow.sinks.postgres.session import LOCK_WAIT, Connection, connect, schema_of
 from windrow.sinks.postgres.staging import Target, Token, staging
@@ -38,7 +39,8 @@ class PostgresTable:
     """
 
     def __init__(self, pipeline: AnyPipeline, sink: PostgresSink, *, lock_seconds: float = LOCK_SECONDS) -> None:
-        self._sink = sink
+        # here, as the processes that this is sent to may have another environment
+        self._sink = replace(sink, url=address(sink.url))
         # and not the pipeline: it may have functions in it, which do not travel as the sink does
         self._name = pipeline.name
         self._empty = StepOutput.empty(pipeline)

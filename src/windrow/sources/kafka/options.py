@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from windrow.errors import InputError
 from windrow.model import KafkaSource
+from windrow.model.secret import resolved
 from windrow.sources.base import Cut
 
 OURS = {
@@ -29,13 +30,14 @@ _RENAMED = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
+_LOGIN = "sasl.jaas.config"
 _EARLIEST = -2
 """Kafka's number for the first offset of a partition."""
 _JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def checked_options(source: KafkaSource) -> dict[str, str]:
-    """Return the source's options; raise InputError for one that windrow sets itself."""
+    """Return the source's options, with what references in them name; raise InputError for one that windrow sets."""
     for name, _ in source.options:
         if name in OURS:
             msg = f"the Kafka option {name} is not for a pipeline to set: {OURS[name]}"
@@ -43,7 +45,15 @@ def checked_options(source: KafkaSource) -> dict[str, str]:
         if name.startswith("kafka."):
             msg = f"the Kafka option {name} has a prefix too much; write {name.removeprefix('kafka.')}"
             raise InputError(msg)
-    return dict(source.options)
+    return {
+        name: resolved(value, f"the Kafka option {name}", _quoted if name == _LOGIN else str)
+        for name, value in source.options
+    }
+
+
+def _quoted(text: str) -> str:
+    """Write a text so that it may stand between the quotes of a JAAS option."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def client_options(source: KafkaSource) -> dict[str, str]:
@@ -55,7 +65,7 @@ def client_options(source: KafkaSource) -> dict[str, str]:
     settings = {"bootstrap.servers": source.servers}
     for name, value in options.items():
         match name:
-            case "sasl.jaas.config":
+            case _ if name == _LOGIN:
                 settings.update({f"sasl.{key}": re.sub(r"\\(.)", r"\1", text) for key, text in _JAAS.findall(value)})
             case "ssl.truststore.location":
                 if options.get("ssl.truststore.type", "JKS").upper() != "PEM":
