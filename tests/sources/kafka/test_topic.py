@@ -207,7 +207,7 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> list[AdminClient]:
     """The clients that were made."""
     made: list[AdminClient] = []
 
-    def make(settings: dict[str, str], logger: logging.Logger) -> AdminClient:
+    def make(settings: dict[str, str | int | float | bool], logger: logging.Logger) -> AdminClient:
         made.append(AdminClient(settings, logger=logger))
         return made[-1]
 
