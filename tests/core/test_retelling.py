@@ -56,6 +56,24 @@ def test_ends_of_one_partition_are_told_apart() -> None:
     assert Retelling.of(journal((0, 3, 1, "end"), (0, 3, 1, "end"), (0, 4, 1, "end"))).ends == ({0: 3}, {0: 3}, {0: 4})
 
 
+def test_an_end_that_is_further_on_in_one_partition_is_not_told() -> None:
+    rows = journal((0, 5, 1, "end"), (1, 9, 1, "end"))
+    assert Retelling.of(rows, {0: 5, 1: 8}).ends == ()
+    assert Retelling.of(rows, {0: 6, 1: 9}).ends == ({0: 5, 1: 9},)
+
+
+def test_an_end_is_no_end_of_a_log_that_begins_anew() -> None:
+    rows = journal(
+        (0, 5, 1, "end"),
+        (1, 9, 1, "end"),
+        (0, 0, 1, "lost: it is another file now"),
+        (1, 12, 1, "lost: offsets 9 to 11 are gone"),
+        (0, 7, 2, "end"),
+        (1, 13, 2, "end"),
+    )
+    assert Retelling.of(rows, {0: 8, 1: 14}).ends == ({0: 0, 1: 9}, {0: 7, 1: 13})
+
+
 def test_times_of_any_year() -> None:
     far = 253_402_300_800_000_000
     again = Retelling.of(journal((0, 3, None, "idle"), (1, 1, far, "idle")))

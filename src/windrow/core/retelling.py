@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.core.floors import NO_FLOORS, Floors
+from windrow.core.floors import LOST, NO_FLOORS, Floors
 from windrow.core.micros import BEFORE_ALL
 from windrow.core.schema import CLOCKS
 
@@ -48,9 +48,14 @@ class Retelling:
             for partition, offset, reason in zip(partitions, offsets, reasons, strict=True)
         ]
         journal = journal.select(CLOCKS.names).filter(pa.array(known, pa.bool_()))
-        is_end = pc.equal(journal.column("reason"), "end")
-        rows = journal.filter(pc.invert(is_end))
-        return Retelling(Floors.of(rows), tuple(_ends(journal.filter(is_end))), _silence(rows, end), rows)
+        rows = journal.filter(pc.not_equal(journal.column("reason"), "end"))
+        # of an end that is further on in one partition, nothing is told
+        ends = [
+            one
+            for one in _ends(zip(partitions, offsets, reasons, strict=True))
+            if end is None or all(offset <= end.get(partition, 0) for partition, offset in one.items())
+        ]
+        return Retelling(Floors.of(rows), tuple(ends), _silence(rows, end), rows)
 
 
 def _is_before(partition: int, offset: int, reason: str, end: Mapping[int, int]) -> bool:
@@ -58,16 +63,21 @@ def _is_before(partition: int, offset: int, reason: str, end: Mapping[int, int])
     return offset < reached if reason in _AT_RECORD else offset <= reached
 
 
-def _ends(rows: pa.Table) -> list[dict[int, int]]:
+def _ends(rows: Iterable[tuple[int, int, str]]) -> list[dict[int, int]]:
     """Gather the rows of each end: those of one step are ordered by partition, and begin with the lowest."""
     ends: list[dict[int, int]] = []
     before = None
-    partitions, offsets = rows.column("partition").to_pylist(), rows.column("offset").to_pylist()
-    for partition, offset in zip(partitions, offsets, strict=True):
-        if before is None or partition <= before:
-            ends.append({})
-        ends[-1][partition] = offset
-        before = partition
+    for partition, offset, reason in rows:
+        if reason == "end":
+            if before is None or partition <= before:
+                ends.append({})
+            ends[-1][partition] = offset
+            before = partition
+        elif reason.startswith(LOST):
+            # a log that begins anew has these offsets again, and was not ended there
+            for one in ends:
+                if partition in one:
+                    one[partition] = min(one[partition], offset)
     return ends
 
 
