@@ -231,6 +231,11 @@ def test_tables_of_another_run() -> None:
     )
 
 
+def test_a_savepoint_and_a_fresh_start_exclude_each_other() -> None:
+    write()
+    assert "leave out one of the two" in refused(2, "--fresh", "--from-savepoint", "kept")
+
+
 @pytest.mark.parametrize("host", ["stream", "memory"])
 def test_a_fresh_start_that_cannot_be_removes_nothing(host: str, folder: Path) -> None:
     write()

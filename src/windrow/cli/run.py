@@ -90,6 +90,9 @@ def command(
     if backfill and from_savepoint is not None:
         msg = "a run begins with a backfill or from a savepoint: leave out one of --backfill and --from-savepoint"
         raise InputError(msg)
+    if fresh and from_savepoint is not None:
+        msg = "a savepoint goes on in its tables, which --fresh would remove: leave out one of the two"
+        raise InputError(msg)
     valid = open_pipeline(pipeline).valid()
     progress = Progress(valid.name, quiet=as_json)
     options = Options(
