@@ -12,6 +12,7 @@ from tests.core.clocked import Clocked
 from tests.core.pipelines import MINUTE, main, record
 
 from windrow.core.floors import Floors
+from windrow.core.retelling import Retelling
 from windrow.model import Adaptive, Delay, EventTime, Watermark
 
 
@@ -72,3 +73,13 @@ def test_the_row_of_a_loss() -> None:
         assert row["clock"] - row["low_watermark"] >= row["clock"].resolution
         [first] = run.journal[0].to_pylist()
         assert (first["partition"], first["offset"], first["clock"], first["low_watermark"]) == (1, 3, None, None)
+
+
+def test_who_is_idle_and_has_lost_records_is_still_idle() -> None:
+    run = Clocked(main(time=EventTime("t", Delay(MINUTE), idle=MINUTE)), range(2))
+    run.feed([(0, record("a", 10)), (1, record("a", 20))], tick=0)
+    run.feed([(1, record("a", 30))], tick=2 * MINUTE)
+    run.lose(0, 9)
+    journal = pa.concat_tables(run.journal)
+    assert journal.column("reason").to_pylist() == ["idle", "lost: they are gone"]
+    assert Retelling.of(journal).silence.partitions == (0,)
