@@ -60,8 +60,8 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Path | None, as_js
     for one in promoted.left:
         click.echo(f"  {one} stays on {promoted.former}: make it anew", err=True)
     click.echo(
-        "  the live run's checkpoint has lost its tables: go on from the replay's savepoint, with another --checkpoint"
-        " (windrow run --from-savepoint)"
+        "  the live run's checkpoint has lost its tables: go on from the replay's savepoint, with another one\n"
+        "  (windrow run --from-savepoint DIR --checkpoint NEW)"
     )
     return OK
 
