@@ -7,19 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from windrow.hosts.meaning import Meaning
+from windrow.hosts.meaning import FREE, Meaning
 from windrow.model import parse_duration
-
-_FREE = (
-    ("source", "log", "path"),
-    ("source", "kafka", "servers"),
-    ("source", "kafka", "options"),
-    ("source", "kafka", "start"),
-    ("emit", "at_end"),
-    ("at_end",),
-    ("sink",),
-)
-"""Where things are and how a bounded run ends: no state depends on it."""
 
 _NOTHING = "nothing"
 
@@ -48,7 +37,7 @@ def changes(kept: Meaning, given: Meaning) -> list[Change]:
 def _changes(kept: Any, given: Any, path: tuple[str, ...]) -> Iterator[Change]:  # noqa: ANN401 - plain JSON
     if path in _ORDERED and list(kept) != list(given):
         yield Change(".".join(path), kept, given, None)
-    if path in _FREE or kept == given:
+    if path in FREE or kept == given:
         return
     rule = _rule(path)
     if rule is not None:
@@ -85,10 +74,13 @@ def _aggregate(there: str | None, here: str | None) -> str | None:
     return "it is counted no more; drop its columns from the tables" if here is None else None
 
 
-def _field(there: str | None, here: str | None) -> str | None:
+def _field(there: Any, here: Any) -> str | None:  # noqa: ANN401 - plain JSON
     if there is None:
         return "a record from here on is a dead letter if its value is not good"
-    return "it is read no more" if here is None else None
+    if here is None:
+        return "it is read no more"
+    types = [one["type"] if isinstance(one, dict) else one for one in (there, here)]
+    return "true from the next record on" if types[0] == types[1] else None
 
 
 _RULES: dict[tuple[str, ...], _Rule] = {

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.errors import CheckpointError
-from windrow.hosts.meaning import Meaning, meaning
+from windrow.hosts.meaning import FREE, Meaning, meaning
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.lock import LOCK
 from windrow.model import AnyPipeline
@@ -27,18 +27,6 @@ _BACKFILL = "backfill"
 _FORMAT = 1
 SOURCE_LINE = 2
 """In a note of Spark's on a step's offsets: there are the version and the step's settings before."""
-_FREE = {
-    ("source", "log", "path"),
-    ("source", "kafka", "servers"),
-    ("source", "kafka", "options"),
-    ("source", "kafka", "start"),
-    ("emit", "at_end"),
-    ("at_end",),
-    ("sink",),
-}
-"""What may differ between a checkpoint and the pipeline that goes on from it: where things are and how a bounded run
-ends, not what anything means."""
-
 _ORDERED = {("decode",), ("aggregate",), ("process", "state"), ("process", "returns")}
 """Where the order of the names counts, as it is that of the columns in the state."""
 
@@ -279,7 +267,7 @@ def _is_unused(folder: Path) -> bool:
 
 
 def _differences(kept: Any, given: Any, path: tuple[str, ...] = ()) -> Iterator[str]:  # noqa: ANN401 - plain JSON
-    if path in _FREE:
+    if path in FREE:
         return
     if isinstance(kept, dict) and isinstance(given, dict):
         for name in sorted(kept.keys() | given.keys()):
