@@ -31,5 +31,12 @@ def test_a_step_between_two_faults_renews_it() -> None:
     assert patience.after(0) == 0.5
     clock.now += 19
     assert patience.after(0) == 1
-    clock.now += 1
+
+
+def test_where_a_step_takes_longer_than_the_limit_it_is_tried_three_times() -> None:
+    clock = Clock()
+    patience = Patience(20.0, clock)
+    for pause in (0.5, 1, 2):
+        assert patience.after(0) == pause
+        clock.now += 90
     assert patience.after(0) is None

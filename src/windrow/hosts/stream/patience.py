@@ -8,6 +8,9 @@ from collections.abc import Callable
 LIMIT = 60.0
 """Seconds without a step, after which a run gives up."""
 
+_LEAST = 3
+"""So often it tries again in any case: a step of its own may take longer than the limit."""
+
 _FIRST, _LONGEST = 0.5, 8.0
 """Seconds to wait before the first try and, as each wait is twice the one before, at the most."""
 
@@ -20,6 +23,7 @@ class Patience:
         self._clock = clock
         self._epoch: int | None = None
         self._since = 0.0
+        self._tries = 0
         self._pause = _FIRST
 
     @property
@@ -30,8 +34,9 @@ class Patience:
     def after(self, epoch: int) -> float | None:
         """Return the seconds to wait after a fault, None to give up; `epoch` is the last that was committed."""
         if epoch != self._epoch:
-            self._epoch, self._since, self._pause = epoch, self._clock(), _FIRST
-        if self.waited >= self._limit:
+            self._epoch, self._since, self._tries, self._pause = epoch, self._clock(), 0, _FIRST
+        if self.waited >= self._limit and self._tries >= _LEAST:
             return None
+        self._tries += 1
         pause, self._pause = self._pause, min(2 * self._pause, _LONGEST)
         return pause
