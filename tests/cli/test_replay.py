@@ -14,10 +14,12 @@ from tests.hosts.spend import Files, event, events
 
 from windrow.api.opened import open_pipeline
 from windrow.cli import main
+from windrow.core.output import StepOutput
 from windrow.errors import SourceError
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.lock import locked
+from windrow.sinks import open_sink
 
 PIPELINE = """\
 name: user-spend
@@ -209,6 +211,27 @@ def test_by_default_it_ends_where_the_live_table_stands(log: Files) -> None:
     assert "there is no checkpoint in nowhere" in missing
     log.append([(1, event(700))])
     assert plain("replay", *MEMORY, "--fresh")["events"] == 150
+
+
+def test_it_goes_as_far_as_the_table_if_the_run_died_before_it_had_noted_its_step() -> None:
+    made = checkpoint(".windrow/user-spend", {0: 100, 1: 50})
+    source = json.dumps({"0": {"line": 120, "byte": 0}, "1": {"line": 60, "byte": 0}})
+    (made.spark / "offsets" / "1").write_text(f"v1\n{{}}\n{source}\n")
+    pipeline = open_pipeline("pipeline.yaml").valid()
+    with closing(open_sink(pipeline)) as sink:
+        sink.open(made.run)
+        for epoch in range(2):
+            sink.commit(epoch, StepOutput.empty(pipeline))
+    said = plain("replay", *MEMORY)
+    assert said["to"] == {"0": 120, "1": 60}
+    assert said["notes"] == ["as far as the live table: epoch 1 of the checkpoint .windrow/user-spend"]
+
+
+def test_a_checkpoint_of_another_run_does_not_say_where_the_table_stands() -> None:
+    live()
+    checkpoint(".windrow/user-spend", {0: 100, 1: 50})
+    assert "is not of the run of .windrow/user-spend" in windrow("replay", *MEMORY, code=2).stderr
+    windrow("replay", *MEMORY, "--to", "end")
 
 
 def test_what_is_known_at_the_end_can_be_kept() -> None:

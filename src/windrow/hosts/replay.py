@@ -68,9 +68,10 @@ def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
     there = open_source(pipeline.source).ends()
     first = {partition: begin for partition, (begin, _) in there.items()}
     checkpoint = _checkpoint(options) if options.end == "live" else None
+    epoch = None if checkpoint is None else _epoch(pipeline, checkpoint)
     end: dict[int, int]
     if checkpoint is not None:
-        end = {**first, **checkpoint.offsets()}
+        end = {**first, **checkpoint.offsets(None if epoch is None else epoch - checkpoint.first_epoch)}
     elif isinstance(options.end, dict):
         end = {**first, **options.end}
     else:
@@ -96,7 +97,7 @@ def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
         savepoint=options.savepoint,
         run=Run.new(pipeline.name),
     )
-    notes = tuple(_notes(pipeline, options, checkpoint, retelling, first))
+    notes = tuple(_notes(pipeline, options, checkpoint, retelling, first=first, epoch=epoch))
     return Replay(_shadowed(pipeline, into, checkpoint, options), live, end, settings, notes)
 
 
@@ -152,6 +153,25 @@ def _checkpoint(options: ReplayOptions) -> Checkpoint | None:
     return checkpoint
 
 
+def _epoch(pipeline: AnyPipeline, checkpoint: Checkpoint) -> int | None:
+    """Return the epoch at which the live table stands, None if its run has committed none.
+
+    That is one more than Spark has noted if the run died between the two. Raise CheckpointError if the table is not of
+    the checkpoint's run, whose offsets would say nothing of it.
+    """
+    table = pipeline.sink.table
+    owner, epoch = open_database(pipeline.sink).stands(table) or (checkpoint.run, checkpoint.committed)
+    if owner == checkpoint.run:
+        return None if epoch is None or epoch < checkpoint.first_epoch else epoch
+    if checkpoint.follows is None or checkpoint.follows.run != owner or checkpoint.committed is not None:
+        msg = (
+            f"the table {table!r} is not of the run of {checkpoint.folder}: name the checkpoint of the run that writes "
+            "it with --checkpoint, or replay to the end of the log with --to end"
+        )
+        raise CheckpointError(msg)
+    return None
+
+
 def _with_unknown(retelling: Retelling, checkpoint: Checkpoint, first: Cut, end: Cut) -> Silence:
     """Return who does not hold the low watermark back at the end: also those that the live run has not met yet."""
     known = {*checkpoint.partitions, *(partition for partition in end if end[partition] > first.get(partition, 0))}
@@ -174,10 +194,16 @@ def _shadowed(pipeline: AnyPipeline, into: str, checkpoint: Checkpoint | None, o
 
 
 def _notes(
-    pipeline: AnyPipeline, options: ReplayOptions, checkpoint: Checkpoint | None, retelling: Retelling, first: Cut
+    pipeline: AnyPipeline,
+    options: ReplayOptions,
+    checkpoint: Checkpoint | None,
+    retelling: Retelling,
+    *,
+    first: Cut,
+    epoch: int | None,
 ) -> Iterator[str]:
     if checkpoint is not None:
-        yield f"as far as the live table: epoch {checkpoint.committed} of the checkpoint {options.checkpoint}"
+        yield f"as far as the live table: epoch {epoch} of the checkpoint {options.checkpoint}"
     elif options.end == "live":
         yield f"to the end of the log, as there is no checkpoint {options.checkpoint}"
     if retelling.floors.rows or retelling.ends:

@@ -93,6 +93,10 @@ class Database(Protocol):
         """Return what was replayed into a table by the run that it belongs to; None if it was no replay."""
         ...
 
+    def stands(self, table: str) -> tuple[Run, int | None] | None:
+        """Return the run that a result table belongs to and the last epoch it committed; None if it is nobody's."""
+        ...
+
     def promote(self, pipeline: str, live: str, shadow: str) -> Promoted:
         """Put a result table and its companions in the place of the live ones, which take their names, at once.
 

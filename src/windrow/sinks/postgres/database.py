@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from windrow.model import PostgresSink
 from windrow.sinks.base import Run
 from windrow.sinks.database import Promoted, Replayed
-from windrow.sinks.layout import OWNERS, REPLAYS, create_table, table_names
+from windrow.sinks.layout import EPOCHS, OWNERS, REPLAYS, create_table, table_names
 from windrow.sinks.postgres.catalog import sql_types
 from windrow.sinks.postgres.errors import translated, where
 from windrow.sinks.postgres.promote import Promotion
@@ -60,6 +60,22 @@ class PostgresDatabase:
         """Return what was replayed into a table by the run that it belongs to; None if it was no replay."""
         with self._connected() as (connection, schema):
             return _replayed(connection, schema, table)
+
+    def stands(self, table: str) -> tuple[Run, int | None] | None:
+        """Return whose a result table is and its last epoch; see `windrow.sinks.database.Database`."""
+        with self._connected() as (connection, schema):
+            if not all(_exists(connection, schema, one.name) for one in (OWNERS, EPOCHS)):
+                return None
+            owners, epochs = (qualified(schema, one.name) for one in (OWNERS, EPOCHS))
+            row = connection.execute(
+                f"SELECT pipeline, run, (SELECT max(epoch) FROM {epochs} AS e "
+                f"WHERE e.pipeline = o.pipeline AND e.run = o.run) FROM {owners} AS o WHERE table_name = $1",
+                (table,),
+            ).fetchone()
+        if row is None:
+            return None
+        pipeline, run, epoch = row
+        return Run(str(pipeline), str(run)), None if epoch is None else int(str(epoch))
 
     def promote(self, pipeline: str, live: str, shadow: str) -> Promoted:
         """Put the shadow's tables in the place of the live ones; see `windrow.sinks.database.Database`."""

@@ -13,7 +13,7 @@ from windrow.errors import InputError
 from windrow.model import SqliteSink
 from windrow.sinks.base import Run
 from windrow.sinks.database import Promoted, Replayed
-from windrow.sinks.layout import OWNERS, REPLAYS, create_table, table_names
+from windrow.sinks.layout import EPOCHS, OWNERS, REPLAYS, create_table, table_names
 from windrow.sinks.quote import quote, quote_all
 from windrow.sinks.sqlite.errors import translated
 from windrow.sinks.sqlite.promote import promote
@@ -59,6 +59,21 @@ class SqliteDatabase:
         """Return what was replayed into a table by the run that it belongs to; None if it was no replay."""
         with self._reading() as db:
             return _replayed(db, table)
+
+    def stands(self, table: str) -> tuple[Run, int | None] | None:
+        """Return whose a result table is and its last epoch; see `windrow.sinks.database.Database`."""
+        if not Path(self._sink.path).is_file():
+            return None
+        with self._reading() as db:
+            if not _exists(db, OWNERS.name) or not _exists(db, EPOCHS.name):
+                return None
+            row = db.execute(
+                f"SELECT pipeline, run, (SELECT max(epoch) FROM {quote(EPOCHS.name)} AS e "
+                f"WHERE e.pipeline = o.pipeline AND e.run = o.run) "
+                f"FROM {quote(OWNERS.name)} AS o WHERE table_name = ? COLLATE NOCASE",
+                (table,),
+            ).fetchone()
+        return None if row is None else (Run(row[0], row[1]), row[2])
 
     def promote(self, pipeline: str, live: str, shadow: str) -> Promoted:
         """Put the shadow's tables in the place of the live ones; see `windrow.sinks.database.Database`."""
