@@ -30,9 +30,7 @@ DAMAGE = [
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_every_damage_is_seen(
-    kafka: Kafka, topic: Callable[..., str], database: str, tmp_path: Path, runner: Runner
-) -> None:
+def test_every_damage_is_seen(kafka: Kafka, topic: Callable[..., str], database: str, tmp_path: Path) -> None:
     name = topic(3)
     values = events(3000, late_share=0.05)
     for partition in range(3):
@@ -41,7 +39,7 @@ def test_every_damage_is_seen(
     text = PIPELINE.format(servers=kafka.servers, url=database).replace(f"topic: {TOPIC}", f"topic: {name}")
     # the events are of a day that is past
     file.write_text(text.replace(", future: 1h", "").replace("tumbling: 10s", "tumbling: 5m"))
-    runner.bounded(open_pipeline(str(file)).valid())
+    Runner(tmp_path / "checkpoint").bounded(open_pipeline(str(file)).valid())
     found = verdict(file, database)
     assert found.is_right, found.said
     assert "0 expired" not in found.said
