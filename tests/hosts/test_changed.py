@@ -12,6 +12,7 @@ from tests.hosts.spend import MINUTE, spend
 
 from windrow.core.state import MemoryState
 from windrow.errors import CheckpointError
+from windrow.hosts.changed import changes
 from windrow.hosts.meaning import meaning
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.upgrade import meant, upgraded
@@ -122,3 +123,21 @@ def test_what_cannot_change_is_refused_by_its_field(edit: Edit, field: str, fold
 def test_a_punctuation_in_the_place_of_a_delay(folder: Path) -> None:
     changed = decode(Field("w", StringType()))(time(watermark=Punctuated("w"))(PIPELINE))
     assert {change.field for change in meant(folder, changed)} == {"decode.w", "time.delay", "time.punctuated"}
+
+
+def test_a_field_that_is_decoded_where_it_was_derived_is_another() -> None:
+    derived = {"decode": {"a": "long"}, "derive": {"b": "a * 2"}}
+    decoded = {"decode": {"a": "long", "b": "long"}}
+    for kept, given in ((derived, decoded), (decoded, derived)):
+        assert {(change.field, change.means) for change in changes(kept, given)} == {
+            ("derive.b", None),
+            ("decode.b", None),
+        }
+    assert all(change.means for change in changes(derived, {"decode": {"a": "long", "c": "long"}}))
+
+
+@pytest.mark.parametrize("part", ["state", "returns"])
+def test_what_a_process_keeps_cannot_come_or_go(part: str) -> None:
+    without, with_it = {"process": {"function": "f"}}, {"process": {"function": "f", part: {"seen": "long"}}}
+    for kept, given in ((without, with_it), (with_it, without)):
+        assert {change.means for change in changes(kept, given)} == {None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.hosts.meaning import FREE, Meaning
@@ -31,11 +31,19 @@ class Change:
 
 def changes(kept: Meaning, given: Meaning) -> list[Change]:
     """Return what differs between the pipeline of a savepoint and one that is to go on from it."""
-    return list(_changes(kept, given, ()))
+    moved = set(_moved(kept, given))
+    return [replace(one, means=None) if one.field in moved else one for one in _changes(kept, given, ())]
+
+
+def _moved(kept: Meaning, given: Meaning) -> Iterator[str]:
+    """Go through the fields that are decoded where they were derived, or the other way: another value by one name."""
+    for there, here in (("decode", "derive"), ("derive", "decode")):
+        for name in kept.get(there, {}).keys() & given.get(here, {}).keys():
+            yield from (f"{there}.{name}", f"{here}.{name}")
 
 
 def _changes(kept: Any, given: Any, path: tuple[str, ...]) -> Iterator[Change]:  # noqa: ANN401 - plain JSON
-    if path in _ORDERED and list(kept) != list(given):
+    if path in _ORDERED and list(kept or ()) != list(given or ()):
         yield Change(".".join(path), kept, given, None)
     if path in FREE or kept == given:
         return
