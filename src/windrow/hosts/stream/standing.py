@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,15 @@ class Standing:
             raise CheckpointError(msg) from exc
 
     def move(self, offset: Any) -> None:  # noqa: ANN401 - plain JSON
-        """Let the next step begin at an offset; one that was planned, and is not committed, is forgotten."""
-        done = self.checkpoint.batch
-        planned = self.checkpoint.spark / "offsets"
-        for path in planned.iterdir() if planned.is_dir() else ():
-            if path.name.isdigit() and int(path.name) > (-1 if done is None else done):
-                _checksum(path).unlink(missing_ok=True)
-                path.unlink()
+        """Let the next step begin at an offset; one that was planned, and is not committed, is forgotten.
+
+        So is the state that it left: the step is taken with other records, and Spark may not write every file anew.
+        """
+        done = -1 if self.checkpoint.batch is None else self.checkpoint.batch
+        _forget(self.checkpoint.spark.glob("offsets/*"), done)
+        for kind in ("zip", "changelog"):
+            # the state after a batch has the number that follows the batch's
+            _forget(self.checkpoint.spark.glob(f"state/*/*/*.{kind}"), done + 1)
         lines = self._lines()
         lines[self._line] = json.dumps(offset)
         draft = self.checkpoint.folder / ".standing.draft"  # Spark reads every file of its folders
@@ -57,6 +60,14 @@ class Standing:
 
     def _lines(self) -> list[str]:
         return self._path.read_text(encoding="utf-8").splitlines()
+
+
+def _forget(paths: Iterable[Path], last: int) -> None:
+    """Remove the files that are named after a number greater than `last`."""
+    for path in list(paths):
+        if path.stem.isdigit() and int(path.stem) > last:
+            _checksum(path).unlink(missing_ok=True)
+            path.unlink()
 
 
 def _checksum(path: Path) -> Path:
