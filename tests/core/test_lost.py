@@ -30,16 +30,23 @@ def fed(clocked: Clocked, values: list[tuple[int, bytes]], chance: random.Random
         del values[:size]
 
 
-@given(begins=st.sampled_from(["further on", "anew"]), chance=st.randoms(use_true_random=False))
+@given(
+    begins=st.sampled_from(["further on", "anew"]),
+    delay=st.sampled_from([Delay(MINUTE), Adaptive(0.5, MINUTE, 40 * MINUTE)]),
+    chance=st.randoms(use_true_random=False),
+)
 @settings(max_examples=40)
-def test_what_is_there_and_the_journal_say_where_the_watermark_is(begins: str, chance: random.Random) -> None:
-    pipeline = main(time=EventTime("t", Delay(MINUTE)), key_groups=2)
+def test_what_is_there_and_the_journal_say_where_the_watermark_is(
+    begins: str, delay: Watermark, chance: random.Random
+) -> None:
+    pipeline = main(time=EventTime("t", delay), key_groups=2)
     run = Clocked(pipeline, range(2))  # the third partition joins
-    before, after = records(chance, chance.randint(1, 12), 1), records(chance, chance.randint(1, 12), 0)
+    before = records(chance, chance.randint(1, 12), 1)
+    after = records(chance, chance.randint(1, 12), chance.choice([0, 2]))
     stood = [sum(number == partition for number, _ in before) for partition in range(3)]
     fed(run, list(before), chance)
     run.watermarks.clear()
-    goes_on = [0 if begins == "anew" else at + chance.choice([0, 5]) for at in stood]
+    goes_on = [0 if begins == "anew" else at + chance.choice([0, 5, 300]) for at in stood]
     for partition in range(3):
         if goes_on[partition] != stood[partition]:
             run.lose(partition, goes_on[partition])

@@ -107,8 +107,11 @@ class Clocks:
         for packet in packets:
             partition, at, clock = packet.partition, BEFORE_ALL, BEFORE_ALL
             if partition in self.watermarks:
-                self.next[partition] = packet.first
                 at, clock = self.watermarks[partition], self.clock(watermark, partition)
+                if not 0 < packet.first <= self.next.get(partition, 0):
+                    # nothing of what was read is there: an adaptive delay begins anew, as a replay's does
+                    self.lateness.pop(partition, None)
+                self.next[partition] = packet.first
             lost.append(Lost(partition, packet.first, clock, at, packet.blob.decode()))
         return lost
 
