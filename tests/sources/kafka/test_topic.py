@@ -232,6 +232,15 @@ def test_what_a_topic_is_can_be_asked_for_a_moment_only(silent: str, clients: li
     assert len(clients) == 1
 
 
+def test_a_client_that_nobody_keeps_is_gone_with_its_threads(silent: str) -> None:
+    threads = Path("/proc/self/task")
+    before = len(list(threads.iterdir()))
+    for _ in range(5):
+        with pytest.raises(SourceError):
+            preflight(KafkaSource(silent, "spend"), timeout=0.1)
+    assert len(list(threads.iterdir())) < before + 5
+
+
 def test_options_that_mean_nothing_are_wrong_input() -> None:
     with pytest.raises(InputError, match=r"the Kafka options of topic spend are wrong: .*security\.protocol"):
         preflight(KafkaSource("127.0.0.1:1", "spend", options=(("security.protocol", "carrier pigeon"),)))

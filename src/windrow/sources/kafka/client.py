@@ -48,9 +48,13 @@ class Admin:
     def __init__(self, source: KafkaSource, timeout: float) -> None:
         self._source = source
         self._timeout = timeout
-        self._said: deque[tuple[float, KafkaError]] = deque(maxlen=_HEARD)
+        self._said = said = deque[tuple[float, KafkaError]](maxlen=_HEARD)
+
+        def hear(error: KafkaError) -> None:  # it does not know this object: a client in a circle would not go
+            said.append((time.monotonic(), error))
+
         # a broker that is back is not found out about in ten seconds only
-        extra = {"error_cb": self._hear, "reconnect.backoff.max.ms": 1000}
+        extra = {"error_cb": hear, "reconnect.backoff.max.ms": 1000}
         try:
             self._client = AdminClient(settings(source, extra), logger=quiet())
         except (KafkaException, ValueError, TypeError) as exc:
@@ -81,9 +85,6 @@ class Admin:
         began = time.monotonic()
         told = self._client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
         return {at.partition: self._answer(future, began, self._timeout).offset for at, future in told.items()}
-
-    def _hear(self, error: KafkaError) -> None:
-        self._said.append((time.monotonic(), error))
 
     def _answer(self, future: Future[T], began: float, timeout: float) -> T:
         """Wait for an answer until `timeout` seconds after it `began`, or some less if no broker is there."""
