@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.hosts.spend import spend
 
+from windrow.errors import CheckpointError, SourceError
 from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.loss import LossGuard
 from windrow.hosts.stream.standing import Standing
 from windrow.model import LogSource, SqliteSink
+from windrow.sources import open_source
+from windrow.sources.log import LogFolder
 
 
 @pytest.fixture
@@ -55,3 +60,55 @@ def test_a_step_that_is_taken_with_other_records_leaves_nothing_of_the_one_befor
     assert Standing(checkpoint).read() == {"0": {"line": 7}}
     lines = (checkpoint.spark / "offsets" / "1").read_text().splitlines()
     assert [json.loads(line) for line in lines[1:]] == [{}, {"0": {"line": 7}}]
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> tuple[LossGuard, list[str], Path]:
+    """A run that died in a step of an embedded log that is cut off within that step now; what it tells, and the log."""
+    folder = tmp_path / "spend"
+    folder.mkdir()
+    file = folder / "partition-0.jsonl"
+    file.write_text("".join(f'{{"n": {n}}}\n' for n in range(10)))
+    made = Checkpoint.new(tmp_path / "checkpoint", spend(LogSource(str(folder)), SqliteSink("x.db", "spend")), [0])
+    made.write()
+    log = LogFolder(folder)
+    for batch, lines in enumerate((4, 8)):
+        at = log.scan(0, max_lines=lines)
+        noted = {"line": at.line, "byte": at.byte, "mark": log.mark(0, at), "head": log.head(0)}
+        path = made.spark / "offsets" / str(batch)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"v1\n{{}}\n{json.dumps({'0': noted})}\n")
+    (made.spark / "commits").mkdir()
+    (made.spark / "commits" / "0").write_text("v1\n{}")
+    file.write_text("".join(f'{{"n": {n}}}\n' for n in range(6)))
+    told: list[str] = []
+    return LossGuard(open_source(LogSource(str(folder))), made, "continue", told.append), told, folder
+
+
+def test_records_that_are_gone_of_a_planned_step_are_told_and_the_step_is_planned_anew(
+    planned: tuple[LossGuard, list[str], Path],
+) -> None:
+    guard, told, _ = planned
+    with pytest.raises(SourceError, match=r"lost records: partition 0: .* was cut off, read up to offset 8 .*Choose"):
+        replace(guard, policy="stop").look(0)
+    with pytest.raises(CheckpointError, match="Epoch 1 is in the tables"):
+        guard.look(1)
+    assert told == []
+    stood = Standing(guard.checkpoint).read()
+    assert guard.look(0)
+    assert len(told) == 1
+    assert "goes on at offset 4" in told[0]
+    assert (Standing(guard.checkpoint).read(), Standing(guard.checkpoint).read_planned()) == (stood, None)
+    [row] = (guard.checkpoint.control / "lost-1.json").read_text().splitlines()
+    assert (json.loads(row)["partition"], json.loads(row)["first"]) == (0, 4)
+    assert not guard.look(0)
+
+
+def test_a_planned_step_whose_records_are_there_stays(planned: tuple[LossGuard, list[str], Path]) -> None:
+    guard, told, folder = planned
+    (folder / "partition-0.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(12)))
+    assert not guard.look(0)
+    assert told == []
+    left = Standing(guard.checkpoint).read_planned()
+    assert left is not None
+    assert left["0"]["line"] == 8

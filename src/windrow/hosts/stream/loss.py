@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from windrow.errors import CheckpointError, RecordsLostError, SourceError
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.standing import Standing
 from windrow.sources import Source
-from windrow.sources.loss import OnDataLoss, listed
+from windrow.sources.loss import Found, OnDataLoss, listed
 
 _PROMPT = 0.5
 """Seconds that a step waits for what the log is, which takes some ms where all is well."""
@@ -33,7 +34,7 @@ class LossGuard:
         """
         stands, identity = Standing(self.checkpoint), self.source.identity()
         offset = stands.read()
-        found = None if offset is None else self.source.find_losses(offset, self.checkpoint.identity)
+        found = None if offset is None else self._find(offset, stands.read_planned())
         if found is None or not found.losses:
             self.checkpoint.note_identity(identity)
             return False
@@ -58,6 +59,15 @@ class LossGuard:
         for loss in found.losses:
             self.on_loss(f"the log {self.source.name} lost records, and the run goes on without them: {loss}")
         return True
+
+    def _find(self, offset: Any, planned: Any | None) -> Found:  # noqa: ANN401 - plain JSON, in a source's own form
+        """Return what is gone behind an offset, or else of a step that is planned from there: that is planned anew."""
+        found = self.source.find_losses(offset, self.checkpoint.identity)
+        if found.losses or planned is None:
+            return found
+        stood = self.checkpoint.offsets()
+        ahead = self.source.find_losses(planned, self.checkpoint.identity).losses
+        return Found(tuple(replace(loss, goes_on=stood.get(loss.partition, 0)) for loss in ahead), found.offset)
 
     def check_identity(self) -> None:
         """Raise SourceError if what is read is not the log that it was; who cannot say it now is asked again later."""

@@ -23,11 +23,21 @@ class Standing:
 
     def read(self) -> Any | None:  # noqa: ANN401 - plain JSON, in a source's own form
         """Return the source's offset as it is noted, None if nothing is; raise CheckpointError if it cannot be read."""
-        path = self._path
+        return self._read(self._path, self._line)
+
+    def read_planned(self) -> Any | None:  # noqa: ANN401 - plain JSON, in a source's own form
+        """Return the source's offset after the step that is planned, and not committed; None if there is no such step.
+
+        Of a checkpoint without a committed step it is not asked. Raise as `read` does.
+        """
+        done = self.checkpoint.batch
+        return None if done is None else self._read(self.checkpoint.spark / f"offsets/{done + 1}", SOURCE_LINE)
+
+    def _read(self, path: Path, line: int) -> Any | None:  # noqa: ANN401 - as above
         if not path.is_file():
             return None
         try:
-            return json.loads(self._lines()[self._line])
+            return json.loads(path.read_text(encoding="utf-8").splitlines()[line])
         except (OSError, ValueError, LookupError) as exc:
             msg = f"{path} cannot be read ({exc}); restore the checkpoint, or begin anew with --fresh"
             raise CheckpointError(msg) from exc
