@@ -103,13 +103,20 @@ def test_a_silent_partition_does_not_hold_the_others_back(
         # nothing is written any more: there are steps all the same; when all are silent, time stands still
         alive = yield lambda report: report.epoch >= before.epoch + 4
         assert alive.idle == []
-        log.append([(0, event(61))])
-        fallen = yield lambda report: report.idle == [1]
+
+        def is_left_out(report: StepReport) -> bool:
+            if report.idle == [1]:
+                return True
+            # where steps are slow, one record does not keep partition 0 awake until the next tick
+            log.append([(0, event(61))])
+            return False
+
+        fallen = yield is_left_out
         assert fallen.low_watermark is not None
         assert fallen.held_back_by == [0]
         log.append([(1, event(2, "u2"))])
-        back = yield read(5)
-        # where steps are slow, partition 0 is silent by now
+        back = yield lambda report: report.offsets[1] == 2
+        # partition 0 may be silent by now
         assert 1 not in back.idle
 
     assert runner.live(pipeline, scene()) == "asked"
