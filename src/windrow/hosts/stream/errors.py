@@ -41,7 +41,7 @@ _OURS = re.compile(r"^windrow\.errors\.(\w+): (.+?)(?=\n\s*at |\n\s*\n|\Z)", re.
 _LOSS = "failOnDataLoss"
 _LOST = re.compile(r"offset \[(\d+), \d+\) for topic partition (\S+)-(\d+)")
 _CAUSE = re.compile(r"^Caused by: (?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
-_RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception))(?:: (.+))?$", re.MULTILINE)
 
 
 def translate(exc: Exception, what: str = "the stream", then: str = _GO_ON) -> WindrowError:
@@ -82,4 +82,4 @@ def _said(exc: Exception, text: str) -> str:
         return "Spark's Java process has ended"
     unwrapped = _WRAPPING.sub("", text)
     raised = _CAUSE.findall(unwrapped) or _RAISED.findall(unwrapped)
-    return ": ".join(raised[-1]) if raised else unwrapped.split("\n", 1)[0]
+    return ": ".join(filter(None, raised[-1])) if raised else unwrapped.split("\n", 1)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
@@ -34,6 +35,9 @@ from windrow.sources.loss import OnDataLoss
 
 _POLL = 1
 """Seconds between looks at whether to stop."""
+
+_ROOM = 1 << 20
+"""Bytes on the checkpoint's disk, below which a step that failed did so for want of them."""
 
 _STEP = 120.0
 """Seconds that a step is given to finish when the run is asked to stop."""
@@ -173,6 +177,12 @@ class StreamRun:
             self._source.partitions()
         except RunError as found:
             return found
+        if (left := shutil.disk_usage(checkpoint.folder).free) < _ROOM:
+            # of the state store, Spark's Python processes say no more than that it is gone
+            return EngineError(
+                f"No space left on device: the disk of the checkpoint {checkpoint.folder} has {left:,} bytes left; "
+                f"make room, and start again to go on from there ({exc})"
+            )
         return type(exc)(f"{exc}; what Spark said is in {checkpoint.log}") if checkpoint.log.exists() else exc
 
     def _paced(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> bool:
