@@ -50,5 +50,5 @@ def test_a_log_that_was_cut_off_stops_the_stream_with_our_message(
 ) -> None:
     Stream(open_source(LogSource(str(log))).stream(spark), tmp_path / "checkpoint").run()
     (log / "partition-0.jsonl").write_bytes(b"a\n")
-    with pytest.raises(PySparkException, match=r"SourceError: the log lost records: partition 0 .* offset 4"):
+    with pytest.raises(PySparkException, match=r"RecordsLostError: the log lost records: partition 0 .* offset 4"):
         Stream(open_source(LogSource(str(log))).stream(spark), tmp_path / "checkpoint").run()
