@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -20,6 +21,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 def pipeline_argument(function: F) -> F:
     """Add the argument PIPELINE, which the function takes as `pipeline`; read it with `open_pipeline(...)`."""
     return click.argument("pipeline", metavar="PIPELINE")(function)
+
+
+def default_checkpoint(name: str) -> Path:
+    """Return where a pipeline's run keeps its checkpoint if nothing else is said."""
+    return Path(".windrow") / name
 
 
 def json_option(function: F) -> F:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from windrow.api.opened import open_pipeline
-from windrow.cli.common import OK, json_option, pipeline_argument, print_json
+from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.replay import SHADOW
 from windrow.hosts.stream.checkpoint import Checkpoint
@@ -38,7 +38,7 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Path | None, as_js
     if name.lower() == live.lower():
         msg = f"{name!r} is the live table: name the shadow with --from"
         raise InputError(msg)
-    _refuse_running(checkpoint or Path(".windrow") / valid.name, live)
+    _refuse_running(checkpoint or default_checkpoint(valid.name), live)
     promoted = open_database(valid.sink).promote(valid.name, live, name)
     if as_json:
         print_json(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from windrow.api.opened import open_pipeline
-from windrow.cli.common import DIFFERENT, OK, json_option, pipeline_argument, print_json
+from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, pipeline_argument, print_json
 from windrow.cli.interrupt import stopping
 from windrow.cli.point import BEGIN, END, Offsets
 from windrow.cli.progress import Progress
@@ -67,7 +67,7 @@ def command(
     """
     valid = open_pipeline(pipeline).valid()
     options = ReplayOptions(
-        checkpoint=checkpoint or Path(".windrow") / valid.name,
+        checkpoint=checkpoint or default_checkpoint(valid.name),
         default=checkpoint is None,
         into=into,
         begin=begin if isinstance(begin, dict) else None,

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from windrow.api.opened import open_pipeline
-from windrow.cli.common import OK, json_option, pipeline_argument, print_json
+from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json
 from windrow.cli.duration import DURATION
 from windrow.cli.interrupt import stopping
 from windrow.cli.progress import Progress, format_time
@@ -96,7 +96,7 @@ def command(
     valid = open_pipeline(pipeline).valid()
     progress = Progress(valid.name, quiet=as_json)
     options = Options(
-        checkpoint=checkpoint or Path(".windrow") / valid.name,
+        checkpoint=checkpoint or default_checkpoint(valid.name),
         host=host,
         until_end=until_end,
         max_records=max_records,

@@ -64,11 +64,7 @@ def launch(pipeline: AnyPipeline, options: Options, on_step: OnStep, on_start: O
                 from windrow.hosts.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
                 from windrow.hosts.batch.settings import MAX_RECORDS, BatchSettings  # noqa: PLC0415
 
-                if not options.until_end:
-                    msg = "the batch host reads to the end of the input: add --until-end, or run on the stream host"
-                    raise InputError(msg)
-                if options.fresh:
-                    sink.clear()
+                _begin_bounded(sink, options)
                 batch = BatchRun(
                     pipeline,
                     sink,
@@ -83,11 +79,7 @@ def launch(pipeline: AnyPipeline, options: Options, on_step: OnStep, on_start: O
             case "memory":
                 from windrow.hosts.memory import MemoryRun  # noqa: PLC0415 - Arrow only where it runs
 
-                if not options.until_end:
-                    msg = "the memory host reads to the end of the input: add --until-end, or run on the stream host"
-                    raise InputError(msg)
-                if options.fresh:
-                    sink.clear()
+                _begin_bounded(sink, options)
                 memory = MemoryRun(pipeline, sink, options.max_records)
                 on_start(memory.stop)
                 return memory.run(on_step)
@@ -95,6 +87,15 @@ def launch(pipeline: AnyPipeline, options: Options, on_step: OnStep, on_start: O
                 assert_never(options.host)
     finally:
         sink.close()
+
+
+def _begin_bounded(sink: Sink, options: Options) -> None:
+    """Begin a run that has no checkpoint; raise InputError if it is to be live."""
+    if not options.until_end:
+        msg = f"the {options.host} host reads to the end of the input: add --until-end, or run on the stream host"
+        raise InputError(msg)
+    if options.fresh:
+        sink.clear()
 
 
 def _stream(pipeline: AnyPipeline, sink: Sink, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:

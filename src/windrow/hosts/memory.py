@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import GroupOutput, StepInput
-from windrow.core.operators.spread import Spread
+from windrow.core.operators.spread import Spread, take_over
 from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.retelling import Silence
@@ -52,9 +51,7 @@ class MemoryHost:
         """Go on from what the key groups of another host remember; call it before the first step."""
         self._states = list(states)
         for spread, state in zip(self._spread_states, self._states, strict=True):
-            summary = state.summary()
-            if summary is not None:
-                spread.set_summary(summary)  # the clocks, which are all that the first stage knows
+            take_over(state, spread)
 
     @property
     def state_size(self) -> int:
@@ -118,7 +115,7 @@ class MemoryRun:
         """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
         source = open_source(self._pipeline.source)
         host = MemoryHost(self._pipeline, source.partitions(), self._floors)
-        self._sink.open(Run(self._pipeline.name, str(uuid.uuid4())))
+        self._sink.open(Run.new(self._pipeline.name))
         watch, epoch = Stopwatch(), 0
         for raw in _steps(source.read_all(), self._max_records or _STEP):
             self._commit(epoch, host.step(raw), watch, on_step)

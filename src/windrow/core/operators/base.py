@@ -23,10 +23,9 @@ class StepInput:
     """A key group's packets of one step, unpacked; `clocks` are ordered by partition.
 
     `parts` are panes that other key groups made of `spread` records of this one, where keys are salted.
-    `times` stay packed, and are ordered by partition and offset. `lost` says where records are gone. `idle` are the
-    partitions that a journal says are idle
-    after the step. `tick` is the processing time at the end of the step,
-    None if nothing said it.
+    `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of the step,
+    None if nothing said it. `idle` are the partitions that a journal says are idle after the step, `lost` says where
+    records are gone.
     """
 
     records: pa.Table

@@ -18,10 +18,9 @@ from windrow.hosts.batch.plan import Plan, batch_plan
 from windrow.hosts.batch.settings import BatchSettings
 from windrow.hosts.batch.since import ending_after
 from windrow.hosts.batch.slices import END
-from windrow.hosts.meaning import meaning
 from windrow.hosts.memory import MemoryHost
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
-from windrow.hosts.savepoint import Savepoint, refuse_used
+from windrow.hosts.savepoint import refuse_used
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Run, Sink
 from windrow.sources import Source, open_source
@@ -48,7 +47,7 @@ class InProcessRun:
             refuse_used(settings.savepoint)
         plan = batch_plan(self._pipeline, self._source, settings)
         run = settings.run or Run.new(self._pipeline.name)
-        host = MemoryHost(self._pipeline, sorted(plan.begin), settings.floors)
+        host = MemoryHost(self._pipeline, plan.partitions, settings.floors)
         self._sink.open(run)
         none = StepOutput.empty(self._pipeline)
         first = none if settings.journal is None else replace(none, clocks=settings.journal)
@@ -64,15 +63,7 @@ class InProcessRun:
             epoch = 0
             self._sink.commit(epoch, first)
         if settings.savepoint is not None:
-            savepoint = Savepoint(
-                run=run,
-                epoch=epoch,
-                offsets=dict(plan.end),
-                partitions=tuple(sorted(plan.begin)),
-                key_groups=self._pipeline.key_groups,
-                meaning=meaning(self._pipeline),
-            )
-            savepoint.write(settings.savepoint, enumerate(host.states))
+            plan.savepoint(self._pipeline, run, epoch).write(settings.savepoint, enumerate(host.states))
         return "end"
 
     def _steps(self, host: MemoryHost, plan: Plan) -> Iterator[list[GroupOutput]]:

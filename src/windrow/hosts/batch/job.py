@@ -9,35 +9,24 @@ from itertools import groupby
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from windrow.core.floors import NO_FLOORS, Floors
-from windrow.hosts.batch.slices import Slices
+from windrow.hosts.batch.plan import Plan
 from windrow.hosts.batch.stages import clock_stage, key_group_stage, spread_stage
 from windrow.hosts.batch.wire import PACKET_DDL, RESULT_DDL
 from windrow.model import AnyPipeline, is_salted
 from windrow.sinks.base import ParallelSink
-from windrow.sources import Cut, Source
+from windrow.sources import Source
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is read from `begin` on in steps, and judged; the rest as in `BatchSettings`."""
+    """What is read by a plan, and judged; the rest as in `BatchSettings`."""
 
     pipeline: AnyPipeline
     source: Source
-    begin: Cut
-    cut: Slices
+    plan: Plan
     floors: Floors = NO_FLOORS
     since: int | None = None
     keeps_state: bool = False
-
-    @property
-    def partitions(self) -> tuple[int, ...]:
-        """The partitions that are read."""
-        return tuple(sorted(self.begin))
-
-    @property
-    def end(self) -> Cut:
-        """Where that ends."""
-        return self.cut.upto[-1] if len(self.cut) else self.begin
 
     def results(self, spark: SparkSession, sink: ParallelSink | None = None) -> Iterator[tuple[int, list[Row]]]:
         """Compute all steps, then yield the number of each that has something with the rows of its key groups.
@@ -45,16 +34,16 @@ class Job:
         With `keeps_state`, each group's state follows at the number of steps and its own. If there is a sink, what the
         steps give has been staged in it.
         """
-        cut, groups = self.cut, self.pipeline.key_groups
+        plan, cut, groups = self.plan, self.plan.cut, self.pipeline.key_groups
         if not len(cut):
             return
         clocks = clock_stage(self.pipeline, self.floors, cut)
-        packets = self.source.batch(spark, self.begin, self.end, clocks, PACKET_DDL)
+        packets = self.source.batch(spark, plan.begin, plan.end, clocks, PACKET_DDL)
         if is_salted(self.pipeline):
-            spread = spread_stage(self.pipeline, self.partitions, cut)
+            spread = spread_stage(self.pipeline, plan.partitions, cut)
             packets = _by_key_group(packets, groups).mapInArrow(spread, PACKET_DDL)
         stage = key_group_stage(
-            self.pipeline, self.partitions, cut, since=self.since, sink=sink, keeps_state=self.keeps_state
+            self.pipeline, plan.partitions, cut, since=self.since, sink=sink, keeps_state=self.keeps_state
         )
         results = _by_key_group(packets, groups).mapInArrow(stage, RESULT_DDL)
         # from here on they wait on disk, and come to the driver a step at a time

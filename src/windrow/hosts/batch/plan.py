@@ -8,7 +8,10 @@ from windrow.core.packet import Packet
 from windrow.errors import SourceError
 from windrow.hosts.batch.settings import BatchSettings
 from windrow.hosts.batch.slices import END, Slices, slices
+from windrow.hosts.meaning import meaning
+from windrow.hosts.savepoint import Savepoint
 from windrow.model import AnyPipeline, KafkaSource
+from windrow.sinks.base import Run
 from windrow.sources import Cut, Source
 
 
@@ -20,9 +23,25 @@ class Plan:
     cut: Slices
 
     @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that are read."""
+        return tuple(sorted(self.begin))
+
+    @property
     def end(self) -> Cut:
         """Where that ends."""
         return self.cut.upto[-1] if len(self.cut) else self.begin
+
+    def savepoint(self, pipeline: AnyPipeline, run: Run, epoch: int) -> Savepoint:
+        """Return what a savepoint says of a run that has read all this."""
+        return Savepoint(
+            run=run,
+            epoch=epoch,
+            offsets=dict(self.end),
+            partitions=self.partitions,
+            key_groups=pipeline.key_groups,
+            meaning=meaning(pipeline),
+        )
 
 
 def batch_plan(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -> Plan:

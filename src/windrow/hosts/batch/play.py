@@ -11,6 +11,7 @@ from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.batch.job import Job
+from windrow.hosts.batch.plan import Plan
 from windrow.hosts.batch.slices import END, Slices
 from windrow.hosts.batch.wire import step_output
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
@@ -30,7 +31,7 @@ def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire
         outputs = [StepOutput.empty(pipeline) for _ in range(len(cut))]
         if not cut.upto[-1]:
             return outputs
-        job = Job(pipeline, source, dict.fromkeys(cut.upto[-1], 0), cut)
+        job = Job(pipeline, source, Plan(dict.fromkeys(cut.upto[-1], 0), cut))
         try:
             for number, rows in job.results(spark_session(log=Path(folder) / "spark.log")):
                 outputs[number] = StepOutput.concat(step_output(pipeline, row) for row in rows)

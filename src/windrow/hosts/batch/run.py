@@ -18,9 +18,8 @@ from windrow.hosts.batch.plan import batch_plan
 from windrow.hosts.batch.settings import BatchSettings
 from windrow.hosts.batch.wire import state_of
 from windrow.hosts.batch.writer import Writer
-from windrow.hosts.meaning import meaning
 from windrow.hosts.report import OnStep
-from windrow.hosts.savepoint import Savepoint, refuse_used
+from windrow.hosts.savepoint import refuse_used
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.session import spark_session
 from windrow.model import AnyPipeline
@@ -76,12 +75,13 @@ class BatchRun:
 
     def _take(self, job: Job, run: Run, spark: SparkSession, writer: Writer) -> Literal["end", "asked"]:
         """Compute the steps, write them, and write what is known then to the savepoint."""
+        cut = job.plan.cut
         coming = job.results(spark, self._sink if isinstance(self._sink, ParallelSink) else None)
         states: Iterator[tuple[int, list[Row]]] = iter(())
         for position, rows in coming:
             if self._stop.is_set():
                 return "asked"
-            if position >= len(job.cut):
+            if position >= len(cut):
                 states = chain([(position, rows)], coming)
                 break
             writer.add(rows)
@@ -89,26 +89,17 @@ class BatchRun:
             return "asked"
         writer.finish()
         if self._settings.savepoint is not None:
-            savepoint = Savepoint(
-                run=run,
-                epoch=writer.epoch,
-                offsets=dict(job.end),
-                partitions=job.partitions,
-                key_groups=self._pipeline.key_groups,
-                meaning=meaning(self._pipeline),
-            )
-            known = ((position - len(job.cut), state_of(rows)) for position, rows in states)
+            known = ((position - len(cut), state_of(rows)) for position, rows in states)
             nothing = ((group, MemoryState()) for group in range(self._pipeline.key_groups))
-            savepoint.write(self._settings.savepoint, known if len(job.cut) else nothing)
+            savepoint = job.plan.savepoint(self._pipeline, run, writer.epoch)
+            savepoint.write(self._settings.savepoint, known if len(cut) else nothing)
         return "end"
 
     def _job(self) -> Job:
-        plan = batch_plan(self._pipeline, self._source, self._settings)
         return Job(
             pipeline=self._pipeline,
             source=self._source,
-            begin=plan.begin,
-            cut=plan.cut,
+            plan=batch_plan(self._pipeline, self._source, self._settings),
             floors=self._settings.floors,
             since=self._settings.since,
             keeps_state=self._settings.savepoint is not None,

@@ -92,7 +92,7 @@ class Checkpoint:
         folder: Path, pipeline: AnyPipeline, partitions: Iterable[int], follows: Follows | None = None
     ) -> Checkpoint:
         """Return a checkpoint that is not written yet."""
-        return Checkpoint(folder, Run(pipeline.name, str(uuid.uuid4())), tuple(partitions), meaning(pipeline), follows)
+        return Checkpoint(folder, Run.new(pipeline.name), tuple(partitions), meaning(pipeline), follows)
 
     def write(self) -> None:
         """Write whose checkpoint this is, if that is not there."""
@@ -164,7 +164,7 @@ class Checkpoint:
     @property
     def batch(self) -> int | None:
         """The last batch that Spark noted as done, by its own number, which counts from 0."""
-        return _last(self.spark / "commits")
+        return last_noted(self.spark / "commits")
 
     def clear_start(self) -> None:
         """Remove what a beginning from a savepoint left that was ended before the checkpoint was written."""
@@ -237,7 +237,7 @@ class Checkpoint:
     @property
     def _planned(self) -> int | None:
         """The last batch whose input Spark has noted."""
-        return _last(self.spark / "offsets")
+        return last_noted(self.spark / "offsets")
 
 
 def _follows(kept: Any) -> Follows | None:  # noqa: ANN401 - plain JSON
@@ -253,8 +253,8 @@ def _next_offsets(kept: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401 - pla
             yield from ((int(partition), int(offset)) for partition, offset in inner.items())
 
 
-def _last(log: Path) -> int | None:
-    """Return the last batch in one of Spark's logs."""
+def last_noted(log: Path) -> int | None:
+    """Return the last batch in one of Spark's logs, None if there is none."""
     batches = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
     return max(batches, default=None)
 

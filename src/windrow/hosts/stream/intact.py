@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from windrow.errors import CheckpointError
+from windrow.hosts.stream.checkpoint import last_noted
 
 _MAGIC = b"crc\0"
 _HEAD = len(_MAGIC) + 4
@@ -22,7 +23,7 @@ def refuse_damaged(spark: Path) -> None:
     look at: a step whose offsets have a bit turned would read other records. Of the state, what the query will load is
     read, but for RocksDB's own files, which have sums within that RocksDB looks at.
     """
-    planned, done = (_last(spark / log) for log in ("offsets", "commits"))
+    planned, done = (last_noted(spark / log) for log in ("offsets", "commits"))
     if planned is None and done is None:
         return
     for path in _begun_from(spark, planned, done):
@@ -64,8 +65,3 @@ def _fits(content: bytes, sums: bytes) -> bool:
         return False
     found = (zlib.crc32(content[begin : begin + size]).to_bytes(4, "big") for begin in range(0, len(content), size))
     return b"".join(found) == sums[_HEAD:]
-
-
-def _last(log: Path) -> int | None:
-    epochs = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
-    return max(epochs, default=None)

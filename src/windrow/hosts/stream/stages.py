@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.operators import Operator, open_operator
 from windrow.core.operators.base import StepInput
-from windrow.core.operators.spread import Spread
+from windrow.core.operators.spread import Spread, take_over
 from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.stage import ClockStage
@@ -132,9 +133,9 @@ class _Processor(StatefulProcessor):
         """Take over what a key group knew in a savepoint."""
         known.copy_to(state)
 
+    @abstractmethod
     def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
         """Take one step."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Nothing is held."""
@@ -154,10 +155,8 @@ class SpreadProcessor(_Processor):
     """Gives a key group's packets and state to the first stage of a salted pipeline; gives packets."""
 
     def begin(self, state: State, known: MemoryState) -> None:
-        """Take over the clocks, which all key groups know; this stage knows nothing else."""
-        summary = known.summary()
-        if summary is not None:
-            state.set_summary(summary)
+        """Take over the clocks."""
+        take_over(known, state)
 
     def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
         """Take one step."""

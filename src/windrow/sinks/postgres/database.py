@@ -46,9 +46,8 @@ class PostgresDatabase:
         row = (replayed.table, replayed.run.pipeline, replayed.run.id, begins, ends, since, replayed.finished)
         with self._connected() as (connection, schema), connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
-            create = create_table(REPLAYS, sql_types(REPLAYS)).replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1)
             if not _exists(connection, schema, REPLAYS.name):
-                connection.execute(create)
+                connection.execute(create_table(REPLAYS, sql_types(REPLAYS)))
             updates = ", ".join(f"{name} = excluded.{name}" for name in REPLAYS.columns if name not in REPLAYS.key)
             connection.execute(
                 f"INSERT INTO {qualified(schema, REPLAYS.name)} ({quote_all(REPLAYS.columns)}) "

@@ -104,10 +104,9 @@ def _exists(db: sqlite3.Connection, table: str) -> bool:
 def _replayed(db: sqlite3.Connection, table: str) -> Replayed | None:
     if not _exists(db, REPLAYS.name) or not _exists(db, OWNERS.name):
         return None
-    columns = quote_all([f"{name}" for name in REPLAYS.columns])
     row = db.execute(
-        f"SELECT {columns} FROM {quote(REPLAYS.name)} JOIN {quote(OWNERS.name)} USING (table_name, pipeline, run) "
-        f"WHERE table_name = ? COLLATE NOCASE",
+        f"SELECT {quote_all(REPLAYS.columns)} FROM {quote(REPLAYS.name)} "
+        f"JOIN {quote(OWNERS.name)} USING (table_name, pipeline, run) WHERE table_name = ? COLLATE NOCASE",
         (table,),
     ).fetchone()
     if row is None:
