@@ -84,6 +84,21 @@ def cpu(leader: int) -> float:
     return sum(int(ticks) for _, _, status in _session(leader) for ticks in status[_TICKS]) / _TICK
 
 
+def members(leader: int) -> list[int]:
+    """Return the processes of a session."""
+    return [pid for pid, _, _ in _session(leader)]
+
+
+def shares(leader: int) -> float:
+    """Return the MiB of a session's processes, where a page that so many share counts as so much less in each."""
+    total = 0
+    for pid in members(leader):
+        with suppress(OSError, StopIteration):  # it ended meanwhile
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            total += int(next(line for line in lines if line.startswith("Pss:")).split()[1])
+    return total / 1024
+
+
 def _session(leader: int) -> Iterator[tuple[int, str, list[str]]]:
     """Go through the processes of a session: id, name, and what the kernel says of it after the name (proc(5))."""
     for entry in Path("/proc").iterdir():

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALL = ("startup", "decode", "stages", "windows", "sinks", "demo", "live", "throughput", "shapes", "replay")
+ALL = ("startup", "decode", "stages", "windows", "sinks", "demo", "live", "shapes", "replay")
 
-LONG = ("backlog", "recovery", "soak")
+LONG = ("compare", "backlog", "recovery", "soak")
 
 
 def main() -> int:

@@ -10,17 +10,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-THROUGHPUT = Path(__file__).with_name("throughput.py")
+COMPARE = Path(__file__).with_name("compare.py")
 SHAPES = (
-    ("2", ("windrow:{tumbling: 1m}", "windrow:{hopping: {size: 1h, slide: 1m}}")),
-    ("240", ("windrow:{tumbling: 5m}", "windrow:{session: 5m}", "windrow:{session: 30m}")),
+    ("2", ("stream:{tumbling: 1m}", "stream:{hopping: {size: 1h, slide: 1m}}")),
+    ("240", ("stream:{tumbling: 5m}", "stream:{session: 5m}", "stream:{session: 30m}")),
 )
+ONLY = ("--sinks", "none", "--no-check", "--no-out")
 
 
 def main() -> None:
-    """Measure each pair (arguments go to ``bench/throughput.py``)."""
+    """Measure each pair (arguments go to ``bench/compare.py``)."""
     for hours, engines in SHAPES:
-        command = [sys.executable, str(THROUGHPUT), *sys.argv[1:], "--hours", hours, "--engines", *engines]
+        command = [sys.executable, str(COMPARE), *sys.argv[1:], *ONLY, "--hours", hours, "--engines", *engines]
         subprocess.run(command, check=True)
 
 

@@ -1,0 +1,151 @@
+"""windrow beside the engines that one would take instead, on one log and the same cores: ``python bench/compare.py``.
+
+Starts a broker and a PostgreSQL server, fills a topic (10,000 users, 4 partitions, keyed by user, ten days of event
+time; a shorter one for the slow engines), and runs the engines of ``bench/peers`` in turn, round by round, each in a
+process of its own, to no sink and into PostgreSQL. An engine ``stream:{session: 5m}`` is windrow with that window.
+
+Writes what it found to ``bench/results``; ``--report FILE`` writes the page and the picture from such a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.peers import report
+from bench.peers.engines import ENGINES, Engine, engine
+from bench.peers.measure import ROOT, Servers, answer, run, servers
+from bench.peers.picture import picture
+from bench.peers.results import Results, Run
+
+from windrow.hosts.java import java
+
+PAGE = ROOT / "docs" / "benchmarks.md"
+PICTURE = ROOT / "docs" / "images" / "benchmarks.svg"
+BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
+CHECKED = 50_000
+"""Events of the log without late records, on which the answers are compared."""
+
+
+def compare(arguments: argparse.Namespace) -> Results:
+    """Check the answers, and measure round by round."""
+    engines = [engine(name) for name in arguments.engines]
+    results = _results(arguments)
+    with servers(arguments.hours, arguments.step, arguments.limit) as on:
+        if not arguments.no_check:
+            _check(engines, on, results, arguments)
+        for number in range(1, arguments.rounds + 1):
+            for sink in arguments.sinks:
+                for one in engines:
+                    if sink in one.sinks:
+                        topic = on.topic(arguments.slow_events if one.slow else arguments.events)
+                        ran = run(on, one, sink, topic, number)
+                        results.runs.append(ran)
+                        print(f"round {number}, {sink}: {one.name} {_told(ran)}", flush=True)
+                        _save(results, arguments)
+    return results
+
+
+def _check(engines: list[Engine], on: Servers, results: Results, arguments: argparse.Namespace) -> None:
+    topic = on.topic(CHECKED, late_share=0)
+    peers = [one for one in engines if "postgres" in one.sinks and one.kind != "windrow"]
+    for one in [engine("stream"), *peers, *([engine("batch")] if "batch" in arguments.engines else [])]:
+        results.answers.append(answer(on, one, topic))
+        print(
+            f"the answer of {results.answers[-1].engine} is {results.answers[-1].beside(results.answers[0])}",
+            flush=True,
+        )
+
+
+def _told(ran: Run) -> str:
+    if ran.error:
+        return f"failed: {ran.error}"
+    return (
+        f"{ran.seconds:.1f} s, {ran.rate:,.0f} events/s, {ran.memory:,.0f} MiB, {ran.cpu_per_million:.1f} CPU s/million"
+    )
+
+
+def _save(results: Results, arguments: argparse.Namespace) -> None:
+    if arguments.out is not None:
+        results.save(arguments.out)
+
+
+def _results(arguments: argparse.Namespace) -> Results:
+    cpus = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    machine = {
+        "cores": f"{os.cpu_count()} cores",
+        "cpu": cpus[0] if cpus else platform.machine(),
+        "memory": f"{pages * size / (1 << 30):.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
+    }
+    options = {name: str(getattr(arguments, name)) for name in ("events", "slow_events", "rounds", "hours", "step")}
+    return Results(datetime.now(UTC).strftime("%Y-%m-%d"), machine, _versions(), options)
+
+
+def _versions() -> dict[str, str]:
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    said = subprocess.run([str(java()), "-version"], capture_output=True, text=True, check=False).stderr
+    found = {"windrow": commit.stdout.strip() or version("windrow"), "Spark": version("pyspark")}
+    for folder in dict.fromkeys(one.script.parent for one in ENGINES):
+        for line in _lines(folder / "requirements.txt"):
+            name, _, number = line.partition("==")
+            found[name] = number
+    return {**found, "Python": platform.python_version(), "Java": said.split('"')[1] if '"' in said else "unknown"}
+
+
+def _lines(file: str | Path) -> list[str]:
+    return Path(file).read_text().splitlines() if Path(file).exists() else []
+
+
+def write_page(results: Results) -> None:
+    """Write the picture, and the part of the page between its marks."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}\n{report.page(results)}\n{END}{after}", encoding="utf-8")
+    PICTURE.write_text(picture(results), encoding="utf-8")
+
+
+def main() -> int:
+    """Measure, and print the tables; return 1 if an engine of windrow's failed or answered otherwise."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [one.name for one in ENGINES]
+    parser.add_argument("--engines", nargs="+", default=names, metavar="ENGINE", help=f"of: {', '.join(names)}")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--events", type=int, default=10_000_000)
+    parser.add_argument("--slow-events", type=int, default=2_000_000, help="of the engines in Python")
+    parser.add_argument("--sinks", nargs="+", choices=["none", "postgres"], default=["none", "postgres"])
+    parser.add_argument("--hours", type=float, default=240, help="how much event time the events span")
+    parser.add_argument("--step", type=int, default=1_000_000, help="records a micro-batch of Spark, at the most")
+    parser.add_argument("--limit", type=float, default=1800, help="seconds that a run may take")
+    parser.add_argument("--no-check", action="store_true", help="do not compare the answers first")
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / f"{today}.json")
+    parser.add_argument("--no-out", dest="out", action="store_const", const=None, help="write no file")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing: write the page from this file")
+    arguments = parser.parse_args()
+    if arguments.report is not None:
+        write_page(Results.load(arguments.report))
+        return 0
+    try:
+        list(map(engine, arguments.engines))
+    except KeyError as exc:
+        parser.error(f"there is no engine {exc}; there are {', '.join(names)}")
+    results = compare(arguments)
+    _save(results, arguments)
+    for sink in arguments.sinks:
+        print("", *report.table(results, sink), sep="\n")
+    print("", *report.ratios(results), "", *report.goals(results), sep="\n")
+    wrong = [run for run in results.runs if run.error and engine(run.engine).kind != "peer"]
+    return 1 if wrong or any("ANOTHER" in line for line in report.answers(results)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

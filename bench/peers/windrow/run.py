@@ -1,0 +1,64 @@
+"""windrow's main job, on its stream host or its batch host; or only up to the clock stage (decode, watermark)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bench.peers.job import DONE, READY, TABLE, Job, tell, told
+
+from windrow.api.yaml import parse_pipeline
+from windrow.hosts.batch.run import BatchRun
+from windrow.hosts.batch.settings import BatchSettings
+from windrow.hosts.stream.run import Settings, StreamRun
+from windrow.hosts.stream.session import spark_session
+from windrow.hosts.stream.stages import clock_stage
+from windrow.hosts.stream.wire import PACKET_DDL
+from windrow.model import Pipeline, PostgresSink
+from windrow.sinks import open_sink
+from windrow.sinks.discard import DiscardSink
+from windrow.sources import open_source
+
+PIPELINE = """
+name: user-spend
+source: {{kafka: {{servers: "{servers}", topic: {topic}}}}}
+decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
+time: {{field: event_time, delay: 10m, future: 1h}}
+key: [user_id]
+window: {window}
+aggregate: {{total: sum(amount), events: count()}}
+emit: {{lateness: 1h, late: each, mode: retract}}
+sink: {{sqlite: {{path: unused.db, table: unused}}}}
+"""
+
+
+def main(job: Job) -> None:
+    """Run it to the end of the topic."""
+    text = PIPELINE.format(servers=job.servers, topic=job.topic, window=job.window)
+    pipeline = parse_pipeline(text, "bench/peers/windrow/run.py")
+    if job.postgres is not None:
+        pipeline = replace(pipeline, sink=PostgresSink(job.postgres, TABLE))
+    spark_session(log=job.folder / "spark.log")
+    tell(READY)
+    if job.engine == "clock":
+        _clock(pipeline, job)
+    else:
+        sink = DiscardSink() if job.postgres is None else open_sink(pipeline)
+        if job.engine == "batch":
+            BatchRun(pipeline, sink, BatchSettings(max_records=job.step)).run(lambda _: None)
+        else:
+            settings = Settings(job.folder / "checkpoint", until_end=True, max_records=job.step)
+            StreamRun(pipeline, sink, settings).run(lambda _: None)
+        if job.postgres is not None:
+            sink.close()
+    tell(DONE)
+
+
+def _clock(pipeline: Pipeline, job: Job) -> None:
+    raw = open_source(pipeline.source).stream(spark_session(), job.step)
+    packets = raw.mapInArrow(clock_stage(pipeline), PACKET_DDL)
+    query = packets.writeStream.format("noop").option("checkpointLocation", str(job.folder / "checkpoint"))
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main(told())

@@ -1,0 +1,158 @@
+"""A comparison's figures: ratios within rounds, goals, tables and the file; and a process is measured."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from bench.peers.engines import ENGINES, engine
+from bench.peers.job import DONE, READY, Job, command, told
+from bench.peers.picture import picture
+from bench.peers.report import goals, measured, page, ratio, table
+from bench.peers.results import Answer, Results, Run, Sums
+from bench.peers.watch import FailedError, watch
+from hypothesis import given
+from hypothesis import strategies as st
+
+NAMES = [one.name for one in ENGINES]
+MILLION = 1_000_000
+EMPTY = Results("2026-01-01", {"cores": "2 cores"}, {"Spark": "4"}, {"events": "1"})
+RUNS = st.builds(
+    Run,
+    st.integers(1, 3),
+    st.sampled_from(NAMES),
+    st.sampled_from(["none", "postgres"]),
+    st.sampled_from([MILLION, 2 * MILLION]),
+    st.floats(1, 1000),
+    st.floats(0, 1000),
+    st.floats(100, 9000),
+    st.sampled_from(["", "it | broke"]),
+)
+
+
+def results(*runs: Run) -> Results:
+    return replace(EMPTY, runs=list(runs))
+
+
+@given(st.lists(RUNS, max_size=40))
+def test_a_file_gives_back_what_was_saved(tmp_path_factory: pytest.TempPathFactory, runs: list[Run]) -> None:
+    found = replace(results(*runs), answers=[Answer("stream", "", Sums(1, "2.00", 3), Sums(0, "0.00", 0))])
+    file = tmp_path_factory.mktemp("results") / "folder" / "found.json"
+    found.save(file)
+    assert Results.load(file) == found
+
+
+@given(st.lists(RUNS, max_size=40))
+def test_whatever_was_measured_has_a_page_and_a_picture(runs: list[Run]) -> None:
+    found = results(*runs)
+    ET.fromstring(picture(found))  # noqa: S314 - it is our own
+    text = page(found)
+    for sink in ("none", "postgres"):
+        rows = [line for line in table(found, sink) if line.startswith("| ")][2:]
+        assert len(rows) == len(measured(found, sink))
+        assert {row.count("|") for row in rows} <= {9}
+        assert all(row in text for row in rows)
+    assert len(list(goals(found))) == 9
+
+
+@given(st.floats(1, 100), st.floats(1, 100), st.lists(st.floats(0.1, 10), min_size=1, max_size=5))
+def test_a_ratio_is_within_rounds_however_the_machine_slows(mine: float, theirs: float, slowness: list[float]) -> None:
+    runs = [
+        Run(number, name, "none", MILLION, seconds * slow)
+        for number, slow in enumerate(slowness)
+        for name, seconds in (("stream", mine), ("flink", theirs))
+    ]
+    found = ratio(results(*runs), "stream", "flink", "none")
+    assert found is not None
+    assert found.pairs == pytest.approx([theirs / mine] * len(slowness))
+    assert found.median == pytest.approx(theirs / mine)
+
+
+def test_a_ratio_needs_both_on_as_many_events() -> None:
+    stream = Run(1, "stream", "none", MILLION, 10.0)
+    for other in (
+        Run(2, "flink", "none", MILLION, 10.0),
+        Run(1, "flink", "postgres", MILLION, 10.0),
+        Run(1, "flink", "none", 2 * MILLION, 10.0),
+        Run(1, "flink", "none", MILLION, error="it broke"),
+    ):
+        assert ratio(results(stream, other), "stream", "flink", "none") is None
+
+
+@pytest.mark.parametrize(("seconds", "met"), [(12.6, True), (12.4, False)])
+def test_a_goal_is_met_or_not(seconds: float, met: bool) -> None:  # noqa: FBT001 - a case
+    found = results(Run(1, "stream", "none", MILLION, 10.0), Run(1, "flink", "none", MILLION, seconds))
+    first = next(goals(found))
+    assert first.met is met
+    assert ("NOT MET" in str(first)) is not met
+
+
+def test_the_best_peer_counts_with_postgres() -> None:
+    runs = [Run(1, name, "postgres", MILLION, seconds) for name, seconds in (("stream", 10), ("flink", 30))]
+    wanted = "stream into PostgreSQL at least 2 times as fast as the best peer"
+    alone = next(goal for goal in goals(results(*runs)) if goal.wanted == wanted)
+    assert alone.met
+    with_better = [*runs, Run(1, "pyspark", "postgres", MILLION, 15.0), Run(1, "batch", "postgres", MILLION, 1.0)]
+    assert next(goal for goal in goals(results(*with_better)) if goal.wanted == wanted).met is False
+
+
+def test_an_answer_is_the_same_or_lacks_what_is_open_or_is_another() -> None:
+    right = Answer("stream", "", Sums(10, "10.00", 20), Sums(8, "8.00", 16))
+    assert replace(right, engine="flink").beside(right) == "the same"
+    lacking = replace(right, everything=Sums(9, "9.00", 18))
+    assert lacking.beside(right) == "the same, but for 1 rows of windows open at the end"
+    assert replace(lacking, closed=Sums(8, "7.00", 16)).beside(right).startswith("ANOTHER")
+    assert Answer("flink", "no jar").beside(right) == "failed: no jar"
+
+
+@given(st.sampled_from(NAMES), st.none() | st.just("postgresql://me@127.0.0.1:5/d"), st.integers(1, 10**9))
+def test_a_script_is_told_its_job(name: str, postgres: str | None, events: int) -> None:
+    job = Job(name, "127.0.0.1:9", "spend", events, Path("/tmp/x"), postgres, 1000, "{session: 5m}")  # noqa: S108
+    assert told(command(job)) == job
+    if postgres is not None:
+        assert job.jdbc == ("jdbc:postgresql://127.0.0.1:5/d", "me")
+
+
+def test_each_engine_has_a_script_and_its_versions_are_pinned() -> None:
+    for one in ENGINES:
+        assert one.script.exists()
+        wanted = one.script.with_name("requirements.txt")
+        lines = wanted.read_text().splitlines() if wanted.exists() else []
+        assert all("==" in line and "/" not in line for line in lines)
+    assert engine("stream:{session: 5m}").window == "{session: 5m}"
+    with pytest.raises(KeyError):
+        engine("nobody")
+
+
+GRANDCHILD = "import time; held = b'x' * (200 << 20)\nwhile time.process_time() < 1: pass"
+CHILD = f"""
+import subprocess, sys
+print("words", flush=True)
+print("{READY}", flush=True)
+subprocess.run([sys.executable, "-c", {GRANDCHILD!r}])
+print("{DONE}", flush=True)
+"""
+
+
+def test_a_process_is_measured_with_its_children(tmp_path: Path) -> None:
+    figures = watch([sys.executable, "-c", CHILD], dict(os.environ), tmp_path / "log", 60)
+    assert 0.5 < figures.seconds < 60
+    assert figures.memory > 200
+    assert 0.9 < figures.cpu < 3
+    assert (tmp_path / "log").read_text().startswith("words\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise KeyError('no such topic')", "it ended with 1 before it was done: KeyError: 'no such topic'"),
+        ("import signal; signal.pause()", "it was not done in time"),
+    ],
+)
+def test_what_fails_says_so(tmp_path: Path, code: str, said: str) -> None:
+    with pytest.raises(FailedError, match=said):
+        watch([sys.executable, "-c", code], dict(os.environ), tmp_path / "log", 2)
