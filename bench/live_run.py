@@ -1,0 +1,87 @@
+"""``windrow run`` with its options, and what Spark says of its steps: ``python bench/live_run.py PIPELINE OPTION...``.
+
+It ends when its stdin does, and prints one line of JSON: for each step that read something the milliseconds of its
+parts as Spark has them, `took` (from Spark's call of the sink to the commit) and its records.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from windrow.api.opened import open_pipeline
+from windrow.cli.run import command
+from windrow.hosts.launch import Options, launch
+from windrow.hosts.report import StepReport
+from windrow.hosts.stream.session import spark_session
+
+_OFTEN = 10
+"""Steps: Spark keeps what it says of the last hundred."""
+
+
+class Steps:
+    """What Spark said of each step, by its number."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._said: dict[int, dict[str, Any]] = {}
+        self._took: dict[int, float] = {}
+
+    def on_step(self, report: StepReport) -> None:
+        """Note a step, and now and then what Spark says of those before it."""
+        self._took[report.epoch] = 1000 * report.took
+        if report.epoch % _OFTEN == 0:
+            self.look()
+
+    def look(self) -> None:
+        """Note what Spark says of the steps before the one that is told of."""
+        for query in self._spark.streams.active:
+            for one in query.recentProgress:
+                parts = {name: float(millis) for name, millis in one.durationMs.items()}
+                commit = sum(float(operator.commitTimeMs) for operator in one.stateOperators)
+                self._said[one.batchId] = {"records": one.numInputRows, "stateCommit": commit, **parts}
+
+    def told(self) -> list[dict[str, Any]]:
+        """Return what is known of the steps that read something, in their order."""
+        return [
+            {"epoch": epoch, "took": self._took[epoch], **said}
+            for epoch, said in sorted(self._said.items())
+            if said["records"] and epoch in self._took
+        ]
+
+
+def main() -> None:
+    """Run until stdin ends."""
+    file, *words = sys.argv[1:]
+    given = command.make_context("run", [file, *words]).params
+    checkpoint = Path(file).with_suffix(".checkpoint")
+    checkpoint.mkdir()
+    steps = Steps(spark_session(given["master"], log=checkpoint / "spark.log"))
+    options = Options(
+        checkpoint=checkpoint,
+        max_records=given["max_records"],
+        every=given["every"],
+        step_time=given["step_time"],
+        master=given["master"],
+    )
+
+    def on_start(stop: Callable[[], None]) -> None:
+        def wait() -> None:
+            sys.stdin.read()
+            steps.look()
+            stop()
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    launch(open_pipeline(file).valid(), options, steps.on_step, on_start)
+    print(json.dumps(steps.told()))
+
+
+if __name__ == "__main__":
+    main()
