@@ -9,12 +9,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.contracts.steps import DAY, RUN, change, pipeline, step, table
+from tests.contracts.steps import DAY, FIELDS, RUN, change, pipeline, step, table
 from tests.contracts.stores import Store, brief, committed
 
 from windrow.core.schema import CLOCKS
 from windrow.errors import SinkError
-from windrow.model import Pipeline, SqliteSink
+from windrow.model import (
+    Aggregate,
+    DataType,
+    DecimalType,
+    Decode,
+    Field,
+    LongType,
+    Max,
+    Pipeline,
+    SqliteSink,
+    Sum,
+)
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.collect import CollectSink
 from windrow.sinks.discard import DiscardSink
@@ -54,6 +65,45 @@ def test_a_run_that_follows_is_given_the_tables_and_goes_on_with_the_next_epoch(
     # and the next can follow the follower
     assert sink.open(Run(RUN.pipeline, "run-3"), Follows(NEXT, 2)) == 2
     sink.close()
+
+
+def typed(store: Store, amount: Field) -> Pipeline:
+    """A pipeline over an amount of that type."""
+    aggregates = (Aggregate("total", Sum("amount")), Aggregate("most", Max("amount")))
+    return store.model(decode=Decode((*FIELDS[:2], amount)), aggregates=aggregates)
+
+
+def test_columns_of_wider_types_are_had_by_what_the_refusals_say(store: Store) -> None:
+    before, after = (
+        typed(store, Field("amount", LongType())),
+        typed(store, Field("amount", DecimalType(19, 0), optional=True)),
+    )
+    committed(store, before, step(before, [change("insert", 0, "A", Decimal(2**53 + 1), 2**53 + 1)]))
+    sink, refusals = store.sink(after), []
+    for _ in range(12):
+        try:
+            sink.open(NEXT, Follows(RUN, 0))
+            break
+        except SinkError as exc:
+            refusals.append(str(exc))
+            statements = str(exc).partition("--fresh (")[2].removesuffix(")")
+            for statement in statements.split("; "):
+                store.query(statement)
+    sink.commit(1, step(after, [change("insert", 0, "B", None, None)]))
+    sink.close()
+    assert any("'total' of table 'spend' is NOT NULL, but the pipeline can write null" in one for one in refusals)
+    assert any("'most' of table 'spend_changes' is" in one for one in refusals)
+    found = [(row["user"], row["total"], row["most"]) for row in store.result(after)]
+    assert found == [("A", 2**53 + 1, 2**53 + 1), ("B", None, None)]
+
+
+def test_a_key_of_another_type_is_refused(store: Store) -> None:
+    def keyed(type_: DataType) -> Pipeline:
+        return store.model(decode=Decode((Field("user", type_), *FIELDS[1:])))
+
+    committed(store, keyed(LongType()), step(keyed(LongType()), [change("insert", 0, 7, Decimal(1), 1)]))
+    with pytest.raises(SinkError, match=r"column 'user' of table 'spend' is .*--fresh \((SQLite cannot|ALTER TABLE)"):
+        store.sink(keyed(DecimalType(19, 0))).open(NEXT, Follows(RUN, 0))
 
 
 def test_the_run_that_is_followed_can_write_no_more(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from windrow.errors import SinkError
@@ -11,6 +11,9 @@ from windrow.sinks.layout import Table
 from windrow.sinks.quote import quote
 
 CHOICES = "go on with the --checkpoint that it was written from, choose another table, or start over with --fresh"
+
+_WIDER = {("bigint", "numeric"), ("INTEGER", "NUMERIC"), ("INTEGER", "TEXT")}
+"""Types that a column can have in the place of others, with every value that is there."""
 
 
 def is_new(epoch: int, last: int | None, table: str) -> bool:
@@ -125,13 +128,26 @@ def still_owned(run: Run, owner: Run | None, table: str) -> None:
         raise SinkError(msg)
 
 
-def check_columns(
-    table: Table, expected: Mapping[str, str], actual: Mapping[str, str], actual_key: Sequence[str]
-) -> None:
+@dataclass(frozen=True)
+class Existing:
+    """A table as a database has it.
+
+    `types` are as the database spells them, by column, `key` is the primary key, `required` the columns that are
+    NOT NULL. `alter` writes the statements that give a column another type, and let it be null if it can be.
+    """
+
+    types: Mapping[str, str]
+    key: Sequence[str]
+    required: Collection[str]
+    alter: Callable[[Table, str, str], str]
+
+
+def check_columns(table: Table, expected: Mapping[str, str], existing: Existing) -> None:
     """Raise SinkError unless an existing table has the expected columns, their types and the primary key.
 
-    Types are as the database spells them, by column.
+    A column that the pipeline can write null to must not be NOT NULL.
     """
+    actual = existing.types
     what_to_do = "alter it, choose another table, or start over with --fresh"
     for name, type_ in expected.items():
         if name not in actual:
@@ -139,7 +155,16 @@ def check_columns(
             msg = f"table {table.name!r} has no column {name!r} ({type_}): {what_to_do} ({statement})"
             raise SinkError(msg)
         if actual[name] != type_:
-            msg = f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_}: {what_to_do}"
+            how = existing.alter(table, name, type_) if (actual[name], type_) in _WIDER else ""
+            is_not = f"is {actual[name] or 'untyped'}, not {type_}"
+            msg = f"column {name!r} of table {table.name!r} {is_not}: {what_to_do}{how and f' ({how})'}"
+            raise SinkError(msg)
+        if name in existing.required and table.schema.field(name).nullable:
+            how = existing.alter(table, name, type_)
+            msg = (
+                f"column {name!r} of table {table.name!r} is NOT NULL, but the pipeline can write null there: "
+                f"{what_to_do} ({how})"
+            )
             raise SinkError(msg)
     for name in actual:
         if name not in expected:
@@ -147,8 +172,8 @@ def check_columns(
             has = f"table {table.name!r} has a column {name!r} that the pipeline does not write"
             msg = f"{has}: {what_to_do} ({statement})"
             raise SinkError(msg)
-    if table.key and set(actual_key) != set(table.key):
-        key = ", ".join(actual_key) or "missing"
+    if table.key and set(existing.key) != set(table.key):
+        key = ", ".join(existing.key) or "missing"
         msg = f"the primary key of table {table.name!r} is {key}, not {', '.join(table.key)}: {what_to_do}"
         raise SinkError(msg)
 

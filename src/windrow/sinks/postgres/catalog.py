@@ -11,7 +11,7 @@ import pyarrow as pa
 from windrow.core.schema import CLOCKS
 from windrow.errors import PipelineError, SinkError
 from windrow.sinks.base import Run
-from windrow.sinks.fence import Found, check_columns
+from windrow.sinks.fence import Existing, Found, check_columns
 from windrow.sinks.layout import EPOCHS, OWNERS, Layout, Table, create_table
 from windrow.sinks.postgres.session import Connection, qualified
 from windrow.sinks.postgres.staging import Staging
@@ -33,6 +33,12 @@ def _sql_type(type_: pa.DataType) -> str:
         return "timestamp with time zone"
     names = {pa.bool_(): "boolean", pa.int32(): "integer", pa.int64(): "bigint", pa.float64(): "double precision"}
     return names.get(type_, "bytea" if pa.types.is_binary(type_) else "text")
+
+
+def _alter(table: Table, column: str, type_: str) -> str:
+    statement = f"ALTER TABLE {quote(table.name)} ALTER COLUMN {quote(column)} TYPE {type_}"
+    nullable = table.schema.field(column).nullable
+    return f"{statement}, ALTER COLUMN {quote(column)} DROP NOT NULL" if nullable else statement
 
 
 def check_names(tables: Sequence[Table]) -> None:
@@ -186,7 +192,7 @@ class Catalog:
 
     def _check(self, table: Table) -> None:
         columns = self._connection.execute(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute "
             "WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             (self.name(table.name),),
         ).fetchall()
@@ -195,8 +201,10 @@ class Catalog:
             "WHERE indrelid = $1::regclass AND indisprimary",
             (self.name(table.name),),
         ).fetchall()
-        actual = {str(name): str(type_) for name, type_ in columns}
-        check_columns(table, sql_types(table), actual, [str(name) for (name,) in key])
+        types = {str(name): str(type_) for name, type_, _ in columns}
+        required = {str(name) for name, _, required in columns if required}
+        existing = Existing(types, [str(name) for (name,) in key], required, _alter)
+        check_columns(table, sql_types(table), existing)
 
     def _check_privileges(self, table: Table) -> None:
         needs: tuple[str, ...] = ("SELECT", "INSERT")

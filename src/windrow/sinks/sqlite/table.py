@@ -16,7 +16,7 @@ from windrow.core.output import StepOutput
 from windrow.errors import PipelineError, SinkError
 from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.fence import Found, admit, check_columns, is_new, may_clear, still_owned
+from windrow.sinks.fence import Existing, Found, admit, check_columns, is_new, may_clear, still_owned
 from windrow.sinks.fold import last_changes
 from windrow.sinks.layout import EPOCHS, OWNERS, Table, create_table, layout
 from windrow.sinks.quote import quote, quote_all
@@ -189,21 +189,23 @@ class SqliteTable:
         existing = set()
         for table in self._layout.all:
             if columns := self._columns(db, table.name):
-                key = [name for name, _, position in columns if position]
-                types = {name: type_ for name, type_, _ in columns}
-                check_columns(table, sql_types(table, self._sink.decimals), types, key)
+                key = [name for name, _, position, _ in columns if position]
+                types = {name: type_ for name, type_, _, _ in columns}
+                required = {name for name, _, _, required in columns if required}
+                check_columns(table, sql_types(table, self._sink.decimals), Existing(types, key, required, _alter))
                 existing.add(table.name)
         return existing
 
-    def _columns(self, db: sqlite3.Connection, table: str) -> list[tuple[str, str, int]]:
-        """Return name, type and place in the key of each column; nothing if there is no such table."""
+    def _columns(self, db: sqlite3.Connection, table: str) -> list[tuple[str, str, int, int]]:
+        """Return name, type, place in the key and whether it is NOT NULL of each column; nothing without a table."""
         kind = db.execute("SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,)).fetchone()
         if kind is None:
             return []
         if kind[0] != "table":
             msg = f"{table!r} in {self._sink.path} is a {kind[0]}, not a table: choose another table"
             raise SinkError(msg)
-        return db.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table,)).fetchall()
+        query = 'SELECT name, type, pk, "notnull" FROM pragma_table_info(?)'
+        return db.execute(query, (table,)).fetchall()
 
     def _find(self, db: sqlite3.Connection, run: Run) -> Found:
         present = [table.name for table in self._layout.own if self._columns(db, table.name)]
@@ -252,3 +254,14 @@ def _refuse_twins(table: Table) -> None:
         if other != name:
             msg = f"the columns {other!r} and {name!r} are one to SQLite, which ignores case: rename one"
             raise PipelineError(msg)
+
+
+def _alter(table: Table, column: str, type_: str) -> str:
+    """Write how a column gets another type or can be null: SQLite has no statement for it, and none for a key."""
+    if column in table.key:
+        return "SQLite cannot alter a column of the primary key"
+    there, name, new = quote(table.name), quote(column), quote(f"{column}_new")
+    return (
+        f"ALTER TABLE {there} ADD COLUMN {new} {type_}; UPDATE {there} SET {new} = {name}; "
+        f"ALTER TABLE {there} DROP COLUMN {name}; ALTER TABLE {there} RENAME COLUMN {new} TO {name}"
+    )
