@@ -19,15 +19,20 @@ from windrow.hosts.upgrade import meant, upgraded
 from windrow.model import (
     Aggregate,
     Count,
+    DataType,
     DecimalType,
     Decode,
     Delay,
+    DoubleType,
     EventTime,
     Field,
     LogSource,
+    LongType,
     Max,
     Pipeline,
     PostgresSink,
+    Process,
+    ProcessPipeline,
     Punctuated,
     Records,
     SqliteSink,
@@ -60,6 +65,10 @@ def decode(*fields: Field) -> Edit:
     return lambda pipeline: replace(pipeline, decode=Decode((*pipeline.decode.fields, *fields)))
 
 
+def amount(field: Field) -> Edit:
+    return lambda pipeline: replace(pipeline, decode=Decode((*pipeline.decode.fields[:2], field)))
+
+
 CAN: list[tuple[Edit, list[str]]] = [
     (lambda pipeline: pipeline, []),
     (lambda pipeline: replace(pipeline, sink=PostgresSink("postgresql://localhost/a", "b")), []),
@@ -80,6 +89,11 @@ CAN: list[tuple[Edit, list[str]]] = [
         ['aggregate.total: "sum(amount)" there, nothing here', 'aggregate.last: nothing there, "max(amount)" here'],
     ),
     (decode(Field("shop", StringType())), ['decode.shop: nothing there, "string" here: a record from here on']),
+    (
+        amount(Field("amount", DecimalType(14, 2), optional=True)),
+        ['decode.amount: "decimal(12,2)" there, "decimal(14,2)?" here: true from the next record on'],
+    ),
+    (amount(Field("amount", DecimalType(12, 2), alias=("value",))), ['decode.amount: "decimal(12,2)" there, {"type"']),
 ]
 
 
@@ -103,12 +117,6 @@ CANNOT: list[tuple[Edit, str]] = [
     (emit(late="batch"), "emit.late"),
     (emit(early=Records(3)), "emit.early"),
     (lambda pipeline: replace(pipeline, aggregates=(Aggregate("total", Count()),)), "aggregate.total"),
-    (
-        lambda pipeline: replace(
-            pipeline, decode=Decode((*pipeline.decode.fields[:2], Field("amount", DecimalType(14, 2))))
-        ),
-        "decode.amount",
-    ),
 ]
 
 
@@ -118,6 +126,70 @@ def test_what_cannot_change_is_refused_by_its_field(edit: Edit, field: str, fold
         meant(folder, edit(PIPELINE))
     with pytest.raises(CheckpointError):
         upgraded(folder, edit(PIPELINE))
+
+
+@pytest.mark.parametrize(
+    ("type_", "why"),
+    [
+        (DecimalType(11, 2), r"not every decimal\(12,2\) is the same value as a decimal\(11,2\)"),
+        (DecimalType(12, 3), r"not every decimal\(12,2\) is the same value as a decimal\(12,3\)"),
+        (DecimalType(14, 4), r"aggregate\.mean is rounded by the digits of its field"),
+        (DoubleType(), r"not every decimal\(12,2\) is the same value as a double"),
+        (StringType(), r"not every decimal\(12,2\) is the same value as a string"),
+    ],
+    ids=str,
+)
+def test_a_type_that_cannot_go_on_is_refused_with_the_reason(type_: DataType, why: str, folder: Path) -> None:
+    with pytest.raises(CheckpointError, match=rf"\n  decode\.amount: .* there, .* here: {why}.*\nleave that as it was"):
+        meant(folder, amount(Field("amount", type_))(PIPELINE))
+
+
+def test_a_field_that_may_be_lacking_cannot_be_there_always() -> None:
+    (change,) = changes({"decode": {"a": "long?"}}, {"decode": {"a": "long"}})
+    assert (change.means, change.why) == (None, "records that are known by now may lack it")
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "can"),
+    [
+        ("value(decimal(12,2))", "value(decimal(14,4))", True),
+        ("list(long)", "list(decimal(19,0))", True),
+        ("map(string, decimal(12,2))", "map(string, decimal(13,2))", True),
+        ("map(string, decimal(12,2))", "map(string, decimal(11,2))", False),
+        ("map(long, long)", "map(double, long)", False),
+        ("value(long)", "list(long)", False),
+    ],
+)
+def test_what_a_process_keeps_can_get_a_wider_type(there: str, here: str, *, can: bool) -> None:
+    (change,) = changes({"process": {"state": {"seen": there}}}, {"process": {"state": {"seen": here}}})
+    assert (change.field, change.means is not None) == ("process.state.seen", can)
+
+
+@pytest.mark.parametrize(("here", "can"), [("decimal(19,0)", True), ("double", False)])
+def test_what_a_process_returns_can_get_a_wider_type(here: str, *, can: bool) -> None:
+    (change,) = changes({"process": {"returns": {"seen": "long"}}}, {"process": {"returns": {"seen": here}}})
+    assert (change.field, change.means is not None) == ("process.returns.seen", can)
+
+
+def test_records_that_a_process_holds_can_get_wider_types_but_no_other_fields(tmp_path: Path) -> None:
+    process = Process(print, state=(), returns=(Field("seen", LongType()),), order="event_time")
+    pipeline = ProcessPipeline(
+        name=PIPELINE.name,
+        source=PIPELINE.source,
+        decode=PIPELINE.decode,
+        time=PIPELINE.time,
+        key=PIPELINE.key,
+        process=process,
+        sink=PIPELINE.sink,
+    )
+    kept = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, meaning(pipeline))
+    kept.write(tmp_path / "kept", ((group, MemoryState()) for group in range(8)))
+    wider = Field("amount", DecimalType(14, 4), optional=True)
+    (change,) = meant(tmp_path / "kept", replace(pipeline, decode=Decode((*pipeline.decode.fields[:2], wider))))
+    assert change.means is not None
+    more = Decode((*pipeline.decode.fields, Field("shop", StringType())))
+    with pytest.raises(CheckpointError, match=r"decode\.shop: .* here: records that are held until their time"):
+        meant(tmp_path / "kept", replace(pipeline, decode=more))
 
 
 def test_a_punctuation_in_the_place_of_a_delay(folder: Path) -> None:

@@ -7,32 +7,44 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from windrow.core.carry import why_not_wider
 from windrow.hosts.meaning import FREE, Meaning
-from windrow.model import parse_duration
+from windrow.model import DataType, parse_duration, parse_field_type, parse_type
 
 _NOTHING = "nothing"
+_NEW = "a record from here on is a dead letter if its value is not good"
+_GONE = "it is read no more"
 
 
 @dataclass(frozen=True)
 class Change:
-    """A field (its path in a pipeline file) that is another now; `means` is None if it cannot be."""
+    """A field (its path in a pipeline file) that is another now.
+
+    `means` is None if it cannot be, `why` the reason of that where it is not plain.
+    """
 
     field: str
     there: Any
     here: Any
     means: str | None
+    why: str | None = None
 
     @property
     def text(self) -> str:
-        """What it was, what it is, and what that means."""
+        """What it was, what it is, and what that means, or why it cannot be."""
         told = f"{self.field}: {_text(self.there)} there, {_text(self.here)} here"
-        return told if self.means is None else f"{told}: {self.means}"
+        said = self.why if self.means is None else self.means
+        return told if said is None else f"{told}: {said}"
+
+    def refused(self, why: str | None = None) -> Change:
+        """Return the change as one that cannot be."""
+        return replace(self, means=None, why=why or self.why)
 
 
 def changes(kept: Meaning, given: Meaning) -> list[Change]:
     """Return what differs between the pipeline of a savepoint and one that is to go on from it."""
     moved = set(_moved(kept, given))
-    return [replace(one, means=None) if one.field in moved else one for one in _changes(kept, given, ())]
+    return [one.refused() if one.field in moved else one for one in _changes(kept, given, ())]
 
 
 def _moved(kept: Meaning, given: Meaning) -> Iterator[str]:
@@ -48,7 +60,10 @@ def _changes(kept: Any, given: Any, path: tuple[str, ...]) -> Iterator[Change]: 
     if path in FREE or kept == given:
         return
     rule = _rule(path)
-    if rule is not None:
+    typed = _typed(path)
+    if typed is not None:
+        yield typed(Change(".".join(path), kept, given, None))
+    elif rule is not None:
         yield Change(".".join(path), kept, given, rule(kept, given))
     elif isinstance(kept, dict | None) and isinstance(given, dict | None) and path not in _WHOLE:
         before, after = kept or {}, given or {}
@@ -82,13 +97,47 @@ def _aggregate(there: str | None, here: str | None) -> str | None:
     return "it is counted no more; drop its columns from the tables" if here is None else None
 
 
-def _field(there: Any, here: Any) -> str | None:  # noqa: ANN401 - plain JSON
+def _derived(there: str | None, here: str | None) -> str | None:
     if there is None:
-        return "a record from here on is a dead letter if its value is not good"
-    if here is None:
-        return "it is read no more"
-    types = [one["type"] if isinstance(one, dict) else one for one in (there, here)]
-    return "true from the next record on" if types[0] == types[1] else None
+        return _NEW
+    return _GONE if here is None else None
+
+
+def _decoded(change: Change) -> Change:
+    if change.there is None or change.here is None:
+        return replace(change, means=_NEW if change.there is None else _GONE)
+    (before, lacked), (after, lacks) = (parse_field_type(type_text(one)) for one in (change.there, change.here))
+    if lacked and not lacks:
+        return change.refused("records that are known by now may lack it")
+    return _wider(change, [(before, after)], "true from the next record on")
+
+
+def _returned(change: Change) -> Change:
+    if change.there is None or change.here is None:
+        return change
+    return _wider(change, [(parse_type(change.there), parse_type(change.here))], "true from the next row on")
+
+
+def _kept(change: Change) -> Change:
+    if change.there is None or change.here is None:
+        return change
+    # such as map(string, decimal(12,2)): there is no blank within a type
+    (kind, before), (other, after) = (one.removesuffix(")").split("(", 1) for one in (change.there, change.here))
+    if kind != other:
+        return change
+    both = zip(map(parse_type, before.split(", ")), map(parse_type, after.split(", ")), strict=True)
+    return _wider(change, list(both), "true from the next entry on; what is kept stays as it is")
+
+
+def _wider(change: Change, both: list[tuple[DataType, DataType]], means: str) -> Change:
+    """Return a change with what it means, refused if a type there is not taken by the one here."""
+    why = next(filter(None, (why_not_wider(*one) for one in both)), None)
+    return change.refused(why) if why else replace(change, means=means)
+
+
+def type_text(field: Any) -> str:  # noqa: ANN401 - plain JSON
+    """Return the type of a decoded field as a pipeline file has it, of all that is said of it there."""
+    return str(field["type"] if isinstance(field, dict) else field)
 
 
 _RULES: dict[tuple[str, ...], _Rule] = {
@@ -106,12 +155,24 @@ _RULES: dict[tuple[str, ...], _Rule] = {
 }
 
 
+def _typed(path: tuple[str, ...]) -> Callable[[Change], Change] | None:
+    match path:
+        case ("decode", _):
+            return _decoded
+        case ("process", "returns", _):
+            return _returned
+        case ("process", "state", _):
+            return _kept
+        case _:
+            return None
+
+
 def _rule(path: tuple[str, ...]) -> _Rule | None:
     match path:
         case ("aggregate", _):
             return _aggregate
-        case ("decode" | "derive", _):
-            return _field
+        case ("derive", _):
+            return _derived
         case _:
             return _RULES.get(path)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from windrow.core.carry import Plan, carry
+from windrow.core.carry import Plan, carry, unsound
 from windrow.core.state import MemoryState
 from windrow.errors import CheckpointError
-from windrow.hosts.changed import Change, changes
+from windrow.hosts.changed import Change, changes, type_text
 from windrow.hosts.meaning import Meaning, meaning
 from windrow.hosts.savepoint import Savepoint
-from windrow.model import AnyPipeline, ProcessPipeline, parse_duration
+from windrow.model import AnyPipeline, Field, ProcessPipeline, parse_duration, parse_field_type
 
 
 def meant(folder: Path, pipeline: AnyPipeline) -> list[Change]:
@@ -20,10 +21,14 @@ def meant(folder: Path, pipeline: AnyPipeline) -> list[Change]:
 
     Raise CheckpointError if the pipeline cannot go on from there.
     """
-    found = changes(Savepoint.read(folder).meaning, meaning(pipeline))
-    refused = [change for change in found if change.means is None or _holds_records(pipeline, change)]
+    kept, now = Savepoint.read(folder).meaning, meaning(pipeline)
+    found = [_held(pipeline, change) for change in changes(kept, now)]
+    if all(change.means is not None for change in found):
+        reasons = {f"decode.{name}": why for name, why in unsound(pipeline, _plan(kept, now)).items()}
+        found = [change.refused(why) if (why := reasons.get(change.field)) else change for change in found]
+    refused = [change for change in found if change.means is None]
     if refused:
-        listed = "\n  ".join(replace(change, means=None).text for change in refused)
+        listed = "\n  ".join(change.text for change in refused)
         msg = (
             f"the pipeline cannot go on from the savepoint {folder}, as what it knows would mean something else:\n"
             f"  {listed}\nleave that as it was, or begin anew (windrow run --backfill reads the log again)"
@@ -55,10 +60,22 @@ def _plan(kept: Meaning, now: Meaning) -> Plan:
             list(kept.get(name, {}).items()) == list(now.get(name, {}).items())
             for name in ("decode", "derive", "aggregate")
         ),
+        were=tuple(_were(kept.get("decode", {}), now.get("decode", {}))),
     )
 
 
-def _holds_records(pipeline: AnyPipeline, change: Change) -> bool:
-    """Return whether a change is of records that a process holds until their time has come."""
+def _were(kept: dict[str, Any], now: dict[str, Any]) -> Iterator[Field]:
+    """Go through the decoded fields that are of another type now, or may be lacking now, as they were."""
+    for name in sorted(kept.keys() & now.keys()):
+        texts = type_text(kept[name]), type_text(now[name])
+        if texts[0] != texts[1]:
+            yield Field(name, *parse_field_type(texts[0]))
+
+
+def _held(pipeline: AnyPipeline, change: Change) -> Change:
+    """Return a change, refused if a process holds records until their time has come that it would be lacking in."""
     is_held = isinstance(pipeline, ProcessPipeline) and pipeline.process.order == "event_time"
-    return is_held and change.field.startswith(("decode.", "derive."))
+    is_of_records = change.field.startswith(("decode.", "derive."))
+    if is_held and is_of_records and (change.there is None or change.here is None):
+        return change.refused("records that are held until their time has come were read without it")
+    return change

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from windrow.core.carry.plan import Plan
 from windrow.core.carry.processes import carry_process
 from windrow.core.carry.sessions import carry_sessions
+from windrow.core.carry.widening import unsound, why_not_wider
 from windrow.core.carry.windows import carry_windows
 from windrow.core.state import MemoryState
 from windrow.model import AnyPipeline, ProcessPipeline, Session
 
-__all__ = ["Plan", "carry"]
+__all__ = ["Plan", "carry", "unsound", "why_not_wider"]
 
 
 def carry(pipeline: AnyPipeline, plan: Plan, states: Iterable[MemoryState]) -> list[MemoryState]:

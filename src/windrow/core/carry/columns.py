@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 import duckdb
 import pyarrow as pa
@@ -10,14 +11,17 @@ import pyarrow as pa
 from windrow.core import duck
 from windrow.core.aggregates import folds, rescale, unscale
 from windrow.core.carry.plan import Plan
+from windrow.core.carry.values import widened
+from windrow.core.carry.widening import shift
 from windrow.core.decode.evaluate import Evaluator
 from windrow.core.duck import identifier
 from windrow.core.records import record_schema
 from windrow.core.schema import arrow_type
-from windrow.expressions import computed
+from windrow.expressions import arguments, computed
 from windrow.model import Pipeline
 
 _ACCUMULATOR = re.compile(r"__a(\d+)(.*)")
+_COMPUTED = re.compile(r"__e\d+")
 
 
 class Columns:
@@ -32,66 +36,76 @@ class Columns:
         made = ", ".join(f"{one.begin} AS {identifier(one.column)}" for one in accumulators)
         sql = f"SELECT {made or '0 AS __none'} FROM records"
         self._nothing = duck.query(connection, sql, records=self._no_records)
-        self._columns = computed(pipeline)
+        was = plan.before(pipeline)
+        self._were = pa.schema([pa.field(field.name, arrow_type(field.type)) for field in was.decode.fields])
+        self._columns = computed(was)
+        self._shifts = [
+            sum(shift(there.type, here.type) for there, here in zip(*both, strict=True))
+            for both in zip(arguments(was), arguments(pipeline), strict=True)
+        ]
 
     def panes(self, table: pa.Table) -> pa.Table:
         """Return a table of keys, accumulators and more, in this order, with the accumulators of the pipeline."""
         before = [name for name in table.column_names if _ACCUMULATOR.fullmatch(name)]
-        if self._plan.aggregates == tuple(range(len(self._plan.aggregates))) and before == self._names:
+        same_aggregates = self._plan.aggregates == tuple(range(len(self._plan.aggregates))) and before == self._names
+        if same_aggregates and not self._plan.were:
             return table
         rest = table.drop_columns(before)
         keys = list(self._pipeline.key)
         rows = pa.array([0] * table.num_rows, pa.int64())
-        columns = {name: rest.column(name) for name in keys}
+        columns = {name: widened(rest.column(name), self._no_records.schema.field(name).type) for name in keys}
         for name in self._names:
-            there = self._before(name)
-            columns[name] = table.column(there) if there is not None else self._nothing.column(name).take(rows)
+            nothing = self._nothing.column(name)
+            number, there = self._before(name)
+            columns[name] = (
+                nothing.take(rows)
+                if there is None
+                else widened(table.column(there), nothing.type, self._shifts[number])
+            )
         columns |= {name: rest.column(name) for name in rest.column_names if name not in keys}
         return pa.table(columns)
 
     def records(self, table: pa.Table) -> pa.Table:
-        """Return records that wait with the fields of the pipeline; one that they were not decoded for is null."""
+        """Return records that wait with the fields of the pipeline; one that they were not decoded for is null.
+
+        What is computed of them is computed of the types that they were decoded by.
+        """
         if self._plan.same_records:
             return table
-        fields = self._pipeline.decode.fields
-        schema = pa.schema([pa.field(field.name, arrow_type(field.type)) for field in fields])
-        there = [name for name in schema.names if name in table.column_names]
-        kept = rescale(table.select(there), pa.schema([schema.field(name) for name in there]))
+        there = [name for name in self._were.names if name in table.column_names]
+        kept = rescale(table.select(there), pa.schema([self._were.field(name) for name in there]))
         decoded = pa.table(
             [
                 kept.column(field.name) if field.name in there else pa.nulls(table.num_rows, field.type)
-                for field in schema
+                for field in self._were
             ],
-            schema=schema,
+            schema=self._were,
         )
         made, _ = Evaluator(self._columns).compute(decoded)
         values = dict(zip(decoded.column_names, decoded.columns, strict=True))
         values |= {one.name: array for one, array in zip(self._columns, made, strict=True)}
         types = record_schema(self._pipeline)
-        columns = {}
-        for name in dict.fromkeys([*self._no_records.column_names, *_others(table, schema)]):
-            if name in values:
-                columns[name] = _column(values[name], types.field(name))
-            else:
-                columns[name] = table.column(name)
+        columns = {
+            name: _column(values[name], types.field(name)) if name in values else table.column(name)
+            for name in _in_order(table, list(values))
+        }
         return unscale(pa.table(columns))
 
-    def _before(self, name: str) -> str | None:
-        """Return the column of the run that an accumulator was in."""
+    def _before(self, name: str) -> tuple[int, str | None]:
+        """Return the number of an accumulator's aggregate, and the column of the run that it was in."""
         found = _ACCUMULATOR.fullmatch(name)
         if found is None:
             raise ValueError(name)
         number = self._plan.aggregates[int(found[1])]
-        return None if number is None else f"__a{number}{found[2]}"
+        return int(found[1]), None if number is None else f"__a{number}{found[2]}"
 
 
-def _others(table: pa.Table, fields: pa.Schema) -> list[str]:
-    """Return the columns that an operator adds to records; those that were computed are made anew."""
-    return [
-        name
-        for name in table.column_names
-        if name.startswith("__") and not re.fullmatch(r"__e\d+", name) and name not in fields.names
-    ]
+def _in_order(table: pa.Table, values: list[str]) -> list[str]:
+    """Return the columns of records, those of values where they were: what an operator added stays around them."""
+    names = table.column_names
+    own = [name for name in names if name.startswith("__") and not _COMPUTED.fullmatch(name)]
+    before = list(takewhile(lambda name: name in own, names))
+    return [*before, *values, *own[len(before) :]]
 
 
 def _column(values: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
