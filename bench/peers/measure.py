@@ -91,7 +91,8 @@ def run(on: Servers, engine: Engine, sink: Sink, topic: str, number: int = 0) ->
             figures = watch(words, environment, folder / "log", on.limit)
         except (FailedError, NotInstalledError) as exc:
             return Run(number, engine.name, sink, events, error=str(exc))
-    return Run(number, engine.name, sink, events, figures.seconds, figures.cpu, figures.memory)
+    kept = _sums(on.postgres).events if sink == "postgres" else 0
+    return Run(number, engine.name, sink, events, figures.seconds, figures.cpu, figures.memory, kept)
 
 
 def answer(on: Servers, engine: Engine, topic: str) -> Answer:
@@ -99,11 +100,8 @@ def answer(on: Servers, engine: Engine, topic: str) -> Answer:
     ran = run(on, engine, "postgres", topic)
     if ran.error:
         return Answer(engine.name, ran.error)
-    with psycopg.connect(on.postgres.url_of(DATABASE)) as connection:
-        connection.execute("SET TIME ZONE 'UTC'")
-        everything = _sums(connection)
-        closed = _sums(connection, f" WHERE window_start < '{_closed(on.hours)}'")
-    return Answer(engine.name, "", everything, closed)
+    closed = _sums(on.postgres, f" WHERE window_start < '{_closed(on.hours)}'")
+    return Answer(engine.name, "", _sums(on.postgres), closed)
 
 
 def _closed(hours: float) -> str:
@@ -112,9 +110,11 @@ def _closed(hours: float) -> str:
     return datetime.fromtimestamp(end - 2 * DELAY_SECONDS - WINDOW_SECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _sums(connection: psycopg.Connection, where: str = "") -> Sums:
+def _sums(server: Postgres, where: str = "") -> Sums:
     query = f"SELECT count(*), coalesce(sum(total), 0), coalesce(sum(events), 0) FROM {TABLE}{where}"
-    row = connection.execute(query.encode()).fetchone()
+    with psycopg.connect(server.url_of(DATABASE)) as connection:
+        connection.execute("SET TIME ZONE 'UTC'")
+        row = connection.execute(query.encode()).fetchone()
     if row is None:
         message = "a count has a row"
         raise RuntimeError(message)

@@ -105,13 +105,16 @@ def measured(results: Results, sink: str) -> list[Engine]:
 
 def table(results: Results, sink: str) -> Iterator[str]:
     """Write the lines of a table in Markdown: an engine a line."""
-    yield "| engine | events | events/s (all rounds) | of Flink's | memory, MiB | CPU s a million | given | meaning |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"
+    kept = " counted |" if sink == "postgres" else ""
+    figures = "events | events/s (all rounds) | of Flink's | memory, MiB | CPU s a million"
+    yield f"| engine | {figures} |{kept} given | meaning |"
+    yield f"| --- | ---: | ---: | ---: | ---: | ---: |{' --- |' if kept else ''} --- | --- |"
     for one in measured(results, sink):
         found = runs_of(results, one.name, sink)
         if not found:
             error = next(run.error for run in results.runs if (run.engine, run.sink) == (one.name, sink))
-            yield f"| {one.title} | | failed: {error.replace('|', '/')} | | | | {one.memory} | {one.differs} |"
+            failed = f"| {one.title} | | failed: {error.replace('|', '/')} | | | |{' |' if kept else ''}"
+            yield f"{failed} {one.memory} | {one.differs} |"
             continue
         beside = ratio(results, one.name, "flink", sink)
         cells = (
@@ -121,6 +124,7 @@ def table(results: Results, sink: str) -> Iterator[str]:
             "" if beside is None else f"{beside.median:.2f}",
             f"{median(run.memory for run in found):,.0f}",
             f"{median(run.cpu_per_million for run in found):.1f}",
+            *([", ".join(sorted({f"{run.kept:,}" for run in found}))] if kept else []),
             one.memory,
             one.differs,
         )

@@ -21,7 +21,10 @@ NOTHING = Sums(0, "0.00", 0)
 
 @dataclass(frozen=True)
 class Run:
-    """One run: seconds, CPU seconds of all its processes, and MiB at the most; or why it failed."""
+    """One run: seconds, CPU seconds of all its processes, and MiB at the most; or why it failed.
+
+    `kept` is how many events its table counts, if there is one.
+    """
 
     round: int
     engine: str
@@ -30,6 +33,7 @@ class Run:
     seconds: float = 0.0
     cpu: float = 0.0
     memory: float = 0.0
+    kept: int = 0
     error: str = ""
 
     @property

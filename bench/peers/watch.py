@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bench.peers.job import DONE, READY
-from bench.processes import cpu, members, shares
+from bench.processes import cpu, members, memory, shares
 
-_EVERY = 0.5
+_EVERY = 1.0
 """Seconds between looks at the memory."""
 _STOP_SECONDS = 30.0
 _TAIL = 3
@@ -62,7 +62,7 @@ def _watched(process: subprocess.Popen[bytes], said: BinaryIO, deadline: float) 
     if process.stdout is None:
         message = "it has no output"
         raise FailedError(message)
-    output, rest, memory = process.stdout.fileno(), b"", 0.0
+    output, rest, peak = process.stdout.fileno(), b"", 0.0
     began: tuple[float, float] | None = None
     looked = 0.0
     while True:
@@ -83,9 +83,14 @@ def _watched(process: subprocess.Popen[bytes], said: BinaryIO, deadline: float) 
                 began = now, cpu(process.pid)
             if DONE.encode() in lines and began is not None:
                 used = cpu(process.pid) - began[1]
-                return Figures(now - began[0], used, max(memory, shares(process.pid)))
+                return Figures(now - began[0], used, _peak(process.pid, peak))
         if now - looked >= _EVERY:
-            memory, looked = max(memory, shares(process.pid)), now
+            peak, looked = _peak(process.pid, peak), now
+
+
+def _peak(leader: int, peak: float) -> float:
+    """Return the higher one of the memory now and a peak; the costly look only if it can be higher."""
+    return max(peak, shares(leader)) if sum(memory(leader)) > peak else peak
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
