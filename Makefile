@@ -35,4 +35,4 @@ lock: ## Write the lock files anew, once set up (ARGS=--upgrade takes the newest
 	@scripts/lock $(ARGS)
 
 clean: ## Remove what make has made, the environment too
-	rm -rf .venv .venv.old build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
+	rm -rf .venv .venv.old bench/peers/*/.venv bench/peers/*/jars build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
