@@ -1,0 +1,148 @@
+"""One point of ``bench/growth.py``, in a process (and a session) of its own; prints one line of JSON.
+
+Spark starts and the pipeline runs over a warm-up topic before anything is measured; then it runs over the topic some
+times, each with a new checkpoint. At last one more step without records writes the state as one compacted snapshot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.disk import last_version
+from bench.processes import Sampler, cpu
+from pyspark.sql import SparkSession
+
+from windrow.api.yaml import parse_pipeline
+from windrow.core.packing import unpack
+from windrow.hosts.report import StepReport
+from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.run import Settings, StreamRun
+from windrow.hosts.stream.session import spark_session
+from windrow.hosts.stream.states import states
+from windrow.model import AnyPipeline
+from windrow.sinks.discard import DiscardSink
+
+PIPELINE = """
+name: user-spend
+source: {{kafka: {{servers: "{servers}", topic: {topic}}}}}
+decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
+time: {{field: event_time, delay: 10m, future: 1h}}
+key: [user_id]
+window: {window}
+aggregate: {{total: sum(amount), events: count()}}
+emit: {{lateness: {lateness}, late: each, mode: retract, at_end: hold}}
+sink: {{sqlite: {{path: unused.db, table: user_spend_5m}}}}
+salt: {salt}
+"""
+_ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run: seconds of the clock and of the processors, the greatest MiB (all, driver, Java, Python's workers)."""
+
+    seconds: float
+    cpu: float
+    memory: float
+    driver: float
+    jvm: float
+    workers: float
+    steps: int
+    events: int
+    results: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is held at the end: rows by kind (a window and key is a row of `panes`), and bytes.
+
+    The bytes are those of the rows' blobs, of the state's files as the run left them, and of one compacted snapshot.
+    """
+
+    rows: dict[str, int]
+    blobs: int
+    left: int
+    compacted: int
+
+
+def run(pipeline: AnyPipeline, sink: DiscardSink, checkpoint: Path, step: int) -> Ran:
+    """Run to the end of the topic, and measure."""
+    steps: list[StepReport] = []
+    leader = os.getpid()
+    used = cpu(leader)
+    with Sampler(lambda: leader, 0.1) as sampler:
+        began = time.monotonic()
+        StreamRun(pipeline, sink, Settings(checkpoint, until_end=True, max_records=step)).run(steps.append)
+        seconds = time.monotonic() - began
+    most = {
+        name: max((getattr(sample, name) for sample in sampler.samples), default=0.0)
+        for name in ("driver", "jvm", "workers")
+    }
+    return Ran(
+        seconds=seconds,
+        cpu=cpu(leader) - used,
+        memory=max((sample.total for sample in sampler.samples), default=0.0),
+        **most,
+        steps=len(steps),
+        events=sum(one.events for one in steps),
+        results=sum(one.inserts + one.revisions for one in steps),
+    )
+
+
+def held(spark: SparkSession, pipeline: AnyPipeline, sink: DiscardSink, folder: Path) -> Held:
+    """Count what a run has left, and let it write a snapshot."""
+    left = last_version(folder / "spark" / "state")
+    spark.conf.set(f"{_ROCKSDB}.changelogCheckpointing.enabled", "false")
+    spark.conf.set(f"{_ROCKSDB}.compactOnCommit", "true")
+    # a file that tells nothing makes a step without records
+    (folder / "control" / "nothing.json").write_text("\n")
+    StreamRun(pipeline, sink, Settings(folder, until_end=True)).run(lambda _: None)
+    compacted = last_version(folder / "spark" / "state")
+    checkpoint = Checkpoint.read(folder)
+    if checkpoint is None or checkpoint.batch is None:
+        msg = f"there is no committed step in {folder}"
+        raise RuntimeError(msg)
+    rows: Counter[str] = Counter()
+    size = 0
+    for _, state in states(spark, checkpoint.spark, checkpoint.batch):
+        for (kind, _), blob in state.items():
+            rows[kind] += unpack(blob).num_rows
+            size += len(blob)
+    return Held(dict(rows), size, left, compacted)
+
+
+def main() -> None:
+    """Measure one point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--servers", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--warm", required=True, help="the topic to warm up on")
+    parser.add_argument("--window", required=True)
+    parser.add_argument("--lateness", required=True)
+    parser.add_argument("--salt", type=int, required=True)
+    parser.add_argument("--step", type=int, required=True)
+    parser.add_argument("--runs", type=int, required=True)
+    given = parser.parse_args()
+    topics = [given.warm, *[given.topic] * given.runs]
+    with tempfile.TemporaryDirectory(prefix="windrow-growth-") as name:
+        folder = Path(name)
+        spark = spark_session(log=folder / "spark.log")
+        ran = []
+        for number, topic in enumerate(topics):
+            sink = DiscardSink()
+            pipeline = parse_pipeline(PIPELINE.format(**{**vars(given), "topic": topic}))
+            ran.append(run(pipeline, sink, folder / str(number), given.step))
+        found = held(spark, pipeline, sink, folder / str(len(topics) - 1))
+        spark.stop()
+    print(json.dumps({"first": asdict(ran[0]), "runs": [asdict(one) for one in ran[1:]], "held": asdict(found)}))
+
+
+if __name__ == "__main__":
+    main()
