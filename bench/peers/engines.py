@@ -44,8 +44,9 @@ _PYSPARK = (
     "are cut; late records are dropped, and counted; no revisions; windows open at the end are not written"
 )
 _FLINK = (
-    "watermark per partition; it moves by the wall clock (each 200 ms), so what is late is another set in each run; "
-    "late records are dropped, and counted; no revisions; rows into PostgreSQL at least once, by key"
+    "watermark per partition, the least counts; it moves by the wall clock (each 200 ms), so what is late is another "
+    "set in each run; late records are dropped, and counted; no revisions and no late output (its DataStream API has "
+    "both); rows into PostgreSQL at least once, by key"
 )
 
 ENGINES = (

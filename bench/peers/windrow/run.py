@@ -54,8 +54,8 @@ def main(job: Job) -> None:
 
 
 def _clock(pipeline: Pipeline, job: Job) -> None:
-    raw = open_source(pipeline.source).stream(spark_session(), job.step)
-    packets = raw.mapInArrow(clock_stage(pipeline), PACKET_DDL)
+    source = open_source(pipeline.source)
+    packets = source.stream(spark_session(), clock_stage(pipeline), PACKET_DDL, max_records=job.step)
     query = packets.writeStream.format("noop").option("checkpointLocation", str(job.folder / "checkpoint"))
     query.trigger(availableNow=True).start().awaitTermination()
 
