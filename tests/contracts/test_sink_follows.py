@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.contracts.steps import DAY, FIELDS, RUN, change, pipeline, step, table
-from tests.contracts.stores import Store, brief, committed
+from tests.contracts.stores import SqliteStore, Store, brief, committed
 
 from windrow.core.schema import CLOCKS
 from windrow.errors import SinkError
@@ -73,26 +73,22 @@ def typed(store: Store, amount: Field) -> Pipeline:
     return store.model(decode=Decode((*FIELDS[:2], amount)), aggregates=aggregates)
 
 
-def test_columns_of_wider_types_are_had_by_what_the_refusals_say(store: Store) -> None:
+def test_columns_of_wider_types_are_had_by_what_the_refusal_says(store: Store) -> None:
     before, after = (
         typed(store, Field("amount", LongType())),
         typed(store, Field("amount", DecimalType(19, 0), optional=True)),
     )
     committed(store, before, step(before, [change("insert", 0, "A", Decimal(2**53 + 1), 2**53 + 1)]))
-    sink, refusals = store.sink(after), []
-    for _ in range(12):
-        try:
-            sink.open(NEXT, Follows(RUN, 0))
-            break
-        except SinkError as exc:
-            refusals.append(str(exc))
-            statements = str(exc).partition("--fresh (")[2].removesuffix(")")
-            for statement in statements.split("; "):
-                store.query(statement)
+    sink = store.sink(after)
+    with pytest.raises(
+        SinkError, match=r"column 'total' of table 'spend' is NOT NULL, .* \(and \d+ more\):"
+    ) as refusal:
+        sink.open(NEXT, Follows(RUN, 0))
+    for statement in str(refusal.value).partition("--fresh (")[2].removesuffix(")").split("; "):
+        store.query(statement)
+    sink.open(NEXT, Follows(RUN, 0))
     sink.commit(1, step(after, [change("insert", 0, "B", None, None)]))
     sink.close()
-    assert any("'total' of table 'spend' is NOT NULL, but the pipeline can write null" in one for one in refusals)
-    assert any("'most' of table 'spend_changes' is" in one for one in refusals)
     found = [(row["user"], row["total"], row["most"]) for row in store.result(after)]
     assert found == [("A", 2**53 + 1, 2**53 + 1), ("B", None, None)]
 
@@ -102,7 +98,8 @@ def test_a_key_of_another_type_is_refused(store: Store) -> None:
         return store.model(decode=Decode((Field("user", type_), *FIELDS[1:])))
 
     committed(store, keyed(LongType()), step(keyed(LongType()), [change("insert", 0, 7, Decimal(1), 1)]))
-    with pytest.raises(SinkError, match=r"column 'user' of table 'spend' is .*--fresh \((SQLite cannot|ALTER TABLE)"):
+    how = "$" if isinstance(store, SqliteStore) else r" \(ALTER TABLE .* TYPE numeric"
+    with pytest.raises(SinkError, match=r"column 'user' of table 'spend' is .*--fresh" + how):
         store.sink(keyed(DecimalType(19, 0))).open(NEXT, Follows(RUN, 0))
 
 

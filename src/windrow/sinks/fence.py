@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from windrow.errors import SinkError
 from windrow.sinks.base import Follows, Run
@@ -142,40 +143,47 @@ class Existing:
     alter: Callable[[Table, str, str], str]
 
 
-def check_columns(table: Table, expected: Mapping[str, str], existing: Existing) -> None:
-    """Raise SinkError unless an existing table has the expected columns, their types and the primary key.
+class Misfit(NamedTuple):
+    """What is wrong with an existing table, and the statements that mend it, if there are any."""
+
+    what: str
+    statements: str = ""
+
+
+def misfits(table: Table, expected: Mapping[str, str], existing: Existing) -> Iterator[Misfit]:
+    """Go through what an existing table lacks of the expected columns, their types and the primary key.
 
     A column that the pipeline can write null to must not be NOT NULL.
     """
-    actual = existing.types
-    what_to_do = "alter it, choose another table, or start over with --fresh"
+    actual, named = existing.types, quote(table.name)
     for name, type_ in expected.items():
         if name not in actual:
-            statement = f"ALTER TABLE {quote(table.name)} ADD COLUMN {quote(name)} {type_}"
-            msg = f"table {table.name!r} has no column {name!r} ({type_}): {what_to_do} ({statement})"
-            raise SinkError(msg)
-        if actual[name] != type_:
+            statement = f"ALTER TABLE {named} ADD COLUMN {quote(name)} {type_}"
+            yield Misfit(f"table {table.name!r} has no column {name!r} ({type_})", statement)
+        elif actual[name] != type_:
             how = existing.alter(table, name, type_) if (actual[name], type_) in _WIDER else ""
-            is_not = f"is {actual[name] or 'untyped'}, not {type_}"
-            msg = f"column {name!r} of table {table.name!r} {is_not}: {what_to_do}{how and f' ({how})'}"
-            raise SinkError(msg)
-        if name in existing.required and table.schema.field(name).nullable:
-            how = existing.alter(table, name, type_)
-            msg = (
-                f"column {name!r} of table {table.name!r} is NOT NULL, but the pipeline can write null there: "
-                f"{what_to_do} ({how})"
-            )
-            raise SinkError(msg)
+            yield Misfit(f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_}", how)
+        elif name in existing.required and table.schema.field(name).nullable:
+            what = f"column {name!r} of table {table.name!r} is NOT NULL, but the pipeline can write null there"
+            yield Misfit(what, existing.alter(table, name, type_))
     for name in actual:
         if name not in expected:
-            statement = f"ALTER TABLE {quote(table.name)} DROP COLUMN {quote(name)}"
-            has = f"table {table.name!r} has a column {name!r} that the pipeline does not write"
-            msg = f"{has}: {what_to_do} ({statement})"
-            raise SinkError(msg)
+            what = f"table {table.name!r} has a column {name!r} that the pipeline does not write"
+            yield Misfit(what, f"ALTER TABLE {named} DROP COLUMN {quote(name)}")
     if table.key and set(existing.key) != set(table.key):
         key = ", ".join(existing.key) or "missing"
-        msg = f"the primary key of table {table.name!r} is {key}, not {', '.join(table.key)}: {what_to_do}"
-        raise SinkError(msg)
+        yield Misfit(f"the primary key of table {table.name!r} is {key}, not {', '.join(table.key)}")
+
+
+def refuse(found: Sequence[Misfit]) -> None:
+    """Raise SinkError if tables do not fit, with the statements that mend them, if all of it can be mended."""
+    if not found:
+        return
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    statements = [one.statements for one in found]
+    how = f" ({'; '.join(statements)})" if all(statements) else ""
+    msg = f"{found[0].what}{more}: alter it, choose another table, or start over with --fresh{how}"
+    raise SinkError(msg)
 
 
 def _foreign(table: str) -> str:

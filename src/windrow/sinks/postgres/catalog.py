@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import psycopg
@@ -11,7 +11,7 @@ import pyarrow as pa
 from windrow.core.schema import CLOCKS
 from windrow.errors import PipelineError, SinkError
 from windrow.sinks.base import Run
-from windrow.sinks.fence import Existing, Found, check_columns
+from windrow.sinks.fence import Existing, Found, Misfit, misfits, refuse
 from windrow.sinks.layout import EPOCHS, OWNERS, Layout, Table, create_table
 from windrow.sinks.postgres.session import Connection, qualified
 from windrow.sinks.postgres.staging import Staging
@@ -63,10 +63,10 @@ class Catalog:
     def create(self) -> None:
         """Check the tables that exist, and create the others; raise SinkError if that cannot be."""
         existing = self._existing()
-        for table in (*self._layout.all, *self._stages.all):
-            if table.name in existing:
-                self._check(table)
-                self._check_privileges(table)
+        there = [table for table in (*self._layout.all, *self._stages.all) if table.name in existing]
+        refuse([misfit for table in there for misfit in self._misfits(table)])
+        for table in there:
+            self._check_privileges(table)
         missing = [table for table in (*self._layout.all, *self._stages.all) if table.name not in existing]
         if missing and not self._may("has_schema_privilege(current_schema(), 'CREATE')"):
             msg = (
@@ -190,7 +190,7 @@ class Catalog:
                 raise SinkError(msg)
         return {str(name) for name, _ in rows}
 
-    def _check(self, table: Table) -> None:
+    def _misfits(self, table: Table) -> Iterator[Misfit]:
         columns = self._connection.execute(
             "SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute "
             "WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -204,7 +204,7 @@ class Catalog:
         types = {str(name): str(type_) for name, type_, _ in columns}
         required = {str(name) for name, _, required in columns if required}
         existing = Existing(types, [str(name) for (name,) in key], required, _alter)
-        check_columns(table, sql_types(table), existing)
+        return misfits(table, sql_types(table), existing)
 
     def _check_privileges(self, table: Table) -> None:
         needs: tuple[str, ...] = ("SELECT", "INSERT")

@@ -16,7 +16,7 @@ from windrow.core.output import StepOutput
 from windrow.errors import PipelineError, SinkError
 from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.fence import Existing, Found, admit, check_columns, is_new, may_clear, still_owned
+from windrow.sinks.fence import Existing, Found, Misfit, admit, is_new, may_clear, misfits, refuse, still_owned
 from windrow.sinks.fold import last_changes
 from windrow.sinks.layout import EPOCHS, OWNERS, Table, create_table, layout
 from windrow.sinks.quote import quote, quote_all
@@ -186,14 +186,17 @@ class SqliteTable:
 
     def _check(self, db: sqlite3.Connection) -> set[str]:
         """Return which of the tables exist; raise SinkError if one of them has other columns."""
-        existing = set()
+        existing: set[str] = set()
+        found: list[Misfit] = []
         for table in self._layout.all:
             if columns := self._columns(db, table.name):
                 key = [name for name, _, position, _ in columns if position]
                 types = {name: type_ for name, type_, _, _ in columns}
                 required = {name for name, _, _, required in columns if required}
-                check_columns(table, sql_types(table, self._sink.decimals), Existing(types, key, required, _alter))
+                there = Existing(types, key, required, _alter)
+                found += misfits(table, sql_types(table, self._sink.decimals), there)
                 existing.add(table.name)
+        refuse(found)
         return existing
 
     def _columns(self, db: sqlite3.Connection, table: str) -> list[tuple[str, str, int, int]]:
@@ -259,7 +262,7 @@ def _refuse_twins(table: Table) -> None:
 def _alter(table: Table, column: str, type_: str) -> str:
     """Write how a column gets another type or can be null: SQLite has no statement for it, and none for a key."""
     if column in table.key:
-        return "SQLite cannot alter a column of the primary key"
+        return ""
     there, name, new = quote(table.name), quote(column), quote(f"{column}_new")
     return (
         f"ALTER TABLE {there} ADD COLUMN {new} {type_}; UPDATE {there} SET {new} = {name}; "
