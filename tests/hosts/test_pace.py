@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from windrow.hosts.stream.pace import LEAST, SLOW, Pace
@@ -56,6 +56,7 @@ def test_it_follows_a_sink_that_changes(fixed: float, each: float, then: float, 
 
 
 @given(fixed_costs, record_costs, st.floats(0, 5), st.floats(1e-8, 5e-6))
+@example(fixed=0.0, each=0.001, then=4.0, then_each=4.66779151061771e-06)  # half of 500,000 six times is 7,812.5
 def test_a_sink_that_is_quick_again_is_given_all_it_can_take(
     fixed: float, each: float, then: float, then_each: float
 ) -> None:

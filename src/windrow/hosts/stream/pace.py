@@ -76,10 +76,11 @@ class Pace:
         if seconds > SLOW * self._target and not (cost.is_guess and is_smallest):
             return self._is_run("slow", enough=far) and self._turn(cost.records(self._target))
         fitting = cost.records(QUICK * self._target)
-        if fitting >= 2 * self.size:
+        larger = min(2 * self.size + 1, self._most)  # halving may have dropped one
+        if fitting >= larger > self.size:
             return self._is_run("quick") and self._turn(fitting)
         if cost.is_guess and self.size < self._most:
-            return self._is_run("unknown") and self._turn(2 * self.size)
+            return self._is_run("unknown") and self._turn(larger)
         self._run = ("", 0)
         return False
 
