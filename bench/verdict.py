@@ -21,7 +21,7 @@ import pyarrow as pa
 from windrow.api.opened import open_pipeline
 from windrow.model import KafkaSource, Pipeline
 from windrow.sources import open_source
-from windrow.sources.kafka.read import read_range
+from windrow.sources.kafka import KafkaTopic
 from windrow.testing.oracle import Answer, Change, LogRecord, Missed, differences, run
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,7 +78,7 @@ def _part(given: tuple[Path, str, int, tuple[int, int]]) -> Part:
     if not isinstance(pipeline.source, KafkaSource):
         raise TypeError(pipeline.source)
     records: list[LogRecord] = []
-    for batch in read_range(pipeline.source, {partition: span}):
+    for batch in KafkaTopic(pipeline.source).read_ranges({partition: span}):
         times = batch["log_time"].cast(pa.int64())
         columns = (column.to_pylist() for column in (batch["offset"], times, batch["value"]))
         records += [LogRecord(*row) for row in zip(*columns, strict=True)]

@@ -99,8 +99,8 @@ def test_a_damaged_checkpoint_is_an_error(damaged: bytes, kept: Path) -> None:
 
 def test_a_checkpoint_of_a_later_format_is_an_error(kept: Path) -> None:
     body = json.loads((kept / "windrow.json").read_text())
-    (kept / "windrow.json").write_text(json.dumps(body | {"format": 2}))
-    with pytest.raises(CheckpointError, match="format 2"):
+    (kept / "windrow.json").write_text(json.dumps(body | {"format": 3}))
+    with pytest.raises(CheckpointError, match="format 3"):
         Checkpoint.open(kept, PIPELINE)
 
 

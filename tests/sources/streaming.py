@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+
+from windrow.sources import Source
+
+DDL = "partition int NOT NULL, offset long NOT NULL, log_time timestamp, key binary, value binary"
+"""`windrow.core.schema.RAW` in Spark's terms."""
 
 Records = dict[int, list[tuple[int, bytes | None]]]
 """Offsets and values by partition, in the order in which they were read."""
@@ -21,6 +27,15 @@ def records(parts: Iterable[pa.RecordBatch | pa.Table]) -> Records:
         for partition, offset, value in rows:
             found[partition].append((offset, value))
     return dict(found)
+
+
+def raw(source: Source, spark: SparkSession, **how: Any) -> DataFrame:  # noqa: ANN401 - as `Source.stream` has it
+    """Return the streaming frame of a source's records as they are."""
+
+    def same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    return source.stream(spark, same, DDL, **how)
 
 
 class Stream:

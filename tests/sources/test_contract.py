@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.servers.kafka import Kafka
-from tests.sources.streaming import Stream, records
+from tests.sources.streaming import DDL, Stream, raw, records
 
 from windrow.core.schema import RAW
 from windrow.errors import InputError, SourceError, WindrowError
@@ -92,13 +92,13 @@ def test_a_stream_reads_what_is_there_and_goes_on_from_its_checkpoint(
     log = make(3)
     log.append(0, numbers(0, 40))
     log.append(2, numbers(0, 3))
-    frame = open_source(log.source).stream(spark)
+    frame = raw(open_source(log.source), spark)
     assert frame.columns == RAW.names
     [step] = Stream(frame, tmp_path / "checkpoint").run()
     assert records([step]) == {0: numbered(0, 40), 2: numbered(0, 3)}
     log.append(0, numbers(40, 41))
     log.append(1, numbers(0, 2))
-    [step] = Stream(open_source(log.source).stream(spark), tmp_path / "checkpoint").run()
+    [step] = Stream(raw(open_source(log.source), spark), tmp_path / "checkpoint").run()
     assert records([step]) == {0: numbered(40, 41), 1: numbered(0, 2)}
 
 
@@ -106,7 +106,7 @@ def test_a_step_holds_at_most_so_many_records(make: Callable[[int], Log], spark:
     log = make(3)
     log.append(0, numbers(0, 50))
     log.append(1, numbers(0, 50))
-    steps = Stream(open_source(log.source).stream(spark, max_records=30), tmp_path / "checkpoint").run()
+    steps = Stream(raw(open_source(log.source), spark, max_records=30), tmp_path / "checkpoint").run()
     assert [step.num_rows for step in steps] == [30, 30, 30, 10]
     assert all(set(records([step])) == {0, 1} for step in steps)
     assert records(steps) == {0: numbered(0, 50), 1: numbered(0, 50)}
@@ -116,8 +116,8 @@ def test_a_partition_is_one_task_in_a_step(make: Callable[[int], Log], spark: Sp
     log = make(2)
     log.append(0, numbers(0, 20_000))
     log.append(1, numbers(0, 10))
-    frame = (
-        open_source(log.source).stream(spark).selectExpr("partition", "offset", "value", "spark_partition_id() as task")
+    frame = raw(open_source(log.source), spark).selectExpr(
+        "partition", "offset", "value", "spark_partition_id() as task"
     )
     [step] = Stream(frame, tmp_path / "checkpoint").run()
     pairs = {tuple(row.values()) for row in step.select(["partition", "task"]).to_pylist()}
@@ -137,7 +137,7 @@ def test_a_partition_that_appears_while_it_runs_is_read(
         log.append(2, numbers(0, 4))
         log.append(0, numbers(2, 3))
 
-    steps = Stream(open_source(log.source).stream(spark), tmp_path / "checkpoint").live(play)
+    steps = Stream(raw(open_source(log.source), spark), tmp_path / "checkpoint").live(play)
     assert records(steps) == {0: numbered(0, 3), 2: numbered(0, 4)}
     assert open_source(log.source).partitions() == [0, 1, 2]
 
@@ -147,11 +147,12 @@ def test_a_stream_begins_where_it_is_told_to(make: Callable[[int], Log], spark: 
     log.append(0, numbers(0, 40))
     log.append(1, numbers(0, 5))
     log.append(2, numbers(0, 3))
-    frame = open_source(log.source).stream(spark, start={0: 30, 2: 3})
+    begin = open_source(log.source).beginning({0: 30, 2: 3})
+    frame = raw(open_source(log.source), spark, begin=begin)
     [step] = Stream(frame, tmp_path / "checkpoint").run()
     assert records([step]) == {0: numbered(30, 40), 1: numbered(0, 5)}
     log.append(2, numbers(3, 5))
-    frame = open_source(log.source).stream(spark, start={0: 30, 2: 3})
+    frame = raw(open_source(log.source), spark, begin=begin)
     assert records(Stream(frame, tmp_path / "checkpoint").run()) == {2: numbered(3, 5)}
 
 
@@ -164,20 +165,19 @@ def test_a_range_is_read_in_order_a_partition_a_task(make: Callable[[int], Log],
     ends = source.ends()
     assert ends == {0: (0, 20_000), 1: (0, 9), 2: (0, 3), 3: (0, 0)}
     log.append(1, numbers(9, 12))
-    ddl = "partition int, offset long, log_time timestamp, key binary, value binary"
 
     def same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             assert batch.schema.names == RAW.names
             yield batch
 
-    whole = source.batch(spark, {}, {partition: end for partition, (_, end) in ends.items()}, same, ddl)
+    whole = source.batch(spark, {}, {partition: end for partition, (_, end) in ends.items()}, same, DDL)
     found = whole.selectExpr("*", "spark_partition_id() as task").toArrow()
     assert records([found]) == {0: numbered(0, 20_000), 1: numbered(0, 9), 2: numbered(0, 3)}
     assert len({tuple(row.values()) for row in found.select(["partition", "task"]).to_pylist()}) == 3
-    part = source.batch(spark, {0: 50, 1: 3, 2: 3}, {0: 1000, 2: 3}, same, ddl).toArrow()
+    part = source.batch(spark, {0: 50, 1: 3, 2: 3}, {0: 1000, 2: 3}, same, DDL).toArrow()
     assert records([part]) == {0: numbered(50, 1000)}
-    assert source.batch(spark, {1: 2}, {1: 2}, same, ddl).toArrow().num_rows == 0
+    assert source.batch(spark, {1: 2}, {1: 2}, same, DDL).toArrow().num_rows == 0
 
 
 NOT_THERE: list[tuple[Source, type[WindrowError]]] = [

@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    """What a Spark task makes of its batches."""
-
 Cut = Mapping[int, int]
 """Where a step ends: for each partition the number of records up to there (the next offset), counted from the
 beginning of the log. A partition that is left out stays where the cut before it left it."""
+
+Stage = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+"""What a Spark task makes of its batches."""
+
+Offset = Mapping[str, Any]
+"""Where a stream stands, as Spark notes it: plain JSON, in a source's own form."""
 
 
 class Source(Protocol):
@@ -42,18 +45,28 @@ class Source(Protocol):
         """
         ...
 
+    def beginning(self, start: Cut | None = None) -> Offset:
+        """Return where a run begins: at the next offsets `start`, and of a partition that is left out, where it begins.
+
+        Raise as `partitions` does.
+        """
+        ...
+
     def stream(
         self,
         spark: SparkSession,
+        stage: Stage,
+        ddl: str,
+        *,
+        begin: Offset | None = None,
         max_records: int | None = None,
         cuts: Sequence[Cut] | None = None,
-        start: Cut | None = None,
     ) -> DataFrame:
-        """Return a streaming frame of the log, one Spark task a partition and step.
+        """Return a streaming frame, in the schema `ddl`, of what a stage makes of the records.
 
-        A step has at most `max_records` records; `cuts` prescribes where steps end instead (after the last of them
-        everything comes). `start` is where a query without a checkpoint begins: next offsets, and the beginning of
-        each partition that is left out.
+        The stage is given a partition's part of a step in RAW batches: one Spark task each, in the order of offsets. A
+        step has at most `max_records` records; `cuts` prescribes where steps end instead (after the last of them
+        everything comes). `begin` is where a query without a checkpoint begins, by default the `beginning`.
         """
         ...
 
@@ -72,7 +85,7 @@ class Source(Protocol):
         """
         ...
 
-    def find_losses(self, offset: Any, identity: str | None) -> Found:  # noqa: ANN401 - plain JSON, in a source's own form
+    def find_losses(self, offset: Offset, identity: str | None) -> Found:
         """Return what is gone of the records from an offset on, as Spark noted it, where the log was `identity`.
 
         None is a log that did not say. Raise as `partitions` does.

@@ -4,9 +4,7 @@ import pytest
 
 from windrow.errors import InputError
 from windrow.model import KafkaSource
-from windrow.sources.kafka.options import OURS, client_options, spark_options
-
-SOURCE = KafkaSource("a:9092,b:9092", "spend")
+from windrow.sources.kafka.options import OURS, client_options
 
 
 def source(**options: str) -> KafkaSource:
@@ -14,34 +12,11 @@ def source(**options: str) -> KafkaSource:
     return KafkaSource("a:9092,b:9092", "spend", "latest", named)
 
 
-def test_spark_reads_committed_records_and_loses_none() -> None:
-    options = spark_options(SOURCE)
-    assert (
-        options.items()
-        >= {
-            "kafka.bootstrap.servers": "a:9092,b:9092",
-            "kafka.isolation.level": "read_committed",
-            "subscribe": "spend",
-            "startingOffsets": "earliest",
-            "failOnDataLoss": "true",
-        }.items()
-    )
-    assert "maxOffsetsPerTrigger" not in options
-
-
-def test_spark_is_told_the_limit_the_start_and_the_options() -> None:
-    options = spark_options(source(security_protocol="SSL"), max_records=500)
-    assert options["maxOffsetsPerTrigger"] == "500"
-    assert options["startingOffsets"] == "latest"
-    assert options["kafka.security.protocol"] == "SSL"
-
-
 @pytest.mark.parametrize("name", [*OURS, "kafka.security.protocol"])
 def test_what_windrow_sets_is_not_for_the_pipeline(name: str) -> None:
     mine = KafkaSource("a:9092", "spend", options=((name, "x"),))
-    for options in (spark_options, client_options):
-        with pytest.raises(InputError, match=f"the Kafka option {name} "):
-            options(mine)
+    with pytest.raises(InputError, match=f"the Kafka option {name} "):
+        client_options(mine)
 
 
 def test_a_jaas_config_is_a_name_and_a_password() -> None:
@@ -86,8 +61,6 @@ def test_java_key_stores_are_refused(name: str) -> None:
         client_options(KafkaSource("a:9092", "spend", options=((name, "/store.jks"),)))
 
 
-def test_tuning_of_sparks_consumers_is_theirs_alone() -> None:
-    tuned = source(fetch_max_bytes="1000", max_poll_records="7")
-    assert client_options(tuned) == {"bootstrap.servers": "a:9092,b:9092"}
-    assert spark_options(tuned)["kafka.max.poll.records"] == "7"
-    assert spark_options(SOURCE)["kafka.max.poll.records"] == "20000"
+def test_what_tunes_the_reading_goes_along_by_the_name_that_the_client_has_for_it() -> None:
+    tuned = client_options(source(fetch_max_bytes="1000", fetch_max_wait_ms="7"))
+    assert tuned == {"bootstrap.servers": "a:9092,b:9092", "fetch.max.bytes": "1000", "fetch.wait.max.ms": "7"}

@@ -16,14 +16,13 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from tests.servers.kafka import Kafka
-from tests.sources.streaming import Stream, records
+from tests.sources.streaming import Stream, raw, records
 
 from windrow.core.schema import RAW
-from windrow.errors import InputError, SourceError
+from windrow.errors import InputError, RecordsLostError, SourceError
 from windrow.model import KafkaSource
 from windrow.sources import open_source
-from windrow.sources.kafka import preflight
-from windrow.sources.kafka.read import read_range
+from windrow.sources.kafka import KafkaTopic, preflight
 
 SECONDS = 30.0
 
@@ -59,7 +58,7 @@ def read_both_ways(
     source: KafkaSource, spark: SparkSession, checkpoint: Path
 ) -> dict[int, list[tuple[int, bytes | None]]]:
     found = records(open_source(source).read_all())
-    assert records(Stream(open_source(source).stream(spark), checkpoint).run()) == found
+    assert records(Stream(raw(open_source(source), spark), checkpoint).run()) == found
     return found
 
 
@@ -81,7 +80,7 @@ def test_a_step_of_nothing_but_markers_reads_nothing(
     transactions([b"a"], "commit")
     transactions([b"no"] * 5, "abort")
     transactions([b"b"], "commit")
-    frame = open_source(source).stream(spark, max_records=3)
+    frame = raw(open_source(source), spark, max_records=3)
     assert records(Stream(frame, tmp_path / "checkpoint").run()) == {0: [(0, b"a"), (8, b"b")]}
 
 
@@ -108,7 +107,7 @@ def test_a_compacted_topic_has_gaps(
     assert table["offset"][-1].as_py() == written
     assert table["value"][-1].as_py() is None
     assert all(int(row["value"]) == row["offset"] for row in table.slice(0, len(table) - 1).to_pylist())
-    [step] = Stream(open_source(source).stream(spark), tmp_path / "checkpoint").run()
+    [step] = Stream(raw(open_source(source), spark), tmp_path / "checkpoint").run()
     assert records([step])[0][-1] == (written, None)
 
 
@@ -132,13 +131,13 @@ def test_records_that_were_deleted_unread_are_an_error(
 ) -> None:
     kafka.produce(source.topic, 1, [b"a", b"b", b"c"])
     ends = preflight(source)
-    Stream(open_source(source).stream(spark), tmp_path / "checkpoint").run()
+    Stream(raw(open_source(source), spark), tmp_path / "checkpoint").run()
     kafka.produce(source.topic, 1, [b"d", b"e"])
     delete(kafka, source, 4)
-    with pytest.raises(SourceError, match=rf"topic {source.topic}, partition 1"):
-        list(read_range(source, ends))
-    with pytest.raises(Exception, match=r"data was lost|data may have been lost"):
-        Stream(open_source(source).stream(spark), tmp_path / "checkpoint").run()
+    with pytest.raises(RecordsLostError, match=rf"partition 1 of {source.topic}"):
+        list(KafkaTopic(source).read_ranges(ends))
+    with pytest.raises(Exception, match=rf"RecordsLostError: the topic lost records .*partition 1 of {source.topic}"):
+        Stream(raw(open_source(source), spark), tmp_path / "checkpoint").run()
 
 
 def test_key_and_timestamp_come_along(kafka: Kafka, source: KafkaSource, spark: SparkSession, tmp_path: Path) -> None:
@@ -150,7 +149,7 @@ def test_key_and_timestamp_come_along(kafka: Kafka, source: KafkaSource, spark: 
     at = datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
     row = {"partition": 0, "offset": 0, "log_time": at, "key": b"k", "value": b"v"}
     assert batch.to_pylist() == [row]
-    [step] = Stream(open_source(source).stream(spark), tmp_path / "checkpoint").run()
+    [step] = Stream(raw(open_source(source), spark), tmp_path / "checkpoint").run()
     assert step.to_pylist() == [row]
     assert step.schema.field("log_time").type == RAW.field("log_time").type
 
@@ -161,14 +160,16 @@ def test_latest_begins_with_what_comes_after_the_start(
     kafka.produce(source.topic, 0, [b"before"])
     latest = open_source(replace(source, start="latest"))
     assert list(latest.read_all()) == []
-    assert records(Stream(latest.stream(spark), tmp_path / "checkpoint").run()) == {}
+    begin = latest.beginning()
+    assert begin == {source.topic: {"0": 1, "1": 0}}
+    assert records(Stream(raw(latest, spark, begin=begin), tmp_path / "checkpoint").run()) == {}
     kafka.produce(source.topic, 0, [b"after"])
-    assert records(Stream(latest.stream(spark), tmp_path / "checkpoint").run()) == {0: [(1, b"after")]}
+    assert records(Stream(raw(latest, spark, begin=begin), tmp_path / "checkpoint").run()) == {0: [(1, b"after")]}
 
 
 def test_steps_of_a_topic_cannot_be_prescribed(source: KafkaSource, spark: SparkSession) -> None:
     with pytest.raises(InputError, match="cannot be prescribed"):
-        open_source(source).stream(spark, cuts=[{0: 1}])
+        raw(open_source(source), spark, cuts=[{0: 1}])
 
 
 def test_a_topic_that_is_not_there_has_a_neighbour(source: KafkaSource, capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from windrow.errors import SourceError
 from windrow.sources.base import Cut
-from windrow.sources.log.spark import LogStreamReader, Offset
+from windrow.sources.log.folder import LogFolder
+from windrow.sources.log.spark import LogStreamReader
 
 
 def append(path: Path, partition: int, lines: int, text: bytes = b"line\n") -> None:
@@ -18,7 +20,9 @@ def append(path: Path, partition: int, lines: int, text: bytes = b"line\n") -> N
         file.write(text * lines)
 
 
-def steps(reader: LogStreamReader, limit: ReadLimit | None = None, start: Offset | None = None) -> list[dict[int, int]]:
+def steps(
+    reader: LogStreamReader, limit: ReadLimit | None = None, start: dict[str, Any] | None = None
+) -> list[dict[int, int]]:
     """The next offsets at the end of each step, until nothing is left."""
     limit = reader.getDefaultReadLimit() if limit is None else limit
     at, ends = reader.initialOffset() if start is None else start, []
@@ -29,7 +33,7 @@ def steps(reader: LogStreamReader, limit: ReadLimit | None = None, start: Offset
 
 
 def reader(path: Path, max_records: int | None = None, cuts: Sequence[Cut] = ()) -> LogStreamReader:
-    return LogStreamReader(str(path), max_records, cuts, {})
+    return LogStreamReader(LogFolder(path), iter, {}, max_records, cuts)
 
 
 def test_without_a_limit_all_is_one_step(tmp_path: Path) -> None:

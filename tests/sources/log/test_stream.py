@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tests.sources.streaming import Stream, records
+from tests.sources.streaming import Stream, raw, records
 
 from windrow.core.schema import RAW
 from windrow.model import LogSource
@@ -26,7 +26,7 @@ def log(tmp_path: Path) -> Path:
 def test_a_log_is_cut_into_exactly_the_steps_that_were_prescribed(
     log: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
-    frame = open_source(LogSource(str(log))).stream(spark, cuts=[{0: 1}, {0: 3, 1: 1}])
+    frame = raw(open_source(LogSource(str(log))), spark, cuts=[{0: 1}, {0: 3, 1: 1}])
     steps = Stream(frame, tmp_path / "checkpoint").run()
     assert [records([step]) for step in steps] == [
         {0: [(0, b"a")]},
@@ -40,7 +40,7 @@ def test_a_path_may_be_relative(
     log: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(log.parent)
-    frame = open_source(LogSource("log")).stream(spark)
+    frame = raw(open_source(LogSource("log")), spark)
     monkeypatch.chdir("/")
     assert sum(step.num_rows for step in Stream(frame, tmp_path / "checkpoint").run()) == 5
 
@@ -48,7 +48,7 @@ def test_a_path_may_be_relative(
 def test_a_log_that_was_cut_off_stops_the_stream_with_our_message(
     log: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
-    Stream(open_source(LogSource(str(log))).stream(spark), tmp_path / "checkpoint").run()
+    Stream(raw(open_source(LogSource(str(log))), spark), tmp_path / "checkpoint").run()
     (log / "partition-0.jsonl").write_bytes(b"a\n")
     with pytest.raises(PySparkException, match=r"RecordsLostError: the log lost records: partition 0 .* offset 4"):
-        Stream(open_source(LogSource(str(log))).stream(spark), tmp_path / "checkpoint").run()
+        Stream(raw(open_source(LogSource(str(log))), spark), tmp_path / "checkpoint").run()

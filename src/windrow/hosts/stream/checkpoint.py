@@ -17,14 +17,17 @@ from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.lock import LOCK
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Follows, Run
+from windrow.sources.base import Offset
 from windrow.sources.loss import Loss
 
 _FILE = "windrow.json"
 _CONTROL = "control"
 _IDENTITY = "source.json"
+BEGINNING = "beginning.json"
+"""The file that says where the run begins, as the source notes it."""
 _START = "start"
 _BACKFILL = "backfill"
-_FORMAT = 1
+_FORMAT = 2
 SOURCE_LINE = 2
 """In a note of Spark's on a step's offsets: there are the version and the step's settings before."""
 _ORDERED = {("decode",), ("aggregate",), ("process", "state"), ("process", "returns")}
@@ -171,9 +174,32 @@ class Checkpoint:
         for path in self.folder.glob(f"*{_START}*"):
             shutil.rmtree(path)
 
-    def begin(self) -> dict[int, int] | None:
-        """Return the offsets at which the run begins, None for where the source begins."""
+    def carried(self) -> dict[int, int] | None:
+        """Return the offsets of the savepoint that the run begins with, None if there is none."""
         return None if self.follows is None else Savepoint.read(self.start).offsets
+
+    @property
+    def has_beginning(self) -> bool:
+        """Whether it is noted where the run begins."""
+        return (self.folder / BEGINNING).exists()
+
+    def note_beginning(self, offset: Offset) -> None:
+        """Write where the run begins, as the source notes it; raise CheckpointError if that cannot be written."""
+        try:
+            write_whole(self.folder / BEGINNING, json.dumps(offset))
+        except OSError as exc:
+            msg = f"the checkpoint {self.folder} cannot be written: {exc.strerror}"
+            raise CheckpointError(msg) from exc
+
+    def beginning(self) -> Offset:
+        """Return where the run begins, as the source notes it."""
+        path = self.folder / BEGINNING
+        try:
+            noted: Offset = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as exc:
+            msg = f"{path} cannot be read ({exc}); restore it, or begin anew with --fresh"
+            raise CheckpointError(msg) from exc
+        return noted
 
     def offsets(self, batch: int | None = None) -> dict[int, int]:
         """Return the next offset of each partition after a batch of Spark's, by default the last that it noted as done.
@@ -182,7 +208,7 @@ class Checkpoint:
         """
         done = self.batch if batch is None else batch
         if done is None:
-            return self.begin() or {}
+            return dict(sorted(_next_offsets(self.beginning())))
         path = self.spark / "offsets" / str(done)
         try:
             # the source is the first of those that are joined in a query

@@ -11,8 +11,6 @@ from windrow import errors
 from windrow.errors import (
     CheckpointError,
     EngineError,
-    RecordsLostError,
-    SourceUnavailableError,
     WindrowError,
     WorkerLostError,
 )
@@ -28,18 +26,11 @@ _DAMAGED = re.compile(
 _LOST_WORKER = re.compile(
     r"Python worker (?:failed to connect back|exited unexpectedly)|Failed to connect to the state server"
 )
-_BROKER = re.compile(
-    r"org\.apache\.kafka\.common\.errors\.\w*"
-    r"(?:Timeout|Disconnect|Network|NotAvailable|NotLeaderOrFollower)Exception: ([^\n]+)"
-    r"|java\.util\.concurrent\.TimeoutException: (Cannot fetch record [^\n]+)"
-)
 _GO_ON = "\nwhat was committed stays; start again to go on from there"
 _APPENDIX = "\n=== Streaming Query ==="
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _WRAPPING = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminated with exception: ")
 _OURS = re.compile(r"^windrow\.errors\.(\w+): (.+?)(?=\n\s*at |\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
-_LOSS = "failOnDataLoss"
-_LOST = re.compile(r"offset \[(\d+), \d+\) for topic partition (\S+)-(\d+)")
 _CAUSE = re.compile(r"^Caused by: (?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception))(?:: (.+))?$", re.MULTILINE)
 
@@ -57,22 +48,11 @@ def translate(exc: Exception, what: str = "the stream", then: str = _GO_ON) -> W
         if not (isinstance(kind, type) and issubclass(kind, WindrowError)):
             kind = EngineError
         return kind(message.strip())
-    if _LOSS in text:
-        return RecordsLostError(_lost(text))
     if damaged := _DAMAGED.search(str(exc)):
         return CheckpointError(f"{damaged[1] or damaged[2]} is damaged or gone; {RESTORE}")
-    if broker := _BROKER.search(str(exc)):
-        return SourceUnavailableError(f"the Kafka broker did not answer: {broker[1] or broker[2]}{then}")
     # a process that did not start in ten seconds, as on a busy machine, or that was killed
     kind = WorkerLostError if _LOST_WORKER.search(str(exc)) else EngineError
     return kind(f"{what} stopped: {_said(exc, text)}{then}")
-
-
-def _lost(text: str) -> str:
-    """Say which records Kafka has no more, without Spark's advice to go on without them."""
-    place = _LOST.search(text)
-    where = f" (partition {place[3]} of {place[2]}, from offset {place[1]})" if place else ""
-    return f"the topic lost records before they were read{where}"
 
 
 def _said(exc: Exception, text: str) -> str:

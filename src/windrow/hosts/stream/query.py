@@ -37,8 +37,14 @@ def key_group_outputs(
 
     The records of the partition `ticks`, if there is one, are ticks.
     """
-    raw = source.stream(spark, max_records, cuts, checkpoint.begin())
-    packets = raw.mapInArrow(clock_stage(pipeline, floors, ticks), PACKET_DDL)
+    packets = source.stream(
+        spark,
+        clock_stage(pipeline, floors, ticks),
+        PACKET_DDL,
+        begin=checkpoint.beginning(),
+        max_records=max_records,
+        cuts=cuts,
+    )
     if needs_ticks(pipeline):
         spark.dataSource.register(TickDataSource)
         clock = spark.readStream.format(TickDataSource.name()).option("key_groups", pipeline.key_groups)

@@ -152,6 +152,8 @@ class StreamRun:
         if is_new:
             checkpoint.write()
             held.enter_context(locked(folder))
+        if not checkpoint.has_beginning:
+            checkpoint.note_beginning(self._source.beginning(checkpoint.carried()))
         self._go_on(checkpoint, self._told)
         return checkpoint
 

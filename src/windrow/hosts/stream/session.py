@@ -14,7 +14,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from windrow.errors import EngineError
-from windrow.hosts.jars import kafka_jars
 from windrow.hosts.java import java
 from windrow.hosts.stream.chatter import stderr_to
 from windrow.hosts.stream.home import spark_home
@@ -54,7 +53,7 @@ def spark_session(master: str = "local[*]", *, log: Path | None = None) -> Spark
     """Start Spark, or return the session that runs already.
 
     What Spark and its Python workers say goes to the file `log` where one is given, and else to stderr. Raise
-    SetupError where Java or a jar is missing, EngineError where Spark does not start.
+    SetupError where Java is missing, EngineError where Spark does not start.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -68,7 +67,6 @@ def spark_session(master: str = "local[*]", *, log: Path | None = None) -> Spark
     builder = SparkSession.builder.master(master).appName("windrow")
     for name, value in CONF.items():
         builder = builder.config(name, value)
-    builder = builder.config("spark.jars", ",".join(str(jar) for jar in kafka_jars()))
     try:
         # Spark would take Ctrl-C for itself
         interrupt = signal.getsignal(signal.SIGINT)

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.errors import CheckpointError
-from windrow.hosts.stream.checkpoint import SOURCE_LINE, Checkpoint
-
-_SOURCE = "sources/0/0"
-"""Where a query that has committed no step notes at which offsets it began; the source is the first in the query."""
+from windrow.hosts.stream.checkpoint import BEGINNING, SOURCE_LINE, Checkpoint
 
 
 @dataclass(frozen=True)
@@ -62,11 +59,11 @@ class Standing:
     @property
     def _path(self) -> Path:
         done = self.checkpoint.batch
-        return self.checkpoint.spark / (_SOURCE if done is None else f"offsets/{done}")
+        return self.checkpoint.folder / BEGINNING if done is None else self.checkpoint.spark / f"offsets/{done}"
 
     @property
     def _line(self) -> int:
-        return 1 if self.checkpoint.batch is None else SOURCE_LINE
+        return 0 if self.checkpoint.batch is None else SOURCE_LINE
 
     def _lines(self) -> list[str]:
         return self._path.read_text(encoding="utf-8").splitlines()

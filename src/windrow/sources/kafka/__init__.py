@@ -1,16 +1,16 @@
-"""A Kafka topic: through Spark's own connector as a stream, through librdkafka otherwise; committed records only."""
+"""A Kafka topic, through librdkafka; committed records only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from windrow.errors import InputError
 from windrow.model import KafkaSource
-from windrow.sources.base import Cut
+from windrow.sources.base import Cut, Offset
 from windrow.sources.kafka.losses import find_losses
-from windrow.sources.kafka.options import range_options, spark_options, start_option
+from windrow.sources.kafka.options import client_options
 from windrow.sources.loss import Found
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from windrow.sources.base import Stage
     from windrow.sources.kafka.client import Admin
 
-__all__ = ["KafkaTopic", "preflight", "spark_options"]
+__all__ = ["KafkaTopic", "preflight"]
 
 
 _TIMEOUT = 10.0
@@ -39,7 +39,7 @@ def preflight(source: KafkaSource, timeout: float = _TIMEOUT) -> dict[int, tuple
 def _admin(source: KafkaSource, timeout: float) -> Admin:
     from windrow.sources.kafka.client import Admin  # noqa: PLC0415 - librdkafka only when a broker is asked
 
-    return Admin(source, timeout)
+    return Admin(source.topic, client_options(source), timeout)
 
 
 def _ends(admin: Admin) -> dict[int, tuple[int, int]]:
@@ -65,12 +65,16 @@ class KafkaTopic:
 
     def read_all(self) -> Iterator[pa.RecordBatch]:
         """Read the topic to the end that it has now, in RAW batches; with `start: latest` that is nothing."""
-        from windrow.sources.kafka.read import read_range  # noqa: PLC0415 - as above
-
         ends = preflight(self._source)
-        if self._source.start == "latest":
-            ends = {partition: (end, end) for partition, (_, end) in ends.items()}
-        return read_range(self._source, ends)
+        return iter(()) if self._source.start == "latest" else self.read_ranges(ends)
+
+    def read_ranges(self, ends: Mapping[int, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
+        """Read between two offsets of each partition, one after the other, in RAW batches."""
+        from windrow.sources.kafka.read import Reader  # noqa: PLC0415 - as above
+
+        reader = Reader(self._source.topic, client_options(self._source))
+        for partition, (begin, end) in sorted(ends.items()):
+            yield from reader.read(partition, begin, end)
 
     def ends(self) -> dict[int, tuple[int, int]]:
         """Return each partition's first offset and the end of what is committed; raise as `preflight` does.
@@ -79,36 +83,48 @@ class KafkaTopic:
         """
         return _ends(self._asked)
 
+    def beginning(self, start: Cut | None = None) -> Offset:
+        """Return where a run begins: where `start` or the source says, else at what is there; raise as `preflight`."""
+        latest = self._source.start == "latest" and start is None
+        there = {partition: ends[latest] for partition, ends in self.ends().items()}
+        return {self._source.topic: {str(number): at for number, at in sorted((there | dict(start or {})).items())}}
+
     def stream(
         self,
         spark: SparkSession,
+        stage: Stage,
+        ddl: str,
+        *,
+        begin: Offset | None = None,
         max_records: int | None = None,
         cuts: Sequence[Cut] | None = None,
-        start: Cut | None = None,
     ) -> DataFrame:
         """Return a streaming frame of the topic; see `windrow.sources.Source.stream`. Kafka cannot be cut."""
-        from windrow.sources.kafka.spark import raw_columns  # noqa: PLC0415 - Spark only when a stream is opened
+        from windrow.sources.kafka.spark import KafkaStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
+        from windrow.sources.spark import stream_of  # noqa: PLC0415 - the same
 
         if cuts is not None:
             msg = "steps of a Kafka topic cannot be prescribed; copy the topic to an embedded log"
             raise InputError(msg)
-        options = spark_options(self._source, max_records)
-        if start is not None:
-            options |= start_option(self._source, self.partitions(), start)
-        return raw_columns(spark.readStream.format("kafka").options(**options).load())
+        begin = self.beginning() if begin is None else begin
+        reader = KafkaStreamReader(self._source.topic, client_options(self._source), stage, begin, max_records)
+        return stream_of(spark, "windrow_kafka", reader, ddl)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
         """Return a frame of what a stage makes of a range; see `windrow.sources.Source.batch`."""
-        from windrow.sources.kafka.spark import raw_columns  # noqa: PLC0415 - as above
+        from windrow.sources.kafka.spark import range_reader  # noqa: PLC0415 - as above
+        from windrow.sources.spark import frame_of  # noqa: PLC0415 - as above
 
-        options = range_options(self._source, begin, end)
-        return raw_columns(spark.read.format("kafka").options(**options).load()).mapInArrow(stage, ddl)
+        there = self.ends() if end.keys() - begin.keys() else {}
+        ranges = [(number, begin[number] if number in begin else there[number][0], end[number]) for number in end]
+        read = range_reader(self._source.topic, client_options(self._source))
+        return frame_of(spark, [one for one in sorted(ranges) if one[1] < one[2]], read, stage, ddl)
 
     def identity(self, seconds: float = _TIMEOUT) -> str | None:
         """Return the topic's id, which another topic of the same name does not have; raise as `preflight` does."""
         return self._asked.topic_id(seconds)
 
-    def find_losses(self, offset: Any, identity: str | None) -> Found:  # noqa: ANN401 - see `Source`
+    def find_losses(self, offset: Offset, identity: str | None) -> Found:
         """Return what is gone: by retention, or since the topic was made anew."""
         made_anew = identity is not None and identity != self.identity()
         return find_losses(self._source.topic, offset, self.ends(), made_anew=made_anew)

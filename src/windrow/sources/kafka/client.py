@@ -14,8 +14,6 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription  # type: ignore[attr-defined]
 
 from windrow.errors import InputError, SourceError, SourceUnavailableError
-from windrow.model import KafkaSource
-from windrow.sources.kafka.options import client_options
 
 T = TypeVar("T")
 
@@ -27,6 +25,18 @@ _HEARD = 32
 _LOOK = 0.05
 """Seconds between looks at whether an error was heard."""
 
+PASSING = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+"""What a broker says while it starts, or while a partition has no leader."""
 _HOPELESS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - the client's own names
 
 
@@ -37,16 +47,15 @@ def quiet() -> logging.Logger:
     return logger
 
 
-def settings(source: KafkaSource, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a client's settings; raise InputError for an option that cannot be passed on."""
-    return {**client_options(source), "log_level": 0, **extra}
-
-
 class Admin:
-    """Asks a broker, for at most `timeout` seconds a question; the client is kept, and any thread may ask."""
+    """Asks a broker, for at most `timeout` seconds a question; the client is kept, and any thread may ask.
 
-    def __init__(self, source: KafkaSource, timeout: float) -> None:
-        self._source = source
+    `settings` are librdkafka's. Raise InputError if one of them is wrong.
+    """
+
+    def __init__(self, topic: str, settings: Mapping[str, str], timeout: float) -> None:
+        self._topic = topic
+        self._servers = settings["bootstrap.servers"]
         self._timeout = timeout
         self._said = said = deque[tuple[float, KafkaError]](maxlen=_HEARD)
 
@@ -54,11 +63,11 @@ class Admin:
             said.append((time.monotonic(), error))
 
         # a broker that is back is not found out about in ten seconds only
-        extra = {"error_cb": hear, "reconnect.backoff.max.ms": 1000}
+        extra: dict[str, Any] = {"reconnect.backoff.max.ms": 1000, **settings, "error_cb": hear, "log_level": 0}
         try:
-            self._client = AdminClient(settings(source, extra), logger=quiet())
+            self._client = AdminClient(extra, logger=quiet())
         except (KafkaException, ValueError, TypeError) as exc:
-            msg = f"the Kafka options of topic {source.topic} are wrong: {_text(exc)}"
+            msg = f"the Kafka options of topic {topic} are wrong: {_text(exc)}"
             raise InputError(msg) from exc
 
     def partitions(self) -> list[int]:
@@ -71,20 +80,32 @@ class Admin:
 
     def offsets(self, partitions: list[int]) -> dict[int, tuple[int, int]]:
         """Return each partition's first offset and the end of what is committed."""
-        begin, end = (self._list(partitions, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))  # type: ignore[no-untyped-call]
+        begin, end = self._list(partitions, OffsetSpec.earliest()), self._list(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {partition: (begin[partition], end[partition]) for partition in partitions}
 
+    def ends(self) -> dict[int, int]:
+        """Return the end of what is committed of each partition; raise as `partitions` does."""
+        return self._list(self.partitions(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
     def _describe(self, timeout: float) -> TopicDescription:
-        topic = self._source.topic
+        topic = self._topic
         began = time.monotonic()
         found: Future[TopicDescription] = self._client.describe_topics(TopicCollection([topic]))[topic]
         return self._answer(found, began, timeout)
 
     def _list(self, partitions: list[int], spec: OffsetSpec) -> dict[int, int]:
-        asked = {TopicPartition(self._source.topic, partition): spec for partition in partitions}
-        began = time.monotonic()
-        told = self._client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
-        return {at.partition: self._answer(future, began, self._timeout).offset for at, future in told.items()}
+        asked = {TopicPartition(self._topic, partition): spec for partition in partitions}
+        deadline = time.monotonic() + self._timeout
+        while True:
+            began = time.monotonic()
+            told = self._client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+            try:
+                return {at.partition: self._answer(future, began, self._timeout).offset for at, future in told.items()}
+            except SourceUnavailableError as exc:
+                # the broker's own answer: a partition that is new, or whose broker was restarted, has no leader yet
+                if not isinstance(exc.__cause__, KafkaException) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_LOOK)
 
     def _answer(self, future: Future[T], began: float, timeout: float) -> T:
         """Wait for an answer until `timeout` seconds after it `began`, or some less if no broker is there."""
@@ -105,22 +126,23 @@ class Admin:
         """Return the message for a broker that does not answer, with the last that was heard but that all are down."""
         said = [error for _, error in tuple(self._said)]
         told = [error for error in said if error.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001 - the client's own name
-        return unreachable(self._source, told or ([KafkaError(KafkaError._TRANSPORT)] if said else []))  # noqa: SLF001 - the same
+        return unreachable(self._servers, told or ([KafkaError(KafkaError._TRANSPORT)] if said else []))  # noqa: SLF001 - the same
 
     def _error(self, exc: KafkaException) -> Exception:
-        source, error = self._source, exc.args[0]
+        topic, servers, error = self._topic, self._servers, exc.args[0]
         match error.code():
             case KafkaError.UNKNOWN_TOPIC_OR_PART | KafkaError.TOPIC_EXCEPTION:
-                return SourceError(f"there is no topic {source.topic} at {source.servers}{self._similar()}")
+                return SourceError(f"there is no topic {topic} at {servers}{self._similar()}")
             case KafkaError.TOPIC_AUTHORIZATION_FAILED | KafkaError.CLUSTER_AUTHORIZATION_FAILED:
                 return SourceError(
-                    f"topic {source.topic} at {source.servers} may not be read with these options: grant DESCRIBE "
-                    "and READ on it"
+                    f"topic {topic} at {servers} may not be read with these options: grant DESCRIBE and READ on it"
                 )
+            case code if code in PASSING:
+                return SourceUnavailableError(f"topic {topic} at {servers} cannot be read now: {error.str()}")
             case KafkaError._TIMED_OUT | KafkaError._TRANSPORT | KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
                 return SourceUnavailableError(self._unreachable())
             case _:
-                return SourceError(f"topic {source.topic} at {source.servers} cannot be read: {error.str()}")
+                return SourceError(f"topic {topic} at {servers} cannot be read: {error.str()}")
 
     def _similar(self) -> str:
         try:
@@ -129,14 +151,14 @@ class Admin:
             known = []
         if not known:
             return "; create it first"
-        near = difflib.get_close_matches(self._source.topic, known, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(self._topic, known, n=3, cutoff=0.5)
         return f"; did you mean {', '.join(near)}?" if near else f"; create it first (there are {len(known)} others)"
 
 
-def unreachable(source: KafkaSource, said: list[KafkaError]) -> str:
+def unreachable(servers: str, said: list[KafkaError]) -> str:
     """Return the message for a broker that does not answer, with the last that the client said."""
     why = said[-1].str() if said else "no answer"
-    return f"no Kafka broker can be reached at {source.servers}: {why}; is it running, and are the options right?"
+    return f"no Kafka broker can be reached at {servers}: {why}; is it running, and are the options right?"
 
 
 def _text(exc: Exception) -> str:

@@ -1,15 +1,12 @@
-"""What a person may say about a connection, for Spark's consumers (Java) and for librdkafka."""
+"""What a person may say about a connection, by the names of Kafka's Java clients, for librdkafka."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable
 
 from windrow.errors import InputError
 from windrow.model import KafkaSource
 from windrow.model.secret import resolved
-from windrow.sources.base import Cut
 
 OURS = {
     "bootstrap.servers": "write `servers`",
@@ -21,18 +18,16 @@ OURS = {
     "value.deserializer": "values are read as bytes; write `decode`",
     "interceptor.classes": "records are read as they are",
 }
-READING = {"max.poll.records": "20000"}
-"""How Spark's consumers fetch, unless the pipeline says otherwise: with Kafka's 500 a poll they read a tenth slower."""
-
-_CONNECTION = ("security.", "sasl.", "ssl.", "client.id", "client.dns.lookup")
 _RENAMED = {
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms",
 }
 _LOGIN = "sasl.jaas.config"
-_EARLIEST = -2
-"""Kafka's number for the first offset of a partition."""
 _JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -57,9 +52,9 @@ def _quoted(text: str) -> str:
 
 
 def client_options(source: KafkaSource) -> dict[str, str]:
-    """Return librdkafka's settings of the connection, from the names that Kafka's Java clients use.
+    """Return librdkafka's settings, from the names that Kafka's Java clients use, or from its own.
 
-    What tunes the reading of Spark's consumers is left out. Raise InputError for what librdkafka cannot do.
+    Raise InputError for what librdkafka cannot do; a name that it does not know is an error when a client is made.
     """
     options = checked_options(source)
     settings = {"bootstrap.servers": source.servers}
@@ -79,46 +74,6 @@ def client_options(source: KafkaSource) -> dict[str, str]:
                 settings[name] = value or "none"
             case "ssl.truststore.type" | "ssl.truststore.password" | "ssl.keystore.type":
                 pass  # said by the name of the setting
-            case _ if name.startswith(_CONNECTION):
-                settings[_RENAMED.get(name, name)] = value
             case _:
-                pass
+                settings[_RENAMED.get(name, name)] = value
     return settings
-
-
-def spark_options(source: KafkaSource, max_records: int | None = None) -> dict[str, str]:
-    """Return the options of Spark's ``kafka`` source; raise InputError for one that windrow sets itself."""
-    options = {f"kafka.{name}": value for name, value in (READING | checked_options(source)).items()}
-    options |= {
-        "kafka.bootstrap.servers": source.servers,
-        "kafka.isolation.level": "read_committed",
-        "subscribe": source.topic,
-        "startingOffsets": source.start,
-        "failOnDataLoss": "true",
-    }
-    if max_records is not None:
-        options["maxOffsetsPerTrigger"] = str(max_records)
-    return options
-
-
-def start_option(source: KafkaSource, partitions: Iterable[int], start: Cut) -> dict[str, str]:
-    """Return the option of a query that begins at some offsets; Spark wants to be told those of all partitions."""
-    return {"startingOffsets": _offsets(source, {number: start.get(number, _EARLIEST) for number in partitions})}
-
-
-def range_options(source: KafkaSource, begin: Cut, end: Cut) -> dict[str, str]:
-    """Return the options of Spark's ``kafka`` source for what is between two cuts, of the partitions in `end`.
-
-    Raise InputError for an option that windrow sets itself.
-    """
-    options = spark_options(source)
-    del options["subscribe"]
-    return options | {
-        "assign": json.dumps({source.topic: sorted(end)}),
-        "startingOffsets": _offsets(source, {number: begin.get(number, _EARLIEST) for number in end}),
-        "endingOffsets": _offsets(source, end),
-    }
-
-
-def _offsets(source: KafkaSource, cut: Cut) -> str:
-    return json.dumps({source.topic: {str(partition): offset for partition, offset in sorted(cut.items())}})

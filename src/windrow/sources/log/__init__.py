@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from windrow.model import LogSource
-from windrow.sources.base import Cut
-from windrow.sources.log.folder import START, LogFolder, Position
+from windrow.sources.base import Cut, Offset
+from windrow.sources.log.folder import START, LogFolder, Position, noted
 from windrow.sources.log.losses import find_losses
 from windrow.sources.loss import Found
 
@@ -58,45 +57,46 @@ class EmbeddedLog:
         self._counted = counted
         return {partition: (0, at.line) for partition, at in counted.items()}
 
+    def beginning(self, start: Cut | None = None) -> Offset:
+        """Return where a run begins: at the first line of each partition, but for those that `start` names."""
+        return {
+            str(partition): noted(self._folder, partition, self._folder.after(partition, line))
+            for partition, line in (start or {}).items()
+            if line
+        }
+
     def stream(
         self,
         spark: SparkSession,
+        stage: Stage,
+        ddl: str,
+        *,
+        begin: Offset | None = None,
         max_records: int | None = None,
         cuts: Sequence[Cut] | None = None,
-        start: Cut | None = None,
     ) -> DataFrame:
         """Return a streaming frame of the log; see `windrow.sources.Source.stream`."""
-        from windrow.sources.log.spark import LogDataSource  # noqa: PLC0415 - Spark only when a stream is opened
+        from windrow.sources.log.spark import LogStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
+        from windrow.sources.spark import stream_of  # noqa: PLC0415 - the same
 
-        spark.dataSource.register(LogDataSource)
-        reader = spark.readStream.format(LogDataSource.name()).option("path", str(self._folder.path.absolute()))
-        if max_records is not None:
-            reader = reader.option("max_records", str(max_records))
-        if cuts is not None:
-            reader = reader.option("cuts", json.dumps([_plain(cut) for cut in cuts]))
-        if start is not None:
-            reader = reader.option("start", json.dumps(_plain(start)))
-        return reader.load()
+        folder = LogFolder(self._folder.path.absolute())
+        return stream_of(spark, "windrow_log", LogStreamReader(folder, stage, begin or {}, max_records, cuts), ddl)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
         """Return a frame of what a stage makes of a range; see `windrow.sources.Source.batch`."""
+        from windrow.sources.spark import frame_of  # noqa: PLC0415 - as above
+
         ranges = [
             (partition, begin.get(partition, 0), last)
             for partition, last in sorted(end.items())
             if begin.get(partition, 0) < last
         ]
-        # the lines do not go through Java: a task reads its own
-        tasks = spark.range(0, len(ranges), 1, max(1, len(ranges)))
-        return tasks.mapInArrow(LogFolder(self._folder.path.absolute()).stage(ranges, stage), ddl)
+        return frame_of(spark, ranges, LogFolder(self._folder.path.absolute()).read_lines, stage, ddl)
 
     def identity(self, seconds: float = 0.0) -> str | None:  # noqa: ARG002 - see `Source`
         """Return None: a file is known by its own bytes."""
         return None
 
-    def find_losses(self, offset: Any, identity: str | None) -> Found:  # noqa: ANN401, ARG002 - see `Source`
+    def find_losses(self, offset: Offset, identity: str | None) -> Found:  # noqa: ARG002 - see `Source`
         """Return what is gone: files that are not there any more, were cut off, or are others now."""
         return find_losses(self._folder, offset)
-
-
-def _plain(cut: Cut) -> dict[str, int]:
-    return {str(partition): offset for partition, offset in cut.items()}

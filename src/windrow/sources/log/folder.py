@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 from zlib import crc32
@@ -131,23 +130,10 @@ class LogFolder:
         if line != end.line:
             raise self._lost(partition, end, f"it has {line} lines in the first {end.byte} bytes")
 
-    def stage(
-        self,
-        ranges: Sequence[tuple[int, int, int]],
-        stage: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """Return the function of a task that is given numbers of ranges, (partition, offset, next offset).
-
-        It reads them and hands them to `stage`.
-        """
-
-        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
-                partition, begin, end = ranges[number]
-                start = self.after(partition, begin)
-                yield from stage(self.read(partition, start, self.after(partition, end, start)))
-
-        return run
+    def read_lines(self, partition: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Read the lines from `first` up to `end`, which is not read, as `read` does."""
+        start = self.after(partition, first)
+        return self.read(partition, start, self.after(partition, end, start))
 
     def _blocks(self, file: BinaryIO, partition: int, left: int) -> Iterator[bytes]:
         """Read `left` bytes in blocks of whole lines; the last line must be whole."""
@@ -211,3 +197,8 @@ class LogFolder:
         """Raise SourceError unless the file still holds what was before a position when `mark` was taken."""
         if self.mark(partition, at) != mark:
             raise self._lost(partition, at, "other bytes stand before that place now")
+
+
+def noted(folder: LogFolder, partition: int, at: Position) -> dict[str, int]:
+    """Return a position as Spark notes it: with marks of the bytes before it, and of the first line."""
+    return {"line": at.line, "byte": at.byte, "mark": folder.mark(partition, at), "head": folder.head(partition)}

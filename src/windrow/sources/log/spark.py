@@ -1,65 +1,23 @@
-"""The embedded log as a streaming data source of Spark, named ``windrow_log``."""
+"""The embedded log as a streaming source of Spark."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType, TimestampType
 
 from windrow.errors import InputError, SourceError
-from windrow.sources.log.folder import START, LogFolder, Position
+from windrow.sources.base import Cut, Offset, Stage
+from windrow.sources.log.folder import START, LogFolder, Position, noted
 from windrow.sources.log.steps import Positions, up_to, up_to_cut
-
-RAW_STRUCT = StructType(
-    [
-        StructField("partition", IntegerType(), nullable=False),
-        StructField("offset", LongType(), nullable=False),
-        StructField("log_time", TimestampType()),
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-    ]
-)
-"""`windrow.core.schema.RAW` in Spark's terms."""
-
-Offset = dict[str, dict[str, int]]
-"""For each partition that was read from: the lines and bytes before the position, and marks of the last bytes before it
-and of the first of the file (`head`)."""
-
-
-class LogDataSource(DataSource):
-    """Options: `path`; `max_records` a step; `start`, a JSON {partition: next offset}; `cuts`, where steps end.
-
-    Those are a JSON list of such offsets.
-    """
-
-    @classmethod
-    def name(cls) -> str:
-        """Return what `spark.readStream.format` calls it."""
-        return "windrow_log"
-
-    def schema(self) -> StructType:
-        """Return the schema of raw records."""
-        return RAW_STRUCT
-
-    def streamReader(self, schema: StructType) -> LogStreamReader:  # noqa: ARG002, N802 - Spark's name and parameter
-        """Return the reader that the options ask for."""
-        limit = self.options.get("max_records")
-        return LogStreamReader(
-            self.options["path"],
-            None if limit is None else int(limit),
-            [_cut(cut) for cut in json.loads(self.options.get("cuts", "[]"))],
-            _cut(json.loads(self.options.get("start", "{}"))),
-        )
 
 
 class LinesPartition(InputPartition):
@@ -76,22 +34,24 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Tails an embedded log; Spark keeps one in a process of its own for a query's life, and one a task to read."""
 
     def __init__(
-        self, path: str, max_records: int | None, cuts: Sequence[Mapping[int, int]], start: Mapping[int, int]
+        self,
+        folder: LogFolder,
+        stage: Stage,
+        begin: Offset,
+        max_records: int | None = None,
+        cuts: Sequence[Cut] | None = None,
     ) -> None:
-        self._folder = LogFolder(path)
+        self._folder = folder
+        self._stage = stage
+        self._begin = begin
         self._max_records = max_records
         self._cuts = cuts
-        self._start = start
         self._target: dict[int, int] | None = None
         self._seen: dict[int, int] = {}
 
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the beginning of every partition, also of those that come later, but for those that `start` names."""
-        return {
-            str(partition): _offset(self._folder, partition, self._folder.after(partition, line))
-            for partition, line in self._start.items()
-            if line
-        }
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where the run begins; a partition that is not named there, or comes later, from its first line on."""
+        return dict(self._begin)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return what `max_records` says; cuts are their own limit."""
@@ -101,7 +61,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Take the bytes that are there now as the end of the input."""
         self._target = self._folder.sizes()
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where the next step ends; `start` itself if there is nothing to read."""
         sizes = self._sizes(start)
         if self._target is not None:
@@ -119,7 +79,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._seen = sizes
             return start
         self._seen = {}
-        marked = {str(p): _offset(self._folder, p, end) for p, end in moved.items()}
+        marked = {str(p): noted(self._folder, p, end) for p, end in moved.items()}
         return dict(sorted({**start, **marked}.items(), key=lambda item: int(item[0])))
 
     def _sizes(self, start: Offset) -> dict[int, int]:
@@ -147,19 +107,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a step's lines of a partition, in RAW."""
+        """Yield what the stage makes of a step's lines of a partition."""
         if not isinstance(partition, LinesPartition):
             raise TypeError(partition)
-        return self._folder.read(partition.partition, partition.start, partition.end)
-
-
-def _cut(plain: Mapping[str, int]) -> dict[int, int]:
-    return {int(partition): int(offset) for partition, offset in plain.items()}
+        return self._stage(self._folder.read(partition.partition, partition.start, partition.end))
 
 
 def _positions(offset: Mapping[str, Mapping[str, Any]]) -> Positions:
     return {int(partition): Position(at["line"], at["byte"]) for partition, at in offset.items()}
-
-
-def _offset(folder: LogFolder, partition: int, at: Position) -> dict[str, int]:
-    return {"line": at.line, "byte": at.byte, "mark": folder.mark(partition, at), "head": folder.head(partition)}

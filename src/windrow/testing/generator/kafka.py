@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -64,11 +64,14 @@ class _Producer:
     def __init__(self, source: KafkaSource) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415 - librdkafka only when a topic is written
 
-        from windrow.sources.kafka.client import quiet, settings  # noqa: PLC0415 - as above
+        from windrow.sources.kafka.client import quiet  # noqa: PLC0415 - as above
+        from windrow.sources.kafka.options import client_options  # noqa: PLC0415 - as above
 
         self._source = source
         self._refused: list[KafkaError] = []
-        self._client = Producer(settings(source, {**_PRODUCER, "on_delivery": self._on_delivery}), logger=quiet())
+        self._client = Producer(
+            {**client_options(source), **_PRODUCER, "log_level": 0, "on_delivery": self._on_delivery}, logger=quiet()
+        )
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Hand over a batch; wait for room where there is none."""
@@ -112,18 +115,20 @@ def _ensure_topic(source: KafkaSource, partitions: int) -> None:
     from confluent_kafka import KafkaException  # noqa: PLC0415 - librdkafka only when a topic is written
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415 - as above
 
-    from windrow.sources.kafka.client import quiet, settings, unreachable  # noqa: PLC0415 - as above
+    from windrow.sources.kafka.client import quiet, unreachable  # noqa: PLC0415 - as above
+    from windrow.sources.kafka.options import client_options  # noqa: PLC0415 - as above
 
     said: list[KafkaError] = []
     try:
-        admin = AdminClient(settings(source, {"error_cb": said.append}), logger=quiet())
+        settings: dict[str, Any] = {**client_options(source), "log_level": 0, "error_cb": said.append}
+        admin = AdminClient(settings, logger=quiet())
     except KafkaException as exc:
         msg = f"the Kafka options of topic {source.topic} are wrong: {exc.args[0].str()}"
         raise InputError(msg) from exc
     try:
         known = admin.list_topics(timeout=_TIMEOUT).topics
     except KafkaException as exc:
-        raise SourceError(unreachable(source, said or [exc.args[0]])) from exc
+        raise SourceError(unreachable(source.servers, said or [exc.args[0]])) from exc
     if source.topic in known:
         found = len(known[source.topic].partitions)
         if found != partitions:

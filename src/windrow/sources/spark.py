@@ -1,0 +1,58 @@
+"""What the sources have in common as data sources of Spark, whose tasks make of the records what they are told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from windrow.sources.base import Stage
+
+
+def stream_of(spark: SparkSession, name: str, reader: DataSourceStreamReader, ddl: str) -> DataFrame:
+    """Return a streaming frame, in the schema `ddl`, of what a reader gives.
+
+    Spark pickles the class with the reader in it, so nothing of it stands among the options of a plan.
+    """
+
+    class Bound(DataSource):
+        """A data source of one reader."""
+
+        @classmethod
+        def name(cls) -> str:
+            """Return what `spark.readStream.format` calls it."""
+            return name
+
+        def schema(self) -> str:
+            """Return the schema of what the reader gives."""
+            return ddl
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's name and parameter
+            """Return the reader."""
+            return reader
+
+    spark.dataSource.register(Bound)
+    return spark.readStream.format(name).load()
+
+
+def frame_of(
+    spark: SparkSession,
+    ranges: Sequence[tuple[int, int, int]],
+    read: Callable[[int, int, int], Iterable[pa.RecordBatch]],
+    stage: Stage,
+    ddl: str,
+) -> DataFrame:
+    """Return a frame, in the schema `ddl`, of what a stage makes of ranges (partition, offset, next offset).
+
+    Each is a task, which reads its own by `read`: the records do not go through Java.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            yield from stage(read(*ranges[number]))
+
+    return spark.range(0, len(ranges), 1, max(1, len(ranges))).mapInArrow(run, ddl)
