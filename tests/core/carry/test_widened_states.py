@@ -101,7 +101,7 @@ def search(examples: int, most_records: int) -> None:
 
 
 def test_later_steps_are_those_of_the_new_types() -> None:
-    search(12, most_records=16)
+    search(8, most_records=16)
 
 
 @pytest.mark.long

@@ -1,0 +1,114 @@
+"""What each aggregate knows is taken over to a wider type of its field: later rows are as if it had been so always."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from tests.core.test_carry import PLAIN, Story
+from tests.hosts.spend import MINUTE
+
+from windrow.core.carry import Plan, unsound
+from windrow.model import (
+    Aggregate,
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Avg,
+    CollectList,
+    CollectSet,
+    Count,
+    CountDistinct,
+    DataType,
+    DecimalType,
+    Decode,
+    Field,
+    First,
+    Function,
+    Hopping,
+    Last,
+    LongType,
+    Max,
+    Min,
+    Quantile,
+    Records,
+    Session,
+    Stddev,
+    Sum,
+    TopK,
+    Tumbling,
+    Variance,
+    Window,
+)
+
+PLACES: tuple[Function, ...] = (
+    Count(),
+    Sum("amount"),
+    Min("amount"),
+    Max("abs(amount)"),
+    First("amount", "log"),
+    Last("amount", "time"),
+    Quantile("amount", 0.5),
+    CountDistinct("amount"),
+)
+WHOLE: tuple[Function, ...] = (
+    *PLACES,
+    Avg("amount"),
+    Variance("amount"),
+    Stddev("amount"),
+    ApproxQuantile("amount", 0.5),
+    ApproxCountDistinct("amount"),
+)
+DIGITS: tuple[Function, ...] = (*WHOLE, TopK("amount", 2), CollectList("amount", 3), CollectSet("amount", 3))
+MONEY = DecimalType(9, 2)
+
+
+@pytest.mark.parametrize(
+    ("window", "early"),
+    [
+        (Tumbling(5 * MINUTE), None),
+        (Tumbling(5 * MINUTE), Records(2)),
+        (Hopping(10 * MINUTE, 5 * MINUTE), None),
+        (Session(5 * MINUTE), None),
+    ],
+    ids=["tumbling", "early", "hopping", "session"],
+)
+@pytest.mark.parametrize(
+    ("there", "here", "functions"),
+    [
+        (MONEY, DecimalType(19, 2), DIGITS),
+        (MONEY, DecimalType(14, 4), PLACES),
+        (LongType(), DecimalType(19, 0), WHOLE),
+        (LongType(), DecimalType(23, 4), PLACES),
+    ],
+    ids=["digits", "places", "whole", "whole to places"],
+)
+def test_each_aggregate_is_taken_over(
+    there: DataType, here: DataType, functions: tuple[Function, ...], window: Window, early: Records | None
+) -> None:
+    aggregates = tuple(Aggregate(f"a{number}", function) for number, function in enumerate(functions))
+    pipeline = replace(PLAIN, window=window, aggregates=aggregates, emit=replace(PLAIN.emit, early=early))
+    before, after = (
+        replace(pipeline, decode=Decode((*PLAIN.decode.fields[:2], Field("amount", type_)))) for type_ in (there, here)
+    )
+    plan = Plan(tuple(range(len(functions))), PLAIN.emit.lateness, same_records=False, were=(before.decode.fields[2],))
+    assert unsound(after, plan) == {}
+    story, plain = Story(before), Story(after)
+    cents = Decimal(1) if there == LongType() else Decimal("0.25")
+    some = [(minute, user, str(cents * (7 * minute % 5 - 1))) for minute in range(8) for user in "ab"]
+    for one in (story, plain):
+        one.at(*some)  # [0, 5) has fired, [5, 10) is open
+    story.goes_on(replace(after, key_groups=3), plan)
+    ops: set[str] = set()
+    more = [(3, "a", str(cents * 9)), (9, "a", str(cents * 9)), (9, "b", str(-cents)), (14, "b", "1")]
+    for records in (more, [(40, "b", "1")], [(38, "a", "1")]):
+        ours, theirs = (
+            one.at(*records).changes.sort_by(
+                [(name, "ascending") for name in ("window_start", "user_id", "revision", "op")]
+            )
+            for one in (story, plain)
+        )
+        assert str(ours.to_pylist()) == str(theirs.to_pylist())
+        ops |= set(ours["op"].to_pylist())
+    assert "insert" in ops
+    assert "update_before" in ops or isinstance(window, Session)
