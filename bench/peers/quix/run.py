@@ -55,7 +55,7 @@ def work(job: Job, number: int, processed: SynchronizedArray[int]) -> None:
         broker_address=job.servers,
         consumer_group=job.folder.name,
         auto_offset_reset="earliest",
-        state_dir=job.folder / "state",
+        state_dir=job.folder / f"state-{number}",
         on_message_processed=count,
         loglevel="ERROR",
     )
