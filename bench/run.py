@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALL = ("startup", "decode", "stages", "windows", "sinks", "demo", "live", "shapes", "replay")
+ALL = ("startup", "decode", "stages", "windows", "sinks", "demo", "live", "shapes", "replay", "guard")
 
 LONG = ("compare", "growth", "latency", "backlog", "recovery", "soak")
 
