@@ -36,20 +36,27 @@ def step(host: MemoryHost, *records: tuple[int, int, float, str]) -> StepOutput:
             replace(PLAIN, decode=WIDER),
             Plan((0,), PLAIN.emit.lateness, same_records=False, were=(PLAIN.decode.fields[2],)),
         ),
+        (
+            replace(PLAIN, decode=WIDER, aggregates=MORE),
+            Plan((0, None, None), PLAIN.emit.lateness, same_records=False, were=(PLAIN.decode.fields[2],)),
+        ),
     ],
-    ids=["a new aggregate", "a wider type"],
+    ids=["a new aggregate", "a wider type", "both"],
 )
 def test_more_can_wait_with_those_that_wait(after: Pipeline, plan: Plan) -> None:
     host = MemoryHost(PLAIN, [0, 1])
     # partition 1 holds the low watermark at 1, where partition 0 is at 7: what comes there for [0, 5) is late
-    step(host, (0, 0, 2, "1.00"), (1, 0, 1, "1.00"), (0, 1, 7, "1.00"), (0, 2, 3, "10.00"))
+    step(host, (0, 0, 2, "1.00"), (1, 0, 1, "1.00"), (0, 1, 7, "1.00"), (0, 2, 3, "9999999999.00"))
     states = host.states
     host = MemoryHost(after, [0, 1])
     host.begin(carry(after, plan, states))
     assert step(host, (0, 3, 4, "100.00")).changes.num_rows == 0
     fired = step(host, (1, 1, 7, "1.00"))
     assert [(pane, float(total)) for pane, total in sorted(rows(fired, "pane", "total"))] == [
-        ("late", 112.0),
-        ("late", 12.0),
+        ("late", 10_000_000_001.0),
+        ("late", 10_000_000_101.0),
         ("on_time", 2.0),
     ]
+    if len(after.aggregates) > 1:
+        found = [float(most) for (most,) in rows(fired, "most") if most != "None"]
+        assert max(found) == 19_999_999_998.0

@@ -12,7 +12,7 @@ from windrow.core import duck
 from windrow.core.aggregates import folds, rescale, unscale
 from windrow.core.carry.plan import Plan
 from windrow.core.carry.values import widened
-from windrow.core.carry.widening import shift
+from windrow.core.carry.widening import shift, why_not_wider
 from windrow.core.decode.evaluate import Evaluator
 from windrow.core.duck import identifier
 from windrow.core.records import record_schema
@@ -39,6 +39,11 @@ class Columns:
         was = plan.before(pipeline)
         self._were = pa.schema([pa.field(field.name, arrow_type(field.type)) for field in was.decode.fields])
         self._columns = computed(was)
+        self._anew = [
+            here.name
+            for there, here in zip(self._columns, computed(pipeline), strict=True)
+            if why_not_wider(there.expression.type, here.expression.type) is not None
+        ]
         self._shifts = [
             sum(shift(there.type, here.type) for there, here in zip(*both, strict=True))
             for both in zip(arguments(was), arguments(pipeline), strict=True)
@@ -68,7 +73,8 @@ class Columns:
     def records(self, table: pa.Table) -> pa.Table:
         """Return records that wait with the fields of the pipeline; one that they were not decoded for is null.
 
-        What is computed of them is computed of the types that they were decoded by.
+        What is computed of them is computed of the types that they were decoded by; what no run has computed by those,
+        as it would be of no wider type, is computed of the pipeline's.
         """
         if self._plan.same_records:
             return table
@@ -81,15 +87,27 @@ class Columns:
             ],
             schema=self._were,
         )
-        made, _ = Evaluator(self._columns).compute(decoded)
-        values = dict(zip(decoded.column_names, decoded.columns, strict=True))
-        values |= {one.name: array for one, array in zip(self._columns, made, strict=True)}
         types = record_schema(self._pipeline)
+        fields = decoded.cast(pa.schema([types.field(name) for name in decoded.column_names]))
+        values = dict(zip(fields.column_names, fields.columns, strict=True))
+        values |= {
+            name: pa.chunked_array([array.cast(types.field(name).type)])
+            for name, array in self._computed(decoded, fields).items()
+        }
         columns = {
-            name: _column(values[name], types.field(name)) if name in values else table.column(name)
-            for name in _in_order(table, list(values))
+            name: values[name] if name in values else table.column(name) for name in _in_order(table, list(values))
         }
         return unscale(pa.table(columns))
+
+    def _computed(self, decoded: pa.Table, fields: pa.Table) -> dict[str, pa.Array]:
+        """Return what is computed of records as they were decoded, and as the pipeline has them."""
+        made, _ = Evaluator(self._columns).compute(decoded)
+        found = {one.name: array for one, array in zip(self._columns, made, strict=True)}
+        if self._anew:
+            columns = computed(self._pipeline)
+            made, _ = Evaluator(columns).compute(fields)
+            found |= {one.name: array for one, array in zip(columns, made, strict=True) if one.name in self._anew}
+        return found
 
     def _before(self, name: str) -> tuple[int, str | None]:
         """Return the number of an accumulator's aggregate, and the column of the run that it was in."""
@@ -106,8 +124,3 @@ def _in_order(table: pa.Table, values: list[str]) -> list[str]:
     own = [name for name in names if name.startswith("__") and not _COMPUTED.fullmatch(name)]
     before = list(takewhile(lambda name: name in own, names))
     return [*before, *values, *own[len(before) :]]
-
-
-def _column(values: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    made = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
-    return made.cast(field.type)
