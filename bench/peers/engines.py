@@ -86,8 +86,18 @@ ENGINES = (
         "pathway",
         "peer",
         "no limit",
-        "one watermark over all that was read, so what is late depends on the order of reading; late records are "
-        "dropped in silence; without persistence here",
+        "no watermark: every record revises its window, and all windows are kept for ever; no late output; without "
+        "persistence here",
+        slow=True,
+    ),
+    Engine(
+        "pathway-cutoff",
+        "Pathway, with a cut-off",
+        "pathway",
+        "peer",
+        "no limit",
+        "one watermark over all that was read, so what is late depends on the order of reading the partitions, and is "
+        "much in a replay; late records are dropped in silence; without persistence here",
         slow=True,
     ),
     Engine("read", "Spark reads, and drops", "pyspark", "limit", _SPARK, "a limit: no parsing, no windows"),
