@@ -91,7 +91,7 @@ CAN: list[tuple[Edit, list[str]]] = [
     (decode(Field("shop", StringType())), ['decode.shop: nothing there, "string" here: a record from here on']),
     (
         amount(Field("amount", DecimalType(14, 2), optional=True)),
-        ['decode.amount: "decimal(12,2)" there, "decimal(14,2)?" here: true from the next record on'],
+        ['decode.amount: "decimal(12,2)" there, "decimal(14,2)?" here: true from the next record on; what is known'],
     ),
     (amount(Field("amount", DecimalType(12, 2), alias=("value",))), ['decode.amount: "decimal(12,2)" there, {"type"']),
 ]

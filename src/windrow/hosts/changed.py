@@ -109,7 +109,8 @@ def _decoded(change: Change) -> Change:
     (before, lacked), (after, lacks) = (parse_field_type(type_text(one)) for one in (change.there, change.here))
     if lacked and not lacks:
         return change.refused("records that are known by now may lack it")
-    return _wider(change, [(before, after)], "true from the next record on")
+    stays = "" if before == after else "; what is known by now stays as it was read"
+    return _wider(change, [(before, after)], f"true from the next record on{stays}")
 
 
 def _returned(change: Change) -> Change:
