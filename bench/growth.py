@@ -81,10 +81,17 @@ def grow(given: argparse.Namespace) -> Growth:
     found = Growth(datetime.now(UTC).strftime("%Y-%m-%d"), machine, given.events, given.step, given.runs, [])
 
     def take(point: Point) -> None:
-        one = measure(point, topics, broker.servers, given.step, given.runs)
-        found.measured.append(one)
+        try:
+            one = measure(point, topics, broker.servers, given.step, given.runs)
+        except subprocess.CalledProcessError as exc:  # it may want more memory than there is
+            if point == BASE:
+                raise
+            found.failed.append(f"{point.thing} {point.value} (exit code {exc.returncode})")
+            print(f"{point.thing:11} {point.value:>18}  failed", flush=True)
+        else:
+            found.measured.append(one)
+            print(f"{point.thing:11} {point.value:>18}  {one.told}", flush=True)
         found.save(given.out)
-        print(f"{point.thing:11} {point.value:>16}  {one.told}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="windrow-kafka-") as folder:
         broker = Kafka(Path(folder))

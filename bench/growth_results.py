@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -182,7 +182,7 @@ THINGS = {
 
 @dataclass
 class Growth:
-    """All that was measured, in the order in which it was."""
+    """All that was measured, in the order in which it was, and what failed."""
 
     date: str
     machine: str
@@ -190,6 +190,7 @@ class Growth:
     step: int
     runs: int
     measured: list[Measured]
+    failed: list[str] = field(default_factory=list)
 
     def save(self, file: Path) -> None:
         """Write it as JSON."""
@@ -247,6 +248,7 @@ class Growth:
             for figure, words in (("wall", "clock"), ("cpu", "CPU")):
                 said = self.judgement(name, figure).words(THINGS[name].of)
                 yield f"{THINGS[name].title}, {words}: {said}"
+        yield from (f"FAILED: {one}" for one in self.failed)
         yield f"the base was measured {len(self.bases)} times, at most {self.drift:.0%} off its median"
         if self.state_bytes is not None:
             met = "met" if self.state_bytes <= STATE_GOAL else "MISSED"
@@ -254,7 +256,7 @@ class Growth:
 
     @property
     def is_well(self) -> bool:
-        """Whether each curve is flat or by a law, and the state meets its goal."""
+        """Whether nothing failed, each curve is flat or by a law, and the state meets its goal."""
         judged = [self.judgement(name, figure) for name in self.things for figure in ("wall", "cpu")]
         small = self.state_bytes is None or self.state_bytes <= STATE_GOAL
-        return small and all(one.is_flat or one.is_explained for one in judged)
+        return small and not self.failed and all(one.is_flat or one.is_explained for one in judged)

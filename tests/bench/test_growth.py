@@ -93,6 +93,9 @@ def test_a_verdict_is_bad_for_a_curve_without_a_law_and_for_much_state() -> None
     assert grown(1.0, 39_000_000).is_well
     assert not grown(1.0, 41_000_000).is_well
     assert not grown(2.0, 39_000_000).is_well
+    failed = replace(grown(1.0, 39_000_000), failed=["hopping"])
+    assert not failed.is_well
+    assert "FAILED: hopping" in list(failed.verdicts())
 
 
 def test_the_figures_of_a_point_are_medians() -> None:
