@@ -165,14 +165,17 @@ def answers(results: Results) -> Iterator[str]:
 def page(results: Results) -> str:
     """Write the part of docs/benchmarks.md that comes from a run."""
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    lines = [f"Measured on {results.date}: {', '.join(results.machine.values())}.", "", f"{versions}.", ""]
+    rounds = max((run.round for run in results.runs), default=0)
+    machine = ", ".join(results.machine.values())
+    lines = [f"Measured on {results.date}, rounds: {rounds}; {machine}.", "", f"{versions}.", ""]
     lines += ["![Events a second of each engine](images/benchmarks.svg)", ""]
     for sink in ("none", "postgres"):
         if measured(results, sink):
             heading = "No sink" if sink == "none" else "Into PostgreSQL"
             lines += [f"### {heading}", "", *table(results, sink), ""]
-    lines += ["### Goals", "", *(f"- {goal}" for goal in goals(results)), ""]
-    lines += ["### Answers", "", *(f"- {line}" for line in answers(results)), ""]
+    for heading, said in (("Ratios", ratios(results)), ("Goals", goals(results)), ("Answers", answers(results))):
+        found = [f"- {line}" for line in said]
+        lines += [f"### {heading}", "", *found, ""] if found else []
     return "\n".join(chain.from_iterable(map(_wrapped, lines)))
 
 
