@@ -4,7 +4,7 @@ Starts a broker and a PostgreSQL server, fills a topic (10,000 users, 4 partitio
 time; a shorter one for the slow engines), and runs the engines of ``bench/peers`` in turn, round by round, each in a
 process of its own, to no sink and into PostgreSQL. An engine ``stream:{session: 5m}`` is windrow with that window.
 
-Writes what it found to ``bench/results``; ``--report FILE`` writes the page and the picture from such a file.
+Writes what it found to ``bench/results``; ``--report FILE...`` writes the page and the picture from such files.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import chain, count
 from pathlib import Path
 
 from bench.peers import report
@@ -101,6 +102,13 @@ def _versions() -> dict[str, str]:
     return {**found, "Python": platform.python_version(), "Java": said.split('"')[1] if '"' in said else "unknown"}
 
 
+def _new_file() -> Path:
+    """Return a file of today that is not there yet."""
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    names = chain([today], (f"{today}-{number}" for number in count(2)))
+    return next(file for name in names if not (file := ROOT / "bench" / "results" / f"{name}.json").exists())
+
+
 def _lines(file: str | Path) -> list[str]:
     return Path(file).read_text().splitlines() if Path(file).exists() else []
 
@@ -126,13 +134,12 @@ def main() -> int:
     parser.add_argument("--step", type=int, default=1_000_000, help="records a micro-batch of Spark, at the most")
     parser.add_argument("--limit", type=float, default=1800, help="seconds that a run may take")
     parser.add_argument("--no-check", action="store_true", help="do not compare the answers first")
-    today = datetime.now(UTC).strftime("%Y-%m-%d")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / f"{today}.json")
+    parser.add_argument("--out", type=Path, default=_new_file(), help="(default: %(default)s)")
     parser.add_argument("--no-out", dest="out", action="store_const", const=None, help="write no file")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing: write the page from this file")
+    parser.add_argument("--report", type=Path, nargs="+", metavar="FILE", help="only write the page, from these files")
     arguments = parser.parse_args()
     if arguments.report is not None:
-        write_page(Results.load(arguments.report))
+        write_page(Results.of(map(Results.load, arguments.report)))
         return 0
     try:
         list(map(engine, arguments.engines))

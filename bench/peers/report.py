@@ -165,9 +165,7 @@ def answers(results: Results) -> Iterator[str]:
 def page(results: Results) -> str:
     """Write the part of docs/benchmarks.md that comes from a run."""
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    rounds = max((run.round for run in results.runs), default=0)
-    machine = ", ".join(results.machine.values())
-    lines = [f"Measured on {results.date}, rounds: {rounds}; {machine}.", "", f"{versions}.", ""]
+    lines = [f"Measured on {results.date}: {', '.join(results.machine.values())}.", "", f"{versions}.", ""]
     lines += ["![Events a second of each engine](images/benchmarks.svg)", ""]
     for sink in ("none", "postgres"):
         if measured(results, sink):

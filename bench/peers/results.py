@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,6 +84,17 @@ class Results:
         """Write it."""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    @staticmethod
+    def of(parts: Iterable[Results]) -> Results:
+        """Put comparisons together that were run one after the other; the first says how, rounds count on."""
+        first, *others = parts
+        answers, runs = list(first.answers), list(first.runs)
+        for one in others:
+            before = max((run.round for run in runs), default=0)
+            runs += [replace(run, round=before + run.round) for run in one.runs]
+            answers += one.answers
+        return replace(first, answers=list({one.engine: one for one in answers}.values()), runs=runs)
 
     @staticmethod
     def load(file: Path) -> Results:

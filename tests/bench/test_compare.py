@@ -45,6 +45,11 @@ def test_a_file_gives_back_what_was_saved(tmp_path_factory: pytest.TempPathFacto
     file = tmp_path_factory.mktemp("results") / "folder" / "found.json"
     found.save(file)
     assert Results.load(file) == found
+    both = Results.of([found, results(*runs)])
+    assert both.runs[: len(runs)] == runs
+    assert len(both.runs) == 2 * len(runs)
+    assert {run.round for run in runs}.isdisjoint(run.round for run in both.runs[len(runs) :])
+    assert Results.of([found, found]).answers == found.answers
 
 
 @given(st.lists(RUNS, max_size=40))
