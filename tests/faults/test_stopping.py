@@ -20,7 +20,8 @@ def assert_quiet(process: WindrowProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "number"), [("log to SQLite", signal.SIGINT), ("Kafka to PostgreSQL", signal.SIGTERM)]
+    ("kind", "number"),
+    [pytest.param("log to SQLite", signal.SIGINT, marks=pytest.mark.long), ("Kafka to PostgreSQL", signal.SIGTERM)],
 )
 def test_a_live_run_stops_as_asked_and_goes_on(kind: str, number: signal.Signals, make_job: MakeJob) -> None:
     job, log = make_job(kind)

@@ -78,6 +78,7 @@ def epochs(folder: Path) -> int:
             return 0
 
 
+@pytest.mark.long
 def test_the_example_gives_the_same_answer_after_a_crash(tmp_path: Path) -> None:
     log = clicks()
     write(tmp_path / "data" / "clicks", log)

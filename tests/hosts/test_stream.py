@@ -42,7 +42,9 @@ def test_a_bounded_run_gives_the_oracles_answer(
     assert [row["offset"] for row in clocks] == list(runner.reports[-1].offsets.values())
 
 
-@pytest.mark.parametrize(("kind", "into"), [("log", "sqlite"), ("kafka", "postgres")])
+@pytest.mark.parametrize(
+    ("kind", "into"), [pytest.param("log", "sqlite", marks=pytest.mark.long), ("kafka", "postgres")]
+)
 def test_a_live_run_goes_on_until_it_is_asked_to_stop_and_then_from_there(
     kind: str, into: str, make_log: MakeLog, make_store: MakeStore, runner: Runner
 ) -> None:
@@ -166,7 +168,7 @@ def test_a_partition_without_a_record_holds_the_windows_open(files: Files, store
     assert_same(store, fire)
 
 
-@pytest.mark.parametrize("late", ["each", "batch"])
+@pytest.mark.parametrize("late", ["each", pytest.param("batch", marks=pytest.mark.long)])
 def test_steps_of_any_size_give_the_same(late: str, files: Files, tmp_path: Path) -> None:
     files.append(events(600, users=10))
     answers = []
