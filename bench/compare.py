@@ -149,7 +149,8 @@ def main() -> int:
     _save(results, arguments)
     for sink in arguments.sinks:
         print("", *report.table(results, sink), sep="\n")
-    print("", *report.ratios(results), "", *report.goals(results), sep="\n")
+    judged = [goal for goal in report.goals(results) if goal.met is not None]
+    print("", *report.ratios(results), "", *judged, sep="\n")
     wrong = [run for run in results.runs if run.error and engine(run.engine).kind != "peer"]
     return 1 if wrong or any("ANOTHER" in line for line in report.answers(results)) else 0
 

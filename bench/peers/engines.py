@@ -112,4 +112,6 @@ def engine(name: str) -> Engine:
     """Return an engine by its name; ``stream:{session: 5m}`` is windrow's with that window. Raise KeyError."""
     name, _, window = name.partition(":")
     found = {one.name: one for one in ENGINES}[name]
-    return replace(found, name=f"{name}:{window}", window=window) if window else found
+    if not window:
+        return found
+    return replace(found, name=f"{name}:{window}", title=f"{found.title}, {window}", window=window)
