@@ -64,9 +64,10 @@ class Source(Protocol):
     ) -> DataFrame:
         """Return a streaming frame, in the schema `ddl`, of what a stage makes of the records.
 
-        The stage is given a partition's part of a step in RAW batches: one Spark task each, in the order of offsets. A
-        step has at most `max_records` records; `cuts` prescribes where steps end instead (after the last of them
-        everything comes). `begin` is where a query without a checkpoint begins, by default the `beginning`.
+        The stage is given what a step reads of some partitions in RAW batches, of each in the order of its offsets: a
+        partition is in one Spark task, and there are no more tasks than cores. A step has at most `max_records`
+        records; `cuts` prescribes where steps end instead (after the last of them everything comes). `begin` is where a
+        query without a checkpoint begins, by default the `beginning`.
         """
         ...
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from windrow.sources.base import Stage
+
+T = TypeVar("T")
 
 
 def stream_of(spark: SparkSession, name: str, reader: DataSourceStreamReader, ddl: str) -> DataFrame:
@@ -37,6 +40,26 @@ def stream_of(spark: SparkSession, name: str, reader: DataSourceStreamReader, dd
 
     spark.dataSource.register(Bound)
     return spark.readStream.format(name).load()
+
+
+class Share(InputPartition, Generic[T]):
+    """What one task reads of a step: parts of some partitions of the log."""
+
+    def __init__(self, parts: Mapping[int, T]) -> None:
+        super().__init__(None)
+        self.parts = parts
+
+
+def shared(parts: Mapping[int, T], size: Callable[[T], int], tasks: int) -> list[Share[T]]:
+    """Share the partitions of a step among at most so many tasks, the greatest first to who has least.
+
+    A task costs more than a small step's records: so many as there are cores are enough.
+    """
+    shares: list[dict[int, T]] = [{} for _ in range(min(tasks, len(parts)))]
+    for number in sorted(parts, key=lambda number: (-size(parts[number]), number)):
+        least = min(shares, key=lambda share: sum(map(size, share.values())))
+        least[number] = parts[number]
+    return [Share(share) for share in shares]
 
 
 def frame_of(

@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> LogFolder:
 
 def stands(folder: LogFolder, max_records: int = 80) -> dict[str, dict[str, int]]:
     """Where a step of a stream ends, as it tells Spark."""
-    reader = LogStreamReader(folder, iter, {}, max_records)
+    reader = LogStreamReader(folder, iter, {}, tasks=2, max_records=max_records)
     return reader.latestOffset({}, reader.getDefaultReadLimit())
 
 
@@ -57,7 +57,7 @@ def test_a_file_that_is_not_what_it_was(folder: LogFolder, left: list[bytes], go
     [loss] = found.losses
     assert (loss.partition, loss.stood, loss.goes_on) == (0, 40, goes_on)
     assert loss.what == f"{folder.file(0)} {what}, read up to offset 40 (byte 630)"
-    reader = LogStreamReader(folder, iter, {})
+    reader = LogStreamReader(folder, iter, {}, tasks=1)
     parts = reader.partitions(found.offset, reader.latestOffset(found.offset, reader.getDefaultReadLimit()))
     batches = [batch for part in parts for batch in reader.read(part) if batch["partition"][0].as_py() == 0]
     read = [value for batch in batches for value in batch["value"].to_pylist()]

@@ -33,7 +33,7 @@ def steps(
 
 
 def reader(path: Path, max_records: int | None = None, cuts: Sequence[Cut] = ()) -> LogStreamReader:
-    return LogStreamReader(LogFolder(path), iter, {}, max_records, cuts)
+    return LogStreamReader(LogFolder(path), iter, {}, tasks=2, max_records=max_records, cuts=cuts)
 
 
 def test_without_a_limit_all_is_one_step(tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ class KafkaTopic:
         from windrow.sources.kafka.read import Reader  # noqa: PLC0415 - as above
 
         reader = Reader(self._source.topic, client_options(self._source))
-        for partition, (begin, end) in sorted(ends.items()):
-            yield from reader.read(partition, begin, end)
+        for partition, span in sorted(ends.items()):
+            yield from reader.read({partition: span})
 
     def ends(self) -> dict[int, tuple[int, int]]:
         """Return each partition's first offset and the end of what is committed; raise as `preflight` does.
@@ -107,7 +107,8 @@ class KafkaTopic:
             msg = "steps of a Kafka topic cannot be prescribed; copy the topic to an embedded log"
             raise InputError(msg)
         begin = self.beginning() if begin is None else begin
-        reader = KafkaStreamReader(self._source.topic, client_options(self._source), stage, begin, max_records)
+        settings, tasks = client_options(self._source), spark.sparkContext.defaultParallelism
+        reader = KafkaStreamReader(self._source.topic, settings, stage, begin, tasks=tasks, max_records=max_records)
         return stream_of(spark, "windrow_kafka", reader, ddl)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 
@@ -39,6 +39,9 @@ _READING = {
     "fetch.queue.backoff.ms": 5,
     "reconnect.backoff.max.ms": 1000,
 }
+Range = tuple[int, int]
+"""The first offset that is read, and the next one after the last."""
+
 _GONE = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - the client's own names
     KafkaError.OFFSET_OUT_OF_RANGE,
@@ -56,52 +59,56 @@ class Reader:
         extra = {"error_cb": self._said.append, "log_level": 0}
         self._consumer = Consumer({**_READING, **settings, **extra}, logger=quiet())
 
-    def read(self, partition: int, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Read the committed records of a partition between two offsets, in RAW batches; offsets may jump.
+    def read(self, ranges: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
+        """Read the committed records between two offsets of each partition, in RAW batches; offsets may jump.
 
-        Raise RecordsLostError if they are not there any more, SourceUnavailableError if no broker gives them.
+        A batch may be of several partitions, of each in the order of its offsets. Raise RecordsLostError if records are
+        not there any more, SourceUnavailableError if no broker gives them.
         """
-        if begin >= end:
-            return
+        ends = {partition: end for partition, (begin, end) in ranges.items() if begin < end}
         self._said.clear()
-        self._consumer.assign([TopicPartition(self._topic, partition, begin)])
+        self._consumer.assign([TopicPartition(self._topic, partition, ranges[partition][0]) for partition in ends])
         try:
-            yield from self._batches(partition, begin, end)
+            yield from _gathered(self._batches(ends))
         finally:
             self._consumer.unassign()
 
-    def _batches(self, partition: int, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        at, heard = begin, time.monotonic()
-        held: list[pa.RecordBatch] = []
-        while at < end:
+    def _batches(self, ends: dict[int, int]) -> Iterator[pa.RecordBatch]:
+        """Yield what comes until each partition has come to its end."""
+        heard, left = time.monotonic(), dict(ends)
+        while left:
             messages = self._consumer.consume(_MESSAGES, _WAIT)
-            if not messages:
-                if time.monotonic() - heard > _PATIENCE:
-                    raise SourceUnavailableError(unreachable(self._servers, self._said))
-                continue
-            heard = time.monotonic()
-            told = [message for message in messages if message.error()] if any(map(Message.error, messages)) else []
-            if told:
-                messages = [message for message in messages if not message.error()]
             if messages:
-                at = (messages[-1].offset() or 0) + 1
-                held.append(_batch(partition, messages if at <= end else _before(end, messages)))
-            for message in told:
-                at = max(at, self._told(message, partition, end))
-            if sum(one.num_rows for one in held) >= _BATCH_RECORDS or sum(one.nbytes for one in held) >= _BATCH_BYTES:
-                yield _together(held)
-                held = []
-        if held:
-            yield _together(held)
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _PATIENCE:
+                raise SourceUnavailableError(unreachable(self._servers, self._said))
+            reached: dict[int, int] = {}
+            if any(map(Message.error, messages)):
+                reached = {one.partition() or 0: self._told(one, left) for one in messages if one.error()}
+                messages = [one for one in messages if not one.error()]
+            if messages:
+                batch = _batch(messages)
+                partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
+                inside = np.ones(len(messages), dtype=bool)
+                for partition in np.unique(partitions).tolist():
+                    its_own = partitions == partition
+                    reached[partition] = max(reached.get(partition, 0), int(offsets[its_own][-1]) + 1)
+                    inside &= ~its_own | (offsets < ends[partition])
+                yield batch if inside.all() else batch.filter(pa.array(inside))
+            done = [partition for partition, at in reached.items() if partition in left and at >= left[partition]]
+            if done:
+                # what is beyond is not fetched any more
+                self._consumer.incremental_unassign([TopicPartition(self._topic, partition) for partition in done])
+                left = {partition: end for partition, end in left.items() if partition not in done}
 
-    def _told(self, message: Message, partition: int, end: int) -> int:
+    def _told(self, message: Message, left: Mapping[int, int]) -> int:
         """Return how far a partition has come by what is told in the place of a record; raise if that is an error."""
-        error = message.error()
-        if error is None:
+        error, partition = message.error(), message.partition() or 0
+        if error is None or partition not in left:
             return 0
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name
             reached = message.offset() or 0
-            if reached < end:
+            if reached < left[partition]:
                 msg = f"the topic lost records: partition {partition} of {self._topic} ends at offset {reached} now"
                 raise RecordsLostError(msg)
             return reached
@@ -118,21 +125,25 @@ def reader(topic: str, settings: tuple[tuple[str, str], ...]) -> Reader:
     return Reader(topic, dict(settings))
 
 
-def _before(end: int, messages: list[Message]) -> list[Message]:
-    return [message for message in messages if (message.offset() or 0) < end]
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join batches to large ones."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(one.num_rows for one in held) >= _BATCH_RECORDS or sum(one.nbytes for one in held) >= _BATCH_BYTES:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held = []
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
-def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-
-
-def _batch(partition: int, messages: list[Message]) -> pa.RecordBatch:
+def _batch(messages: list[Message]) -> pa.RecordBatch:
     # by `map`: no bytecode of ours runs for each message
     stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
     micros = np.clip(stamps[1::2], 0, _LAST_MILLI) * 1000
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(np.full(len(messages), partition, np.int32)),
+            pa.array(np.fromiter(map(Message.partition, messages), np.int32, len(messages))),
             pa.array(np.fromiter(map(Message.offset, messages), np.int64, len(messages))),
             pa.array(micros, mask=stamps[::2] == TIMESTAMP_NOT_AVAILABLE).cast(MICROS),
             pa.array(list(map(Message.key, messages)), pa.binary()),

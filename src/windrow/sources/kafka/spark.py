@@ -18,21 +18,12 @@ from pyspark.sql.streaming.datasource import (
 from windrow.errors import RecordsLostError
 from windrow.sources.base import Offset, Stage
 from windrow.sources.kafka.client import Admin
-from windrow.sources.kafka.read import reader
+from windrow.sources.kafka.read import Range, reader
 from windrow.sources.kafka.steps import up_to
+from windrow.sources.spark import Share, shared
 
 _TIMEOUT = 10.0
 """Seconds that a broker is asked for."""
-
-
-class RangePartition(InputPartition):
-    """What a step reads of one partition: the offsets from `begin` up to `end`, which is not read."""
-
-    def __init__(self, partition: int, begin: int, end: int) -> None:
-        super().__init__(partition)
-        self.partition = partition
-        self.begin = begin
-        self.end = end
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -42,12 +33,20 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(
-        self, topic: str, settings: Mapping[str, str], stage: Stage, begin: Offset, max_records: int | None = None
+        self,
+        topic: str,
+        settings: Mapping[str, str],
+        stage: Stage,
+        begin: Offset,
+        *,
+        tasks: int,
+        max_records: int | None = None,
     ) -> None:
         self._topic = topic
         self._settings = tuple(sorted(settings.items()))
         self._stage = stage
         self._begin = begin
+        self._tasks = tasks
         self._max_records = max_records
         self._target: dict[int, int] | None = None
 
@@ -79,20 +78,17 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {self._topic: {str(partition): at for partition, at in sorted(reached.items())}}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return one input partition for each partition of the topic that has offsets in the step."""
+        """Return an input partition for each task: the ranges of some partitions of the topic."""
         begin = _next(start, self._topic)
-        return [
-            RangePartition(partition, begin.get(partition, 0), at)
-            for partition, at in _next(end, self._topic).items()
-            if begin.get(partition, 0) < at
-        ]
+        ends = _next(end, self._topic)
+        ranges = {partition: (begin.get(partition, 0), at) for partition, at in ends.items()}
+        return shared({one: pair for one, pair in ranges.items() if pair[0] < pair[1]}, _length, self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what the stage makes of a step's records of a partition."""
-        if not isinstance(partition, RangePartition):
+        """Yield what the stage makes of a task's share of a step."""
+        if not isinstance(partition, Share):
             raise TypeError(partition)
-        kept = reader(self._topic, self._settings)
-        return self._stage(kept.read(partition.partition, partition.begin, partition.end))
+        return self._stage(reader(self._topic, self._settings).read(partition.parts))
 
 
 def range_reader(topic: str, settings: Mapping[str, str]) -> Callable[[int, int, int], Iterator[pa.RecordBatch]]:
@@ -100,9 +96,14 @@ def range_reader(topic: str, settings: Mapping[str, str]) -> Callable[[int, int,
     kept = tuple(sorted(settings.items()))
 
     def read(partition: int, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        return reader(topic, kept).read(partition, begin, end)
+        return reader(topic, kept).read({partition: (begin, end)})
 
     return read
+
+
+def _length(part: Range) -> int:
+    begin, end = part
+    return end - begin
 
 
 def _next(offset: Offset, topic: str) -> dict[int, int]:

@@ -80,7 +80,9 @@ class EmbeddedLog:
         from windrow.sources.spark import stream_of  # noqa: PLC0415 - the same
 
         folder = LogFolder(self._folder.path.absolute())
-        return stream_of(spark, "windrow_log", LogStreamReader(folder, stage, begin or {}, max_records, cuts), ddl)
+        tasks = spark.sparkContext.defaultParallelism
+        reader = LogStreamReader(folder, stage, begin or {}, tasks=tasks, max_records=max_records, cuts=cuts)
+        return stream_of(spark, "windrow_log", reader, ddl)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
         """Return a frame of what a stage makes of a range; see `windrow.sources.Source.batch`."""

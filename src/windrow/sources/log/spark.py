@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -18,16 +19,7 @@ from windrow.errors import InputError, SourceError
 from windrow.sources.base import Cut, Offset, Stage
 from windrow.sources.log.folder import START, LogFolder, Position, noted
 from windrow.sources.log.steps import Positions, up_to, up_to_cut
-
-
-class LinesPartition(InputPartition):
-    """The lines of one log partition that a step reads."""
-
-    def __init__(self, partition: int, start: Position, end: Position) -> None:
-        super().__init__(partition)
-        self.partition = partition
-        self.start = start
-        self.end = end
+from windrow.sources.spark import Share, shared
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -38,12 +30,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         folder: LogFolder,
         stage: Stage,
         begin: Offset,
+        *,
+        tasks: int,
         max_records: int | None = None,
         cuts: Sequence[Cut] | None = None,
     ) -> None:
         self._folder = folder
         self._stage = stage
         self._begin = begin
+        self._tasks = tasks
         self._max_records = max_records
         self._cuts = cuts
         self._target: dict[int, int] | None = None
@@ -98,19 +93,22 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._folder.verify(partition, position, start[str(partition)]["mark"])
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return one input partition for each log partition that has records in the step."""
+        """Return an input partition for each task: the lines of some partitions of the log."""
         begin = _positions(start)
-        return [
-            LinesPartition(partition, begin.get(partition, START), position)
-            for partition, position in _positions(end).items()
-            if position != begin.get(partition, START)
-        ]
+        parts = {partition: (begin.get(partition, START), position) for partition, position in _positions(end).items()}
+        return shared({one: part for one, part in parts.items() if part[0] != part[1]}, _bytes, self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what the stage makes of a step's lines of a partition."""
-        if not isinstance(partition, LinesPartition):
+        """Yield what the stage makes of a task's share of a step."""
+        if not isinstance(partition, Share):
             raise TypeError(partition)
-        return self._stage(self._folder.read(partition.partition, partition.start, partition.end))
+        parts = sorted(partition.parts.items())
+        return self._stage(chain.from_iterable(self._folder.read(number, *part) for number, part in parts))
+
+
+def _bytes(part: tuple[Position, Position]) -> int:
+    start, end = part
+    return end.byte - start.byte
 
 
 def _positions(offset: Mapping[str, Mapping[str, Any]]) -> Positions:
