@@ -154,8 +154,7 @@ def measure(case: Case, kafka: Kafka, postgres: Postgres, number: int, given: ar
             steps = _end(run)
     postgres.drop_database(database)
     from_handed, from_acked = (list(latencies(closed(one), reader.seen, since).values()) for one in (handed, acked))
-    first = next((step["epoch"] for step in steps if step["epoch"] > 0), 0)
-    return Seen(case, from_handed, from_acked, [step for step in steps if step["epoch"] >= first], fed["sent"])
+    return Seen(case, from_handed, from_acked, [step for step in steps if step["at"] >= since], fed["sent"])
 
 
 def _by_start(moments: dict[str, float]) -> dict[int, float]:

@@ -1,7 +1,7 @@
 """``windrow run`` with its options, and what Spark says of its steps: ``python bench/live_run.py PIPELINE OPTION...``.
 
 It ends when its stdin does, and prints one line of JSON: for each step that read something the milliseconds of its
-parts as Spark has them, `took` (from Spark's call of the sink to the commit) and its records.
+parts as Spark has them, `took` (from Spark's call of the sink to the commit), when that was, and its records.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,16 @@ class Steps:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._said: dict[int, dict[str, Any]] = {}
-        self._took: dict[int, float] = {}
+        self._told: dict[int, dict[str, float]] = {}
 
     def on_step(self, report: StepReport) -> None:
         """Note a step, and now and then what Spark says of those before it."""
-        self._took[report.epoch] = 1000 * report.took
+        # what Spark calls input rows may be rows that pack many
+        self._told[report.epoch] = {
+            "at": time.monotonic(),
+            "records": report.events,
+            "took": 1000 * report.took,
+        }
         if report.epoch % _OFTEN == 0:
             self.look()
 
@@ -45,15 +51,12 @@ class Steps:
             for one in query.recentProgress:
                 parts = {name: float(millis) for name, millis in one.durationMs.items()}
                 commit = sum(float(operator.commitTimeMs) for operator in one.stateOperators)
-                self._said[one.batchId] = {"records": one.numInputRows, "stateCommit": commit, **parts}
+                self._said[one.batchId] = {"stateCommit": commit, **parts}
 
     def told(self) -> list[dict[str, Any]]:
         """Return what is known of the steps that read something, in their order."""
-        return [
-            {"epoch": epoch, "took": self._took[epoch], **said}
-            for epoch, said in sorted(self._said.items())
-            if said["records"] and epoch in self._took
-        ]
+        steps = ((epoch, told, self._said.get(epoch)) for epoch, told in sorted(self._told.items()))
+        return [{"epoch": epoch, **told, **said} for epoch, told, said in steps if said is not None and told["records"]]
 
 
 def main() -> None:
