@@ -111,7 +111,7 @@ def held(spark: SparkSession, pipeline: AnyPipeline, sink: DiscardSink, folder: 
         raise RuntimeError(msg)
     rows: Counter[str] = Counter()
     size = 0
-    for _, state in states(spark, checkpoint.spark, checkpoint.batch):
+    for _, state in states(spark, checkpoint.spark, checkpoint.batch, checkpoint.meaning["key_groups"]):
         for (kind, _), blob in state.items():
             rows[kind] += unpack(blob).num_rows
             size += len(blob)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Generic, TypeVar
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -40,6 +42,18 @@ def stream_of(spark: SparkSession, name: str, reader: DataSourceStreamReader, dd
 
     spark.dataSource.register(Bound)
     return spark.readStream.format(name).load()
+
+
+class Sealed:
+    """A stage on its way to the tasks: who plans a query does not load what it works with."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._pickled: bytes = cloudpickle.dumps(stage)  # type: ignore[no-untyped-call] # it has no types
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what the stage makes of batches."""
+        stage: Stage = pickle.loads(self._pickled)  # noqa: S301 - the driver of this run pickled it
+        return stage(batches)
 
 
 class Share(InputPartition, Generic[T]):

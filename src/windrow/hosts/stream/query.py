@@ -14,6 +14,7 @@ from windrow.core.output import StepOutput
 from windrow.errors import RunError, WindrowError
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
 from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.slots import slots
 from windrow.hosts.stream.stages import KeyGroupProcessor, SpreadProcessor, clock_stage, stage_parts
 from windrow.hosts.stream.ticks import TickDataSource
 from windrow.hosts.stream.wire import OUTPUT_DDL, PACKET_DDL, STAGED_DDL, group_stats, outputs
@@ -67,12 +68,14 @@ def key_group_outputs(
     packets = packets.union(control)
     known = checkpoint.partitions, None if checkpoint.follows is None else checkpoint.start.absolute()
     if is_salted(pipeline):
-        packets = _by_key_group(packets, SpreadProcessor(pipeline, *known), PACKET_DDL)
-    return _by_key_group(packets, KeyGroupProcessor(pipeline, *known), OUTPUT_DDL)
+        packets = _by_key_group(packets, pipeline, SpreadProcessor(pipeline, *known), PACKET_DDL)
+    return _by_key_group(packets, pipeline, KeyGroupProcessor(pipeline, *known), OUTPUT_DDL)
 
 
-def _by_key_group(packets: DataFrame, processor: StatefulProcessor, ddl: str) -> DataFrame:
-    return packets.groupBy("key_group").transformWithStateInPandas(
+def _by_key_group(packets: DataFrame, pipeline: AnyPipeline, processor: StatefulProcessor, ddl: str) -> DataFrame:
+    numbers = f.array(*map(f.lit, slots(pipeline.key_groups)))
+    slotted = packets.withColumn("slot", f.element_at(numbers, f.col("key_group") + 1))
+    return slotted.groupBy("slot").transformWithStateInPandas(
         statefulProcessor=processor, outputStructType=ddl, outputMode="Append", timeMode="None"
     )
 

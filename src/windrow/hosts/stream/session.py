@@ -34,6 +34,8 @@ CONF = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # a task of a batch run is a key group: also one without records, whose number is the task's
     "spark.sql.adaptive.enabled": "false",
+    # it is said to the processes by their environment: they are of one kind only if it is the same for all stages
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.python.daemon.module": "windrow.hosts.stream.daemon",
     # over TCP each task of a Python stage waits some 40 ms more
     "spark.python.unix.domain.socket.enabled": "true",

@@ -22,6 +22,7 @@ from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState, State
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.sent import received, send
+from windrow.hosts.stream.slots import slots
 from windrow.hosts.stream.wire import STAGED, output_frame, outputs, packet_batch, packet_frame, packets
 from windrow.model import AnyPipeline, is_salted
 from windrow.sinks.base import ParallelSink
@@ -106,6 +107,7 @@ class _Processor(StatefulProcessor):
 
     def __init__(self, pipeline: AnyPipeline, partitions: tuple[int, ...], start: Path | None) -> None:
         self._sent = send(pipeline)
+        self._slots = slots(pipeline.key_groups)
         self._partitions = partitions
         self._start = start
         self._state: _SparkState | None = None
@@ -124,10 +126,11 @@ class _Processor(StatefulProcessor):
         if self._state is None:
             msg = "Spark called handleInputRows before init"
             raise RuntimeError(msg)
-        (group,) = key
+        (slot,) = key
+        group = self._slots.index(int(slot))
         if self._start is not None and self._state.summary() is None:
-            self.begin(self._state, Savepoint.state(self._start, int(group)))
-        yield self.step(int(group), packets(rows), self._state)
+            self.begin(self._state, Savepoint.state(self._start, group))
+        yield self.step(group, packets(rows), self._state)
 
     def begin(self, state: State, known: MemoryState) -> None:
         """Take over what a key group knew in a savepoint."""

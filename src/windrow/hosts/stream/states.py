@@ -13,22 +13,25 @@ from pyspark.sql import functions as f
 
 from windrow.core.state import MemoryState
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
+from windrow.hosts.stream.slots import slots
 
 _OPERATOR = 0
 """Spark counts its stateful operators from the sink: this one is the last, also where keys are salted."""
 
 
-def states(spark: SparkSession, checkpoint: Path, batch: int) -> Iterator[tuple[int, MemoryState]]:
-    """Go through what each key group knew after a batch, in no order; the state must be there, and nobody write it.
+def states(spark: SparkSession, checkpoint: Path, batch: int, groups: int) -> Iterator[tuple[int, MemoryState]]:
+    """Go through what each of so many key groups knew after a batch, in no order.
 
-    Raise EngineError if Spark cannot read it.
+    The state must be there, and nobody write it. Raise EngineError if Spark cannot read it.
     """
+    numbers = slots(groups)
     try:
         with _committed(checkpoint, batch) as folder:
             known: dict[int, MemoryState] = {}
             for row in _read(spark, folder, batch, "summary").toLocalIterator():
-                known[row.key_group] = MemoryState()
-                known[row.key_group].set_summary(bytes(row.blob))
+                group = numbers.index(row.slot)
+                known[group] = MemoryState()
+                known[group].set_summary(bytes(row.blob))
             partition = None
             found: set[int] = set()
             for row in _read(spark, folder, batch, "blobs").toLocalIterator():
@@ -36,8 +39,9 @@ def states(spark: SparkSession, checkpoint: Path, batch: int) -> Iterator[tuple[
                     # one partition of Spark's at a time is here, with all of some key groups
                     yield from ((group, known.pop(group)) for group in sorted(found))
                     partition, found = row.partition_id, set()
-                found.add(row.key_group)
-                known[row.key_group].set(row.kind, row.bucket, bytes(row.blob))
+                group = numbers.index(row.slot)
+                found.add(group)
+                known[group].set(row.kind, row.bucket, bytes(row.blob))
             yield from sorted(known.items())
     except SPARK_ERRORS as exc:
         raise translate(exc) from exc
@@ -52,9 +56,9 @@ def _read(spark: SparkSession, folder: Path, batch: int, variable: str) -> DataF
         .load(str(folder))
     )
     if variable == "summary":
-        return frame.select(f.col("key.key_group").alias("key_group"), f.col("value.blob").alias("blob"))
+        return frame.select(f.col("key.slot").alias("slot"), f.col("value.blob").alias("blob"))
     return frame.select(
-        f.col("key.key_group").alias("key_group"),
+        f.col("key.slot").alias("slot"),
         f.col("user_map_key.kind").alias("kind"),
         f.col("user_map_key.bucket").alias("bucket"),
         f.col("user_map_value.blob").alias("blob"),

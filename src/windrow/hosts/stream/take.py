@@ -69,8 +69,9 @@ def _batch(known: Checkpoint, epoch: int) -> int:
 def _states(known: Checkpoint, epoch: int, master: str) -> Iterator[tuple[int, MemoryState]]:
     """Go through what each key group knew after an epoch; one that Spark has nothing of knows nothing."""
     spark = spark_session(master, log=known.log)
-    missing = set(range(known.meaning["key_groups"]))
-    for group, state in states(spark, known.spark, _batch(known, epoch)):
+    groups = known.meaning["key_groups"]
+    missing = set(range(groups))
+    for group, state in states(spark, known.spark, _batch(known, epoch), groups):
         missing.discard(group)
         yield group, state
     yield from ((group, MemoryState()) for group in sorted(missing))

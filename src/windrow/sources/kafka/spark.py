@@ -20,7 +20,7 @@ from windrow.sources.base import Offset, Stage
 from windrow.sources.kafka.client import Admin
 from windrow.sources.kafka.read import Range, reader
 from windrow.sources.kafka.steps import up_to
-from windrow.sources.spark import Share, shared
+from windrow.sources.spark import Sealed, Share, shared
 
 _TIMEOUT = 10.0
 """Seconds that a broker is asked for."""
@@ -44,7 +44,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         self._topic = topic
         self._settings = tuple(sorted(settings.items()))
-        self._stage = stage
+        self._stage = Sealed(stage)
         self._begin = begin
         self._tasks = tasks
         self._max_records = max_records

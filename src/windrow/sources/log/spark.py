@@ -19,7 +19,7 @@ from windrow.errors import InputError, SourceError
 from windrow.sources.base import Cut, Offset, Stage
 from windrow.sources.log.folder import START, LogFolder, Position, noted
 from windrow.sources.log.steps import Positions, up_to, up_to_cut
-from windrow.sources.spark import Share, shared
+from windrow.sources.spark import Sealed, Share, shared
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -36,7 +36,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         cuts: Sequence[Cut] | None = None,
     ) -> None:
         self._folder = folder
-        self._stage = stage
+        self._stage = Sealed(stage)
         self._begin = begin
         self._tasks = tasks
         self._max_records = max_records
