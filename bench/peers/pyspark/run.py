@@ -6,7 +6,8 @@ import os
 import sys
 
 import psycopg
-from bench.peers.job import DONE, READY, TABLE, Job, tell, told
+from bench.peers.first_task import tell_ready
+from bench.peers.job import DONE, TABLE, Job, tell, told
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -82,7 +83,7 @@ def main(job: Job) -> None:
     """Run it to the end of the topic."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = session(job)
-    tell(READY)
+    tell_ready(spark)
     frame = raw(spark, job)
     if job.engine != "read":
         frame = parsed(frame)

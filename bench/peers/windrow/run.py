@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.peers.job import DONE, READY, TABLE, Job, tell, told
+from bench.peers.first_task import tell_ready
+from bench.peers.job import DONE, TABLE, Job, tell, told
 
 from windrow.api.yaml import parse_pipeline
 from windrow.hosts.batch.run import BatchRun
@@ -37,8 +38,7 @@ def main(job: Job) -> None:
     pipeline = parse_pipeline(text, "bench/peers/windrow/run.py")
     if job.postgres is not None:
         pipeline = replace(pipeline, sink=PostgresSink(job.postgres, TABLE))
-    spark_session(log=job.folder / "spark.log")
-    tell(READY)
+    tell_ready(spark_session(log=job.folder / "spark.log"))
     if job.engine == "clock":
         _clock(pipeline, job)
     else:

@@ -1,0 +1,21 @@
+"""When an engine on Spark has begun to work."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from bench.peers.job import READY, tell
+from pyspark.sql import SparkSession
+
+
+def tell_ready(spark: SparkSession) -> None:
+    """Tell READY as soon as Spark runs a task: as with Flink, what starts and plans the query is not counted."""
+
+    def watch() -> None:
+        tracker = spark.sparkContext.statusTracker()
+        while not tracker.getActiveStageIds():
+            time.sleep(0.02)
+        tell(READY)
+
+    threading.Thread(target=watch, name="first-task", daemon=True).start()
