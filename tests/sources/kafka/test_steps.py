@@ -9,15 +9,21 @@ logs = st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 1000), st.int
 
 
 @given(log=logs, limit=st.integers(1, 10**6))
-def test_steps_share_the_limit_and_come_to_the_end_together(log: dict[int, tuple[int, int]], limit: int) -> None:
+def test_partitions_share_a_limit_equally_and_take_what_others_leave(
+    log: dict[int, tuple[int, int]], limit: int
+) -> None:
     begin = {partition: at for partition, (at, _) in log.items()}
     ends = {partition: at + more for partition, (at, more) in log.items()}
-    left = sum(more for _, more in log.values())
+    waiting = {partition: more for partition, (_, more) in log.items() if more}
     reached = up_to(begin, ends, limit)
-    assert sum(reached.values()) - sum(begin.values()) == min(limit, left)
     assert reached.keys() == ends.keys()
-    for partition, (at, more) in log.items():
-        assert abs((reached[partition] - at) * left - more * min(limit, left)) <= left
+    taken = {partition: reached[partition] - begin[partition] for partition in log}
+    assert all(0 < taken[partition] <= more for partition, more in waiting.items())  # none is left out
+    total = sum(waiting.values())
+    if limit >= len(waiting):
+        assert sum(taken.values()) == min(limit, total)
+    cut = [taken[partition] for partition, more in waiting.items() if taken[partition] < more]
+    assert not cut or max(taken.values()) - min(cut) <= 1
 
 
 def test_without_a_limit_a_step_goes_to_the_end() -> None:

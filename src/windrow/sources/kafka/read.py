@@ -9,10 +9,17 @@ from itertools import chain
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from windrow.core.schema import MICROS, RAW
-from windrow.errors import RecordsLostError, SourceError, SourceUnavailableError
+from windrow.errors import InputError, RecordsLostError, SourceError, SourceUnavailableError
 from windrow.sources.kafka.client import PASSING, quiet, unreachable
 
 _MESSAGES = 10_000
@@ -22,16 +29,14 @@ _BATCH_RECORDS = 100_000
 _BATCH_BYTES = 16 << 20
 """So much is gathered at the most before it is handed on: a large batch costs less a record."""
 _PATIENCE = 30.0
-"""Seconds without a record after which a broker is given up."""
+"""Seconds without a record after which a broker is given up of which an error was heard."""
+_LONG_PATIENCE = 300.0
+"""Seconds after which it is given up also if none was: aborted records come as nothing."""
+_END_PATIENCE = 5.0
+"""Seconds after which the end of a partition is believed that is nearer than it was: a new leader may not know yet."""
 _LAST_MILLI = 253_402_300_799_999
 """The end of the year 9999."""
-_READING = {
-    "group.id": "windrow",  # the client wants one; nothing is committed to it
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    "isolation.level": "read_committed",
-    "auto.offset.reset": "error",
+_TUNING = {
     # what is asked for is there: a partition's end is no reason to wait
     "fetch.wait.max.ms": 10,
     # what is fetched beyond a range is thrown away; a queue that was full is looked at again soon
@@ -39,6 +44,15 @@ _READING = {
     "fetch.queue.backoff.ms": 5,
     "reconnect.backoff.max.ms": 1000,
 }
+_MEANING = {
+    "group.id": "windrow",  # the client wants one; nothing is committed to it
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+}
+"""What the reading relies on, whatever the pipeline says."""
 Range = tuple[int, int]
 """The first offset that is read, and the next one after the last."""
 
@@ -57,7 +71,11 @@ class Reader:
         self._servers = settings["bootstrap.servers"]
         self._said: list[KafkaError] = []
         extra = {"error_cb": self._said.append, "log_level": 0}
-        self._consumer = Consumer({**_READING, **settings, **extra}, logger=quiet())
+        try:
+            self._consumer = Consumer({**_TUNING, **settings, **_MEANING, **extra}, logger=quiet())
+        except KafkaException as exc:
+            msg = f"the Kafka options of topic {topic} are wrong: {exc.args[0].str()}"
+            raise InputError(msg) from exc
 
     def read(self, ranges: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
         """Read the committed records between two offsets of each partition, in RAW batches; offsets may jump.
@@ -65,58 +83,72 @@ class Reader:
         A batch may be of several partitions, of each in the order of its offsets. Raise RecordsLostError if records are
         not there any more, SourceUnavailableError if no broker gives them.
         """
-        ends = {partition: end for partition, (begin, end) in ranges.items() if begin < end}
+        left = {partition: range_ for partition, range_ in ranges.items() if range_[0] < range_[1]}
         self._said.clear()
-        self._consumer.assign([TopicPartition(self._topic, partition, ranges[partition][0]) for partition in ends])
+        self._consumer.assign([TopicPartition(self._topic, partition, begin) for partition, (begin, _) in left.items()])
         try:
-            yield from _gathered(self._batches(ends))
+            yield from _gathered(self._batches(left))
         finally:
             self._consumer.unassign()
 
-    def _batches(self, ends: dict[int, int]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, ranges: dict[int, Range]) -> Iterator[pa.RecordBatch]:
         """Yield what comes until each partition has come to its end."""
-        heard, left = time.monotonic(), dict(ends)
+        at = {partition: begin for partition, (begin, _) in ranges.items()}
+        ends = {partition: end for partition, (_, end) in ranges.items()}
+        left, heard = set(ranges), time.monotonic()
+        short: dict[int, int] = {}
         while left:
             messages = self._consumer.consume(_MESSAGES, _WAIT)
             if messages:
                 heard = time.monotonic()
-            elif time.monotonic() - heard > _PATIENCE:
-                raise SourceUnavailableError(unreachable(self._servers, self._said))
-            reached: dict[int, int] = {}
+            else:
+                self._give_up(time.monotonic() - heard, short)
+            told: list[Message] = []
             if any(map(Message.error, messages)):
-                reached = {one.partition() or 0: self._told(one, left) for one in messages if one.error()}
+                told = [one for one in messages if one.error()]
                 messages = [one for one in messages if not one.error()]
             if messages:
-                batch = _batch(messages)
-                partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
-                inside = np.ones(len(messages), dtype=bool)
-                for partition in np.unique(partitions).tolist():
-                    its_own = partitions == partition
-                    reached[partition] = max(reached.get(partition, 0), int(offsets[its_own][-1]) + 1)
-                    inside &= ~its_own | (offsets < ends[partition])
-                yield batch if inside.all() else batch.filter(pa.array(inside))
-            done = [partition for partition, at in reached.items() if partition in left and at >= left[partition]]
+                yield _before(ends, _in_order(at, _batch(messages)))
+            for message in told:
+                self._hear(message, at, short)
+            short = {partition: end for partition, end in short.items() if at[partition] <= end < ends[partition]}
+            done = {partition for partition in left if at[partition] >= ends[partition]}
             if done:
                 # what is beyond is not fetched any more
                 self._consumer.incremental_unassign([TopicPartition(self._topic, partition) for partition in done])
-                left = {partition: end for partition, end in left.items() if partition not in done}
+                left -= done
 
-    def _told(self, message: Message, left: Mapping[int, int]) -> int:
-        """Return how far a partition has come by what is told in the place of a record; raise if that is an error."""
-        error, partition = message.error(), message.partition() or 0
-        if error is None or partition not in left:
-            return 0
+    def _hear(self, message: Message, at: dict[int, int], short: dict[int, int]) -> None:
+        """Take what is told in the place of a record; raise if that is an error of a partition that is read.
+
+        The end of a partition is where it has come `at`, but if that is before the end of what is read: `short` is
+        where it ends then.
+        """
+        error, partition = message.error(), message.partition()
+        if error is None:
+            return
+        if partition not in at:
+            self._said.append(error)  # of the group, which this client does not join, or of what was read before
+            return
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name
-            reached = message.offset() or 0
-            if reached < left[partition]:
-                msg = f"the topic lost records: partition {partition} of {self._topic} ends at offset {reached} now"
-                raise RecordsLostError(msg)
-            return reached
+            end = message.offset() or 0
+            short[partition] = end
+            at[partition] = max(at[partition], end)
+            return
         if error.code() in _GONE:
             msg = f"the topic lost records before they were read (partition {partition} of {self._topic})"
             raise RecordsLostError(msg)
         msg = f"topic {self._topic}, partition {partition} at {self._servers}: {error.str()}"
         raise (SourceUnavailableError if error.code() in PASSING else SourceError)(msg)
+
+    def _give_up(self, seconds: float, short: Mapping[int, int]) -> None:
+        """Raise if nothing has come for too long."""
+        if short and seconds > _END_PATIENCE:
+            partition, end = min(short.items())
+            msg = f"the topic lost records: partition {partition} of {self._topic} ends at offset {end} now"
+            raise RecordsLostError(msg)
+        if seconds > (_PATIENCE if self._said else _LONG_PATIENCE):
+            raise SourceUnavailableError(unreachable(self._servers, self._said))
 
 
 @lru_cache(maxsize=4)
@@ -135,6 +167,27 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             held = []
     if held:
         yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+def _in_order(at: dict[int, int], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch, and note where each partition has come to; raise SourceError if it is not what comes next."""
+    partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
+    for partition in np.unique(partitions).tolist():
+        its_own = offsets[partitions == partition]
+        if np.any(np.diff(its_own, prepend=at.get(partition, its_own[0] + 1) - 1) <= 0):
+            msg = f"the Kafka client gave records of partition {partition} twice, or in another order"
+            raise SourceError(msg)
+        at[partition] = int(its_own[-1]) + 1
+    return batch
+
+
+def _before(ends: Mapping[int, int], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the records before the ends."""
+    partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
+    inside = np.ones(batch.num_rows, dtype=bool)
+    for partition, end in ends.items():
+        inside &= (partitions != partition) | (offsets < end)
+    return batch if inside.all() else batch.filter(pa.array(inside))
 
 
 def _batch(messages: list[Message]) -> pa.RecordBatch:

@@ -82,6 +82,10 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = _next(start, self._topic)
         ends = _next(end, self._topic)
         ranges = {partition: (begin.get(partition, 0), at) for partition, at in ends.items()}
+        for partition, (first, last) in ranges.items():
+            if first > last:
+                msg = f"the topic lost records: partition {partition} of {self._topic} ends at {last}, before {first}"
+                raise RecordsLostError(msg)
         return shared({one: pair for one, pair in ranges.items() if pair[0] < pair[1]}, _length, self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

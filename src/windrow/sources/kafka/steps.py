@@ -8,19 +8,16 @@ from windrow.sources.base import Cut
 def up_to(begin: Cut, ends: Cut, max_records: int | None) -> dict[int, int]:
     """Return where a step ends that takes at most `max_records` of what is between two cuts.
 
-    Each partition gives in proportion to what it has, so that all come to their end together, and at least one gives
-    something. A partition that `begin` leaves out is read from offset 0.
+    The partitions share them equally, and take what others leave. Each that has something gives one at the least,
+    whatever the limit: one that gave nothing for long could be taken for idle. A partition that `begin` leaves out is
+    read from offset 0.
     """
-    left = {partition: end - begin.get(partition, 0) for partition, end in ends.items()}
-    total = sum(left.values())
-    if max_records is None or total <= max_records:
+    if max_records is None:
         return dict(ends)
-    taken, reached = 0, {}
-    behind = 0
-    for partition, count in left.items():
-        # the shares are cut where their sums are whole, so they add up to the limit
-        behind += count
-        share = max_records * behind // total - taken
-        taken += share
+    waiting = {partition: end - begin.get(partition, 0) for partition, end in ends.items()}
+    left, reached = max_records, {}
+    for place, partition in enumerate(sorted(waiting, key=lambda one: (waiting[one], one))):
+        share = min(waiting[partition], max(1, left // (len(waiting) - place)))
+        left = max(0, left - share)
         reached[partition] = begin.get(partition, 0) + share
     return reached
