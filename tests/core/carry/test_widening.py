@@ -166,6 +166,10 @@ def test_a_derived_field_or_a_key_that_would_be_another_is_refused() -> None:
         "amount": "a key's digits behind the point are part of what it is (decimal(12,2) there, decimal(14,4) here)"
     }
     assert changed(Sum("part"), *WHOLE, derive=derive, key=("amount",)) == {}
+    text = (Derive("text", "cast(amount as varchar)"),)
+    assert changed(Sum("amount"), *PLACES, derive=text, key=("text",)) == {
+        "amount": "the key text is a text that is made of it, and would be another"
+    }
     (why,) = changed(Sum("amount"), *PLACES, derive=(Derive("twice", "amount * 2"),)).values()
     assert why.startswith("derive.twice would be decimal(18,4), and is decimal(18,2); not every")
 

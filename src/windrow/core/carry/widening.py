@@ -23,6 +23,7 @@ from windrow.model import (
     LongType,
     Pipeline,
     Stddev,
+    StringType,
     TopK,
     Variance,
 )
@@ -97,6 +98,8 @@ class _Widening:
             there, here = self._before[name], self._after[name]
             if shift(there, here):
                 yield [name], f"a key's digits behind the point are part of what it is ({there} there, {here} here)"
+            elif name in self._made and isinstance(here, StringType):
+                yield [name], f"the key {name} is a text that is made of it, and would be another"
 
     def _aggregates(self) -> Iterator[tuple[Iterable[str], str]]:
         if not isinstance(self._now, Pipeline) or not isinstance(self._was, Pipeline):

@@ -183,6 +183,11 @@ class Checkpoint:
         """Whether it is noted where the run begins."""
         return (self.folder / BEGINNING).exists()
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether a step was planned."""
+        return self._planned is not None
+
     def note_beginning(self, offset: Offset) -> None:
         """Write where the run begins, as the source notes it; raise CheckpointError if that cannot be written."""
         try:
@@ -208,7 +213,7 @@ class Checkpoint:
         """
         done = self.batch if batch is None else batch
         if done is None:
-            return dict(sorted(_next_offsets(self.beginning())))
+            return dict(sorted(_next_offsets(self.beginning()))) if self.has_beginning else {}
         path = self.spark / "offsets" / str(done)
         try:
             # the source is the first of those that are joined in a query

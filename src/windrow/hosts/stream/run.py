@@ -152,7 +152,7 @@ class StreamRun:
         if is_new:
             checkpoint.write()
             held.enter_context(locked(folder))
-        if not checkpoint.has_beginning:
+        if not checkpoint.has_beginning and not checkpoint.has_steps:
             checkpoint.note_beginning(self._source.beginning(checkpoint.carried()))
         self._go_on(checkpoint, self._told)
         return checkpoint

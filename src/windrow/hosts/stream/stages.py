@@ -62,7 +62,7 @@ def clock_stage(
 
         def records() -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                # a task, and so a batch, is of one partition
+                # an embedded log's batches, and only that has ticks, are of one partition each
                 if ticks is not None and batch.column("partition")[:1].to_pylist() == [ticks]:
                     told.extend(map(int, batch.column("value").to_pylist()))
                 else:

@@ -25,10 +25,10 @@ class Standing:
     def read_planned(self) -> Any | None:  # noqa: ANN401 - plain JSON, in a source's own form
         """Return the source's offset after the step that is planned, and not committed; None if there is no such step.
 
-        Of a checkpoint without a committed step it is not asked. Raise as `read` does.
+        Raise as `read` does.
         """
         done = self.checkpoint.batch
-        return None if done is None else self._read(self.checkpoint.spark / f"offsets/{done + 1}", SOURCE_LINE)
+        return self._read(self.checkpoint.spark / f"offsets/{0 if done is None else done + 1}", SOURCE_LINE)
 
     def _read(self, path: Path, line: int) -> Any | None:  # noqa: ANN401 - as above
         if not path.is_file():
