@@ -15,7 +15,7 @@ from typing import BinaryIO
 from bench.peers.job import DONE, READY
 from bench.processes import cpu, members, memory, shares
 
-_EVERY = 1.0
+_EVERY = 0.25
 """Seconds between looks at the memory."""
 _STOP_SECONDS = 30.0
 _TAIL = 3

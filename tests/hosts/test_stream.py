@@ -72,7 +72,8 @@ def test_a_live_run_goes_on_until_it_is_asked_to_stop_and_then_from_there(
         yield read(len(feed))
 
     assert runner.live(pipeline, rest()) == "asked"
-    assert runner.reports[0].epoch == steps
+    # Spark may not have noted the last step when it was stopped: that is taken again, and counted once
+    assert next(report for report in runner.reports if report.records).epoch == steps
     found = assert_same(store, pipeline)
     assert found.late
     assert_epochs(store, steps + len(runner.reports))
