@@ -59,6 +59,7 @@ class Pace:
         self._run = ("", 0)
         self._seen: list[Observed] = []
         self._other: Observed | None = None
+        self._usual: float | None = None
 
     def after(self, records: int, seconds: float) -> bool:
         """Take note of a step; return whether the next ones should have another size, which `size` is then.
@@ -72,6 +73,7 @@ class Pace:
             self._run = ("", 0)
             return False
         self._seen = [*self._seen, (records, seconds)][-_TYPICAL:]
+        self._forget_what_was()
         cost, is_smallest = self._cost(), self.size // 2 < LEAST
         if seconds > SLOW * self._target and not (cost.is_guess and is_smallest):
             return self._is_run("slow", enough=far) and self._turn(cost.records(self._target))
@@ -95,9 +97,18 @@ class Pace:
             size //= 2
         if size == self.size:
             return False
-        self._other, self._seen = self._now, []
+        self._other, self._seen, self._usual = self._now, [], None
         self.size, self._warm, self._run = size, False, ("", 0)
         return True
+
+    def _forget_what_was(self) -> None:
+        """Forget the other size if steps of this one take another time than they did: it is another sink now."""
+        if len(self._seen) < _TYPICAL:
+            return
+        _, seconds = self._now
+        if self._usual is not None and not self._usual / _LIKE <= seconds <= self._usual * _LIKE:
+            self._other, self._usual = None, None
+        self._usual = self._usual or seconds
 
     @property
     def _now(self) -> Observed:
