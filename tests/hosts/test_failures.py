@@ -10,7 +10,6 @@ from queue import Queue
 
 import psycopg
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from tests.contracts.stores import PostgresStore, SqliteStore, Store
@@ -90,9 +89,7 @@ def test_a_topic_that_lost_records_before_they_were_read(
     pipeline = spend(log.source, store.settings(), at_end="hold")
     runner.bounded(pipeline)
     log.append(MORE)
-    admin = AdminClient({"bootstrap.servers": kafka.servers})
-    for future in admin.delete_records([TopicPartition(log.name, 1, 45)]).values():
-        future.result(30)
+    kafka.delete_before(log.name, 1, 45)
     message = (
         rf"the log {log.name} lost records: partition 1: offsets 40 to 44 are gone; what is there goes on at "
         r"offset 45\. What was committed stays.*--on-data-loss continue.*--fresh"

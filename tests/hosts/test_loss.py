@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from tests.contracts.stores import Store
 from tests.hosts.answers import assert_epochs, micros
@@ -42,12 +42,6 @@ def following(hour: int) -> list[Value]:
 
 def admin(kafka: Kafka) -> AdminClient:
     return AdminClient({"bootstrap.servers": kafka.servers})
-
-
-def forget(kafka: Kafka, topic: str, partition: int, first: int) -> None:
-    """Let the broker delete what is before an offset, as retention does."""
-    client = admin(kafka)
-    client.delete_records([TopicPartition(topic, partition, first)])[TopicPartition(topic, partition)].result(SECONDS)
 
 
 def make_anew(kafka: Kafka, topic: str, partitions: int = 3) -> None:
@@ -98,7 +92,7 @@ def test_a_topic_that_forgets_records_before_they_are_read(
     pipeline = spend(log.source, store.settings(), at_end="hold")
     runner.bounded(pipeline)
     log.append(following(1))
-    forget(kafka, log.name, 1, 43)
+    kafka.delete_before(log.name, 1, 43)
     with pytest.raises(SourceError, match=rf"{log.name} lost records: partition 1: offsets 40 to 42 are gone; what"):
         runner.bounded(pipeline)
     assert lost(store, pipeline) == []

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tests.servers.process import ServerError, ServerProcess, free_port
@@ -99,6 +99,11 @@ class Kafka:
         admin = self._admin()
         admin.create_partitions([NewPartitions(name, total)])[name].result(_CALL_SECONDS)
         self._wait_for_partitions(name, total)
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Delete what a partition holds before an offset, as retention does."""
+        admin, at = self._admin(), TopicPartition(topic, partition, offset)
+        admin.delete_records([at])[at].result(_CALL_SECONDS)
 
     def produce(self, topic: str, partition: int, values: Iterable[bytes | None]) -> None:
         """Append values to a partition, in order; return once the broker has them all."""

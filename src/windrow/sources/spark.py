@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import pickle
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
-from windrow.sources.base import Stage
+from windrow.sources.base import Offset, Stage
 
 T = TypeVar("T")
 
@@ -62,6 +69,43 @@ class Share(InputPartition, Generic[T]):
     def __init__(self, parts: Mapping[int, T]) -> None:
         super().__init__(None)
         self.parts = parts
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[T]):
+    """Tails a log; Spark keeps one in a process of its own for a query's life, and one a task to read."""
+
+    def __init__(self, stage: Stage, begin: Offset, *, tasks: int, max_records: int | None) -> None:
+        self._stage = Sealed(stage)
+        self._begin = begin
+        self._tasks = tasks
+        self._max_records = max_records
+        self._target: dict[int, int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where the run begins; a partition that is not named there, or comes later, from its beginning on."""
+        return dict(self._begin)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return what `max_records` says."""
+        return ReadAllAvailable() if self._max_records is None else ReadMaxRows(self._max_records)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where the next step ends; `start` itself if there is nothing to read."""
+        return self.step_from(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield what the stage makes of a task's share of a step."""
+        if not isinstance(partition, Share):
+            raise TypeError(partition)
+        return self._stage(self.read_parts(partition.parts))
+
+    @abstractmethod
+    def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
+        """Return where the next step ends that begins at `start`, and `start` itself if there is nothing to read."""
+
+    @abstractmethod
+    def read_parts(self, parts: Mapping[int, T]) -> Iterable[pa.RecordBatch]:
+        """Read parts of some partitions, in RAW batches."""
 
 
 def shared(parts: Mapping[int, T], size: Callable[[T], int], tasks: int) -> list[Share[T]]:

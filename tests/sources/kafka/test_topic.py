@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from tests.servers.kafka import Kafka
@@ -115,15 +115,9 @@ def test_records_that_were_deleted_before_the_start_are_passed_over(
     kafka: Kafka, source: KafkaSource, spark: SparkSession, tmp_path: Path
 ) -> None:
     kafka.produce(source.topic, 1, [b"a", b"b", b"c"])
-    delete(kafka, source, 2)
+    kafka.delete_before(source.topic, 1, 2)
     assert preflight(source) == {0: (0, 0), 1: (2, 3)}
     assert read_both_ways(source, spark, tmp_path / "checkpoint") == {1: [(2, b"c")]}
-
-
-def delete(kafka: Kafka, source: KafkaSource, before: int) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.servers})
-    for future in admin.delete_records([TopicPartition(source.topic, 1, before)]).values():
-        future.result(SECONDS)
 
 
 def test_records_that_were_deleted_unread_are_an_error(
@@ -133,7 +127,7 @@ def test_records_that_were_deleted_unread_are_an_error(
     ends = preflight(source)
     Stream(raw(open_source(source), spark), tmp_path / "checkpoint").run()
     kafka.produce(source.topic, 1, [b"d", b"e"])
-    delete(kafka, source, 4)
+    kafka.delete_before(source.topic, 1, 4)
     with pytest.raises(RecordsLostError, match=rf"partition 1 of {source.topic}"):
         list(KafkaTopic(source).read_ranges(ends))
     with pytest.raises(Exception, match=rf"RecordsLostError: the topic lost records .*partition 1 of {source.topic}"):

@@ -10,7 +10,7 @@ from windrow.errors import InputError
 from windrow.model import KafkaSource
 from windrow.sources.base import Cut, Offset
 from windrow.sources.kafka.losses import find_losses
-from windrow.sources.kafka.options import client_options
+from windrow.sources.kafka.options import TIMEOUT, client_options
 from windrow.sources.loss import Found
 
 if TYPE_CHECKING:
@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["KafkaTopic", "preflight"]
 
 
-_TIMEOUT = 10.0
-"""Seconds that a broker is asked for."""
-
-
-def preflight(source: KafkaSource, timeout: float = _TIMEOUT) -> dict[int, tuple[int, int]]:
+def preflight(source: KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[int, int]]:
     """Return each partition's first offset and the end of what is committed, asking for at most `timeout` seconds.
 
     Raise SourceError for a broker that cannot be reached and a topic that is not there or may not be read, and
@@ -121,7 +117,7 @@ class KafkaTopic:
         read = range_reader(self._source.topic, client_options(self._source))
         return frame_of(spark, [one for one in sorted(ranges) if one[1] < one[2]], read, stage, ddl)
 
-    def identity(self, seconds: float = _TIMEOUT) -> str | None:
+    def identity(self, seconds: float = TIMEOUT) -> str | None:
         """Return the topic's id, which another topic of the same name does not have; raise as `preflight` does."""
         return self._asked.topic_id(seconds)
 
@@ -135,5 +131,5 @@ class KafkaTopic:
         """The client that is asked again and again, from several threads."""
         with self._keeping:
             if self._kept is None:
-                self._kept = _admin(self._source, _TIMEOUT)
+                self._kept = _admin(self._source, TIMEOUT)
             return self._kept

@@ -6,7 +6,7 @@ import difflib
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -40,11 +40,20 @@ PASSING = (
 _HOPELESS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - the client's own names
 
 
-def quiet() -> logging.Logger:
-    """Return a logger that says nothing: librdkafka's complaints come as errors too."""
+def client_of(kind: Callable[..., T], topic: str, settings: Mapping[str, Any]) -> T:
+    """Return a client of librdkafka that writes no log: what it complains of comes as errors too.
+
+    Raise InputError if a setting is wrong.
+    """
     logger = logging.Logger("windrow.kafka")  # noqa: LOG001 - it belongs to no tree, so no handler hears it
     logger.addHandler(logging.NullHandler())
-    return logger
+    try:
+        return kind({**settings, "log_level": 0}, logger=logger)
+    except (KafkaException, ValueError, TypeError) as exc:
+        error = exc.args[0]
+        why = error.str() if isinstance(error, KafkaError) else str(error)
+        msg = f"the Kafka options of topic {topic} are wrong: {why}"
+        raise InputError(msg) from exc
 
 
 class Admin:
@@ -63,12 +72,8 @@ class Admin:
             said.append((time.monotonic(), error))
 
         # a broker that is back is not found out about in ten seconds only
-        extra: dict[str, Any] = {"reconnect.backoff.max.ms": 1000, **settings, "error_cb": hear, "log_level": 0}
-        try:
-            self._client = AdminClient(extra, logger=quiet())
-        except (KafkaException, ValueError, TypeError) as exc:
-            msg = f"the Kafka options of topic {topic} are wrong: {_text(exc)}"
-            raise InputError(msg) from exc
+        made = {"reconnect.backoff.max.ms": 1000, **settings, "error_cb": hear}
+        self._client = client_of(AdminClient, topic, made)
 
     def partitions(self) -> list[int]:
         """Return the topic's partitions; raise SourceError if it does not exist, or may not be read."""
@@ -159,8 +164,3 @@ def unreachable(servers: str, said: list[KafkaError]) -> str:
     """Return the message for a broker that does not answer, with the last that the client said."""
     why = said[-1].str() if said else "no answer"
     return f"no Kafka broker can be reached at {servers}: {why}; is it running, and are the options right?"
-
-
-def _text(exc: Exception) -> str:
-    error = exc.args[0]
-    return error.str() if isinstance(error, KafkaError) else str(error)

@@ -8,6 +8,8 @@ from windrow.errors import InputError
 from windrow.model import KafkaSource
 from windrow.model.secret import resolved
 
+TIMEOUT = 10.0
+"""Seconds that a broker is asked for."""
 OURS = {
     "bootstrap.servers": "write `servers`",
     "auto.offset.reset": "write `start`",

@@ -13,14 +13,13 @@ from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     KafkaError,
-    KafkaException,
     Message,
     TopicPartition,
 )
 
 from windrow.core.schema import MICROS, RAW
-from windrow.errors import InputError, RecordsLostError, SourceError, SourceUnavailableError
-from windrow.sources.kafka.client import PASSING, quiet, unreachable
+from windrow.errors import RecordsLostError, SourceError, SourceUnavailableError
+from windrow.sources.kafka.client import PASSING, client_of, unreachable
 
 _MESSAGES = 10_000
 _WAIT = 0.05
@@ -70,12 +69,8 @@ class Reader:
         self._topic = topic
         self._servers = settings["bootstrap.servers"]
         self._said: list[KafkaError] = []
-        extra = {"error_cb": self._said.append, "log_level": 0}
-        try:
-            self._consumer = Consumer({**_TUNING, **settings, **_MEANING, **extra}, logger=quiet())
-        except KafkaException as exc:
-            msg = f"the Kafka options of topic {topic} are wrong: {exc.args[0].str()}"
-            raise InputError(msg) from exc
+        made = {**_TUNING, **settings, **_MEANING, "error_cb": self._said.append}
+        self._consumer = client_of(Consumer, topic, made)
 
     def read(self, ranges: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
         """Read the committed records between two offsets of each partition, in RAW batches; offsets may jump.

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import InputPartition
 
 from windrow.errors import RecordsLostError
 from windrow.sources.base import Offset, Stage
 from windrow.sources.kafka.client import Admin
+from windrow.sources.kafka.options import TIMEOUT
 from windrow.sources.kafka.read import Range, reader
 from windrow.sources.kafka.steps import up_to
-from windrow.sources.spark import Sealed, Share, shared
-
-_TIMEOUT = 10.0
-"""Seconds that a broker is asked for."""
+from windrow.sources.spark import StreamReader, shared
 
 
-class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Tails a topic; Spark keeps one in a process of its own for a query's life, and one a task to read.
-
-    `settings` are librdkafka's, secrets too. An offset is {topic: {partition: next offset}}.
-    """
+class KafkaStreamReader(StreamReader[Range]):
+    """Tails a topic. `settings` are librdkafka's, secrets too; an offset is {topic: {partition: next offset}}."""
 
     def __init__(
         self,
@@ -42,39 +31,27 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tasks: int,
         max_records: int | None = None,
     ) -> None:
+        super().__init__(stage, begin, tasks=tasks, max_records=max_records)
         self._topic = topic
         self._settings = tuple(sorted(settings.items()))
-        self._stage = Sealed(stage)
-        self._begin = begin
-        self._tasks = tasks
-        self._max_records = max_records
-        self._target: dict[int, int] | None = None
 
     @cached_property
     def _admin(self) -> Admin:
-        return Admin(self._topic, dict(self._settings), _TIMEOUT)
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the run begins; a partition that comes later is read from its offset 0 on."""
-        return dict(self._begin)
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return what `max_records` says."""
-        return ReadAllAvailable() if self._max_records is None else ReadMaxRows(self._max_records)
+        return Admin(self._topic, dict(self._settings), TIMEOUT)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take where the partitions end now as the end of the input."""
         self._target = self._admin.ends()
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the next step ends; `start` itself if there is nothing to read."""
+    def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
+        """Return where the next step ends: at what is committed now, or before."""
         begin = _next(start, self._topic)
         ends = self._admin.ends() if self._target is None else self._target
         for partition, at in begin.items():
             if ends.get(partition, -1) < at:
                 msg = f"the topic lost records: partition {partition} of {self._topic} was read up to offset {at}"
                 raise RecordsLostError(msg)
-        reached = up_to(begin, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        reached = up_to(begin, ends, max_records)
         return {self._topic: {str(partition): at for partition, at in sorted(reached.items())}}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -88,11 +65,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise RecordsLostError(msg)
         return shared({one: pair for one, pair in ranges.items() if pair[0] < pair[1]}, _length, self._tasks)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what the stage makes of a task's share of a step."""
-        if not isinstance(partition, Share):
-            raise TypeError(partition)
-        return self._stage(reader(self._topic, self._settings).read(partition.parts))
+    def read_parts(self, parts: Mapping[int, Range]) -> Iterable[pa.RecordBatch]:
+        """Read ranges of some partitions, as they come."""
+        return reader(self._topic, self._settings).read(parts)
 
 
 def range_reader(topic: str, settings: Mapping[str, str]) -> Callable[[int, int, int], Iterator[pa.RecordBatch]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from windrow.model import LogSource
 from windrow.sources.base import Cut, Offset
-from windrow.sources.log.folder import START, LogFolder, Position, noted
+from windrow.sources.log.folder import START, LogFolder, Position
 from windrow.sources.log.losses import find_losses
 from windrow.sources.loss import Found
 
@@ -60,7 +60,7 @@ class EmbeddedLog:
     def beginning(self, start: Cut | None = None) -> Offset:
         """Return where a run begins: at the first line of each partition, but for those that `start` names."""
         return {
-            str(partition): noted(self._folder, partition, self._folder.after(partition, line))
+            str(partition): self._folder.noted(partition, self._folder.after(partition, line))
             for partition, line in (start or {}).items()
             if line
         }

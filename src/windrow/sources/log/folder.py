@@ -198,7 +198,6 @@ class LogFolder:
         if self.mark(partition, at) != mark:
             raise self._lost(partition, at, "other bytes stand before that place now")
 
-
-def noted(folder: LogFolder, partition: int, at: Position) -> dict[str, int]:
-    """Return a position as Spark notes it: with marks of the bytes before it, and of the first line."""
-    return {"line": at.line, "byte": at.byte, "mark": folder.mark(partition, at), "head": folder.head(partition)}
+    def noted(self, partition: int, at: Position) -> dict[str, int]:
+        """Return a position as Spark notes it: with marks of the bytes before it, and of the first line."""
+        return {"line": at.line, "byte": at.byte, "mark": self.mark(partition, at), "head": self.head(partition)}

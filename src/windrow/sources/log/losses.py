@@ -32,12 +32,7 @@ def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> F
                 goes_on = folder.scan(partition, max_lines=stood.line)
                 short = goes_on.line < stood.line
                 what = "was cut off" if short else "holds other bytes now"
-                moved[name] = {
-                    "line": goes_on.line,
-                    "byte": goes_on.byte,
-                    "mark": folder.mark(partition, goes_on),
-                    "head": at["head"],
-                }
+                moved[name] = folder.noted(partition, goes_on)
             else:
                 goes_on, what = Position(), "is another file now"
                 del moved[name]

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import InputPartition
 
 from windrow.errors import InputError, SourceError
 from windrow.sources.base import Cut, Offset, Stage
-from windrow.sources.log.folder import START, LogFolder, Position, noted
+from windrow.sources.log.folder import START, LogFolder, Position
 from windrow.sources.log.steps import Positions, up_to, up_to_cut
-from windrow.sources.spark import Sealed, Share, shared
+from windrow.sources.spark import StreamReader, shared
+
+Part = tuple[Position, Position]
 
 
-class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Tails an embedded log; Spark keeps one in a process of its own for a query's life, and one a task to read."""
+class LogStreamReader(StreamReader[Part]):
+    """Tails an embedded log. Cuts are their own limit."""
 
     def __init__(
         self,
@@ -35,29 +31,17 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_records: int | None = None,
         cuts: Sequence[Cut] | None = None,
     ) -> None:
+        super().__init__(stage, begin, tasks=tasks, max_records=max_records)
         self._folder = folder
-        self._stage = Sealed(stage)
-        self._begin = begin
-        self._tasks = tasks
-        self._max_records = max_records
         self._cuts = cuts
-        self._target: dict[int, int] | None = None
         self._seen: dict[int, int] = {}
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the run begins; a partition that is not named there, or comes later, from its first line on."""
-        return dict(self._begin)
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return what `max_records` says; cuts are their own limit."""
-        return ReadAllAvailable() if self._max_records is None else ReadMaxRows(self._max_records)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take the bytes that are there now as the end of the input."""
         self._target = self._folder.sizes()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the next step ends; `start` itself if there is nothing to read."""
+    def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
+        """Return where the next step ends: at what is written now, or before."""
         sizes = self._sizes(start)
         if self._target is not None:
             sizes = {p: min(size, self._target.get(p, 0)) for p, size in sizes.items()}
@@ -68,13 +52,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._cuts:
             ends = up_to_cut(self._folder, begin, sizes, self._cuts)
         else:
-            ends = up_to(self._folder, begin, sizes, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+            ends = up_to(self._folder, begin, sizes, max_records)
         moved = {p: end for p, end in ends.items() if end != begin.get(p, START)}
         if not moved:
             self._seen = sizes
             return start
         self._seen = {}
-        marked = {str(p): noted(self._folder, p, end) for p, end in moved.items()}
+        marked = {str(p): self._folder.noted(p, end) for p, end in moved.items()}
         return dict(sorted({**start, **marked}.items(), key=lambda item: int(item[0])))
 
     def _sizes(self, start: Offset) -> dict[int, int]:
@@ -98,15 +82,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = {partition: (begin.get(partition, START), position) for partition, position in _positions(end).items()}
         return shared({one: part for one, part in parts.items() if part[0] != part[1]}, _bytes, self._tasks)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what the stage makes of a task's share of a step."""
-        if not isinstance(partition, Share):
-            raise TypeError(partition)
-        parts = sorted(partition.parts.items())
-        return self._stage(chain.from_iterable(self._folder.read(number, *part) for number, part in parts))
+    def read_parts(self, parts: Mapping[int, Part]) -> Iterable[pa.RecordBatch]:
+        """Read the lines of one partition after the other."""
+        return chain.from_iterable(self._folder.read(number, *part) for number, part in sorted(parts.items()))
 
 
-def _bytes(part: tuple[Position, Position]) -> int:
+def _bytes(part: Part) -> int:
     start, end = part
     return end.byte - start.byte
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -64,14 +64,13 @@ class _Producer:
     def __init__(self, source: KafkaSource) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415 - librdkafka only when a topic is written
 
-        from windrow.sources.kafka.client import quiet  # noqa: PLC0415 - as above
+        from windrow.sources.kafka.client import client_of  # noqa: PLC0415 - as above
         from windrow.sources.kafka.options import client_options  # noqa: PLC0415 - as above
 
         self._source = source
         self._refused: list[KafkaError] = []
-        self._client = Producer(
-            {**client_options(source), **_PRODUCER, "log_level": 0, "on_delivery": self._on_delivery}, logger=quiet()
-        )
+        made = {**client_options(source), **_PRODUCER, "on_delivery": self._on_delivery}
+        self._client = client_of(Producer, source.topic, made)
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Hand over a batch; wait for room where there is none."""
@@ -115,16 +114,11 @@ def _ensure_topic(source: KafkaSource, partitions: int) -> None:
     from confluent_kafka import KafkaException  # noqa: PLC0415 - librdkafka only when a topic is written
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415 - as above
 
-    from windrow.sources.kafka.client import quiet, unreachable  # noqa: PLC0415 - as above
+    from windrow.sources.kafka.client import client_of, unreachable  # noqa: PLC0415 - as above
     from windrow.sources.kafka.options import client_options  # noqa: PLC0415 - as above
 
     said: list[KafkaError] = []
-    try:
-        settings: dict[str, Any] = {**client_options(source), "log_level": 0, "error_cb": said.append}
-        admin = AdminClient(settings, logger=quiet())
-    except KafkaException as exc:
-        msg = f"the Kafka options of topic {source.topic} are wrong: {exc.args[0].str()}"
-        raise InputError(msg) from exc
+    admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": said.append})
     try:
         known = admin.list_topics(timeout=_TIMEOUT).topics
     except KafkaException as exc:
