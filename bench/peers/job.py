@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -64,3 +66,20 @@ def tell(line: str) -> None:
     """Say that the script is ready, or done."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def spread(engine: str, processes: int, work: Callable[..., None], *given: object) -> None:
+    """Be ready; run `work(number, *given)` in so many forked processes at once, until all have ended; and be done.
+
+    Exit with an error that names the engine if one of them failed.
+    """
+    context = multiprocessing.get_context("fork")
+    started = [context.Process(target=work, args=(number, *given)) for number in range(processes)]
+    tell(READY)
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    if any(process.exitcode for process in started):
+        sys.exit(f"RuntimeError: a process of {engine} failed")
+    tell(DONE)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import socket
-import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
 import bytewax.operators as op
 import orjson
-from bench.peers.job import DELAY_SECONDS, DONE, READY, WINDOW_SECONDS, Job, tell, told
+from bench.peers.job import DELAY_SECONDS, WINDOW_SECONDS, Job, spread, told
 from bench.peers.upsert import Row, Upserts
 from bytewax.connectors.kafka import KafkaSource, KafkaSourceMessage
 from bytewax.dataflow import Dataflow
@@ -100,7 +98,7 @@ def flow(job: Job) -> Dataflow:
     return built
 
 
-def work(job: Job, number: int, addresses: list[str]) -> None:
+def work(number: int, job: Job, addresses: list[str]) -> None:
     """Be one process of the cluster."""
     cli_main(flow(job), process_id=number, addresses=addresses, epoch_interval=timedelta(seconds=10))
 
@@ -116,17 +114,7 @@ def addresses() -> list[str]:
 
 def main(job: Job) -> None:
     """Run the cluster to the end of the topic."""
-    found = addresses()
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=work, args=(job, number, found)) for number in range(PROCESSES)]
-    tell(READY)
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    if any(process.exitcode for process in processes):
-        sys.exit("RuntimeError: a process of Bytewax failed")
-    tell(DONE)
+    spread("Bytewax", PROCESSES, work, job, addresses())
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-import sys
 import threading
 import time
 from datetime import UTC, datetime
 from multiprocessing.sharedctypes import SynchronizedArray
 from typing import Any
 
-from bench.peers.job import DELAY_SECONDS, DONE, READY, WINDOW_SECONDS, Job, tell, told
+from bench.peers.job import DELAY_SECONDS, WINDOW_SECONDS, Job, spread, told
 from bench.peers.upsert import Upserts
 from quixstreams import Application
 from quixstreams.dataframe.windows.aggregations import Count, Sum
@@ -41,7 +40,7 @@ def event_time(value: Any, headers: Any, timestamp: float, timestamp_type: Any) 
     return int(value["event_time"])
 
 
-def work(job: Job, number: int, processed: SynchronizedArray[int]) -> None:
+def work(number: int, job: Job, processed: SynchronizedArray[int]) -> None:
     """Be one process of the group, until both have processed all."""
     seen = 0
 
@@ -77,17 +76,8 @@ def work(job: Job, number: int, processed: SynchronizedArray[int]) -> None:
 
 def main(job: Job) -> None:
     """Run the group to the end of the topic."""
-    context = multiprocessing.get_context("fork")
-    processed = context.Array("q", PROCESSES)
-    processes = [context.Process(target=work, args=(job, number, processed)) for number in range(PROCESSES)]
-    tell(READY)
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    if any(process.exitcode for process in processes):
-        sys.exit("RuntimeError: a process of Quix Streams failed")
-    tell(DONE)
+    processed = multiprocessing.get_context("fork").Array("q", PROCESSES)
+    spread("Quix Streams", PROCESSES, work, job, processed)
 
 
 if __name__ == "__main__":
