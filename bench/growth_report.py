@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from textwrap import fill
 
 from bench.growth_results import THINGS, Growth, Measured
 from bench.laws import WITHIN
+from bench.svg import bar, card, text
 
 PAGE = "docs/how-cost-grows.md"
 PICTURES = "docs/images/growth-{}.svg"
 _WIDEST = 118
 WIDTH, LEFT, BAR, ROW, TOP = 760.0, 170.0, 400.0, 44.0, 50.0
-STYLE = """
-    .card { fill: #ffffff; stroke: #d0d7de }
-    text { font: 14px system-ui, -apple-system, "Segoe UI", "Liberation Sans", sans-serif; fill: #24292f }
-    .head { font-weight: 600 }
-    .soft { fill: #57606a }
-    .wall { fill: #1a7f37 } .cpu { fill: #0757ba }
-    .band { fill: #8c959f; fill-opacity: 0.25 }
-    @media (prefers-color-scheme: dark) {
-      .card { fill: #161b22; stroke: #30363d }
-      text { fill: #e6edf3 }
-      .soft { fill: #9da7b1 }
-      .wall { fill: #4ac26b } .cpu { fill: #58a6ff }
-    }
-"""
+COLOURS = (
+    ".wall { fill: #1a7f37 } .cpu { fill: #0757ba }\n    .band { fill: #8c959f; fill-opacity: 0.25 }",
+    ".wall { fill: #4ac26b } .cpu { fill: #58a6ff }",
+)
 HEAD = (
     "what",
     "value",
@@ -104,37 +94,20 @@ def picture(found: Growth, name: str) -> str:
     shown += [(one.point.value, one.wall, one.cpu) for one in found.of(name)]
     most = max(*(max(wall, cpu) for _, wall, cpu in shown), (1 + WITHIN) * max(shown[0][1:]))
     height = TOP + ROW * len(shown) + 34
-    body = "\n  ".join(_bars(shown, thing.title, most, height))
-    return f"""\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0f} {height:.0f}" width="{WIDTH:.0f}" height="{height:.0f}"
-  role="img" aria-label="{escape(thing.title)}: microseconds an event, of the clock and of the processors">
-  <style>{STYLE}  </style>
-  <rect class="card" x="0.5" y="0.5" width="{WIDTH - 1:.0f}" height="{height - 1:.0f}" rx="10"/>
-  {body}
-</svg>
-"""
+    label = f"{thing.title}: microseconds an event, of the clock and of the processors"
+    return card(WIDTH, height, label, COLOURS, _bars(shown, thing.title, most, height))
 
 
 def _bars(shown: list[tuple[str, float, float]], title: str, most: float, height: float) -> Iterator[str]:
-    yield f'<text class="head" x="20" y="28">{escape(title)}: microseconds an event</text>'
+    yield text(20, 28, f"{title}: microseconds an event", "head")
     scale = BAR / most
     for number, (value, wall, cpu) in enumerate(shown):
         y = TOP + number * ROW
-        yield f'<text x="{LEFT - 10:.1f}" y="{y + 22:.1f}" text-anchor="end">{escape(value)}</text>'
+        yield text(LEFT - 10, y + 22, value, to_left=True)
         for kind, cost, base, down in (("wall", wall, shown[0][1], 0.0), ("cpu", cpu, shown[0][2], 17.0)):
             # where it ends should be in the band
-            yield (
-                f'<rect class="band" x="{LEFT + scale * (1 - WITHIN) * base:.1f}" y="{y + down:.1f}" '
-                f'width="{scale * 2 * WITHIN * base:.1f}" height="15"/>'
-            )
-            yield (
-                f'<rect class="{kind}" x="{LEFT:.1f}" y="{y + down + 3:.1f}" width="{scale * cost:.1f}" height="9" '
-                'rx="2"/>'
-            )
-            yield (
-                f'<text class="soft" x="{LEFT + scale * max(cost, (1 + WITHIN) * base) + 8:.1f}" '
-                f'y="{y + down + 12:.1f}">{cost:.2f}</text>'
-            )
-    below = height - 14
-    yield f'<text class="soft" x="20" y="{below:.1f}">green: of the clock; blue: of all processors; grey: within</text>'
-    yield f'<text class="soft" x="300" y="{below:.1f}">{WITHIN:.0%} of the base</text>'
+            yield bar(LEFT + scale * (1 - WITHIN) * base, y + down, scale * 2 * WITHIN * base, 15, "band")
+            yield bar(LEFT, y + down + 3, scale * cost, 9, kind, radius=2)
+            yield text(LEFT + scale * max(cost, (1 + WITHIN) * base) + 8, y + down + 12, f"{cost:.2f}", "soft")
+    yield text(20, height - 14, "green: of the clock; blue: of all processors; grey: within", "soft")
+    yield text(300, height - 14, f"{WITHIN:.0%} of the base", "soft")
