@@ -33,6 +33,7 @@ _FETCH_SECONDS = 1800
 def kafka_jars() -> list[Path]:
     """Return Spark's Kafka connector and what it needs, fetched first if they are missing.
 
+    No run of windrow needs them: plain PySpark in the comparison (`bench/peers`) does.
     Raise SetupError if they cannot be fetched or are not the files of `jars.lock`.
     """
     return jar_set("spark")
