@@ -1,18 +1,84 @@
-"""The end of the input: told once, after all of it, and to no later run."""
+"""The end of the input: told once, after all that was there, and to no later run."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.core.pipelines import main, record
 
-from windrow.errors import EngineError
-from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.core.output import StepOutput
+from windrow.core.packet import PacketKind
+from windrow.errors import SinkError
+from windrow.hosts.report import StepReport
+from windrow.hosts.stream.note import Note
 from windrow.hosts.stream.run import Settings, StreamRun
+from windrow.hosts.stream.telling import TellingReader, Told
+from windrow.hosts.stream.wire import packets
 from windrow.model import Emit, LogSource, Pipeline
 from windrow.sinks.collect import CollectSink
+from windrow.sources.loss import Loss
+from windrow.sources.spark import Share, StreamReader
 
-DIED = "killed after the end was told"
+DIED = "the sink died as it was given the end"
+
+
+class Counter(StreamReader[int]):
+    """Reads up to a number, a few a step."""
+
+    def __init__(self, last: int, step: int) -> None:
+        super().__init__(iter, {"n": 0}, tasks=1, max_records=step)
+        self._last, self._step = last, step
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """There is nothing to fix."""
+
+    def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
+        assert max_records is None
+        return {"n": min(start["n"] + self._step, max(self._last, start["n"]))}
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+        return [Share({0: end["n"] - start["n"]})] if end != start else []
+
+    def read_parts(self, parts: Mapping[int, int]) -> Iterable[pa.RecordBatch]:
+        return [pa.record_batch({"read": [count]}) for count in parts.values()]
+
+
+def steps(reader: TellingReader, start: Note) -> list[tuple[Note, list[PacketKind]]]:
+    """Plan steps as Spark does, until there is none; return each one's end and what it tells group 0."""
+    reader.prepareForTriggerAvailableNow()
+    done = []
+    at = start.written()
+    while (end := reader.latestOffset(at, ReadAllAvailable())) != at:
+        assert reader.latestOffset(at, ReadAllAvailable()) == end  # Spark may ask again
+        told = [part for part in reader.partitions(at, end) if isinstance(part, Told)]
+        batches = [batch.to_pandas() for part in told for batch in reader.read(part)]
+        done.append((Note.of(end), [packet.kind for packet in packets(batches) if packet.key_group == 0]))
+        at = end
+    return done
+
+
+@given(st.data(), st.booleans().map(int))
+def test_the_end_is_told_once_after_all_of_it(data: st.DataObject, ends_told: int) -> None:
+    last, step, begun, ends = (data.draw(st.integers(*span)) for span in ((0, 20), (1, 7), (0, 20), (0, 3)))
+    losses = data.draw(st.integers(0, 2))
+    lost = tuple(Loss(number, 0, 0, "gone") for number in range(losses))
+    reader = TellingReader(Counter(last, step), Note({"n": 0}), 2, tells_end=bool(ends_told))
+    done = steps(reader, Note({"n": begun}, ends, lost))
+    told = [kind for _, kinds in done for kind in kinds]
+    assert told == ["lost"] * losses + ["end"] * ends_told
+    if done:
+        assert done[-1][0] == Note({"n": max(last, begun)}, ends + ends_told)
+    if ends_told:
+        assert done[-1][1] == ["end"]
+    if losses:
+        assert done[0][1] == ["lost"] * losses
 
 
 @pytest.fixture
@@ -36,60 +102,64 @@ def told(sink: CollectSink) -> list[tuple[object, ...]]:
     ]
 
 
-def test_an_end_that_no_epoch_was_given_is_taken_back(tmp_path: Path) -> None:
-    checkpoint = Checkpoint.new(tmp_path / "checkpoint", main(), [0])
-    checkpoint.write()
-    checkpoint.tell_end()
-    assert len(list(checkpoint.control.glob("*.json"))) == 1
-    checkpoint.forget_ends()
-    assert list(checkpoint.control.glob("*.json")) == []
-    checkpoint.tell_end()
-    offsets = checkpoint.spark / "offsets"
-    offsets.mkdir(parents=True)
-    (offsets / "0").touch()
-    checkpoint.forget_ends()
-    assert [path.name for path in checkpoint.control.glob("*.json")] == ["0.json"]
-
-
 @pytest.mark.usefixtures("spark")
-def test_what_comes_before_the_end_is_told_is_before_the_end(
-    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_comes_while_a_run_reads_comes_after_the_end_that_it_tells(log: Path, tmp_path: Path) -> None:
     write(log, record("A", 1), record("A", 2))
-    tell_end = Checkpoint.tell_end
-
-    def grow_and_tell(checkpoint: Checkpoint) -> None:
-        write(log, record("A", 1), record("A", 2), record("A", 3), record("A", 4))
-        tell_end(checkpoint)
-
-    monkeypatch.setattr(Checkpoint, "tell_end", grow_and_tell)
     sink = CollectSink()
     settings = Settings(tmp_path / "checkpoint", until_end=True, max_records=2)
+
+    def grow(step: StepReport) -> None:
+        if step.epoch == 0:
+            write(log, record("A", 3), record("A", 4))
+
+    StreamRun(_over(log), sink, settings).run(grow)
+    assert told(sink) == [(1, "insert", "on_time", 2)]
     StreamRun(_over(log), sink, settings).run(lambda _: None)
-    assert told(sink) == [(1, "insert", "on_time", 6)]
+    assert sorted(sink.steps) == [0, 1, 2, 3]
+    assert [row for row in told(sink) if row[1] != "update_before"][1:] == [
+        (2, "update_after", "late", 3),
+        (2, "update_after", "late", 4),
+    ]
+
+
+class Dying(CollectSink):
+    """Fails as it is given an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__()
+        self._epoch: int | None = epoch
+
+    def commit(self, epoch: int, output: StepOutput) -> None:
+        if epoch == self._epoch:
+            self._epoch = None
+            raise SinkError(DIED)
+        super().commit(epoch, output)
 
 
 @pytest.mark.usefixtures("spark")
-def test_an_end_that_was_told_but_not_taken_is_no_end_for_the_next_run(
-    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_end_that_was_planned_is_told_whoever_takes_the_step(log: Path, tmp_path: Path) -> None:
+    """As its outputs may be in the tables already."""
     write(log, record("A", 1), record("A", 2))
-    sink, settings = CollectSink(), Settings(tmp_path / "checkpoint", until_end=True)
-    tell_end = Checkpoint.tell_end
-
-    def tell_and_die(checkpoint: Checkpoint) -> None:
-        tell_end(checkpoint)
-        raise EngineError(DIED)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "tell_end", tell_and_die)
-        with pytest.raises(EngineError, match=DIED):
-            StreamRun(_over(log), sink, settings).run(lambda _: None)
-    write(log, record("A", 3), record("A", 7))
+    sink, settings = Dying(1), Settings(tmp_path / "checkpoint", until_end=True)
+    with pytest.raises(SinkError, match=DIED):
+        StreamRun(_over(log), sink, settings).run(lambda _: None)
+    assert told(sink) == []
+    write(log, record("A", 3))
     held = replace(_over(log), emit=Emit(lateness=main().emit.lateness, at_end="hold"))
     StreamRun(held, sink, settings).run(lambda _: None)
-    assert [row[1:] for row in told(sink)] == [("insert", "on_time", 3)]
-    assert [row for output in sink.steps.values() for row in output.clocks.to_pylist()] == []
+    revised = [(2, "update_before", "late", 2), (2, "update_after", "late", 3)]
+    assert told(sink) == [(1, "insert", "on_time", 2), *revised]
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_end_that_was_not_planned_is_none_for_the_next_run(log: Path, tmp_path: Path) -> None:
+    write(log, record("A", 1), record("A", 2))
+    sink, settings = Dying(0), Settings(tmp_path / "checkpoint", until_end=True)
+    with pytest.raises(SinkError, match=DIED):
+        StreamRun(_over(log), sink, settings).run(lambda _: None)
+    held = replace(_over(log), emit=Emit(lateness=main().emit.lateness, at_end="hold"))
+    StreamRun(held, sink, settings).run(lambda _: None)
+    assert (sorted(sink.steps), told(sink)) == ([0], [])
 
 
 def _over(log: Path) -> Pipeline:

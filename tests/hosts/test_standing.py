@@ -12,10 +12,15 @@ from tests.hosts.spend import spend
 from windrow.errors import CheckpointError, SourceError
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.loss import LossGuard
+from windrow.hosts.stream.note import Note
 from windrow.hosts.stream.standing import Standing
 from windrow.model import LogSource, SqliteSink
 from windrow.sources import open_source
+from windrow.sources.base import Offset
 from windrow.sources.log import LogFolder
+from windrow.sources.loss import Loss
+
+GONE = Loss(0, 5, 7, "offsets 5 to 6 are gone")
 
 
 @pytest.fixture
@@ -33,9 +38,13 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
     ):
         path = made.spark / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f'v1\n{{}}\n{{"0": {{"line": {len(name)}}}}}\n')
+        path.write_text(f"v1\n{{}}\n{written({'0': {'line': len(name)}})}\n")
         path.with_name(f".{path.name}.crc").write_text("")
     return made
+
+
+def written(at: Offset, *lost: Loss, ends: int = 3) -> str:
+    return json.dumps(Note(at, ends, lost).written())
 
 
 def there(checkpoint: Checkpoint) -> set[str]:
@@ -49,7 +58,7 @@ def there(checkpoint: Checkpoint) -> set[str]:
 
 def test_a_step_that_is_taken_with_other_records_leaves_nothing_of_the_one_before(checkpoint: Checkpoint) -> None:
     before = there(checkpoint)
-    Standing(checkpoint).move({"0": {"line": 7}})
+    Standing(checkpoint).move({"0": {"line": 7}}, [GONE])
     assert before - there(checkpoint) == {
         "offsets/2",
         "state/0/0/3.changelog",
@@ -57,9 +66,16 @@ def test_a_step_that_is_taken_with_other_records_leaves_nothing_of_the_one_befor
         "state/0/1/3.zip",
     }
     assert there(checkpoint) <= before
-    assert Standing(checkpoint).read() == {"0": {"line": 7}}
+    assert Standing(checkpoint).read() == Note({"0": {"line": 7}}, ends=3, lost=(GONE,))
     lines = (checkpoint.spark / "offsets" / "1").read_text().splitlines()
-    assert [json.loads(line) for line in lines[1:]] == [{}, {"0": {"line": 7}}]
+    assert lines == ["v1", "{}", written({"0": {"line": 7}}, GONE)]
+
+
+def test_what_was_to_be_told_before_is_told_too_and_once(checkpoint: Checkpoint) -> None:
+    more = replace(GONE, partition=1)
+    Standing(checkpoint).move({"0": {"line": 7}}, [GONE])
+    Standing(checkpoint).move({"0": {"line": 9}}, [GONE, more])
+    assert Standing(checkpoint).read() == Note({"0": {"line": 9}}, ends=3, lost=(GONE, more))
 
 
 @pytest.fixture
@@ -77,7 +93,7 @@ def planned(tmp_path: Path) -> tuple[LossGuard, list[str], Path]:
         noted = {"line": at.line, "byte": at.byte, "mark": log.mark(0, at), "head": log.head(0)}
         path = made.spark / "offsets" / str(batch)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"v1\n{{}}\n{json.dumps({'0': noted})}\n")
+        path.write_text(f"v1\n{{}}\n{written({'0': noted})}\n")
     (made.spark / "commits").mkdir()
     (made.spark / "commits" / "0").write_text("v1\n{}")
     file.write_text("".join(f'{{"n": {n}}}\n' for n in range(6)))
@@ -95,12 +111,15 @@ def test_records_that_are_gone_of_a_planned_step_are_told_and_the_step_is_planne
         guard.look(1)
     assert told == []
     stood = Standing(guard.checkpoint).read()
+    assert stood is not None
     assert guard.look(0)
     assert len(told) == 1
     assert "goes on at offset 4" in told[0]
-    assert (Standing(guard.checkpoint).read(), Standing(guard.checkpoint).read_planned()) == (stood, None)
-    [row] = (guard.checkpoint.control / "lost-1.json").read_text().splitlines()
-    assert (json.loads(row)["partition"], json.loads(row)["first"]) == (0, 4)
+    moved = Standing(guard.checkpoint).read()
+    assert moved is not None
+    assert replace(moved, lost=()) == stood
+    assert [(loss.partition, loss.goes_on) for loss in moved.lost] == [(0, 4)]
+    assert Standing(guard.checkpoint).read_planned() is None
     assert not guard.look(0)
 
 
@@ -111,4 +130,4 @@ def test_a_planned_step_whose_records_are_there_stays(planned: tuple[LossGuard, 
     assert told == []
     left = Standing(guard.checkpoint).read_planned()
     assert left is not None
-    assert left["0"]["line"] == 8
+    assert left.at["0"]["line"] == 8

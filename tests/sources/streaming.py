@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow.sources import Source
+from windrow.sources.base import Offset
+from windrow.sources.spark import stream_of
 
 DDL = "partition int NOT NULL, offset long NOT NULL, log_time timestamp, key binary, value binary"
 """`windrow.core.schema.RAW` in Spark's terms."""
@@ -29,13 +31,15 @@ def records(parts: Iterable[pa.RecordBatch | pa.Table]) -> Records:
     return dict(found)
 
 
-def raw(source: Source, spark: SparkSession, **how: Any) -> DataFrame:  # noqa: ANN401 - as `Source.stream` has it
+def raw(source: Source, spark: SparkSession, begin: Offset | None = None, **how: Any) -> DataFrame:  # noqa: ANN401 - as `Source.reader` has it
     """Return the streaming frame of a source's records as they are."""
 
     def same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
-    return source.stream(spark, same, DDL, **how)
+    begin = source.beginning() if begin is None else begin
+    tasks = spark.sparkContext.defaultParallelism
+    return stream_of(spark, "windrow_raw", source.reader(same, begin, tasks=tasks, **how), DDL)
 
 
 class Stream:

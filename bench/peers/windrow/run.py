@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from bench.peers.first_task import tell_ready
 from bench.peers.job import DONE, TABLE, Job, tell, told
+from bench.pipelines import from_kafka, main_job
 
 from windrow.api.yaml import parse_pipeline
 from windrow.hosts.batch.run import BatchRun
@@ -18,23 +19,12 @@ from windrow.model import Pipeline, PostgresSink
 from windrow.sinks import open_sink
 from windrow.sinks.discard import DiscardSink
 from windrow.sources import open_source
-
-PIPELINE = """
-name: user-spend
-source: {{kafka: {{servers: "{servers}", topic: {topic}}}}}
-decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
-time: {{field: event_time, delay: 10m, future: 1h}}
-key: [user_id]
-window: {window}
-aggregate: {{total: sum(amount), events: count()}}
-emit: {{lateness: 1h, late: each, mode: retract}}
-sink: {{sqlite: {{path: unused.db, table: unused}}}}
-"""
+from windrow.sources.spark import stream_of
 
 
 def main(job: Job) -> None:
     """Run it to the end of the topic."""
-    text = PIPELINE.format(servers=job.servers, topic=job.topic, window=job.window)
+    text = main_job(from_kafka(job.servers, job.topic), window=job.window)
     pipeline = parse_pipeline(text, "bench/peers/windrow/run.py")
     if job.postgres is not None:
         pipeline = replace(pipeline, sink=PostgresSink(job.postgres, TABLE))
@@ -54,8 +44,10 @@ def main(job: Job) -> None:
 
 
 def _clock(pipeline: Pipeline, job: Job) -> None:
-    source = open_source(pipeline.source)
-    packets = source.stream(spark_session(), clock_stage(pipeline), PACKET_DDL, max_records=job.step)
+    spark, source = spark_session(), open_source(pipeline.source)
+    tasks = spark.sparkContext.defaultParallelism
+    reader = source.reader(clock_stage(pipeline), source.beginning(), tasks=tasks, max_records=job.step)
+    packets = stream_of(spark, "windrow_clock", reader, PACKET_DDL)
     query = packets.writeStream.format("noop").option("checkpointLocation", str(job.folder / "checkpoint"))
     query.trigger(availableNow=True).start().awaitTermination()
 

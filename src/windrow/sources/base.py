@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from windrow.sources.spark import StreamReader
+
 Cut = Mapping[int, int]
 """Where a step ends: for each partition the number of records up to there (the next offset), counted from the
 beginning of the log. A partition that is left out stays where the cut before it left it."""
@@ -52,22 +54,20 @@ class Source(Protocol):
         """
         ...
 
-    def stream(
+    def reader(
         self,
-        spark: SparkSession,
         stage: Stage,
-        ddl: str,
+        begin: Offset,
         *,
-        begin: Offset | None = None,
+        tasks: int,
         max_records: int | None = None,
         cuts: Sequence[Cut] | None = None,
-    ) -> DataFrame:
-        """Return a streaming frame, in the schema `ddl`, of what a stage makes of the records.
+    ) -> StreamReader[Any]:
+        """Return what gives Spark what a stage makes of the records, from `begin` on where a query has no checkpoint.
 
         The stage is given what a step reads of some partitions in RAW batches, of each in the order of its offsets: a
-        partition is in one Spark task, and there are no more tasks than cores. A step has at most `max_records`
-        records; `cuts` prescribes where steps end instead (after the last of them everything comes). `begin` is where a
-        query without a checkpoint begins, by default the `beginning`.
+        partition is in one Spark task, and there are at most so many `tasks`. A step has at most `max_records`
+        records; `cuts` prescribes where steps end instead (after the last of them everything comes).
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A checkpoint: whose it is, what Spark keeps in it, and how the end of the input is told."""
+"""A checkpoint: whose it is, and what Spark keeps in it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from windrow.errors import CheckpointError
 from windrow.hosts.meaning import FREE, Meaning, meaning
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.lock import LOCK
+from windrow.hosts.stream.note import Note
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Follows, Run
-from windrow.sources.base import Offset
-from windrow.sources.loss import Loss
 
 _FILE = "windrow.json"
-_CONTROL = "control"
 _IDENTITY = "source.json"
 BEGINNING = "beginning.json"
 """The file that says where the run begins, as the source notes it."""
 _START = "start"
 _BACKFILL = "backfill"
-_FORMAT = 2
+_FORMAT = 3
 SOURCE_LINE = 2
 """In a note of Spark's on a step's offsets: there are the version and the step's settings before."""
 _ORDERED = {("decode",), ("aggregate",), ("process", "state"), ("process", "returns")}
@@ -110,7 +108,7 @@ class Checkpoint:
             "pipeline": self.meaning,
         }
         try:
-            self.control.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             write_whole(self.folder / _FILE, json.dumps({**body, "sha256": _digest(body)}, indent=2))
         except OSError as exc:
             msg = f"the checkpoint {self.folder} cannot be written: {exc.strerror}"
@@ -137,11 +135,6 @@ class Checkpoint:
     def spark(self) -> Path:
         """Where Spark keeps offsets, commits and state."""
         return self.folder / "spark"
-
-    @property
-    def control(self) -> Path:
-        """A folder that is read as a stream: each file in it tells all key groups something."""
-        return self.folder / _CONTROL
 
     @property
     def log(self) -> Path:
@@ -188,23 +181,22 @@ class Checkpoint:
         """Whether a step was planned."""
         return self._planned is not None
 
-    def note_beginning(self, offset: Offset) -> None:
-        """Write where the run begins, as the source notes it; raise CheckpointError if that cannot be written."""
+    def note_beginning(self, note: Note) -> None:
+        """Write where the run begins; raise CheckpointError if that cannot be written."""
         try:
-            write_whole(self.folder / BEGINNING, json.dumps(offset))
+            write_whole(self.folder / BEGINNING, json.dumps(note.written()))
         except OSError as exc:
             msg = f"the checkpoint {self.folder} cannot be written: {exc.strerror}"
             raise CheckpointError(msg) from exc
 
-    def beginning(self) -> Offset:
-        """Return where the run begins, as the source notes it."""
+    def beginning(self) -> Note:
+        """Return where the run begins; raise CheckpointError if that cannot be read."""
         path = self.folder / BEGINNING
         try:
-            noted: Offset = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as exc:
+            return Note.of(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, LookupError) as exc:
             msg = f"{path} cannot be read ({exc}); restore it, or begin anew with --fresh"
             raise CheckpointError(msg) from exc
-        return noted
 
     def offsets(self, batch: int | None = None) -> dict[int, int]:
         """Return the next offset of each partition after a batch of Spark's, by default the last that it noted as done.
@@ -213,39 +205,15 @@ class Checkpoint:
         """
         done = self.batch if batch is None else batch
         if done is None:
-            return dict(sorted(_next_offsets(self.beginning()))) if self.has_beginning else {}
+            return dict(sorted(_next_offsets(self.beginning().at))) if self.has_beginning else {}
         path = self.spark / "offsets" / str(done)
         try:
             # the source is the first of those that are joined in a query
             kept = json.loads(path.read_text(encoding="utf-8").splitlines()[SOURCE_LINE])
-            return dict(sorted(_next_offsets(kept)))
+            return dict(sorted(_next_offsets(Note.of(kept).at)))
         except (OSError, ValueError, TypeError, LookupError, AttributeError) as exc:
             msg = f"{path} cannot be read ({exc}); restore the checkpoint, or begin anew with --fresh"
             raise CheckpointError(msg) from exc
-
-    def tell_end(self) -> None:
-        """Tell all key groups that the input ends here; the file is named after the batch that is to read it."""
-        batch = 0 if self._planned is None else self._planned + 1
-        write_whole(self.control / f"{batch}.json", json.dumps({"kind": "end"}) + "\n")
-
-    def forget_ends(self) -> None:
-        """Take back ends that were told to no epoch: the run that told them stopped before its last step."""
-        planned = -1 if self._planned is None else self._planned
-        for path in self.control.glob("*.json"):
-            if path.stem.isdigit() and int(path.stem) > planned:
-                path.unlink()
-
-    def tell_losses(self, losses: Iterable[Loss]) -> None:
-        """Tell all key groups which records are gone; the file is named after the batch that is to read it."""
-        batch = 0 if self.batch is None else self.batch + 1
-        path = self.control / f"lost-{batch}.json"
-        # what was told to this step before it failed, or before a crash, is said too, and once
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        lines += [
-            json.dumps({"kind": "lost", "partition": one.partition, "first": one.goes_on, "detail": one.what})
-            for one in losses
-        ]
-        write_whole(path, "".join(f"{line}\n" for line in dict.fromkeys(lines)))
 
     @property
     def identity(self) -> str | None:
@@ -292,7 +260,7 @@ def last_noted(log: Path) -> int | None:
 
 def _is_unused(folder: Path) -> bool:
     """Whether there is nothing in a folder but what a run leaves that was ended before it began."""
-    beginnings = {"spark.log", LOCK, _CONTROL, _draft(folder / _FILE).name, _START, _BACKFILL, f"{_BACKFILL}.json"}
+    beginnings = {"spark.log", LOCK, _draft(folder / _FILE).name, _START, _BACKFILL, f"{_BACKFILL}.json"}
     drafts = (f".{_START}.draft-", f".{_BACKFILL}.draft-", f".{_BACKFILL}.json.draft")
     return folder.is_dir() and all(path.name in beginnings or path.name.startswith(drafts) for path in folder.iterdir())
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from windrow.errors import CheckpointError, RecordsLostError, SourceError
 from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.note import Note
 from windrow.hosts.stream.standing import Standing
 from windrow.sources import Source
+from windrow.sources.base import Offset
 from windrow.sources.loss import Found, OnDataLoss, listed
 
 _PROMPT = 0.5
@@ -33,8 +34,8 @@ class LossGuard:
         `Source.partitions` does.
         """
         stands, identity = Standing(self.checkpoint), self.source.identity()
-        offset = stands.read()
-        found = None if offset is None else self._find(offset, stands.read_planned())
+        note = stands.read()
+        found = None if note is None else self._find(note.at, stands.read_planned())
         if found is None or not found.losses:
             self.checkpoint.note_identity(identity)
             return False
@@ -53,20 +54,19 @@ class LossGuard:
                 "it, and its records cannot be read again: begin anew with --fresh, or go on from a savepoint"
             )
             raise CheckpointError(msg)
-        self.checkpoint.tell_losses(found.losses)
-        stands.move(found.offset)
+        stands.move(found.offset, found.losses)
         self.checkpoint.note_identity(identity)
         for loss in found.losses:
             self.on_loss(f"the log {self.source.name} lost records, and the run goes on without them: {loss}")
         return True
 
-    def _find(self, offset: Any, planned: Any | None) -> Found:  # noqa: ANN401 - plain JSON, in a source's own form
+    def _find(self, offset: Offset, planned: Note | None) -> Found:
         """Return what is gone behind an offset, or else of a step that is planned from there: that is planned anew."""
         found = self.source.find_losses(offset, self.checkpoint.identity)
         if found.losses or planned is None:
             return found
         stood = self.checkpoint.offsets()
-        ahead = self.source.find_losses(planned, self.checkpoint.identity).losses
+        ahead = self.source.find_losses(planned.at, self.checkpoint.identity).losses
         return Found(tuple(replace(loss, goes_on=stood.get(loss.partition, 0)) for loss in ahead), found.offset)
 
     def check_identity(self) -> None:

@@ -16,11 +16,13 @@ from windrow.hosts.report import OnStep, StepReport, Stopwatch
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.slots import slots
 from windrow.hosts.stream.stages import KeyGroupProcessor, SpreadProcessor, clock_stage, stage_parts
+from windrow.hosts.stream.telling import TellingReader
 from windrow.hosts.stream.ticks import TickDataSource
 from windrow.hosts.stream.wire import OUTPUT_DDL, PACKET_DDL, STAGED_DDL, group_stats, outputs
 from windrow.model import AnyPipeline, is_salted, needs_ticks
 from windrow.sinks.base import ParallelSink, Sink
 from windrow.sources.base import Cut, Source
+from windrow.sources.spark import stream_of
 
 
 def key_group_outputs(
@@ -33,39 +35,21 @@ def key_group_outputs(
     cuts: Sequence[Cut] | None = None,
     ticks: int | None = None,
     floors: Floors = NO_FLOORS,
+    tells_end: bool = False,
 ) -> DataFrame:
     """Return the streaming frame of what the key groups give, one row a group and step (`OUTPUT_DDL`).
 
-    The records of the partition `ticks`, if there is one, are ticks.
+    The records of the partition `ticks`, if there is one, are ticks. Where the input has an end, it is told if wanted.
     """
-    packets = source.stream(
-        spark,
-        clock_stage(pipeline, floors, ticks),
-        PACKET_DDL,
-        begin=checkpoint.beginning(),
-        max_records=max_records,
-        cuts=cuts,
-    )
+    begin, stage = checkpoint.beginning(), clock_stage(pipeline, floors, ticks)
+    tasks = spark.sparkContext.defaultParallelism
+    reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
+    telling = TellingReader(reader, begin, pipeline.key_groups, tells_end=tells_end)
+    packets = stream_of(spark, "windrow", telling, PACKET_DDL)
     if needs_ticks(pipeline):
         spark.dataSource.register(TickDataSource)
         clock = spark.readStream.format(TickDataSource.name()).option("key_groups", pipeline.key_groups)
         packets = packets.union(clock.load())
-    control = (
-        spark.readStream.schema("kind string, partition int, first long, detail string")
-        # an end that was taken back may have been seen
-        .option("ignoreMissingFiles", "true")
-        .json(str(checkpoint.control))
-        .select(
-            f.explode(f.sequence(f.lit(0), f.lit(pipeline.key_groups - 1))).alias("key_group"),
-            "kind",
-            f.coalesce("partition", f.lit(-1)).alias("partition"),
-            f.lit(0).cast("long").alias("watermark"),
-            f.coalesce("first", f.lit(0)).cast("long").alias("first"),
-            *(f.lit(0).cast("long").alias(name) for name in ("next", "reached")),
-            f.coalesce("detail", f.lit("")).cast("binary").alias("blob"),
-        )
-    )
-    packets = packets.union(control)
     known = checkpoint.partitions, None if checkpoint.follows is None else checkpoint.start.absolute()
     if is_salted(pipeline):
         packets = _by_key_group(packets, pipeline, SpreadProcessor(pipeline, *known), PACKET_DDL)

@@ -23,6 +23,7 @@ from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.intact import refuse_damaged
 from windrow.hosts.stream.lock import locked
 from windrow.hosts.stream.loss import LossGuard
+from windrow.hosts.stream.note import Note
 from windrow.hosts.stream.pace import Pace
 from windrow.hosts.stream.patience import Patience
 from windrow.hosts.stream.query import SinkWriter, key_group_outputs
@@ -100,9 +101,10 @@ class StreamRun:
             while True:
                 try:
                     if not opened:
-                        self._go_on(checkpoint, self._open(checkpoint))
+                        self._losses(checkpoint).look(self._open(checkpoint))
                         opened = True
-                    return self._take_steps(spark, checkpoint, self._telling(on_step))
+                    ended = self._paced(spark, checkpoint, self._telling(on_step))
+                    return "asked" if self._stop.is_set() or not ended else "end"
                 except RunError as exc:
                     failure = self._explained(exc, checkpoint)
                     pause = patience.after(self._told) if failure.passes and not self._stop.is_set() else None
@@ -113,16 +115,6 @@ class StreamRun:
                 self._settings.on_trouble(f"{str(failure).splitlines()[0]}; trying again in {pause:g} s")
                 if self._stop.wait(pause):
                     return "asked"
-
-    def _take_steps(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> Literal["end", "asked"]:
-        ended = self._paced(spark, checkpoint, on_step)
-        fires = self._settings.until_end and self._pipeline.at_end == "fire"
-        if ended and fires and not self._stop.is_set():
-            checkpoint.tell_end()
-            # in one step with whatever came since: the end is told after all of it
-            rest = replace(self._settings, max_records=None, cuts=None)
-            ended = self._query(spark, checkpoint, rest, on_step)
-        return "asked" if self._stop.is_set() or not ended else "end"
 
     def _telling(self, on_step: OnStep) -> OnStep:
         """Return what tells of each step once: one that is taken again, and was told or was there before, adds none."""
@@ -153,18 +145,13 @@ class StreamRun:
             checkpoint.write()
             held.enter_context(locked(folder))
         if not checkpoint.has_beginning and not checkpoint.has_steps:
-            checkpoint.note_beginning(self._source.beginning(checkpoint.carried()))
-        self._go_on(checkpoint, self._told)
+            checkpoint.note_beginning(Note(self._source.beginning(checkpoint.carried())))
+        self._losses(checkpoint).look(self._told)
         return checkpoint
 
     def _open(self, checkpoint: Checkpoint) -> int:
         """Open the sink's tables, and see that they and the checkpoint belong together; return the last epoch there."""
         return agree(checkpoint, self._sink.open(checkpoint.run, checkpoint.follows))
-
-    def _go_on(self, checkpoint: Checkpoint, written: int) -> None:
-        """See that the log still has what comes next, and take back what was told to steps that are not taken."""
-        self._losses(checkpoint).look(written)
-        checkpoint.forget_ends()
 
     def _losses(self, checkpoint: Checkpoint) -> LossGuard:
         return LossGuard(self._source, checkpoint, self._settings.on_data_loss, self._settings.on_trouble)
@@ -212,6 +199,7 @@ class StreamRun:
                 cuts=settings.cuts,
                 ticks=settings.ticks,
                 floors=settings.floors,
+                tells_end=settings.until_end and self._pipeline.at_end == "fire",
             )
             stream = frame.writeStream.foreachBatch(writer).option("checkpointLocation", str(checkpoint.spark))
             if settings.until_end:

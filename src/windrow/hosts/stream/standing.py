@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from windrow.errors import CheckpointError
 from windrow.hosts.stream.checkpoint import BEGINNING, SOURCE_LINE, Checkpoint
+from windrow.hosts.stream.note import Note
+from windrow.sources.base import Offset
+from windrow.sources.loss import Loss
 
 
 @dataclass(frozen=True)
@@ -18,39 +20,43 @@ class Standing:
 
     checkpoint: Checkpoint
 
-    def read(self) -> Any | None:  # noqa: ANN401 - plain JSON, in a source's own form
-        """Return the source's offset as it is noted, None if nothing is; raise CheckpointError if it cannot be read."""
+    def read(self) -> Note | None:
+        """Return the note, None if there is none; raise CheckpointError if it cannot be read."""
         return self._read(self._path, self._line)
 
-    def read_planned(self) -> Any | None:  # noqa: ANN401 - plain JSON, in a source's own form
-        """Return the source's offset after the step that is planned, and not committed; None if there is no such step.
+    def read_planned(self) -> Note | None:
+        """Return the note of the step that is planned, and not committed; None if there is no such step.
 
         Raise as `read` does.
         """
         done = self.checkpoint.batch
         return self._read(self.checkpoint.spark / f"offsets/{0 if done is None else done + 1}", SOURCE_LINE)
 
-    def _read(self, path: Path, line: int) -> Any | None:  # noqa: ANN401 - as above
+    def _read(self, path: Path, line: int) -> Note | None:
         if not path.is_file():
             return None
         try:
-            return json.loads(path.read_text(encoding="utf-8").splitlines()[line])
-        except (OSError, ValueError, LookupError) as exc:
+            return Note.of(json.loads(path.read_text(encoding="utf-8").splitlines()[line]))
+        except (OSError, ValueError, TypeError, LookupError) as exc:
             msg = f"{path} cannot be read ({exc}); restore the checkpoint, or begin anew with --fresh"
             raise CheckpointError(msg) from exc
 
-    def move(self, offset: Any) -> None:  # noqa: ANN401 - plain JSON
-        """Let the next step begin at an offset; one that was planned, and is not committed, is forgotten.
+    def move(self, offset: Offset, lost: Iterable[Loss]) -> None:
+        """Let the next step begin at an offset, and tell what is lost; one that was planned only is forgotten.
 
         So is the state that it left: the step is taken with other records, and Spark may not write every file anew.
+        What the step was to tell before it failed is told too, and once.
         """
+        note = self.read()
+        before = Note(offset) if note is None else note
+        told = {str(loss): loss for loss in (*before.lost, *lost)}
         done = -1 if self.checkpoint.batch is None else self.checkpoint.batch
         _forget(self.checkpoint.spark.glob("offsets/*"), done)
         for kind in ("zip", "changelog"):
             # the state after a batch has the number that follows the batch's
             _forget(self.checkpoint.spark.glob(f"state/*/*/*.{kind}"), done + 1)
         lines = self._lines()
-        lines[self._line] = json.dumps(offset)
+        lines[self._line] = json.dumps(Note(offset, before.ends, tuple(told.values())).written())
         draft = self.checkpoint.folder / ".standing.draft"  # Spark reads every file of its folders
         draft.write_text("\n".join(lines), encoding="utf-8")
         _checksum(self._path).unlink(missing_ok=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from windrow.sources.base import Stage
     from windrow.sources.kafka.client import Admin
+    from windrow.sources.kafka.spark import KafkaStreamReader
 
 __all__ = ["KafkaTopic", "preflight"]
 
@@ -85,27 +86,23 @@ class KafkaTopic:
         there = {partition: ends[latest] for partition, ends in self.ends().items()}
         return {self._source.topic: {str(number): at for number, at in sorted((there | dict(start or {})).items())}}
 
-    def stream(
+    def reader(
         self,
-        spark: SparkSession,
         stage: Stage,
-        ddl: str,
+        begin: Offset,
         *,
-        begin: Offset | None = None,
+        tasks: int,
         max_records: int | None = None,
         cuts: Sequence[Cut] | None = None,
-    ) -> DataFrame:
-        """Return a streaming frame of the topic; see `windrow.sources.Source.stream`. Kafka cannot be cut."""
+    ) -> KafkaStreamReader:
+        """Return what reads the topic for Spark; see `windrow.sources.Source.reader`. Kafka cannot be cut."""
         from windrow.sources.kafka.spark import KafkaStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
-        from windrow.sources.spark import stream_of  # noqa: PLC0415 - the same
 
         if cuts is not None:
             msg = "steps of a Kafka topic cannot be prescribed; copy the topic to an embedded log"
             raise InputError(msg)
-        begin = self.beginning() if begin is None else begin
-        settings, tasks = client_options(self._source), spark.sparkContext.defaultParallelism
-        reader = KafkaStreamReader(self._source.topic, settings, stage, begin, tasks=tasks, max_records=max_records)
-        return stream_of(spark, "windrow_kafka", reader, ddl)
+        settings = client_options(self._source)
+        return KafkaStreamReader(self._source.topic, settings, stage, begin, tasks=tasks, max_records=max_records)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
         """Return a frame of what a stage makes of a range; see `windrow.sources.Source.batch`."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from windrow.sources.base import Stage
+    from windrow.sources.log.spark import LogStreamReader
 
 __all__ = ["START", "EmbeddedLog", "LogFolder", "Position"]
 
@@ -65,24 +66,20 @@ class EmbeddedLog:
             if line
         }
 
-    def stream(
+    def reader(
         self,
-        spark: SparkSession,
         stage: Stage,
-        ddl: str,
+        begin: Offset,
         *,
-        begin: Offset | None = None,
+        tasks: int,
         max_records: int | None = None,
         cuts: Sequence[Cut] | None = None,
-    ) -> DataFrame:
-        """Return a streaming frame of the log; see `windrow.sources.Source.stream`."""
+    ) -> LogStreamReader:
+        """Return what reads the log for Spark; see `windrow.sources.Source.reader`."""
         from windrow.sources.log.spark import LogStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
-        from windrow.sources.spark import stream_of  # noqa: PLC0415 - the same
 
         folder = LogFolder(self._folder.path.absolute())
-        tasks = spark.sparkContext.defaultParallelism
-        reader = LogStreamReader(folder, stage, begin or {}, tasks=tasks, max_records=max_records, cuts=cuts)
-        return stream_of(spark, "windrow_log", reader, ddl)
+        return LogStreamReader(folder, stage, begin, tasks=tasks, max_records=max_records, cuts=cuts)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
         """Return a frame of what a stage makes of a range; see `windrow.sources.Source.batch`."""
