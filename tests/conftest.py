@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from tests.servers.certificates import make_certificates
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
+from tests.servers.secure_postgres import SecurePostgres, TlsProxy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +46,30 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="session")
+def secure_postgres() -> Iterator[SecurePostgres]:
+    """A PostgreSQL server that wants a password, and of its user TLS."""
+    server = SecurePostgres()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an authority `ca.pem`, and of a certificate of this machine."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def tls(secure_postgres: SecurePostgres, certificates: Path) -> Iterator[TlsProxy]:
+    """The way over TLS to the server that wants it."""
+    with TlsProxy(secure_postgres, certificates) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session."""
     from windrow.hosts.stream.session import spark_session  # noqa: PLC0415 - tests without Spark start without it
@@ -72,3 +99,12 @@ def database(postgres: Postgres) -> Iterator[str]:
     name = f"test_{uuid.uuid4().hex[:12]}"
     yield postgres.create_database(name)
     postgres.drop_database(name)
+
+
+@pytest.fixture
+def secure_database(secure_postgres: SecurePostgres) -> Iterator[str]:
+    """The name of an empty database of the user who comes over TLS, dropped after the test."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    secure_postgres.create_database(name)
+    yield name
+    secure_postgres.drop_database(name)

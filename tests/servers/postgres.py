@@ -45,6 +45,11 @@ class Postgres:
             self._binaries = _copy_binaries(package, self._folder / "programs")
 
     @property
+    def port(self) -> int:
+        """Where it listens, on 127.0.0.1."""
+        return self._port
+
+    @property
     def url(self) -> str:
         """The address of the administrator's database."""
         return self.url_of("postgres")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
+from tests.servers.certificates import make_certificates, openssl
 from tests.servers.kafka import Kafka
-from tests.servers.process import ServerError, free_port
+from tests.servers.process import free_port
 
 USER = "windrow"
 _STORE = "a password of the key store"
@@ -42,34 +41,11 @@ class SecureKafka(Kafka):
 
     def _settings(self) -> str:
         make_certificates(self._folder)
+        both = ("-in", "server.pem", "-inkey", "server.key", "-out", "server.p12")
+        openssl(self._folder, "pkcs12", "-export", *both, "-passout", f"pass:{_STORE}")
         text = super()._settings()
         for name in ("listeners", "advertised.listeners"):
             text = text.replace(f"\n{name}=", f"\n{name}=SASL_SSL://{self.secure_servers},")
         text = text.replace("protocol.map=", "protocol.map=SASL_SSL:SASL_SSL,")
         keystore = self._folder / "server.p12"
         return text + _PROPERTIES.format(user=USER, password=self._password, keystore=keystore, store=_STORE)
-
-
-def make_certificates(folder: Path) -> None:
-    """Write an authority `ca.pem`, and a key with a certificate for 127.0.0.1: `server.key`, `.pem` and `.p12`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "san.txt").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-    new = ("req", "-newkey", "rsa:2048", "-nodes")
-    commands = [
-        (*new, "-x509", "-days", "2", "-subj", "/CN=windrow tests", "-keyout", "ca.key", "-out", "ca.pem"),
-        (*new, "-subj", "/CN=127.0.0.1", "-keyout", "server.key", "-out", "server.csr"),
-        (
-            *("x509", "-req", "-days", "2", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
-            *("-CAcreateserial", "-extfile", "san.txt", "-out", "server.pem"),
-        ),
-        (
-            *("pkcs12", "-export", "-in", "server.pem", "-inkey", "server.key"),
-            *("-passout", f"pass:{_STORE}", "-out", "server.p12"),
-        ),
-    ]
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        message = "openssl is not installed"
-        raise ServerError(message)
-    for arguments in commands:
-        subprocess.run([openssl, *arguments], cwd=folder, check=True, capture_output=True)

@@ -13,7 +13,7 @@ import pytest
 from tests.contracts.steps import RUN, change, pipeline, step
 from tests.servers.postgres import Postgres
 
-from windrow.errors import SinkError
+from windrow.errors import SinkError, SinkUnavailableError
 from windrow.model import Pipeline, PostgresSink
 from windrow.sinks.postgres import PostgresTable
 from windrow.sinks.postgres.errors import translate, translate_connect, where
@@ -123,6 +123,27 @@ def test_a_wrong_password_is_told_and_not_printed(guarded: Callable[[str], str],
     assert "s3cret" not in str(caught.value.__cause__)
     with pytest.raises(SinkError, match="may not create it"):
         sink_of(pipeline(PostgresSink(guarded("right"), "spend"))).open(RUN)
+
+
+def test_a_connection_that_is_refused_for_now_or_for_good(postgres: Postgres, database: str, role: str) -> None:
+    hidden = f"REVOKE CONNECT ON DATABASE {database.rpartition('/')[2]} FROM PUBLIC"
+    for statement, kind, said in (
+        ("CONNECTION LIMIT 0", SinkUnavailableError, "too many connections for role .*: raise max_connections"),
+        ("NOLOGIN", SinkError, "not permitted to log in: create the user"),
+        (f"LOGIN CONNECTION LIMIT -1; {hidden}", SinkError, "permission denied for database .*: grant this user"),
+    ):
+        with psycopg.connect(postgres.url, autocommit=True) as db:
+            db.execute(f"ALTER ROLE {role} {statement}".encode())
+        with pytest.raises(SinkError, match=said) as caught:
+            sink_of(pipeline(PostgresSink(as_role(postgres, database, role), "spend"))).open(RUN)
+        assert type(caught.value) is kind
+
+
+def test_names_are_not_taken_for_what_happened() -> None:
+    said = 'connection to server at "certificate.example", port 1 failed: FATAL: no sslmode for "permission denied"'
+    text = said.replace("no sslmode for", "the database system is starting up,")
+    assert translate_connect(psycopg.OperationalError(text), "there").passes
+    assert not translate_connect(psycopg.OperationalError(said), "there").passes
 
 
 def test_a_server_that_is_not_there() -> None:

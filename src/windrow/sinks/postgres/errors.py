@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -44,13 +45,33 @@ _PASSING = (
     errors.IdleInTransactionSessionTimeout,
     psycopg.InterfaceError,
 )
-_FULL = "raise max_connections, or use fewer cores"
-_CONNECT_ADVICE = (
-    ("password", "check the user, and the password in PGPASSWORD or the url"),
-    ("role", "create the user, or correct the url"),
-    ("database", "create the database, or correct the url"),
-    ("too many", _FULL),
+_FULL = re.compile("too many|remaining connection slots")
+# what no waiting mends
+_REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(said), advice)
+    for said, advice in (
+        ("authentication failed|no password", "check the user, and the password in PGPASSWORD or the url"),
+        ('role ""', "create the user, or correct the url"),
+        ("permission denied", "grant this user CONNECT on the database, or correct the url"),
+        (
+            "pg_hba.conf .*(?:no encryption|SSL off)",
+            "set sslmode=verify-full, since the server takes TLS only, or let this user in without in its pg_hba.conf",
+        ),
+        ("pg_hba.conf", "let this user in from here in the server's pg_hba.conf, or correct the url"),
+        ('database ""', "create the database, or correct the url"),
+        ("does not support SSL", "set up TLS on the server, or correct sslmode"),
+        ("does not match host name", "connect by a name that is in the server's certificate"),
+        (
+            "certificate verify failed",
+            "name the server's authority in sslrootcert, and see that the certificate has not expired",
+        ),
+        ("root certificate", "name the file of the server's authority in sslrootcert"),
+        ("certificate|private key|unknown ca", "check sslcert and sslkey"),
+        ("sslmode|channel binding", "correct the url"),
+    )
 )
+_NAME = re.compile('"[^"]*"')
+_HINT = re.compile(" Either provide the file.*? certificate verification[.]")
 
 
 def address(url: str) -> str:
@@ -85,10 +106,15 @@ def translate(error: psycopg.Error, place: str) -> SinkError:
 
 def translate_connect(error: psycopg.Error, place: str) -> SinkError:
     """Return the SinkError for a connection that could not be made."""
-    text = _one_line(error)
-    advice = next((advice for word, advice in _CONNECT_ADVICE if f"FATAL: {word}" in text or f'{word} "' in text), None)
-    kind = SinkUnavailableError if advice in {None, _FULL} else SinkError
-    return kind(f"cannot connect to {place}: {text}: {advice or 'check that it runs, and the url of the sink'}")
+    text = _HINT.sub("", _one_line(error))  # libpq's: to go on without a check, among others
+    said = _NAME.sub('""', text)  # a host or a database may be called anything
+    told = f"cannot connect to {place}: {text}"
+    if _FULL.search(said):
+        return SinkUnavailableError(f"{told}: raise max_connections, or use fewer cores")
+    advice = next((advice for pattern, advice in _REFUSED if pattern.search(said)), None)
+    if advice is None:
+        return SinkUnavailableError(f"{told}: check that it runs, and the url of the sink")
+    return SinkError(f"{told}: {advice}")
 
 
 @contextmanager
