@@ -16,6 +16,7 @@ from tests.hosts.answers import assert_same
 from tests.hosts.spend import Files, events
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
+from tests.servers.secure_postgres import SECRET, TlsProxy
 
 from windrow.api.opened import open_pipeline
 from windrow.cli import main
@@ -292,3 +293,28 @@ def test_a_run_in_memory_as_json(folder: Path) -> None:
         row[0]
         for row in SqliteStore(folder).query("SELECT events FROM spend UNION ALL SELECT count(*) FROM spend_late")
     )
+
+
+@pytest.mark.parametrize("reference", ["${SPEND_PASSWORD}", "${file:password}"])
+def test_postgresql_over_tls_with_a_password(
+    reference: str, tls: TlsProxy, secure_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def give(password: str) -> None:
+        monkeypatch.setenv("SPEND_PASSWORD", password)
+        Path("password").write_text(f"{password}\n")
+
+    write(sink=f"{{postgres: {{url: '{tls.url_of(secure_database, reference)}', table: spend}}}}")
+    give("another s3cr3t")
+    for host in ("memory", "stream"):
+        message = refused(1, "--until-end", "--host", host)
+        assert message.startswith(f"cannot connect to PostgreSQL at {tls.address}/{secure_database}: ")
+        assert "password authentication failed for user" in message
+        assert "\n" not in message
+        assert "s3cr3t" not in message
+    give(SECRET)
+    result = run("--until-end", "--host", "memory")
+    assert result.exit_code == 0, result.output
+    shown = [CliRunner().invoke(main, ["explain", "pipeline.yaml", *options]) for options in ([], ["--json"])]
+    assert all(one.exit_code == 0 for one in shown)
+    assert not any("s3cr3t" in one.output for one in (result, *shown))
+    assert [name for name, body in contents(Path()).items() if b"s3cr3t" in body] == ["password"]

@@ -11,6 +11,7 @@ from tests.hosts.runs import Runner
 from tests.hosts.spend import Topic, event, spend
 from tests.servers.kafka import Kafka
 from tests.servers.secure_kafka import USER, SecureKafka
+from tests.servers.secure_postgres import SECRET, SecurePostgres, TlsProxy
 
 from windrow.api.printing import to_json, to_python, to_text, to_yaml
 from windrow.errors import InputError, SourceError
@@ -21,7 +22,6 @@ from windrow.sources.kafka import KafkaTopic
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-SECRET = "s3cr3t p@ss/word"  # noqa: S105 - the one that is looked for
 LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="windrow" password="{}";'
 VALUES = [(partition, event(minute, f"u{partition}")) for minute in range(30) for partition in range(2)]
 
@@ -34,7 +34,9 @@ def left_behind(*folders: Path) -> Iterator[bytes]:
 def test_a_secret_is_in_nothing_that_a_run_leaves_behind(  # noqa: PLR0917 - fixtures
     kafka: Kafka,
     topic: Callable[..., str],
-    database: str,
+    secure_postgres: SecurePostgres,
+    tls: TlsProxy,
+    secure_database: str,
     runner: Runner,
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
@@ -44,9 +46,9 @@ def test_a_secret_is_in_nothing_that_a_run_leaves_behind(  # noqa: PLR0917 - fix
     monkeypatch.setenv("SPEND_PASSWORD", SECRET)
     log = Topic(kafka, topic(2))
     log.append(VALUES)
-    # nobody asks for these, but they are given to both clients
+    # nobody asks for these, but they are given to both clients; PostgreSQL asks
     options = (("sasl.jaas.config", LOGIN.format("${SPEND_PASSWORD}")), ("ssl.key.password", "${SPEND_PASSWORD}"))
-    sink = PostgresSink(database.replace("postgres@", "postgres:${SPEND_PASSWORD}@"), "spend")
+    sink = PostgresSink(tls.url_of(secure_database, "${SPEND_PASSWORD}"), "spend")
     pipeline = spend(KafkaSource(kafka.servers, log.name, options=options), sink)
     shown = [to_text(pipeline), to_yaml(pipeline), to_json(pipeline), to_python(pipeline)]
     assert all("${SPEND_PASSWORD}@" in text for text in shown[1:])
@@ -56,8 +58,10 @@ def test_a_secret_is_in_nothing_that_a_run_leaves_behind(  # noqa: PLR0917 - fix
     with pytest.raises(SourceError, match="there is no topic") as caught:
         runner.bounded(gone)
     told = [*shown, str(caught.value), *capfd.readouterr()]
-    store = PostgresStore(database)
-    rows = [str(store.query(f"SELECT * FROM {table}")) for table in ("spend", "spend_changes", "windrow_epochs")]
+    store = PostgresStore(secure_postgres.url_of(secure_database))
+    tables = [name for (name,) in store.query("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
+    assert {"spend", "spend_clocks", "windrow_tables"} < set(tables)
+    rows = [str(store.query(f"SELECT * FROM {table}")) for table in tables]
     assert not any(part in text for text in (*told, *rows) for part in (SECRET, "s3cr3t", "p%40ss"))
     logs = [path.parent for path in tmp_path_factory.getbasetemp().rglob("spark.log")]
     found = list(left_behind(tmp_path, *logs))
