@@ -9,18 +9,17 @@ from pathlib import Path
 import pytest
 from tests.contracts.stores import PostgresStore
 from tests.faults.windrow_process import WindrowProcess
-from tests.hosts.answers import assert_epochs, assert_same
-from tests.hosts.runs import Runner, Scene, read
+from tests.hosts.answers import assert_same
 from tests.hosts.spend import Files, events, spend
 from tests.servers.certificates import make_certificates
 from tests.servers.secure_postgres import SECRET, SecurePostgres, TlsProxy
 
 from windrow.api.printing import to_yaml
 from windrow.errors import SinkError
+from windrow.hosts.launch import Options, launch
 from windrow.model import Pipeline, PostgresSink
 
 FEED = events(600)
-FIRST, REST = FEED[:300], FEED[300:]
 
 Change = Callable[[], None]
 
@@ -63,33 +62,21 @@ def test_a_run_does_not_wait_for_the_right_one(  # noqa: PLR0917 - fixtures
     change: Callable[[str], Change],
     pipeline: Pipeline,
     files: Files,
-    runner: Runner,
     secure_postgres: SecurePostgres,
-    tls: TlsProxy,
     secure_database: str,
+    tmp_path: Path,
 ) -> None:
     """It is a process of Spark's that is refused: they connect at each step, and the run is connected still."""
-    spoil, right = change(what), tls.certificates
+    spoil = change(what)
     told: list[str] = []
-
-    def scene() -> Scene:
-        yield read(len(FIRST))
-        spoil()
-        files.append(REST)
-        yield read(len(FEED))
-
-    files.append(FIRST)
+    files.append(FEED)
+    options = Options(tmp_path / "checkpoint", until_end=True, max_records=len(FEED) // 2, on_trouble=told.append)
     with pytest.raises(SinkError, match=f"^cannot connect to PostgreSQL at .*{said}.*$") as caught:
-        runner.live(pipeline, scene(), on_trouble=told.append)
+        launch(pipeline, options, lambda _: spoil(), lambda _: None)
     assert told == []
     assert not caught.value.passes
     assert "s3cr3t" not in str(caught.value)
-    secure_postgres.set_password(SECRET)
-    tls.certificates = right
-    runner.bounded(pipeline)
-    store = PostgresStore(secure_postgres.url_of(secure_database))
-    assert_same(store, pipeline)
-    assert_epochs(store)
+    assert PostgresStore(secure_postgres.url_of(secure_database)).query("SELECT epoch FROM windrow_epochs") == [(0,)]
 
 
 @pytest.mark.long
