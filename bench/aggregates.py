@@ -1,4 +1,4 @@
-"""What each aggregate costs a step, without Spark: ``python bench/aggregates.py``.
+"""What each aggregate costs a step, without Spark: ``PYTHONPATH=. python bench/aggregates.py``.
 
 Runs a day of purchases through the clock stage and the operator, with one aggregate beside a count, and prints the CPU
 seconds of both for a million records. With many users a window and key has a record or two; with few it has hundreds.
@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 
 import pyarrow as pa
+from bench.pipelines import main_job
 
 from windrow.api.yaml import parse_pipeline
 from windrow.core.operators import open_operator
@@ -21,19 +22,6 @@ from windrow.core.state import MemoryState
 from windrow.model import Pipeline
 from windrow.testing.generator import Spec, generate
 
-PIPELINE = """
-name: user-spend
-source: {log: {path: unused}}
-decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
-time: {field: event_time, delay: 10m, future: 1h}
-key: [user_id]
-window: {tumbling: 5m}
-aggregate:
-  events: count()
-  value: "%s"
-emit: {lateness: 1h, late: each, mode: retract}
-sink: {sqlite: {path: unused.db, table: user_spend_5m}}
-"""
 AGGREGATES = (
     "count()",
     "sum(amount)",
@@ -68,9 +56,13 @@ def main() -> None:
         log = pa.Table.from_batches(generate(Spec(events=arguments.events, users=users)))
         print(f"{users:,} users: CPU seconds for a million records in the clock stage and in the operator; changes")
         for text in AGGREGATES:
-            stage, operator, changes = _cost(parse_pipeline(PIPELINE % text), log, arguments.step)
+            stage, operator, changes = _cost(_pipeline(text), log, arguments.step)
             million = 1_000_000 / log.num_rows
             print(f"  {text:32} {stage * million:6.2f} {operator * million:6.2f} {changes:10,}")
+
+
+def _pipeline(aggregate: str) -> Pipeline:
+    return parse_pipeline(main_job(aggregate=f'events: count(), value: "{aggregate}"'))
 
 
 def _cost(pipeline: Pipeline, log: pa.Table, size: int) -> tuple[float, float, int]:

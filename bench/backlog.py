@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from bench.pipelines import main_job
 from bench.processes import Sampler, flatness
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
@@ -32,17 +33,6 @@ from windrow.sinks.base import Sink
 from windrow.sinks.discard import DiscardSink
 from windrow.testing.generator import Spec, write_kafka, write_log
 
-PIPELINE = """
-name: user-spend
-source: {log: {path: unused}}
-decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
-time: {field: event_time, delay: 10m, future: 1h}
-key: [user_id]
-window: {tumbling: 5m}
-aggregate: {total: sum(amount), events: count()}
-emit: {lateness: 1h, late: each, mode: retract}
-sink: {sqlite: {path: unused.db, table: user_spend_5m}}
-"""
 TOPIC = "spend"
 HOUR = 3_600_000_000
 MAX_RECORDS, STEP_TIME = 500_000, 10_000_000
@@ -65,7 +55,7 @@ class ThrottledSink(DiscardSink):
 def run(case: str, address: str, url: str, rate: float, folder: Path) -> None:
     """Run live until there is nothing left to read; print each step as a line of JSON."""
     source: Source = KafkaSource(address, TOPIC) if case.startswith("kafka") else LogSource(address)
-    pipeline = replace(parse_pipeline(PIPELINE), source=source)
+    pipeline = replace(parse_pipeline(main_job()), source=source)
     if case.endswith("postgres"):
         pipeline = replace(pipeline, sink=PostgresSink(url, "user_spend_5m"))
     sink: Sink = open_sink(pipeline) if case.endswith("postgres") else ThrottledSink(rate)

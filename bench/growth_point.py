@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.disk import last_version
+from bench.pipelines import from_kafka, main_job
 from bench.processes import Sampler, cpu
 from pyspark.sql import SparkSession
 
@@ -29,18 +30,6 @@ from windrow.hosts.stream.states import states
 from windrow.model import AnyPipeline
 from windrow.sinks.discard import DiscardSink
 
-PIPELINE = """
-name: user-spend
-source: {{kafka: {{servers: "{servers}", topic: {topic}}}}}
-decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
-time: {{field: event_time, delay: 10m, future: 1h}}
-key: [user_id]
-window: {window}
-aggregate: {{total: sum(amount), events: count()}}
-emit: {{lateness: {lateness}, late: each, mode: retract, at_end: hold}}
-sink: {{sqlite: {{path: unused.db, table: user_spend_5m}}}}
-salt: {salt}
-"""
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 
 
@@ -137,7 +126,13 @@ def main() -> None:
         ran = []
         for number, topic in enumerate(topics):
             sink = DiscardSink()
-            pipeline = parse_pipeline(PIPELINE.format(**{**vars(given), "topic": topic}))
+            text = main_job(
+                from_kafka(given.servers, topic),
+                window=given.window,
+                emit=f"lateness: {given.lateness}, late: each, mode: retract, at_end: hold",
+                salt=given.salt,
+            )
+            pipeline = parse_pipeline(text)
             ran.append(run(pipeline, sink, folder / str(number), given.step))
         found = held(spark, pipeline, sink, folder / str(len(topics) - 1))
         spark.stop()

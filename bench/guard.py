@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.pipelines import from_log, main_job
 from bench.replay import Seconds, processors
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -37,17 +38,6 @@ _HOURS = 240
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 LEAST = 0.5
 """A ratio below so much of the recorded one is a failure."""
-PIPELINE = """
-name: user-spend
-source: {{log: {{path: {log}}}}}
-decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
-time: {{field: event_time, delay: 10m}}
-key: [user_id]
-window: {{tumbling: 5m}}
-aggregate: {{total: sum(amount), events: count()}}
-emit: {{lateness: 1h, late: each, mode: retract}}
-sink: {{sqlite: {{path: unused.db, table: user_spend_5m}}}}
-"""
 
 
 @dataclass(frozen=True)
@@ -113,7 +103,7 @@ def _timed(run: Callable[[SparkSession, Path, Path], None], spark: SparkSession,
 
 
 def _windrow(spark: SparkSession, log: Path, checkpoint: Path) -> None:  # noqa: ARG001 - one signature
-    pipeline = parse_pipeline(PIPELINE.format(log=log))
+    pipeline = parse_pipeline(main_job(from_log(log), time="delay: 10m"))
     StreamRun(pipeline, DiscardSink(), Settings(checkpoint, until_end=True)).run(lambda _: None)
 
 

@@ -30,21 +30,10 @@ from typing import Any
 
 import psycopg
 from bench.closings import closed, latencies, percentile
+from bench.pipelines import from_kafka, into_postgres, main_job
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 
-PIPELINE = """
-name: user-spend
-source: {{kafka: {{servers: "{servers}", topic: {topic}}}}}
-decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
-time: {{field: event_time, delay: {delay}ms, future: 1h}}
-key: [user_id]
-window: {{tumbling: {size}ms}}
-aggregate: {{total: sum(amount), events: count()}}
-emit: {{lateness: 1m}}
-sink: {{postgres: {{url: "{url}", table: user_spend}}}}
-key_groups: {key_groups}
-"""
 PARTITIONS = 4
 GOAL, GOAL_RATE = 1.5, 20_000
 _POLL = 0.005
@@ -135,8 +124,14 @@ def measure(case: Case, kafka: Kafka, postgres: Postgres, number: int, given: ar
     topic, database = f"spend-{number}", f"latency_{number}"
     kafka.create_topic(topic, PARTITIONS)
     url = postgres.create_database(database)
-    places = {"servers": kafka.servers, "topic": topic, "url": url}
-    text = PIPELINE.format(**places, delay=given.delay, size=given.window, key_groups=case.key_groups)
+    text = main_job(
+        from_kafka(kafka.servers, topic),
+        into_postgres(url, "user_spend"),
+        time=f"delay: {given.delay}ms, future: 1h",
+        window=f"{{tumbling: {given.window}ms}}",
+        emit="lateness: 1m",
+        key_groups=case.key_groups,
+    )
     feeding = ["--servers", kafka.servers, "--topic", topic, "--rate", str(case.rate), "--users", str(given.users)]
     feeding += ["--partitions", str(PARTITIONS), "--size", str(given.window), "--delay", str(given.delay)]
     with tempfile.TemporaryDirectory(prefix="windrow-latency-") as folder:

@@ -13,6 +13,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+from bench.pipelines import from_kafka, main_job
 from tests.servers.kafka import Kafka
 
 from windrow.api.yaml import parse_pipeline
@@ -23,19 +24,13 @@ from windrow.model import SqliteSink
 from windrow.sinks.sqlite import SqliteTable
 from windrow.testing.generator import Pace, Spec, write_kafka
 
-PIPELINE = """
-name: user-spend
-source: {{kafka: {{servers: "{servers}", topic: spend}}}}
-decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
-time: {{field: event_time, delay: 10s, future: 1h}}
-key: [user_id]
-window: {{tumbling: 10s}}
-aggregate: {{total: sum(amount), events: count()}}
-emit: {{lateness: 1m}}
-sink: {{sqlite: {{path: unused.db, table: user_spend}}}}
-"""
 WARM = 10
 """Steps that are not counted: until code is compiled and workers are there."""
+
+
+def _text(servers: str) -> str:
+    time, window, emit = "delay: 10s, future: 1h", "{tumbling: 10s}", "lateness: 1m"
+    return main_job(from_kafka(servers, "spend"), time=time, window=window, emit=emit)
 
 
 def measure(folder: Path, rate: int, steps: int) -> list[float]:
@@ -44,9 +39,8 @@ def measure(folder: Path, rate: int, steps: int) -> list[float]:
     broker.start()
     try:
         broker.create_topic("spend", 4)
-        pipeline = parse_pipeline(PIPELINE.format(servers=broker.servers))
         sink = SqliteSink(str(folder / "spend.db"), "user_spend")
-        pipeline = replace(pipeline, sink=sink)
+        pipeline = replace(parse_pipeline(_text(broker.servers)), sink=sink)
         spark = spark_session(log=folder / "spark.log")
         run = StreamRun(pipeline, SqliteTable(pipeline, sink), Settings(folder / "checkpoint"))
         millis: list[float] = []

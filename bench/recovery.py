@@ -18,22 +18,19 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from bench.pipelines import from_log, into_sqlite, main_job
 from bench.processes import cpu
 from tests.faults.windrow_process import WindrowProcess
 
 from windrow.testing.generator import Spec, write_log
 
-PIPELINE = """
-name: user-spend
-source: {log: {path: spend}}
-decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
-time: {field: event_time, delay: 7d, future: 1h}
-key: [user_id]
-window: {tumbling: 1h}
-aggregate: {total: sum(amount), events: count()}
-emit: {lateness: 1h}
-sink: {sqlite: {path: spend.db, table: user_spend}}
-"""
+PIPELINE = main_job(
+    from_log("spend"),
+    into_sqlite("spend.db", "user_spend"),
+    time="delay: 7d, future: 1h",
+    window="{tumbling: 1h}",
+    emit="lateness: 1h",
+)
 GOAL = 20.0
 SECONDS = 600.0
 USERS = 5_000_000

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bench.pipelines import from_kafka, from_log, into_postgres, into_sqlite, main_job
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 
@@ -29,17 +30,6 @@ from windrow.testing.generator import Spec, write_kafka, write_log
 HOUR = 3_600_000_000
 TOPIC = "spend"
 HOSTS = ("stream", "batch")
-PIPELINE = """
-name: user-spend
-source: {source}
-decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
-time: {{field: event_time, delay: 10m, future: 1h}}
-key: [user_id]
-window: {window}
-aggregate: {{total: sum(amount), events: count()}}
-emit: {{lateness: 1h, late: each, mode: retract}}
-sink: {sink}
-"""
 
 
 Seconds = tuple[float, float]
@@ -58,8 +48,8 @@ def one(host: str, source: str, sink: str, window: str, step: int) -> Seconds:
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
         place = Path(folder)
         spark_session(log=place / "spark.log")
-        text = "{sqlite: {path: %s, table: spend}}" % (place / "spend.db") if sink in {"none", "sqlite"} else sink
-        pipeline = parse_pipeline(PIPELINE.format(source=source, sink=text, window=window), "bench/replay.py")
+        text = into_sqlite(place / "spend.db", "spend") if sink in {"none", "sqlite"} else sink
+        pipeline = parse_pipeline(main_job(source, text, window=window), "bench/replay.py")
         into = DiscardSink() if sink == "none" else open_sink(pipeline)
         began, used = time.monotonic(), processors()
         try:
@@ -95,7 +85,7 @@ def _sources(names: list[str], spec: Spec) -> Iterator[dict[str, str]]:
         found = {}
         if "log" in names:
             write_log(spec, Path(folder) / "log")
-            found["log"] = f"{{log: {{path: {folder}/log}}}}"
+            found["log"] = from_log(Path(folder) / "log")
         if "kafka" not in names:
             yield found
             return
@@ -105,7 +95,7 @@ def _sources(names: list[str], spec: Spec) -> Iterator[dict[str, str]]:
             # event times are in the past: the topic must not let them go
             broker.create_topic(TOPIC, 4, {"retention.ms": "-1"})
             write_kafka(spec, broker.servers, TOPIC)
-            yield found | {"kafka": f'{{kafka: {{servers: "{broker.servers}", topic: {TOPIC}}}}}'}
+            yield found | {"kafka": from_kafka(broker.servers, TOPIC)}
         finally:
             broker.stop()
 
@@ -127,7 +117,7 @@ def _run(host: str, source: str, sink: str, postgres: Postgres | None, options: 
     """Run one host in a process of its own, into an empty database."""
     into = sink
     if sink == "postgres" and postgres is not None:
-        into = f'{{postgres: {{url: "{postgres.create_database("replay")}", table: spend}}}}'
+        into = into_postgres(postgres.create_database("replay"), "spend")
     command = [sys.executable, __file__, "--one", host, source, into, *options]
     result = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     if sink == "postgres" and postgres is not None:

@@ -29,23 +29,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import psycopg
+from bench.pipelines import from_kafka, into_postgres, main_job
 from bench.processes import Sampler, flatness
 from bench.verdict import verdict
 from tests.faults.windrow_process import COMMAND, WindrowProcess
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 
-PIPELINE = """
-name: user-spend
-source: {{kafka: {{servers: "{servers}", topic: spend}}}}
-decode: {{user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}}
-time: {{field: event_time, delay: 10s, future: 1h}}
-key: [user_id]
-window: {{tumbling: 10s}}
-aggregate: {{total: sum(amount), events: count()}}
-emit: {{lateness: 1m}}
-sink: {{postgres: {{url: "{url}", table: user_spend}}}}
-"""
 TOPIC = "spend"
 RUN = ("run", "pipeline.yaml", "--checkpoint", "checkpoint")
 _BEHIND = re.compile(r"([\d,]+) behind")
@@ -54,6 +44,17 @@ _CATCH_UP = 600.0
 _FIRE = 1800.0
 _JUDGED = 12.0
 """Minutes from which on memory is judged."""
+
+
+def pipeline(servers: str, topic: str, url: str) -> str:
+    """Return the text of what runs."""
+    return main_job(
+        from_kafka(servers, topic),
+        into_postgres(url, "user_spend"),
+        time="delay: 10s, future: 1h",
+        window="{tumbling: 10s}",
+        emit="lateness: 1m",
+    )
 
 
 @dataclass
@@ -232,8 +233,7 @@ def main() -> int:
         soak = Soak(folder, kafka, postgres, postgres.create_database("spend"))
         try:
             kafka.create_topic(TOPIC, arguments.partitions)
-            text = PIPELINE.format(servers=kafka.servers, url=soak.url)
-            (folder / "pipeline.yaml").write_text(text)
+            (folder / "pipeline.yaml").write_text(pipeline(kafka.servers, TOPIC, soak.url))
             soak.start()
             with (
                 Sampler(lambda: None if soak.process is None else soak.process.pid) as sampler,

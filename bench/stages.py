@@ -1,4 +1,4 @@
-"""Where the time goes, stage by stage and without Spark: ``python bench/stages.py``.
+"""Where the time goes, stage by stage and without Spark: ``PYTHONPATH=. python bench/stages.py``.
 
 Runs a day of the main job through each stage in this process and prints its CPU seconds: what is left to a whole run
 beside these is Spark's: reading, moving rows between the JVM and Python, the shuffle, the state store.
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
+from bench.pipelines import main_job
 
 from windrow.api.yaml import parse_pipeline
 from windrow.core.decode import Decoder
@@ -23,18 +24,6 @@ from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState
 from windrow.hosts.stream.wire import output_frame
 from windrow.testing.generator import Spec, generate
-
-PIPELINE = """
-name: user-spend
-source: {log: {path: unused}}
-decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
-time: {field: event_time, delay: DELAY, future: 1h}
-key: [user_id]
-window: {tumbling: 5m}
-aggregate: {total: sum(amount), events: count()}
-emit: {lateness: 1h, late: each, mode: retract}
-sink: {sqlite: {path: unused.db, table: user_spend_5m}}
-"""
 
 
 class Clock:
@@ -58,7 +47,7 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=250_000)
     parser.add_argument("--delay", default="10m", help="'{adaptive: {target: 0.99, min: 10s, max: 10m}}', say")
     arguments = parser.parse_args()
-    pipeline = parse_pipeline(PIPELINE.replace("DELAY", arguments.delay))
+    pipeline = parse_pipeline(main_job(time=f"delay: {arguments.delay}, future: 1h"))
     clock, decoder, stage = Clock(), Decoder(pipeline), ClockStage(pipeline)
     operator = WindowAggregate(pipeline, range(4))
     states = [MemoryState() for _ in range(pipeline.key_groups)]

@@ -1,4 +1,4 @@
-"""How long the light commands take: ``python bench/startup.py``."""
+"""How long the light commands take: ``PYTHONPATH=. python bench/startup.py``."""
 
 from __future__ import annotations
 
@@ -9,26 +9,18 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.pipelines import from_log, into_sqlite, main_job
+
 ROUNDS = 7
-PIPELINE = """
-name: user-spend
-source: {log: {path: data/spend}}
-decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
-time: {field: event_time, delay: 10m, future: 1h}
-key: [user_id]
-window: {tumbling: 5m}
-aggregate: {total: sum(amount), events: count()}
-emit: {lateness: 1h}
-sink: {sqlite: {path: spend.db, table: user_spend_5m}}
-"""
 
 
 def main() -> None:
     """Print the median of some rounds of each."""
+    text = main_job(from_log("data/spend"), into_sqlite("spend.db", "user_spend_5m"), emit="lateness: 1h")
     windrow = str(Path(sys.executable).with_name("windrow"))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "pipeline.yaml"
-        file.write_text(PIPELINE, encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
         for arguments in (["--help"], ["check", str(file)], ["explain", str(file)]):
             seconds = []
             for _ in range(ROUNDS):

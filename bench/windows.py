@@ -1,4 +1,4 @@
-"""What a window's shape costs the operator, without Spark: ``python bench/windows.py``.
+"""What a window's shape costs the operator, without Spark: ``PYTHONPATH=. python bench/windows.py``.
 
 Prints CPU seconds of the clock stage and the operator over one log for each window: every key has so many events a
 minute, some of them out of order.
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from bench.pipelines import main_job
 
 from windrow.api.yaml import parse_pipeline
 from windrow.core.operators import open_operator
@@ -24,17 +25,6 @@ from windrow.core.state import MemoryState
 from windrow.hosts.stream.wire import output_frame
 from windrow.model import Calendar, Emit, Every, Global, Hopping, Pipeline, Records, Session, Tumbling
 
-PIPELINE = """
-name: user-spend
-source: {log: {path: unused}}
-decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
-time: {field: event_time, delay: 10s, future: 1h}
-key: [user_id]
-window: {tumbling: 1m}
-aggregate: {total: sum(amount), events: count()}
-emit: {lateness: 0s}
-sink: {sqlite: {path: unused.db, table: user_spend}}
-"""
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 START = 1_767_261_600_000
@@ -70,7 +60,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=7, help="events a key and minute")
     parser.add_argument("--only", default="", help="the beginning of the names of those to run")
     arguments = parser.parse_args()
-    base = parse_pipeline(PIPELINE)
+    base = parse_pipeline(main_job(time="delay: 10s, future: 1h", window="{tumbling: 1m}", emit="lateness: 0s"))
     steps = list(_steps(arguments.events, arguments.step, arguments.keys, arguments.rate))
     packets, seconds = _packets(base, steps)
     print(f"{arguments.events:,} events, {arguments.keys:,} keys, steps of {arguments.step:,}; "

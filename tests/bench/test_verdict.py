@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from bench.soak import PIPELINE, TOPIC
+from bench.soak import pipeline
 from bench.verdict import verdict
 from tests.hosts.runs import Runner
 from tests.hosts.spend import events
@@ -36,7 +36,7 @@ def test_every_damage_is_seen(kafka: Kafka, topic: Callable[..., str], database:
     for partition in range(3):
         kafka.produce(name, partition, [value for number, value in values if number == partition])
     file = tmp_path / "pipeline.yaml"
-    text = PIPELINE.format(servers=kafka.servers, url=database).replace(f"topic: {TOPIC}", f"topic: {name}")
+    text = pipeline(kafka.servers, name, database)
     # the events are of a day that is past
     file.write_text(text.replace(", future: 1h", "").replace("tumbling: 10s", "tumbling: 5m"))
     Runner(tmp_path / "checkpoint").bounded(open_pipeline(str(file)).valid())
