@@ -43,8 +43,8 @@ class FakeIvy:
 
 @pytest.fixture
 def real() -> list[Path]:
-    """The connector's jars as setup fetched them."""
-    return jars.kafka_jars()
+    """The broker's jars as setup fetched them."""
+    return jars.broker_jars()
 
 
 @pytest.fixture
@@ -55,57 +55,48 @@ def ivy(real: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fa
     return fake
 
 
-def test_the_connector_is_what_ivy_xml_names(real: list[Path]) -> None:
-    assert [jar.name.rsplit("-", 1)[0] for jar in real] == [
-        "commons-pool2",
-        "kafka-clients",
-        "spark-sql-kafka-0-10_2.13",
-        "spark-token-provider-kafka-0-10_2.13",
-    ]
+def test_the_broker_is_whole(real: list[Path]) -> None:
+    names = [jar.name.rsplit("-", 1)[0] for jar in real]
+    assert {"kafka_2.13", "kafka-server", "log4j-slf4j-impl"} <= set(names)
     assert all(jar.stat().st_size > 0 for jar in real)
 
 
-def test_the_broker_is_whole() -> None:
-    names = [jar.name.rsplit("-", 1)[0] for jar in jars.broker_jars()]
-    assert {"kafka_2.13", "kafka-server", "log4j-slf4j-impl"} <= set(names)
-
-
 def test_a_set_is_fetched_once(ivy: FakeIvy, real: list[Path]) -> None:
-    first = jars.kafka_jars()
+    first = jars.broker_jars()
     assert [jar.name for jar in first] == [jar.name for jar in real]
     assert all(jar.is_file() and jar.is_relative_to(ivy.base) for jar in first)
-    assert jars.kafka_jars() == first
+    assert jars.broker_jars() == first
     assert ivy.runs == 1
 
 
 def test_a_failed_fetch_leaves_nothing_and_is_told(ivy: FakeIvy) -> None:
     ivy.after("echo 'unresolved dependency' >&2; exit 1")
     with pytest.raises(
-        SetupError, match=r"(?s)cannot fetch the spark jars: is the network there.*unresolved dependency"
+        SetupError, match=r"(?s)cannot fetch the broker jars: is the network there.*unresolved dependency"
     ):
-        jars.kafka_jars()
+        jars.broker_jars()
     assert [path.name for path in ivy.base.iterdir()] == [".lock"]
 
 
 def test_half_a_set_is_not_taken(ivy: FakeIvy) -> None:
     next(ivy.source.glob("kafka-clients-*")).unlink()
     with pytest.raises(SetupError, match=r"Ivy fetched other jars than .*: kafka-clients-\S+\.jar\. Remove"):
-        jars.kafka_jars()
+        jars.broker_jars()
     assert [path.name for path in ivy.base.iterdir()] == [".lock"]
 
 
 def test_a_changed_jar_is_not_taken(ivy: FakeIvy) -> None:
-    jar = next(ivy.source.glob("commons-pool2-*"))
+    jar = next(ivy.source.glob("jose4j-*"))
     jar.unlink()
     jar.write_bytes(b"another")
-    with pytest.raises(SetupError, match=r": commons-pool2-\S+\.jar\."):
-        jars.kafka_jars()
+    with pytest.raises(SetupError, match=r": jose4j-\S+\.jar\."):
+        jars.broker_jars()
 
 
 def test_what_a_killed_fetch_left_goes(ivy: FakeIvy) -> None:
     left = ivy.base / ".part-left"
     left.mkdir(parents=True)
-    jars.kafka_jars()
+    jars.broker_jars()
     assert not left.exists()
 
 
@@ -113,7 +104,7 @@ def test_a_folder_that_cannot_be_made_is_told(ivy: FakeIvy, monkeypatch: pytest.
     monkeypatch.setenv("WINDROW_JARS", str(ivy.log / "under-a-file"))
     ivy.log.touch()
     with pytest.raises(SetupError, match="set WINDROW_JARS to a folder that can be written"):
-        jars.kafka_jars()
+        jars.broker_jars()
 
 
 def test_an_unknown_set_is_an_error() -> None:
@@ -123,5 +114,5 @@ def test_an_unknown_set_is_an_error() -> None:
 
 def test_the_command_says_what_is_wrong_in_one_line(ivy: FakeIvy, capsys: pytest.CaptureFixture[str]) -> None:
     ivy.after("exit 1")
-    assert jars.main(["spark"]) == SetupError.exit_code
-    assert capsys.readouterr().err.startswith("windrow: cannot fetch the spark jars")
+    assert jars.main(["broker"]) == SetupError.exit_code
+    assert capsys.readouterr().err.startswith("windrow: cannot fetch the broker jars")
