@@ -19,6 +19,7 @@ from windrow.errors import SourceError
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.lock import locked
+from windrow.hosts.stream.note import Note
 from windrow.sinks import open_sink
 
 PIPELINE = """\
@@ -96,9 +97,14 @@ def checkpoint(folder: str, offsets: dict[int, int]) -> Checkpoint:
     for part in ("offsets", "commits"):
         (made.spark / part).mkdir(parents=True)
         (made.spark / part / "0").write_text("v1\n{}\n")
-    source = json.dumps({str(partition): {"line": offset, "byte": 0} for partition, offset in offsets.items()})
-    (made.spark / "offsets" / "0").write_text(f"v1\n{{}}\n{source}\n")
+    plan(made, 0, offsets)
     return made
+
+
+def plan(made: Checkpoint, epoch: int, offsets: dict[int, int]) -> None:
+    """Note where a step is to end."""
+    at = {str(partition): {"line": offset, "byte": 0} for partition, offset in offsets.items()}
+    (made.spark / "offsets" / str(epoch)).write_text(f"v1\n{{}}\n{json.dumps(Note(at).written())}\n")
 
 
 def test_a_replay_is_the_same_to_the_last_digit_and_can_take_the_place_of_the_live_table() -> None:
@@ -215,8 +221,7 @@ def test_by_default_it_ends_where_the_live_table_stands(log: Files) -> None:
 
 def test_it_goes_as_far_as_the_table_if_the_run_died_before_it_had_noted_its_step() -> None:
     made = checkpoint(".windrow/user-spend", {0: 100, 1: 50})
-    source = json.dumps({"0": {"line": 120, "byte": 0}, "1": {"line": 60, "byte": 0}})
-    (made.spark / "offsets" / "1").write_text(f"v1\n{{}}\n{source}\n")
+    plan(made, 1, {0: 120, 1: 60})
     pipeline = open_pipeline("pipeline.yaml").valid()
     with closing(open_sink(pipeline)) as sink:
         sink.open(made.run)
