@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -18,8 +19,12 @@ COMMAND = (sys.executable, "-c", "from windrow.cli import main; main()", "demo")
 
 
 def demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run it where Java cannot find the machine's name, as in a container without a network."""
+    names = folder.with_name("hosts")
+    names.write_text("127.0.0.1 localhost\n")
+    environment = os.environ | {"JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={names}"}
     arguments = [*COMMAND, "--events", "20000", "--folder", str(folder), *options]
-    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=540)
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=540, env=environment)
 
 
 def test_the_demo_says_what_it_did_and_that_a_replay_is_the_same(tmp_path: Path) -> None:

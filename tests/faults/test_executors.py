@@ -28,7 +28,7 @@ def test_executors_and_workers_that_die(
     faults = [Fault(chance.choice(points), chance.choice(["executor", "worker"]), epoch) for epoch in range(0, 12, 2)]
     plan = Plan(marks, (*faults, Fault(chance.choice(points), "executor", 11)))
     options = ("--until-end", "--max-records", "250", "--master", "local-cluster[2,1,1024]")
-    with job.start(*options, SPARK_LOCAL_IP="127.0.0.1", **{FAULTS: plan.to_json()}) as process:
+    with job.start(*options, **{FAULTS: plan.to_json()}) as process:
         code = process.wait(1800)
         assert code == 0, f"{process.output}{process.errors}"
         assert_summary_true(job.store, 0, process.output)

@@ -62,6 +62,8 @@ def spark_session(master: str = "local[*]", *, log: Path | None = None) -> Spark
         return active
     os.environ.setdefault("JAVA_HOME", str(java().resolve().parent.parent))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # else Spark looks up the machine's name, which not every machine knows (a container without a network)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if "SPARK_HOME" not in os.environ:
         home = spark_home()
         if home is not None:
