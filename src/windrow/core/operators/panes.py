@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
@@ -51,7 +52,7 @@ class Panes(Protocol):
     """How panes are kept and written."""
 
     def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
-        """Take a step; return its changes, by window and key in the order of effect."""
+        """Take a step; return its changes, those of a window and key in the order of effect."""
         ...
 
 
@@ -64,7 +65,7 @@ class WatermarkPanes:
         self._sql = statements(pipeline)
         self._results = Results(pipeline)
         self._no_panes = duck.query(self._duck, self._sql.begin, records=no_records)
-        self._no_history = duck.query(self._duck, self._sql.revise, base=self._no_panes, late=no_records)
+        self._no_changes = schema.changes(pipeline).empty_table()
         self._chunks = LateChunks(pipeline, connection)
         self._slices = (
             Slices(pipeline.window, connection, self._sql, self._no_panes)
@@ -73,22 +74,32 @@ class WatermarkPanes:
         )
 
     def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
-        """Take a step; return its changes, by window and key in the order of effect."""
+        """Take a step; return its changes: on-time panes by window and key, then the revisions."""
         fired = self._fill(step, summary, state)
+        changes = self._no_changes
+        if fired.num_rows:
+            changes = self._changes(duck.query(self._duck, self._sql.fired, panes=fired))
         revised = windows_in(step.due) - step.firing
-        settled = fired if not revised else pa.concat_tables([fired, self._load(revised & step.known, state)])
-        changes: list[pa.Table] = []
-        for late in self._chunks.of(step.due):
-            history, base = self._no_history, settled
-            if late.num_rows:
-                history = duck.query(self._duck, self._sql.revise, base=base, late=late)
-                settled = duck.query(self._duck, self._sql.settle, base=base, history=history)
-            changes.append(self._change_rows(self._no_panes if changes else fired, history))
-        stays = ~within(to_micros(settled.column(WINDOW)), step.gone)
-        store_panes(state, "panes", settled.filter(pa.array(stays)))
+        panes = fired if not revised else pa.concat_tables([fired, self._load(revised & step.known, state)])
+        if step.due.num_rows:
+            revisions, panes = self._revise(panes, step)
+            changes = pa.concat_tables([changes, revisions])
+        store_panes(state, "panes", _staying(panes, step.gone))
         for start in sorted(step.gone & step.known):
             state.drop("panes", start)
-        return self._chunks.joined(changes)
+        return changes
+
+    def _revise(self, panes: pa.Table, step: PaneStep) -> tuple[pa.Table, pa.Table]:
+        """Return the revisions that late records make, and the panes that stay, as they are after them."""
+        revisions: list[pa.Table] = []
+        chunks = deque(self._chunks.of(step.due))
+        while chunks:
+            history = duck.query(self._duck, self._sql.revise, base=panes, late=chunks.popleft())
+            revisions.append(self._changes(duck.query(self._duck, self._sql.revised, history=history)))
+            if not chunks:
+                panes, history = _staying(panes, step.gone), _staying(history, step.gone)
+            panes = duck.query(self._duck, self._sql.settle, base=panes, history=history)
+        return self._chunks.joined(revisions), panes
 
     def _fill(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
         """Add on-time records to the panes of their windows; return the panes that fire and store the others."""
@@ -110,15 +121,14 @@ class WatermarkPanes:
     def _load(self, windows: Collection[int], state: State) -> pa.Table:
         return load_panes(state, "panes", windows, self._no_panes)
 
-    def _change_rows(self, fired: pa.Table, history: pa.Table) -> pa.Table:
-        """Return the step's changes: by window and key, each on-time pane before its revisions."""
-        if history.num_rows:
-            rows = duck.query(self._duck, self._sql.changes, panes=fired, history=history)
-        elif fired.num_rows:
-            rows = duck.query(self._duck, self._sql.fired, panes=fired)
-        else:
-            return schema.changes(self._pipeline).empty_table()
+    def _changes(self, rows: pa.Table) -> pa.Table:
+        """Return changes of what a statement made."""
         return self._results.of(with_ends(self._pipeline, rows))
+
+
+def _staying(panes: pa.Table, gone: Collection[int]) -> pa.Table:
+    """Return the panes of windows that something can still reach."""
+    return panes.filter(pa.array(~within(to_micros(panes.column(WINDOW)), gone)))
 
 
 def with_ends(pipeline: Pipeline, changes: pa.Table) -> pa.Table:

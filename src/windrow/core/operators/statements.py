@@ -25,9 +25,9 @@ class Statements:
     `begin`: records -> panes. `add`: records and panes -> panes, one a window and key. `merge`: panes -> panes, one a
     window and key. `revise`: base (panes) and late (records) -> history: every base row that is revised and every
     revision of it, as panes with `__rank` (the base, where there is one, before its revisions), `__base` and `__last`.
-    `settle`: base and history -> panes as they are after the revisions. `fired`: panes -> on-time changes. `changes`:
-    panes and history -> on-time and late changes. In changes, the end of a window is yet to be put in the place of its
-    start.
+    `settle`: base and history -> panes as they are after the revisions. `fired`: panes -> on-time changes. `revised`:
+    history -> late changes. In changes, which are by window and key, the end of a window is yet to be put in the place
+    of its start.
     """
 
     begin: str
@@ -36,7 +36,7 @@ class Statements:
     revise: str
     settle: str
     fired: str
-    changes: str
+    revised: str
 
     def added(
         self, connection: duckdb.DuckDBPyConnection, records: pa.Table, parts: pa.Table, stored: pa.Table
@@ -113,10 +113,8 @@ def statements(pipeline: Pipeline) -> Statements:
             SELECT {by}, {columns}, {REVISION} FROM history WHERE __last
         """,
         fired=f"SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {change} FROM panes {order}",
-        changes=f"""
+        revised=f"""
             SELECT * EXCLUDE (__rank) FROM (
-                SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {change}, 2 AS __rank FROM panes
-                UNION ALL
                 SELECT {op} AS op, 'late' AS pane, {REVISION} AS revision, {change}, 2 * __rank AS __rank
                 FROM history WHERE NOT __base
                 {taken_back if pipeline.emit.mode == "retract" else ""}
