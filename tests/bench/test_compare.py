@@ -156,12 +156,12 @@ def test_a_process_is_measured_with_its_children(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "limit", "said"),
     [
-        ("raise KeyError('no such topic')", "it ended with 1 before it was done: KeyError: 'no such topic'"),
-        ("import signal; signal.pause()", "it was not done in time"),
+        ("raise KeyError('no such topic')", 60, "it ended with 1 before it was done: KeyError: 'no such topic'"),
+        ("import signal; signal.pause()", 1, "it was not done in time"),
     ],
 )
-def test_what_fails_says_so(tmp_path: Path, code: str, said: str) -> None:
+def test_what_fails_says_so(tmp_path: Path, code: str, limit: float, said: str) -> None:
     with pytest.raises(FailedError, match=said):
-        watch([sys.executable, "-c", code], dict(os.environ), tmp_path / "log", 2)
+        watch([sys.executable, "-c", code], dict(os.environ), tmp_path / "log", limit)
