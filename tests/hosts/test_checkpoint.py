@@ -16,6 +16,7 @@ from tests.hosts.spend import MINUTE, Files, events, spend
 from windrow.errors import CheckpointError, SinkError
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.lock import locked
+from windrow.hosts.stream.note import Note
 from windrow.model import (
     Aggregate,
     Count,
@@ -31,6 +32,7 @@ from windrow.model import (
     SqliteSink,
     Tumbling,
 )
+from windrow.sources.base import Offset
 
 PIPELINE = spend(LogSource("data/spend"), SqliteSink("spend.db", "spend"))
 
@@ -99,8 +101,9 @@ def test_a_damaged_checkpoint_is_an_error(damaged: bytes, kept: Path) -> None:
 
 def test_a_checkpoint_of_a_later_format_is_an_error(kept: Path) -> None:
     body = json.loads((kept / "windrow.json").read_text())
-    (kept / "windrow.json").write_text(json.dumps(body | {"format": 3}))
-    with pytest.raises(CheckpointError, match="format 3"):
+    later = body["format"] + 1
+    (kept / "windrow.json").write_text(json.dumps(body | {"format": later}))
+    with pytest.raises(CheckpointError, match=f"format {later}"):
         Checkpoint.open(kept, PIPELINE)
 
 
@@ -185,21 +188,22 @@ def test_fresh_removes_nothing_that_is_not_windrows(files: Files, store: Store, 
 
 
 @pytest.mark.parametrize(
-    ("note", "offsets"),
+    ("at", "offsets"),
     [
-        ('{"10": {"line": 3, "byte": 40, "mark": 1}, "2": {"line": 0, "byte": 0, "mark": 0}}', {2: 0, 10: 3}),
-        ('{"spend":{"1":7,"0":12}}', {0: 12, 1: 7}),
-        ("{}", {}),
+        ({"10": {"line": 3, "byte": 40, "mark": 1}, "2": {"line": 0, "byte": 0, "mark": 0}}, {2: 0, 10: 3}),
+        ({"spend": {"1": 7, "0": 12}}, {0: 12, 1: 7}),
+        ({}, {}),
     ],
     ids=["log", "kafka", "nothing"],
 )
-def test_a_checkpoint_says_where_its_last_committed_step_ended(note: str, offsets: dict[int, int], kept: Path) -> None:
+def test_a_checkpoint_says_where_its_last_committed_step_ended(at: Offset, offsets: dict[int, int], kept: Path) -> None:
     checkpoint = Checkpoint.open(kept, PIPELINE)
     assert checkpoint is not None
     assert checkpoint.offsets() == {}
     (checkpoint.spark / "offsets").mkdir(parents=True)
     (checkpoint.spark / "commits").mkdir()
-    for epoch, text in enumerate([note, '{"spend":{"0":99}}']):  # the second is planned, not committed
+    for epoch, end in enumerate([at, {"spend": {"0": 99}}]):  # the second is planned, not committed
+        text = json.dumps(Note(end).written())
         (checkpoint.spark / "offsets" / str(epoch)).write_text(f"v1\n{{}}\n{text}\n-")
     (checkpoint.spark / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
     assert checkpoint.offsets() == offsets

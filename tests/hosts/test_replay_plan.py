@@ -12,6 +12,7 @@ from tests.hosts.spend import spend
 from windrow.errors import InputError
 from windrow.hosts.replay import ReplayOptions, plan_replay
 from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.note import Note
 from windrow.model import Every, KafkaSource, Pipeline, SqliteSink
 
 THERE = {0: (5, 10), 1: (0, 7), 2: (3, 3)}
@@ -43,9 +44,10 @@ def test_a_topic_without_its_beginning_is_said_to_be_so(pipeline: Pipeline, tmp_
 def test_partitions_that_the_live_run_has_not_met_do_not_hold_it_back(pipeline: Pipeline, tmp_path: Path) -> None:
     made = Checkpoint.new(tmp_path / "live", pipeline, [0])
     made.write()
+    note = Note({"spend": {"0": 8, "1": 0}})
     for part in ("offsets", "commits"):
         (made.spark / part).mkdir(parents=True)
-        (made.spark / part / "3").write_text(f"v1\n{{}}\n{json.dumps({'spend': {'0': 8, '1': 0}})}\n")
+        (made.spark / part / "3").write_text(f"v1\n{{}}\n{json.dumps(note.written())}\n")
     replay = plan_replay(pipeline, ReplayOptions(tmp_path / "live", default=False))
     assert replay.end == {0: 8, 1: 0, 2: 3}
     # 1 and 2 are there, but nothing was read of them when the live run stood there
