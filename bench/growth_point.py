@@ -26,9 +26,11 @@ from windrow.hosts.report import StepReport
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.run import Settings, StreamRun
 from windrow.hosts.stream.session import spark_session
+from windrow.hosts.stream.standing import Standing
 from windrow.hosts.stream.states import states
 from windrow.model import AnyPipeline
 from windrow.sinks.discard import DiscardSink
+from windrow.sources.loss import Loss
 
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 
@@ -85,13 +87,23 @@ def run(pipeline: AnyPipeline, sink: DiscardSink, checkpoint: Path, step: int) -
     )
 
 
+def _tell_something(folder: Path) -> None:
+    """Let the next run take a step without records, which tells that none are gone."""
+    checkpoint = Checkpoint.read(folder)
+    note = None if checkpoint is None else Standing(checkpoint).read()
+    if checkpoint is None or note is None:
+        msg = f"there is no committed step in {folder}"
+        raise RuntimeError(msg)
+    stood = checkpoint.offsets().get(0, 0)
+    Standing(checkpoint).move(note.at, [Loss(0, stood, stood, "nothing")])
+
+
 def held(spark: SparkSession, pipeline: AnyPipeline, sink: DiscardSink, folder: Path) -> Held:
     """Count what a run has left, and let it write a snapshot."""
     left = last_version(folder / "spark" / "state")
     spark.conf.set(f"{_ROCKSDB}.changelogCheckpointing.enabled", "false")
     spark.conf.set(f"{_ROCKSDB}.compactOnCommit", "true")
-    # a file that tells nothing makes a step without records
-    (folder / "control" / "nothing.json").write_text("\n")
+    _tell_something(folder)
     StreamRun(pipeline, sink, Settings(folder, until_end=True)).run(lambda _: None)
     compacted = last_version(folder / "spark" / "state")
     checkpoint = Checkpoint.read(folder)

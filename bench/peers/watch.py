@@ -15,8 +15,10 @@ from typing import BinaryIO
 from bench.peers.job import DONE, READY
 from bench.processes import cpu, members, memory, shares
 
-_EVERY = 0.25
-"""Seconds between looks at the memory."""
+_LISTEN = 0.25
+"""Seconds that a line is waited for."""
+_EVERY = 1.0
+"""Seconds between looks at the memory: each takes the cores some milliseconds a process."""
 _STOP_SECONDS = 30.0
 _TAIL = 3
 
@@ -66,7 +68,7 @@ def _watched(process: subprocess.Popen[bytes], said: BinaryIO, deadline: float) 
     began: tuple[float, float] | None = None
     looked = 0.0
     while True:
-        found = select.select([output], [], [], _EVERY)[0]
+        found = select.select([output], [], [], _LISTEN)[0]
         now = time.monotonic()
         if now > deadline:
             message = "it was not done in time"

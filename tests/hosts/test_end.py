@@ -15,7 +15,7 @@ from tests.core.pipelines import main, record
 
 from windrow.core.output import StepOutput
 from windrow.core.packet import PacketKind
-from windrow.errors import SinkError
+from windrow.errors import SinkError, SinkUnavailableError
 from windrow.hosts.report import StepReport
 from windrow.hosts.stream.note import Note
 from windrow.hosts.stream.run import Settings, StreamRun
@@ -69,7 +69,7 @@ def test_the_end_is_told_once_after_all_of_it(data: st.DataObject, ends_told: in
     last, step, begun, ends = (data.draw(st.integers(*span)) for span in ((0, 20), (1, 7), (0, 20), (0, 3)))
     losses = data.draw(st.integers(0, 2))
     lost = tuple(Loss(number, 0, 0, "gone") for number in range(losses))
-    reader = TellingReader(Counter(last, step), Note({"n": 0}), 2, tells_end=bool(ends_told))
+    reader = TellingReader(Counter(last, step), Note({"n": 0}), 2, ends=ends if ends_told else None)
     done = steps(reader, Note({"n": begun}, ends, lost))
     told = [kind for _, kinds in done for kind in kinds]
     assert told == ["lost"] * losses + ["end"] * ends_told
@@ -79,6 +79,13 @@ def test_the_end_is_told_once_after_all_of_it(data: st.DataObject, ends_told: in
         assert done[-1][1] == ["end"]
     if losses:
         assert done[0][1] == ["lost"] * losses
+
+
+@given(st.integers(0, 20), st.integers(1, 7), st.integers(0, 20))
+def test_an_end_that_was_planned_before_counts_unless_records_have_come_since(last: int, step: int, begun: int) -> None:
+    reader = TellingReader(Counter(last, step), Note({"n": 0}), 2, ends=1)
+    told = [kind for _, kinds in steps(reader, Note({"n": begun}, ends=2)) for kind in kinds]
+    assert told == ["end"] * (last > begun)
 
 
 @pytest.fixture
@@ -123,16 +130,17 @@ def test_what_comes_while_a_run_reads_comes_after_the_end_that_it_tells(log: Pat
 
 
 class Dying(CollectSink):
-    """Fails as it is given an epoch."""
+    """Fails as it is given an epoch, once."""
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, failure: type[SinkError] = SinkError) -> None:
         super().__init__()
         self._epoch: int | None = epoch
+        self._failure = failure
 
     def commit(self, epoch: int, output: StepOutput) -> None:
         if epoch == self._epoch:
             self._epoch = None
-            raise SinkError(DIED)
+            raise self._failure(DIED)
         super().commit(epoch, output)
 
 
@@ -149,6 +157,16 @@ def test_an_end_that_was_planned_is_told_whoever_takes_the_step(log: Path, tmp_p
     StreamRun(held, sink, settings).run(lambda _: None)
     revised = [(2, "update_before", "late", 2), (2, "update_after", "late", 3)]
     assert told(sink) == [(1, "insert", "on_time", 2), *revised]
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_end_that_is_taken_again_is_told_once(log: Path, tmp_path: Path) -> None:
+    write(log, record("A", 1), record("A", 2))
+    sink, tries = Dying(1, SinkUnavailableError), list[str]()
+    settings = Settings(tmp_path / "checkpoint", until_end=True, on_trouble=tries.append)
+    StreamRun(_over(log), sink, settings).run(lambda _: None)
+    assert [text.partition(";")[0] for text in tries] == [DIED]
+    assert (sorted(sink.steps), told(sink)) == ([0, 1], [(1, "insert", "on_time", 2)])
 
 
 @pytest.mark.usefixtures("spark")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.hosts.spend import spend
@@ -78,6 +79,34 @@ def test_what_was_to_be_told_before_is_told_too_and_once(checkpoint: Checkpoint)
     assert Standing(checkpoint).read() == Note({"0": {"line": 9}}, ends=3, lost=(GONE, more))
 
 
+class KilledError(Exception):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("file", ["offsets/2", "offsets/1", "state/0/0/3.changelog"])
+def test_a_move_that_ends_half_done_forgets_no_plan_before_it_is_noted_what_is_lost(
+    file: str, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink, replaced = Path.unlink, Path.replace
+
+    def die(path: Path, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - as either has it
+        if path == checkpoint.spark / file or given[:1] == (checkpoint.spark / file,):
+            raise KilledError
+        return (replaced if given else unlink)(path, *given, **named)
+
+    monkeypatch.setattr(Path, "unlink", die)
+    monkeypatch.setattr(Path, "replace", die)
+    with pytest.raises(KilledError):
+        Standing(checkpoint).move({"0": {"line": 7}}, [GONE])
+    stands = Standing(checkpoint)
+    noted = stands.read()
+    assert noted is not None
+    assert noted.lost == (GONE,) or stands.read_planned() is not None
+    monkeypatch.undo()
+    stands.move({"0": {"line": 7}}, [GONE])
+    assert (stands.read(), stands.read_planned()) == (Note({"0": {"line": 7}}, ends=3, lost=(GONE,)), None)
+
+
 @pytest.fixture
 def planned(tmp_path: Path) -> tuple[LossGuard, list[str], Path]:
     """A run that died in a step of an embedded log that is cut off within that step now; what it tells, and the log."""
@@ -131,3 +160,23 @@ def test_a_planned_step_whose_records_are_there_stays(planned: tuple[LossGuard, 
     left = Standing(guard.checkpoint).read_planned()
     assert left is not None
     assert left.at["0"]["line"] == 8
+
+
+def test_what_is_gone_behind_the_last_step_and_what_is_gone_of_the_planned_one_are_told_together(
+    planned: tuple[LossGuard, list[str], Path],
+) -> None:
+    guard, told, folder = planned
+    file = folder / "partition-1.jsonl"
+    file.write_text("".join(f'{{"n": {n}}}\n' for n in range(9)))
+    for batch in range(2):
+        path = guard.checkpoint.spark / "offsets" / str(batch)
+        note = Note.of(json.loads(path.read_text().splitlines()[2]))
+        log = LogFolder(folder)
+        moved = replace(note, at={**note.at, "1": log.noted(1, log.scan(1, max_lines=5 + batch))})
+        path.write_text(f"v1\n{{}}\n{json.dumps(moved.written())}\n")
+    file.write_text("")
+    assert guard.look(0)
+    assert [text.partition("without them: ")[2].partition(":")[0] for text in told] == ["partition 1", "partition 0"]
+    noted = Standing(guard.checkpoint).read()
+    assert noted is not None
+    assert sorted((loss.partition, loss.goes_on) for loss in noted.lost) == [(0, 4), (1, 0)]

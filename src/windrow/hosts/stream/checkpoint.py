@@ -58,11 +58,14 @@ class Checkpoint:
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
             if kept["format"] != _FORMAT:
-                msg = f"it has format {kept['format']}, not {_FORMAT}: another version of windrow wrote it"
-                raise ValueError(msg)  # noqa: TRY301 - it ends as what cannot be read does
+                msg = (
+                    f"{path} has format {kept['format']}, not {_FORMAT}: another version of windrow wrote it; go on "
+                    "with that version, or begin anew with --fresh"
+                )
+                raise CheckpointError(msg)
             if kept.pop("sha256") != _digest(kept):
                 msg = "it is not what was written"
-                raise ValueError(msg)  # noqa: TRY301 - the same
+                raise ValueError(msg)  # noqa: TRY301 - it ends as what cannot be read does
             run, partitions = Run(kept["name"], kept["run"]), tuple(kept["partitions"])
             return Checkpoint(folder, run, partitions, kept["pipeline"], _follows(kept.get("follows")))
         except (OSError, ValueError, KeyError, TypeError) as exc:
@@ -135,6 +138,11 @@ class Checkpoint:
     def spark(self) -> Path:
         """Where Spark keeps offsets, commits and state."""
         return self.folder / "spark"
+
+    @property
+    def step_size(self) -> Path:
+        """The file that says how many records the next step takes, if that can change."""
+        return self.folder / "step_size"
 
     @property
     def log(self) -> Path:

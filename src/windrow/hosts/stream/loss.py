@@ -61,13 +61,17 @@ class LossGuard:
         return True
 
     def _find(self, offset: Offset, planned: Note | None) -> Found:
-        """Return what is gone behind an offset, or else of a step that is planned from there: that is planned anew."""
+        """Return what is gone behind an offset, and of a step that is planned from there: that is planned anew."""
         found = self.source.find_losses(offset, self.checkpoint.identity)
-        if found.losses or planned is None:
+        if planned is None:
             return found
-        stood = self.checkpoint.offsets()
-        ahead = self.source.find_losses(planned.at, self.checkpoint.identity).losses
-        return Found(tuple(replace(loss, goes_on=stood.get(loss.partition, 0)) for loss in ahead), found.offset)
+        stood, behind = self.checkpoint.offsets(), {loss.partition for loss in found.losses}
+        ahead = tuple(
+            replace(loss, goes_on=stood.get(loss.partition, 0))
+            for loss in self.source.find_losses(planned.at, self.checkpoint.identity).losses
+            if loss.partition not in behind
+        )
+        return Found((*found.losses, *ahead), found.offset)
 
     def check_identity(self) -> None:
         """Raise SourceError if what is read is not the log that it was; who cannot say it now is asked again later."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -35,16 +36,18 @@ def key_group_outputs(
     cuts: Sequence[Cut] | None = None,
     ticks: int | None = None,
     floors: Floors = NO_FLOORS,
-    tells_end: bool = False,
+    ends: int | None = None,
+    size: Path | None = None,
 ) -> DataFrame:
     """Return the streaming frame of what the key groups give, one row a group and step (`OUTPUT_DDL`).
 
-    The records of the partition `ticks`, if there is one, are ticks. Where the input has an end, it is told if wanted.
+    The records of the partition `ticks`, if there is one, are ticks. The end of the input is told where it is said
+    how many `ends` were told before the run. A file `size` says how many records the next step takes, if there is one.
     """
     begin, stage = checkpoint.beginning(), clock_stage(pipeline, floors, ticks)
     tasks = spark.sparkContext.defaultParallelism
     reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
-    telling = TellingReader(reader, begin, pipeline.key_groups, tells_end=tells_end)
+    telling = TellingReader(reader, begin, pipeline.key_groups, ends=ends, size=size)
     packets = stream_of(spark, "windrow", telling, PACKET_DDL)
     if needs_ticks(pipeline):
         spark.dataSource.register(TickDataSource)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -28,7 +28,8 @@ from windrow.hosts.stream.pace import Pace
 from windrow.hosts.stream.patience import Patience
 from windrow.hosts.stream.query import SinkWriter, key_group_outputs
 from windrow.hosts.stream.session import spark_session
-from windrow.hosts.stream.turn import Turn
+from windrow.hosts.stream.sizing import Sizing
+from windrow.hosts.stream.standing import Standing
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink
 from windrow.sources import Cut, open_source
@@ -79,10 +80,10 @@ class StreamRun:
         self._settings = settings
         self._source = open_source(pipeline.source)
         self._stop = threading.Event()
-        self._turn: Turn | None = None
-        if settings.step_time is not None and settings.max_records is not None and not settings.until_end:
-            self._turn = Turn(Pace(settings.max_records, settings.step_time / 1_000_000))
         self._told = -1
+        self._pace: Pace | None = None
+        if settings.step_time is not None and settings.max_records is not None and not settings.until_end:
+            self._pace = Pace(settings.max_records, settings.step_time / 1_000_000)
 
     def stop(self) -> None:
         """Ask the run to finish its step and return; from any thread."""
@@ -95,7 +96,13 @@ class StreamRun:
             # only now: what is wrong with the source, the sink or the checkpoint is said at once
             spark = spark_session(self._settings.master, log=checkpoint.log)
             watch = LagWatch(self._source, lambda epoch: checkpoint.offsets(epoch - checkpoint.first_epoch))
-            on_step = held.enter_context(watch).telling(on_step)
+            on_step = self._telling(held.enter_context(watch).telling(on_step))
+            if self._pace is not None:
+                sizing = Sizing(self._pace, checkpoint.step_size)
+                sizing.begin()
+                on_step = sizing.noting(on_step)
+            fires = self._settings.until_end and self._pipeline.at_end == "fire"
+            ends = self._ends_told(checkpoint) if fires else None
             patience = Patience()
             opened = True
             while True:
@@ -103,7 +110,7 @@ class StreamRun:
                     if not opened:
                         self._losses(checkpoint).look(self._open(checkpoint))
                         opened = True
-                    ended = self._paced(spark, checkpoint, self._telling(on_step))
+                    ended = self._query(spark, checkpoint, ends, on_step)
                     return "asked" if self._stop.is_set() or not ended else "end"
                 except RunError as exc:
                     failure = self._explained(exc, checkpoint)
@@ -115,6 +122,10 @@ class StreamRun:
                 self._settings.on_trouble(f"{str(failure).splitlines()[0]}; trying again in {pause:g} s")
                 if self._stop.wait(pause):
                     return "asked"
+
+    def _ends_told(self, checkpoint: Checkpoint) -> int:
+        note = Standing(checkpoint).read()
+        return 0 if note is None else note.ends
 
     def _telling(self, on_step: OnStep) -> OnStep:
         """Return what tells of each step once: one that is taken again, and was told or was there before, adds none."""
@@ -174,19 +185,9 @@ class StreamRun:
             )
         return type(exc)(f"{exc}; what Spark said is in {checkpoint.log}") if checkpoint.log.exists() else exc
 
-    def _paced(self, spark: SparkSession, checkpoint: Checkpoint, on_step: OnStep) -> bool:
-        """Run queries, each with the size of steps that the one before found right; return as `_query` does."""
-        turn = self._turn
-        if turn is None:
-            return self._query(spark, checkpoint, self._settings, on_step)
-        while True:
-            sized = replace(self._settings, max_records=turn.size)
-            ended = self._query(spark, checkpoint, sized, turn.noting(on_step))
-            if not turn.is_due or self._stop.is_set():
-                return ended
-
-    def _query(self, spark: SparkSession, checkpoint: Checkpoint, settings: Settings, on_step: OnStep) -> bool:
-        """Run one query; return whether it came to its end by itself."""
+    def _query(self, spark: SparkSession, checkpoint: Checkpoint, ends: int | None, on_step: OnStep) -> bool:
+        """Run one query; return whether it came to its end by itself. The end is told if `ends` were told before."""
+        settings = self._settings
         check = self._losses(checkpoint).check_identity
         writer = SinkWriter(self._pipeline, self._sink, on_step, first_epoch=checkpoint.first_epoch, check=check)
         try:
@@ -199,7 +200,8 @@ class StreamRun:
                 cuts=settings.cuts,
                 ticks=settings.ticks,
                 floors=settings.floors,
-                tells_end=settings.until_end and self._pipeline.at_end == "fire",
+                ends=ends,
+                size=None if self._pace is None else checkpoint.step_size,
             )
             stream = frame.writeStream.foreachBatch(writer).option("checkpointLocation", str(checkpoint.spark))
             if settings.until_end:
@@ -209,8 +211,7 @@ class StreamRun:
         except SPARK_ERRORS as exc:
             raise translate(exc) from exc
         try:
-            with nullcontext() if self._turn is None else self._turn.watching(query, writer, checkpoint):
-                return self._wait(query, writer)
+            return self._wait(query, writer)
         finally:
             with suppress(*SPARK_ERRORS):  # what ends the run is what came before
                 query.stop()
@@ -221,7 +222,5 @@ class StreamRun:
                 if self._stop.is_set() and writer.close(_STEP):
                     return False
         except SPARK_ERRORS as exc:
-            if self._turn is not None and self._turn.is_due and writer.failure is None:
-                return True  # a step that was planned when the query was to end
             raise writer.failure or translate(exc) from exc
         return True

@@ -24,8 +24,12 @@ CONF = {
     "spark.driver.memory": "4g",
     # a step into SQLite comes to the driver whole; the end of the input may fire much at once
     "spark.driver.maxResultSize": "0",
-    # the JVM's work is planning and moving bytes: the simpler compiler is done with it before the other has begun
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC",
+    # the JVM's work is planning and moving bytes: the simpler compiler is done with it before the other has begun, and
+    # what is moved is soon of no use, so more room for it is only more memory
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xmn384m",
+    # a packet is columns of numbers, which take longer to compress than to move
+    "spark.shuffle.compress": "false",
+    "spark.buffer.pageSize": "4m",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",

@@ -46,12 +46,13 @@ class Standing:
 
         So is the state that it left: the step is taken with other records, and Spark may not write every file anew.
         What the step was to tell before it failed is told too, and once.
+
+        The plan goes last: a loss that shows in it alone would not be found again if this ended half done.
         """
         note = self.read()
         before = Note(offset) if note is None else note
         told = {str(loss): loss for loss in (*before.lost, *lost)}
         done = -1 if self.checkpoint.batch is None else self.checkpoint.batch
-        _forget(self.checkpoint.spark.glob("offsets/*"), done)
         for kind in ("zip", "changelog"):
             # the state after a batch has the number that follows the batch's
             _forget(self.checkpoint.spark.glob(f"state/*/*/*.{kind}"), done + 1)
@@ -61,6 +62,7 @@ class Standing:
         draft.write_text("\n".join(lines), encoding="utf-8")
         _checksum(self._path).unlink(missing_ok=True)
         draft.replace(self._path)
+        _forget(self.checkpoint.spark.glob("offsets/*"), done)
 
     @property
     def _path(self) -> Path:

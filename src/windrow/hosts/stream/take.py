@@ -12,9 +12,11 @@ from windrow.hosts.stream.beginning import agree
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.lock import locked
 from windrow.hosts.stream.session import spark_session
+from windrow.hosts.stream.standing import Standing
 from windrow.hosts.stream.states import states
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink
+from windrow.sources.loss import listed
 
 
 def take_savepoint(pipeline: AnyPipeline, sink: Sink, checkpoint: Path, to: Path | None, master: str) -> Path:
@@ -28,6 +30,7 @@ def take_savepoint(pipeline: AnyPipeline, sink: Sink, checkpoint: Path, to: Path
         refuse_used(to)
     with locked(checkpoint):
         epoch = agree(known, sink.open(known.run, known.follows))
+        _refuse_untold(known, epoch)
         folder = checkpoint.with_name(f"{checkpoint.name}-{epoch}") if to is None else to
         savepoint = Savepoint(
             run=known.run,
@@ -56,6 +59,17 @@ def _open(pipeline: AnyPipeline, checkpoint: Path) -> Checkpoint:
         msg = f"there is no checkpoint in {checkpoint}: run the pipeline first, or name another --checkpoint"
         raise CheckpointError(msg)
     return known
+
+
+def _refuse_untold(known: Checkpoint, epoch: int) -> None:
+    """Raise CheckpointError if records are gone that no key group was told of yet."""
+    note = Standing(known).read()
+    if note is not None and note.lost and epoch == known.committed:
+        msg = (
+            f"the run of the checkpoint {known.folder} has yet to note in its tables that records are gone "
+            f"({listed(note.lost)}): run the pipeline once more, then take the savepoint"
+        )
+        raise CheckpointError(msg)
 
 
 def _batch(known: Checkpoint, epoch: int) -> int:

@@ -6,29 +6,42 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from windrow.hosts.stream.note import Note
 from windrow.sources.loss import Loss
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from windrow.sources.spark import StreamReader
 
 
 class TellingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what the reader of a source reads, from a note on; tells `key_groups` what is gone, and the end if it may.
+    """Reads what the reader of a source reads, from a note on, and tells the key groups what is gone.
 
-    The end is told once in a query, in a step of its own after all that was there when the query began.
+    It tells the end too, where it is said how many `ends` were told before the run: once, in a step of its own after
+    all that was there when the query began. A step with the end that was planned before, and is taken again, is that
+    one, unless records have come since. A file `size` says how many records the next step takes at the most, if there
+    is one.
     """
 
-    def __init__(self, reader: StreamReader[Any], begin: Note, key_groups: int, *, tells_end: bool) -> None:
+    def __init__(
+        self,
+        reader: StreamReader[Any],
+        begin: Note,
+        key_groups: int,
+        *,
+        ends: int | None = None,
+        size: Path | None = None,
+    ) -> None:
         self._reader = reader
         self._begin = begin
         self._key_groups = key_groups
-        self._tells_end = tells_end
-        self._ends: int | None = None
+        self._ends = ends
+        self._size = size
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where the run begins."""
@@ -45,12 +58,15 @@ class TellingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where the next step ends; `start` itself if there is nothing to read, and nothing to tell."""
         note = Note.of(start)
-        if self._ends is None:
-            self._ends = note.ends
+        if self._size is not None:
+            limit = ReadMaxRows(int(self._size.read_text(encoding="utf-8")))
         at = self._reader.latestOffset(dict(note.at), limit)
-        if at == note.at and self._tells_end and note.ends == self._ends and not note.lost:
-            return Note(at, note.ends + 1).written()
-        return Note(at, note.ends).written()
+        if self._ends is None:
+            return Note(at, note.ends).written()
+        if at != note.at:
+            self._ends = note.ends  # whatever was told before these records
+        is_end = at == note.at and note.ends <= self._ends and not note.lost
+        return Note(at, note.ends + is_end).written()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return an input partition for each task, and one for what is told."""

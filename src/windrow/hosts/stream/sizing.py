@@ -1,0 +1,44 @@
+"""Other sizes for the steps of a live run, told to the process that plans them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windrow.errors import CheckpointError
+from windrow.hosts.report import OnStep, StepReport
+from windrow.hosts.stream.checkpoint import write_whole
+from windrow.hosts.stream.pace import Pace
+
+
+class Sizing:
+    """Writes how many records a step takes into a file, which is looked at before each step is planned.
+
+    No answer depends on where steps end, and a step that is planned already is taken as planned.
+    """
+
+    def __init__(self, pace: Pace, file: Path) -> None:
+        self._pace = pace
+        self._file = file
+        self._reached: int | None = None
+
+    def begin(self) -> None:
+        """Write the size of the first steps; raise CheckpointError if that cannot be written."""
+        try:
+            write_whole(self._file, f"{self._pace.size}\n")
+        except OSError as exc:
+            msg = f"{self._file} cannot be written: {exc.strerror}"
+            raise CheckpointError(msg) from exc
+
+    def noting(self, on_step: OnStep) -> OnStep:
+        """Return what is called with each step, and calls `on_step`."""
+
+        def note(report: StepReport) -> None:
+            on_step(report)
+            # offsets, as Kafka's marks of transactions count in the size of a step
+            reached = sum(report.offsets.values())
+            read = report.events if self._reached is None else reached - self._reached
+            self._reached = reached
+            if self._pace.after(read, report.took):
+                self.begin()
+
+        return note
