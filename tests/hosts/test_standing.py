@@ -15,19 +15,22 @@ from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.loss import LossGuard
 from windrow.hosts.stream.note import Note
 from windrow.hosts.stream.standing import Standing
+from windrow.hosts.stream.take import take_savepoint
 from windrow.model import LogSource, SqliteSink
+from windrow.sinks.collect import CollectSink
 from windrow.sources import open_source
 from windrow.sources.base import Offset
 from windrow.sources.log import LogFolder
 from windrow.sources.loss import Loss
 
+PIPELINE = spend(LogSource("spend"), SqliteSink("spend.db", "spend"))
 GONE = Loss(0, 5, 7, "offsets 5 to 6 are gone")
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
     """A checkpoint whose first two steps are done, and whose third was planned and got as far as the state."""
-    made = Checkpoint.new(tmp_path, spend(LogSource("spend"), SqliteSink("spend.db", "spend")), [0])
+    made = Checkpoint.new(tmp_path, PIPELINE, [0])
     made.write()
     for name in (
         *(f"offsets/{batch}" for batch in range(3)),
@@ -77,6 +80,16 @@ def test_what_was_to_be_told_before_is_told_too_and_once(checkpoint: Checkpoint)
     Standing(checkpoint).move({"0": {"line": 7}}, [GONE])
     Standing(checkpoint).move({"0": {"line": 9}}, [GONE, more])
     assert Standing(checkpoint).read() == Note({"0": {"line": 9}}, ends=3, lost=(GONE, more))
+
+
+def test_there_is_no_savepoint_of_a_run_that_has_yet_to_tell_what_is_gone(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Standing(checkpoint).move({"0": {"line": 7}}, [GONE])
+    sink = CollectSink()
+    monkeypatch.setattr(sink, "open", lambda *_: 1)
+    with pytest.raises(CheckpointError, match=r"records are gone \(.*offsets 5 to 6.*\): run the pipeline once more"):
+        take_savepoint(PIPELINE, sink, checkpoint.folder, None, "local[1]")
 
 
 class KilledError(Exception):
