@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.errors import CheckpointError
-from windrow.hosts.stream.intact import refuse_damaged
+from windrow.hosts.stream.intact import refuse_damaged, refuse_damaged_tables
 
 READ = ["metadata", "offsets/7", "offsets/8", "commits/7", "state/0/1/5.zip", "state/0/1/6.changelog"]
 UNREAD = ["offsets/6", "commits/6", "state/0/1/4.zip", "state/0/1/5.changelog", "state/0/1/9.changelog"]
@@ -62,6 +62,26 @@ def test_what_is_not_read_does_not_matter(name: str, tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / name).write_bytes(b"")
     refuse_damaged(tmp_path)
+
+
+def test_the_note_before_the_last_one_is_read_too(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "offsets" / "8").unlink()
+    (tmp_path / "offsets" / "6").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="offsets/6 is damaged"):
+        refuse_damaged(tmp_path)
+
+
+def test_a_damaged_table_of_rocksdb_is_named(tmp_path: Path) -> None:
+    write(tmp_path)
+    whole, table = tmp_path / "state/0/1/5.zip", tmp_path / "state/0/1/SSTs/000008-a.sst"
+    table.parent.mkdir()
+    table.write_bytes(CONTENT)
+    table.with_name(f".{table.name}.crc").write_bytes(whole.with_name(".5.zip.crc").read_bytes())
+    refuse_damaged_tables(tmp_path)
+    table.write_bytes(CONTENT[:700])
+    with pytest.raises(CheckpointError, match=r"000008-a\.sst is damaged.*restore the checkpoint.*--fresh"):
+        refuse_damaged_tables(tmp_path)
 
 
 def test_a_new_checkpoint_and_one_that_was_copied_without_its_sums(tmp_path: Path) -> None:

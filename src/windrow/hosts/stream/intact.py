@@ -21,7 +21,7 @@ def refuse_damaged(spark: Path) -> None:
 
     Beside each file is what Hadoop's local file system writes, a CRC-32 of each 512 bytes of it, which Spark does not
     look at: a step whose offsets have a bit turned would read other records. Of the state, what the query will load is
-    read, but for RocksDB's own files, which have sums within that RocksDB looks at.
+    read, but for RocksDB's own files, which have sums within that RocksDB looks at (`refuse_damaged_tables`).
     """
     planned, done = (last_noted(spark / log) for log in ("offsets", "commits"))
     if planned is None and done is None:
@@ -30,10 +30,20 @@ def refuse_damaged(spark: Path) -> None:
         if not path.exists():
             msg = f"{path} is gone; {RESTORE}"
             raise CheckpointError(msg)
-        sums = path.with_name(f".{path.name}.crc")
-        if sums.is_file() and not _fits(path.read_bytes(), sums.read_bytes()):
-            msg = f"{path} is damaged: it is not what was written; {RESTORE}"
-            raise CheckpointError(msg)
+        _refuse_unfit(path)
+
+
+def refuse_damaged_tables(spark: Path) -> None:
+    """Raise CheckpointError for a file of RocksDB's that is damaged: it says that it cannot load, and not why."""
+    for path in sorted(spark.glob("state/*/*/SSTs/*.sst")):
+        _refuse_unfit(path)
+
+
+def _refuse_unfit(path: Path) -> None:
+    sums = path.with_name(f".{path.name}.crc")
+    if sums.is_file() and not _fits(path.read_bytes(), sums.read_bytes()):
+        msg = f"{path} is damaged: it is not what was written; {RESTORE}"
+        raise CheckpointError(msg)
 
 
 def _begun_from(spark: Path, planned: int | None, done: int | None) -> Iterator[Path]:
@@ -41,6 +51,8 @@ def _begun_from(spark: Path, planned: int | None, done: int | None) -> Iterator[
     # a step is planned and then done, so that of the last one that is done there are both
     last = max(-1 if planned is None else planned, -1 if done is None else done)
     yield spark / "offsets" / str(last)
+    if (before := spark / "offsets" / str(last - 1)).exists():  # Spark reads two
+        yield before
     if done is not None:
         yield from (spark / log / str(done) for log in ("offsets", "commits"))
     for pattern in ("sources/*/*", "state/*/_metadata/**/*", "state/*/_stateSchema/**/*"):

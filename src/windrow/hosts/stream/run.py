@@ -20,7 +20,7 @@ from windrow.hosts.report import OnStep, StepReport
 from windrow.hosts.stream.beginning import agree, begin_from
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
-from windrow.hosts.stream.intact import refuse_damaged
+from windrow.hosts.stream.intact import refuse_damaged, refuse_damaged_tables
 from windrow.hosts.stream.lock import locked
 from windrow.hosts.stream.loss import LossGuard
 from windrow.hosts.stream.note import Note
@@ -168,12 +168,16 @@ class StreamRun:
         return LossGuard(self._source, checkpoint, self._settings.on_data_loss, self._settings.on_trouble)
 
     def _explained(self, exc: RunError, checkpoint: Checkpoint) -> RunError:
-        """Return what the source says if it cannot be read any more, else the error with where to look further."""
+        """Return what the source says if it cannot be read any more, else the error with where to look further.
+
+        Raise CheckpointError if it comes of a damaged checkpoint.
+        """
         try:
             if isinstance(exc, RecordsLostError):
                 self._losses(checkpoint).look(self._told)
             if not isinstance(exc, EngineError):
                 return exc
+            refuse_damaged_tables(checkpoint.spark)
             self._source.partitions()
         except RunError as found:
             return found
