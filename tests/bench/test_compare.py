@@ -137,7 +137,8 @@ def test_each_engine_has_a_script_and_its_versions_are_pinned() -> None:
         engine("nobody")
 
 
-GRANDCHILD = "import time; held = b'x' * (200 << 20)\nwhile time.process_time() < 1: pass"
+GRANDCHILD = "import time; held = b'x' * (200 << 20)\nwhile time.process_time() < 1: pass\ntime.sleep(3)"
+"""It holds its memory for longer than it takes until one looks again."""
 CHILD = f"""
 import subprocess, sys
 print("words", flush=True)
