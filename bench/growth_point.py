@@ -87,29 +87,20 @@ def run(pipeline: AnyPipeline, sink: DiscardSink, checkpoint: Path, step: int) -
     )
 
 
-def _tell_something(folder: Path) -> None:
-    """Let the next run take a step without records, which tells that none are gone."""
-    checkpoint = Checkpoint.read(folder)
-    note = None if checkpoint is None else Standing(checkpoint).read()
-    if checkpoint is None or note is None:
-        msg = f"there is no committed step in {folder}"
-        raise RuntimeError(msg)
-    stood = checkpoint.offsets().get(0, 0)
-    Standing(checkpoint).move(note.at, [Loss(0, stood, stood, "nothing")])
-
-
 def held(spark: SparkSession, pipeline: AnyPipeline, sink: DiscardSink, folder: Path) -> Held:
     """Count what a run has left, and let it write a snapshot."""
     left = last_version(folder / "spark" / "state")
     spark.conf.set(f"{_ROCKSDB}.changelogCheckpointing.enabled", "false")
     spark.conf.set(f"{_ROCKSDB}.compactOnCommit", "true")
-    _tell_something(folder)
-    StreamRun(pipeline, sink, Settings(folder, until_end=True)).run(lambda _: None)
-    compacted = last_version(folder / "spark" / "state")
     checkpoint = Checkpoint.read(folder)
     if checkpoint is None or checkpoint.batch is None:
         msg = f"there is no committed step in {folder}"
         raise RuntimeError(msg)
+    # what tells that nothing is gone is a step without records
+    stood = checkpoint.offsets().get(0, 0)
+    Standing(checkpoint).move(checkpoint.note(checkpoint.batch).at, [Loss(0, stood, stood, "nothing")])
+    StreamRun(pipeline, sink, Settings(folder, until_end=True)).run(lambda _: None)
+    compacted = last_version(folder / "spark" / "state")
     rows: Counter[str] = Counter()
     size = 0
     for _, state in states(spark, checkpoint.spark, checkpoint.batch, checkpoint.meaning["key_groups"]):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from windrow.errors import CheckpointError, SinkError
 from windrow.hosts.savepoint import Savepoint
-from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.checkpoint import Checkpoint, writing
 from windrow.hosts.stream.lock import locked
 from windrow.hosts.upgrade import upgraded
 from windrow.model import AnyPipeline
@@ -54,11 +54,8 @@ def begin_from(folder: Path, pipeline: AnyPipeline, given: Path) -> None:
             raise CheckpointError(msg)
         return
     Checkpoint.refuse_foreign(folder)
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as exc:
-        msg = f"the checkpoint {folder} cannot be written: {exc.strerror}"
-        raise CheckpointError(msg) from exc
     with locked(folder):
         checkpoint = Checkpoint.new(folder, pipeline, savepoint.partitions, follows)
         checkpoint.clear_start()

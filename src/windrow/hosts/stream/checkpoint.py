@@ -7,6 +7,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,12 @@ from windrow.sinks.base import Follows, Run
 
 _FILE = "windrow.json"
 _IDENTITY = "source.json"
-BEGINNING = "beginning.json"
+_BEGINNING = "beginning.json"
 """The file that says where the run begins, as the source notes it."""
 _START = "start"
 _BACKFILL = "backfill"
 _FORMAT = 3
-SOURCE_LINE = 2
+_SOURCE_LINE = 2
 """In a note of Spark's on a step's offsets: there are the version and the step's settings before."""
 _ORDERED = {("decode",), ("aggregate",), ("process", "state"), ("process", "returns")}
 """Where the order of the names counts, as it is that of the columns in the state."""
@@ -110,12 +111,9 @@ class Checkpoint:
             "follows": None if self.follows is None else asdict(self.follows),
             "pipeline": self.meaning,
         }
-        try:
+        with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             write_whole(self.folder / _FILE, json.dumps({**body, "sha256": _digest(body)}, indent=2))
-        except OSError as exc:
-            msg = f"the checkpoint {self.folder} cannot be written: {exc.strerror}"
-            raise CheckpointError(msg) from exc
 
     @staticmethod
     def refuse_foreign(folder: Path) -> None:
@@ -182,7 +180,7 @@ class Checkpoint:
     @property
     def has_beginning(self) -> bool:
         """Whether it is noted where the run begins."""
-        return (self.folder / BEGINNING).exists()
+        return (self.folder / _BEGINNING).exists()
 
     @property
     def has_steps(self) -> bool:
@@ -191,20 +189,28 @@ class Checkpoint:
 
     def note_beginning(self, note: Note) -> None:
         """Write where the run begins; raise CheckpointError if that cannot be written."""
-        try:
-            write_whole(self.folder / BEGINNING, json.dumps(note.written()))
-        except OSError as exc:
-            msg = f"the checkpoint {self.folder} cannot be written: {exc.strerror}"
-            raise CheckpointError(msg) from exc
+        with writing(self.folder):
+            write_whole(self.folder / _BEGINNING, json.dumps(note.written()))
 
-    def beginning(self) -> Note:
-        """Return where the run begins; raise CheckpointError if that cannot be read."""
-        path = self.folder / BEGINNING
+    def note_step_size(self, records: int) -> None:
+        """Write how many records the next step takes; raise CheckpointError if that cannot be written."""
+        with writing(self.folder):
+            write_whole(self.step_size, f"{records}\n")
+
+    def place(self, batch: int | None) -> tuple[Path, int]:
+        """Return the file and the line of Spark's note on a batch, or of the one on the beginning."""
+        if batch is None:
+            return self.folder / _BEGINNING, 0
+        return self.spark / "offsets" / str(batch), _SOURCE_LINE
+
+    def note(self, batch: int | None) -> Note:
+        """Return where a batch of Spark's ends, or where the run begins; raise CheckpointError if it cannot be read."""
+        path, line = self.place(batch)
         try:
-            return Note.of(json.loads(path.read_text(encoding="utf-8")))
+            # the source is the first of those that are joined in a query
+            return Note.of(json.loads(path.read_text(encoding="utf-8").splitlines()[line]))
         except (OSError, ValueError, TypeError, LookupError) as exc:
-            msg = f"{path} cannot be read ({exc}); restore it, or begin anew with --fresh"
-            raise CheckpointError(msg) from exc
+            raise _unreadable(path, exc) from exc
 
     def offsets(self, batch: int | None = None) -> dict[int, int]:
         """Return the next offset of each partition after a batch of Spark's, by default the last that it noted as done.
@@ -212,16 +218,12 @@ class Checkpoint:
         A partition of which nothing was read may be missing. Raise CheckpointError if Spark's note cannot be read.
         """
         done = self.batch if batch is None else batch
-        if done is None:
-            return dict(sorted(_next_offsets(self.beginning().at))) if self.has_beginning else {}
-        path = self.spark / "offsets" / str(done)
+        if done is None and not self.has_beginning:
+            return {}
         try:
-            # the source is the first of those that are joined in a query
-            kept = json.loads(path.read_text(encoding="utf-8").splitlines()[SOURCE_LINE])
-            return dict(sorted(_next_offsets(Note.of(kept).at)))
-        except (OSError, ValueError, TypeError, LookupError, AttributeError) as exc:
-            msg = f"{path} cannot be read ({exc}); restore the checkpoint, or begin anew with --fresh"
-            raise CheckpointError(msg) from exc
+            return dict(sorted(_next_offsets(self.note(done).at)))
+        except (ValueError, TypeError, AttributeError) as exc:
+            raise _unreadable(self.place(done)[0], exc) from exc
 
     @property
     def identity(self) -> str | None:
@@ -245,6 +247,20 @@ class Checkpoint:
     def _planned(self) -> int | None:
         """The last batch whose input Spark has noted."""
         return last_noted(self.spark / "offsets")
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Raise CheckpointError if what is written into a checkpoint cannot be."""
+    try:
+        yield
+    except OSError as exc:
+        msg = f"the checkpoint {folder} cannot be written: {exc.strerror}"
+        raise CheckpointError(msg) from exc
+
+
+def _unreadable(path: Path, exc: Exception) -> CheckpointError:
+    return CheckpointError(f"{path} cannot be read ({exc}); restore the checkpoint, or begin anew with --fresh")
 
 
 def _follows(kept: Any) -> Follows | None:  # noqa: ANN401 - plain JSON

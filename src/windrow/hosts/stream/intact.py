@@ -40,10 +40,15 @@ def refuse_damaged_tables(spark: Path) -> None:
 
 
 def _refuse_unfit(path: Path) -> None:
-    sums = path.with_name(f".{path.name}.crc")
+    sums = checksum(path)
     if sums.is_file() and not _fits(path.read_bytes(), sums.read_bytes()):
         msg = f"{path} is damaged: it is not what was written; {RESTORE}"
         raise CheckpointError(msg)
+
+
+def checksum(path: Path) -> Path:
+    """Return the file in which Hadoop keeps what a file's bytes should be."""
+    return path.with_name(f".{path.name}.crc")
 
 
 def _begun_from(spark: Path, planned: int | None, done: int | None) -> Iterator[Path]:

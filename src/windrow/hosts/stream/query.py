@@ -44,7 +44,7 @@ def key_group_outputs(
     The records of the partition `ticks`, if there is one, are ticks. The end of the input is told where it is said
     how many `ends` were told before the run. A file `size` says how many records the next step takes, if there is one.
     """
-    begin, stage = checkpoint.beginning(), clock_stage(pipeline, floors, ticks)
+    begin, stage = checkpoint.note(None), clock_stage(pipeline, floors, ticks)
     tasks = spark.sparkContext.defaultParallelism
     reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
     telling = TellingReader(reader, begin, pipeline.key_groups, ends=ends, size=size)

@@ -98,8 +98,8 @@ class StreamRun:
             watch = LagWatch(self._source, lambda epoch: checkpoint.offsets(epoch - checkpoint.first_epoch))
             on_step = self._telling(held.enter_context(watch).telling(on_step))
             if self._pace is not None:
-                sizing = Sizing(self._pace, checkpoint.step_size)
-                sizing.begin()
+                sizing = Sizing(self._pace, checkpoint)
+                sizing.write()
                 on_step = sizing.noting(on_step)
             fires = self._settings.until_end and self._pipeline.at_end == "fire"
             ends = self._ends_told(checkpoint) if fires else None
@@ -177,7 +177,8 @@ class StreamRun:
                 self._losses(checkpoint).look(self._told)
             if not isinstance(exc, EngineError):
                 return exc
-            refuse_damaged_tables(checkpoint.spark)
+            if not exc.passes:
+                refuse_damaged_tables(checkpoint.spark)
             self._source.partitions()
         except RunError as found:
             return found

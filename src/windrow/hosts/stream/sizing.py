@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from windrow.errors import CheckpointError
 from windrow.hosts.report import OnStep, StepReport
-from windrow.hosts.stream.checkpoint import write_whole
+from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.pace import Pace
 
 
@@ -16,18 +13,14 @@ class Sizing:
     No answer depends on where steps end, and a step that is planned already is taken as planned.
     """
 
-    def __init__(self, pace: Pace, file: Path) -> None:
+    def __init__(self, pace: Pace, checkpoint: Checkpoint) -> None:
         self._pace = pace
-        self._file = file
+        self._checkpoint = checkpoint
         self._reached: int | None = None
 
-    def begin(self) -> None:
-        """Write the size of the first steps; raise CheckpointError if that cannot be written."""
-        try:
-            write_whole(self._file, f"{self._pace.size}\n")
-        except OSError as exc:
-            msg = f"{self._file} cannot be written: {exc.strerror}"
-            raise CheckpointError(msg) from exc
+    def write(self) -> None:
+        """Write the size of the next steps; raise CheckpointError if that cannot be written."""
+        self._checkpoint.note_step_size(self._pace.size)
 
     def noting(self, on_step: OnStep) -> OnStep:
         """Return what is called with each step, and calls `on_step`."""
@@ -39,6 +32,6 @@ class Sizing:
             read = report.events if self._reached is None else reached - self._reached
             self._reached = reached
             if self._pace.after(read, report.took):
-                self.begin()
+                self.write()
 
         return note
