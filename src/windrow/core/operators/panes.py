@@ -84,7 +84,9 @@ class WatermarkPanes:
         if step.due.num_rows:
             revisions, panes = self._revise(panes, step)
             changes = pa.concat_tables([changes, revisions])
-        store_panes(state, "panes", _staying(panes, step.gone))
+        else:
+            panes = _staying(panes, step.gone)
+        store_panes(state, "panes", panes)
         for start in sorted(step.gone & step.known):
             state.drop("panes", start)
         return changes

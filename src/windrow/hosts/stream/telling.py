@@ -61,12 +61,13 @@ class TellingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._size is not None:
             limit = ReadMaxRows(int(self._size.read_text(encoding="utf-8")))
         at = self._reader.latestOffset(dict(note.at), limit)
-        if self._ends is None:
-            return Note(at, note.ends).written()
-        if at != note.at:
-            self._ends = note.ends  # whatever was told before these records
-        is_end = at == note.at and note.ends <= self._ends and not note.lost
-        return Note(at, note.ends + is_end).written()
+        ends = note.ends
+        if self._ends is not None:
+            if at != note.at:
+                self._ends = ends  # whatever was told before these records
+            elif ends <= self._ends and not note.lost:
+                ends += 1
+        return Note(at, ends).written()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return an input partition for each task, and one for what is told."""
