@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import hypothesis
 import pytest
@@ -17,6 +17,8 @@ from tests.servers.secure_postgres import SecurePostgres, TlsProxy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+P = TypeVar("P", bound=Postgres)
 
 # how long an example takes says nothing on a busy machine; where CI is set the same examples come each time
 hypothesis.settings.register_profile("windrow", deadline=None, derandomize="CI" in os.environ)
@@ -37,18 +39,16 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A PostgreSQL server. A test that stops it starts it again."""
-    server = Postgres()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
+    yield from _running(Postgres())
 
 
 @pytest.fixture(scope="session")
 def secure_postgres() -> Iterator[SecurePostgres]:
     """A PostgreSQL server that wants a password, and of its user TLS."""
-    server = SecurePostgres()
+    yield from _running(SecurePostgres())
+
+
+def _running(server: P) -> Iterator[P]:
     try:
         server.start()
         yield server

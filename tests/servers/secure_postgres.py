@@ -9,22 +9,20 @@ import struct
 import threading
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from tests.servers.listener import LOOPBACK, Listener
 from tests.servers.postgres import Postgres
 
 USER = "windrow"
 SECRET = "s3cr3t p@ss/w%rd:"  # noqa: S105 - the one that is looked for
 """A password with what means something in a url."""
 
-_LOOPBACK = "127.0.0.1"
 _OVER_TLS = "127.0.0.2"
 """Where the proxy comes from with what came to it over TLS; what came in the clear it passes on from 127.0.0.1."""
 
 _RULES = f"""\
-host    all postgres {_LOOPBACK}/32 scram-sha-256
-hostssl all {USER}  {_LOOPBACK}/32 scram-sha-256
+host    all postgres {LOOPBACK}/32 scram-sha-256
+hostssl all {USER}  {LOOPBACK}/32 scram-sha-256
 host    all {USER}  {_OVER_TLS}/32 scram-sha-256
 """
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
@@ -56,7 +54,7 @@ class SecurePostgres(Postgres):
         (self._data / "pg_hba.conf").write_text(_RULES)
 
 
-class TlsProxy:
+class TlsProxy(Listener):
     """Speaks TLS for a PostgreSQL on this machine, as a pooler does: the one in the wheel is built without.
 
     `certificates` is a folder that `make_certificates` filled; another one counts from the next connection on. Where
@@ -64,42 +62,29 @@ class TlsProxy:
     """
 
     def __init__(self, server: Postgres, certificates: Path, *, asks: bool = False) -> None:
+        super().__init__()
         self.certificates = certificates
         self._to = server.port
         self._asks = asks
-        self._listener = socket.create_server((_LOOPBACK, 0))
 
     @property
     def address(self) -> str:
         """Host and port that clients connect to."""
-        return f"{_LOOPBACK}:{self._listener.getsockname()[1]}"
+        return f"{LOOPBACK}:{self.port}"
 
     def url_of(self, database: str, password: str) -> str:
         """The address of a database, by a client that trusts nobody else; the password as it stands in a url."""
         checked = f"sslmode=verify-full&sslrootcert={self.certificates}/ca.pem"
         return f"postgresql://{USER}:{password}@{self.address}/{database}?{checked}"
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
-    ) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):  # it is closed
-            while True:
-                client = self._listener.accept()[0]
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+    def serve(self, client: socket.socket) -> None:
+        threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
         with suppress(OSError), client:
             first = client.recv(len(_SSL_REQUEST), socket.MSG_WAITALL)
             if first != _SSL_REQUEST:
-                self._pass(client, _LOOPBACK, first)
+                self._pass(client, LOOPBACK, first)
                 return
             client.sendall(b"S")
             below = client.dup()
@@ -124,7 +109,7 @@ class TlsProxy:
 
     def _pass(self, client: socket.socket, origin: str, first: bytes = b"") -> None:
         # one thread for both ways: OpenSSL's connections are not for two at once
-        with socket.create_connection((_LOOPBACK, self._to), source_address=(origin, 0)) as server:
+        with socket.create_connection((LOOPBACK, self._to), source_address=(origin, 0)) as server:
             server.sendall(first)
             to = {client: server, server: client}
             while True:
