@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from pyspark import TaskContext, cloudpickle
 
-from windrow.hosts.stream import query, stages
+from windrow.hosts.stream import query, stages, writer
 from windrow.hosts.stream.stages import KeyGroupProcessor
 from windrow.sinks.postgres import PostgresTable
 from windrow.sinks.postgres.merge import Merge
@@ -105,7 +105,7 @@ def installed(plan: Plan) -> Iterator[None]:
         clock_stage, stage_parts = stages.clock_stage, stages.stage_parts
         changed: list[tuple[Any, str, Any]] = [
             (query, "clock_stage", lambda *args, **more: _reading(plan, clock_stage(*args, **more))),
-            (query, "stage_parts", lambda *args: _around(plan, stage_parts(*args), "staging", "staged")),
+            (writer, "stage_parts", lambda *args: _around(plan, stage_parts(*args), "staging", "staged")),
             (query, "KeyGroupProcessor", lambda *args: _Processor(plan, *args)),
             (SqliteTable, "commit", _committing(plan, SqliteTable.commit)),
             (SqliteTable, "_apply", _within(plan, SqliteTable._apply)),  # noqa: SLF001 - the last part of a commit

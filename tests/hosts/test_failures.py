@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,14 @@ from tests.hosts.runs import Runner, Scene, read
 from tests.hosts.spend import Files, Topic, event, events, spend
 from tests.servers.kafka import Kafka
 
-from windrow.errors import EngineError, SinkError, SourceError
+from windrow.errors import EngineError, SinkError, SinkUnavailableError, SourceError
 from windrow.hosts.launch import Ended, Options, launch
 from windrow.hosts.report import StepReport
 from windrow.hosts.stream import run as stream_run
 from windrow.hosts.stream.patience import Patience
 from windrow.model import Pipeline
+from windrow.sinks.postgres import PostgresTable
+from windrow.sinks.sqlite import SqliteTable
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -147,6 +150,39 @@ def test_a_table_that_somebody_locks(files: Files, database: str, runner: Runner
             runner.live(pipeline, until_it_fails(lock, lambda: files.append(MORE)))
     assert_one_message(caught.value)
     assert_goes_on(runner, store, pipeline)
+
+
+@pytest.mark.parametrize("fault", [SinkError, SinkUnavailableError])
+def test_a_step_that_spark_has_noted_and_the_tables_do_not_have(
+    fault: type[SinkError], files: Files, store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is taken again, by this run if the fault may pass, and by the next one."""
+    files.append(events(600))
+    pipeline = spend(files.source, store.settings())
+    table, name = (PostgresTable, "merge") if isinstance(store, PostgresStore) else (SqliteTable, "commit")
+    write, noted = getattr(table, name), runner.checkpoint / "spark" / "commits" / "2"
+    failures = [fault("the test's own")]
+
+    def written(sink: object, epoch: int, rows: object) -> None:
+        if epoch == 2 and failures:
+            deadline = time.monotonic() + 60
+            while not noted.exists():
+                assert time.monotonic() < deadline
+            raise failures.pop()
+        write(sink, epoch, rows)
+
+    monkeypatch.setattr(table, name, written)
+    if fault.passes:
+        runner.bounded(pipeline, max_records=100)
+    else:
+        with pytest.raises(SinkError, match="the test's own"):
+            runner.bounded(pipeline, max_records=100)
+        assert [report.epoch for report in runner.reports] == [0, 1]
+        runner.bounded(pipeline, max_records=150)
+        assert runner.reports[0].epoch == 2
+    assert not failures
+    assert_same(store, pipeline)
+    assert_epochs(store)
 
 
 def test_python_that_is_not_there(

@@ -24,6 +24,7 @@ from windrow.sources.log import LogFolder
 from windrow.sources.loss import Loss
 
 PIPELINE = spend(LogSource("spend"), SqliteSink("spend.db", "spend"))
+FIRST_STATES = {"state/0/0/1.changelog", "state/0/1/1.changelog", "state/0/0/1.zip"}
 GONE = Loss(0, 5, 7, "offsets 5 to 6 are gone")
 
 
@@ -73,6 +74,18 @@ def test_a_step_that_is_taken_with_other_records_leaves_nothing_of_the_one_befor
     assert Standing(checkpoint).read() == Note({"0": {"line": 7}}, ends=3, lost=(GONE,))
     lines = (checkpoint.spark / "offsets" / "1").read_text().splitlines()
     assert lines == ["v1", "{}", written({"0": {"line": 7}}, GONE)]
+
+
+def test_a_step_that_is_taken_back_is_taken_as_it_was_planned(checkpoint: Checkpoint) -> None:
+    before = there(checkpoint)
+    Standing(checkpoint).take_back()
+    gone = {"offsets/2", "commits/1", "state/0/0/3.changelog", "state/0/1/3.changelog", "state/0/1/3.zip"}
+    assert before - there(checkpoint) == gone
+    assert Standing(checkpoint).read_planned() == checkpoint.note(1)
+    Standing(checkpoint).take_back()
+    assert there(checkpoint) == {"offsets/0", "state/0/0/_metadata/schema", *FIRST_STATES}
+    Standing(checkpoint).take_back()
+    assert checkpoint.batch is None
 
 
 def test_what_was_to_be_told_before_is_told_too_and_once(checkpoint: Checkpoint) -> None:

@@ -19,6 +19,7 @@ from windrow.errors import PipelineError, SinkError
 from windrow.model import Aggregate, Count, Pipeline, PostgresSink
 from windrow.sinks.base import ParallelSink
 from windrow.sinks.postgres import PostgresTable
+from windrow.sinks.postgres.staging import stage_names
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def query(model: Pipeline, sql: str) -> list[tuple[object, ...]]:
 
 
 def staged(model: Pipeline) -> int:
-    counts = " + ".join(f"(SELECT count(*) FROM spend_stage_{name})" for name in ("changes", "late", "dead", "clocks"))
+    counts = " + ".join(f"(SELECT count(*) FROM {name})" for name in stage_names("spend"))
     ((count,),) = query(model, f"SELECT {counts}")
     assert isinstance(count, int)
     return count
@@ -136,9 +137,30 @@ def test_somebody_who_reads_the_staging_tables_does_not_stop_a_step(model: Pipel
     with psycopg.connect(model.sink.url) as db:
         db.execute("SELECT count(*) FROM spend_stage_changes")
         sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
-    sink.commit(1, step(model, [change("insert", 0, "B", Decimal(1), 1)]))
+    # until the tables that it was staged in are used again
+    for epoch, name in ((1, "B"), (2, "C")):
+        sink.commit(epoch, step(model, [change("insert", 0, name, Decimal(1), 1)]))
     assert staged(model) == 0
-    assert query(model, "SELECT count(*) FROM spend") == [(2,)]
+    assert query(model, "SELECT count(*) FROM spend") == [(3,)]
+
+
+def test_a_step_is_staged_while_the_one_before_is_merged(model: Pipeline, sink: PostgresTable) -> None:
+    first, second = (
+        sink.stage(epoch, [step(model, [change("insert", 0, name, Decimal(1), 1)])])
+        for epoch, name in enumerate(("A", "B"))
+    )
+    sink.merge(0, [first])
+    assert staged(model) == 1
+    sink.merge(1, [second])
+    assert staged(model) == 0
+    assert query(model, 'SELECT "user" FROM spend ORDER BY 1') == [("A",), ("B",)]
+
+
+def test_an_insert_of_a_row_that_is_there_replaces_it(model: Pipeline, sink: PostgresTable) -> None:
+    sink.commit(0, step(model, [change("insert", 0, name, Decimal(1), 1) for name in ("A", "B")]))
+    again = [change("insert", 0, "A", Decimal(2), 2), change("update_after", 0, "B", Decimal(3), 3, revision=1)]
+    sink.commit(1, step(model, [*again, change("insert", 0, "C", Decimal(4), 4)]))
+    assert query(model, 'SELECT "user", events FROM spend ORDER BY 1') == [("A", 2), ("B", 3), ("C", 4)]
 
 
 def test_a_token_of_nobody_is_refused(model: Pipeline, sink: PostgresTable) -> None:

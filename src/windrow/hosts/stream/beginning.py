@@ -7,33 +7,39 @@ from pathlib import Path
 from windrow.errors import CheckpointError, SinkError
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint, writing
+from windrow.hosts.stream.intact import refuse_damaged
 from windrow.hosts.stream.lock import locked
+from windrow.hosts.stream.standing import Standing
 from windrow.hosts.upgrade import upgraded
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Follows
 
 
 def agree(checkpoint: Checkpoint, written: int | None) -> int:
-    """Return the last epoch that is committed, -1 for none; `written` is the last that the tables hold of the run.
+    """Return the last epoch in the tables, `written`, -1 for none; the next step is the one after it.
 
-    That of the checkpoint may be one behind: Spark notes a step after the tables have it. Raise SinkError or
-    CheckpointError if the two are not of one time.
+    Spark notes that a step is done while it is written, so what it noted last may be one ahead: that step is taken
+    once more. It may be one behind, too. Raise SinkError or CheckpointError if the two are not of one time.
     """
     folder, done = checkpoint.folder, checkpoint.committed
-    if written is None and done is not None:
+    nothing = checkpoint.first_epoch - 1
+    if written is None and done is not None and done > checkpoint.first_epoch:
         msg = (
             f"the checkpoint {folder} is at epoch {done}, but the tables hold nothing of it: they were dropped or "
             "emptied, or the sink is another one; restore them, or begin anew with --fresh"
         )
         raise SinkError(msg)
-    known = checkpoint.first_epoch - 1 if done is None else done
-    if written is not None and not (written - 1 <= known <= written):
+    known, held = (nothing if epoch is None else epoch for epoch in (done, written))
+    if abs(known - held) > 1:
         msg = (
             f"the checkpoint {folder} is at epoch {done}, but the tables are at epoch {written}: one of them was "
             "restored from another time; restore the other too, or begin anew with --fresh"
         )
         raise CheckpointError(msg)
-    return known if written is None else written
+    if known > held:
+        Standing(checkpoint).take_back()
+        refuse_damaged(checkpoint.spark)
+    return held
 
 
 def begin_from(folder: Path, pipeline: AnyPipeline, given: Path) -> None:

@@ -26,10 +26,11 @@ from windrow.hosts.stream.loss import LossGuard
 from windrow.hosts.stream.note import Note
 from windrow.hosts.stream.pace import Pace
 from windrow.hosts.stream.patience import Patience
-from windrow.hosts.stream.query import SinkWriter, key_group_outputs
+from windrow.hosts.stream.query import key_group_outputs
 from windrow.hosts.stream.session import spark_session
 from windrow.hosts.stream.sizing import Sizing
 from windrow.hosts.stream.standing import Standing
+from windrow.hosts.stream.writer import SinkWriter
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink
 from windrow.sources import Cut, open_source
@@ -174,7 +175,7 @@ class StreamRun:
         """
         try:
             if isinstance(exc, RecordsLostError):
-                self._losses(checkpoint).look(self._told)
+                self._losses(checkpoint).look(self._open(checkpoint))
             if not isinstance(exc, EngineError):
                 return exc
             if not exc.passes:
@@ -220,12 +221,17 @@ class StreamRun:
         finally:
             with suppress(*SPARK_ERRORS):  # what ends the run is what came before
                 query.stop()
+            writer.close(_STEP)
 
     def _wait(self, query: StreamingQuery, writer: SinkWriter) -> bool:
         try:
             while not query.awaitTermination(_POLL):
+                if writer.failure is not None:
+                    raise writer.failure
                 if self._stop.is_set() and writer.close(_STEP):
+                    writer.settle()
                     return False
+            writer.settle()
         except SPARK_ERRORS as exc:
             raise writer.failure or translate(exc) from exc
         return True

@@ -36,6 +36,19 @@ class Standing:
         path, _ = self.checkpoint.place(batch)
         return self.checkpoint.note(batch) if path.is_file() else None
 
+    def take_back(self) -> None:
+        """Let the last step that is done be taken once more, as it was planned; what came after it is forgotten.
+
+        What it left is written anew. Of a later one that may not be so, as it can be planned otherwise. Its note goes
+        last, so that this is begun again if it is ended half done.
+        """
+        done = self.checkpoint.batch
+        if done is None:
+            return
+        self._forget_states(done)
+        _forget(self.checkpoint.spark.glob("offsets/*"), done)
+        _forget(self.checkpoint.spark.glob("commits/*"), done - 1)
+
     def move(self, offset: Offset, lost: Iterable[Loss]) -> None:
         """Let the next step begin at an offset, and tell what is lost; one that was planned only is forgotten.
 
@@ -48,9 +61,7 @@ class Standing:
         before = Note(offset) if note is None else note
         told = {str(loss): loss for loss in (*before.lost, *lost)}
         done = -1 if self.checkpoint.batch is None else self.checkpoint.batch
-        for kind in ("zip", "changelog"):
-            # the state after a batch has the number that follows the batch's
-            _forget(self.checkpoint.spark.glob(f"state/*/*/*.{kind}"), done + 1)
+        self._forget_states(done)
         path, line = self.checkpoint.place(self.checkpoint.batch)
         lines = path.read_text(encoding="utf-8").splitlines()
         lines[line] = json.dumps(Note(offset, before.ends, tuple(told.values())).written())
@@ -59,6 +70,12 @@ class Standing:
         checksum(path).unlink(missing_ok=True)
         draft.replace(path)
         _forget(self.checkpoint.spark.glob("offsets/*"), done)
+
+    def _forget_states(self, batch: int) -> None:
+        """Remove the states after the steps that follow a batch."""
+        for kind in ("zip", "changelog"):
+            # the state after a batch has the number that follows the batch's
+            _forget(self.checkpoint.spark.glob(f"state/*/*/*.{kind}"), batch + 1)
 
 
 def _forget(paths: Iterable[Path], last: int) -> None:

@@ -14,7 +14,6 @@ from windrow.sinks.base import Run
 from windrow.sinks.fence import Existing, Found, Misfit, misfits, refuse
 from windrow.sinks.layout import EPOCHS, OWNERS, Layout, Table, create_table
 from windrow.sinks.postgres.session import Connection, qualified
-from windrow.sinks.postgres.staging import Staging
 from windrow.sinks.quote import quote
 
 NAME_BYTES = 63
@@ -52,9 +51,9 @@ def check_names(tables: Sequence[Table]) -> None:
 
 
 class Catalog:
-    """The tables of one pipeline in one schema of one database."""
+    """The tables of one pipeline in one schema of one database; `stages` are those that it is staged in."""
 
-    def __init__(self, connection: Connection, schema: str, layout: Layout, stages: Staging) -> None:
+    def __init__(self, connection: Connection, schema: str, layout: Layout, stages: Sequence[Table]) -> None:
         self._connection = connection
         self._schema = schema
         self._layout = layout
@@ -63,11 +62,11 @@ class Catalog:
     def create(self) -> None:
         """Check the tables that exist, and create the others; raise SinkError if that cannot be."""
         existing = self._existing()
-        there = [table for table in (*self._layout.all, *self._stages.all) if table.name in existing]
+        there = [table for table in (*self._layout.all, *self._stages) if table.name in existing]
         refuse([misfit for table in there for misfit in self._misfits(table)])
         for table in there:
             self._check_privileges(table)
-        missing = [table for table in (*self._layout.all, *self._stages.all) if table.name not in existing]
+        missing = [table for table in (*self._layout.all, *self._stages) if table.name not in existing]
         if missing and not self._may("has_schema_privilege(current_schema(), 'CREATE')"):
             msg = (
                 f"table {missing[0].name!r} does not exist, and user {self._user()!r} may not create it: "
@@ -76,7 +75,7 @@ class Catalog:
             raise SinkError(msg)
         for table in missing:
             statement = create_table(table, sql_types(table))
-            if table in self._stages.all:
+            if table in self._stages:
                 statement = statement.replace("CREATE TABLE", "CREATE UNLOGGED TABLE", 1)
             self._connection.execute(statement)
 
@@ -112,7 +111,7 @@ class Catalog:
     def drop(self, owner: Run | None) -> None:
         """Drop the pipeline's tables, and forget the epochs of the run that wrote them."""
         existing = self._existing()
-        for table in (*self._layout.own, *self._stages.all):
+        for table in (*self._layout.own, *self._stages):
             if table.name in existing:
                 self._connection.execute(f"DROP TABLE {self.name(table.name)}")
         if owner is not None:
@@ -171,14 +170,14 @@ class Catalog:
         """Write a table's name with its schema."""
         return qualified(self._schema, table)
 
-    def sweep(self, tables: Sequence[str]) -> None:
+    def sweep(self, tables: Sequence[Table]) -> None:
         """Empty staging tables. Rows that stay, because somebody reads them just now, do no harm."""
-        names = ", ".join(self.name(table) for table in tables)
+        names = ", ".join(self.name(table.name) for table in tables)
         with suppress(psycopg.errors.LockNotAvailable), self._connection.transaction():
             self._connection.execute(f"SET LOCAL lock_timeout = '100ms'; TRUNCATE {names}")
 
     def _existing(self) -> set[str]:
-        names = [table.name for table in (*self._layout.all, *self._stages.all)]
+        names = [table.name for table in (*self._layout.all, *self._stages)]
         rows = self._connection.execute(
             "SELECT relname, relkind::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
             "WHERE nspname = $1 AND relname = ANY($2::text[])",
@@ -212,7 +211,7 @@ class Catalog:
             needs = (*needs, "UPDATE", "DELETE")
         elif table == OWNERS:
             needs = (*needs, "UPDATE")
-        elif table in self._stages.all:
+        elif table in self._stages:
             needs = (*needs, "TRUNCATE")
         for privilege in needs:
             self._demand(table.name, privilege)

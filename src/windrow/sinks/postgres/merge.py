@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from psycopg import errors
+
 from windrow.errors import SinkUnavailableError
 from windrow.sinks.layout import Layout, Table
 from windrow.sinks.postgres.session import Connection
@@ -36,7 +38,7 @@ class Merge:
             if count := sum(token.counts[position] for token in tokens):
                 self._append(table, stage, count, epoch, values)
         if any(token.changes for token in tokens):
-            self._upsert(values)
+            self._bring_up(values)
         if any(token.deletes for token in tokens):
             self._delete(values)
 
@@ -44,10 +46,9 @@ class Merge:
         """Insert the rows of a stage, and check that all are there."""
         special = {"epoch": "$3::bigint", "seq": f"t.before + s.{quote(POSITION.name)}"}
         columns = ", ".join(special.get(column) or f"s.{quote(column)}" for column in table.columns)
-        order = f" ORDER BY t.before, s.{quote(POSITION.name)}" if "seq" in table.columns else ""
         written = self.connection.execute(
             f"INSERT INTO {self.name(table.name)} ({quote_all(table.columns)}) "
-            f"SELECT {columns} FROM {self._staged(stage)}{order}",
+            f"SELECT {columns} FROM {self._staged(stage)}",
             (*values, epoch) if "epoch" in table.columns else values,
         ).rowcount
         if written != count:
@@ -57,14 +58,33 @@ class Merge:
             )
             raise SinkUnavailableError(msg)
 
-    def _upsert(self, values: Values) -> None:
-        """Write the rows whose last change leaves them in the table."""
+    def _bring_up(self, values: Values) -> None:
+        """Write the rows whose last change leaves them in the table.
+
+        An insert says that its row is not there, and costs half if that is not looked up. Where it is there all the
+        same, all rows are written over what is there.
+        """
+        table = self.layout.result
+        columns = ", ".join(f"s.{quote(column)}" for column in table.columns)
+        try:
+            with self.connection.transaction():
+                self.connection.execute(
+                    f"INSERT INTO {self.name(table.name)} ({quote_all(table.columns)}) SELECT {columns} "
+                    f"FROM {self._staged(self.stages.changes)} WHERE s.{quote(LAST.name)} AND s.op = 'insert' "
+                    f"ORDER BY {self._key}",
+                    values,
+                )
+        except errors.UniqueViolation:
+            self._upsert("insert", "update_after", values=values)
+        else:
+            self._upsert("update_after", values=values)
+
+    def _upsert(self, *ops: str, values: Values) -> None:
         table = self.layout.result
         columns = quote_all(table.columns)
         updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
         self.connection.execute(
-            f"INSERT INTO {self.name(table.name)} ({columns}) "
-            f"SELECT {columns} FROM {self._last()} WHERE op <> 'delete' "
+            f"INSERT INTO {self.name(table.name)} ({columns}) SELECT {columns} FROM {self._last(*ops)} "
             f"ON CONFLICT ({quote_all(table.key)}) DO UPDATE SET {updates}",
             values,
         )
@@ -73,17 +93,23 @@ class Merge:
         """Delete the rows whose last change takes them away."""
         table = self.layout.result
         same = " AND ".join(f"r.{quote(column)} = f.{quote(column)}" for column in table.key)
+        last = self._last("insert", "update_after", "delete")
         self.connection.execute(
-            f"DELETE FROM {self.name(table.name)} r USING {self._last()} WHERE f.op = 'delete' AND {same}", values
+            f"DELETE FROM {self.name(table.name)} r USING {last} WHERE f.op = 'delete' AND {same}", values
         )
 
-    def _last(self) -> str:
-        """Select the last change of each key. In the key's order, so that the index is written from left to right."""
-        key = ", ".join(f"s.{quote(column)}" for column in self.layout.result.key)
+    def _last(self, *ops: str) -> str:
+        """Select the last change of each key among those of some kinds."""
+        among = ", ".join(f"'{op}'" for op in ops)
         return (
-            f"(SELECT DISTINCT ON ({key}) s.* FROM {self._staged(self.stages.changes)} "
-            f"WHERE s.{quote(LAST.name)} ORDER BY {key}, t.before DESC) f"
+            f"(SELECT DISTINCT ON ({self._key}) s.* FROM {self._staged(self.stages.changes)} "
+            f"WHERE s.{quote(LAST.name)} AND s.op IN ({among}) ORDER BY {self._key}, t.before DESC) f"
         )
+
+    @property
+    def _key(self) -> str:
+        """The columns of the key; rows in this order write the index from left to right."""
+        return ", ".join(f"s.{quote(column)}" for column in self.layout.result.key)
 
     def _staged(self, stage: Table) -> str:
         return (

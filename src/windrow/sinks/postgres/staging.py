@@ -25,7 +25,7 @@ LAST = pa.field("stage_last", pa.bool_(), nullable=False)
 
 @dataclass(frozen=True)
 class Staging:
-    """The staging tables: the rows as they will be, and who staged them.
+    """The staging tables of every other epoch: the rows as they will be, and who staged them.
 
     Rows of `changes` have their position within the attempt, and whether they are the last of it for their key.
     """
@@ -41,13 +41,20 @@ class Staging:
         return (self.changes, self.late, self.dead, self.clocks)
 
 
+_SETS = ("stage", "stage_odd")
+"""A step is staged while the one before is merged, after which the tables that it was staged in are emptied."""
+
+
 def stage_names(table: str) -> tuple[str, ...]:
-    """Return the names of the staging tables of a result table, as `Staging.all` has them."""
-    return tuple(f"{table}_stage_{part}" for part in ("changes", "late", "dead", "clocks"))
+    """Return the names of all staging tables of a result table."""
+    return tuple(f"{table}_{one}_{part}" for one in _SETS for part in ("changes", "late", "dead", "clocks"))
 
 
-def staging(layout: Layout) -> Staging:
-    """Lay out the staging tables of a pipeline's tables; raise PipelineError if a column has a name of theirs."""
+def staging(layout: Layout) -> tuple[Staging, Staging]:
+    """Lay out the staging tables of a pipeline's tables, those of even epochs and those of odd ones.
+
+    Raise PipelineError if a column has a name of theirs.
+    """
     for field in (TOKEN, POSITION, LAST):
         if field.name in layout.changes.columns:
             msg = f"{field.name!r} is windrow's own name in PostgreSQL: rename that column"
@@ -57,12 +64,10 @@ def staging(layout: Layout) -> Staging:
     own = [field for field in layout.changes.schema if field.name not in {"epoch", "seq"}]
     changes = [field.with_nullable(True) for field in own]  # noqa: FBT003 - Arrow's signature
     clocks = [field for field in layout.clocks.schema if field.name != "epoch"]
-    return Staging(
-        changes=Table(names[0], pa.schema([TOKEN, POSITION, LAST, *changes])),
-        late=Table(names[1], pa.schema([TOKEN, *layout.late.schema])),
-        dead=Table(names[2], pa.schema([TOKEN, *layout.dead.schema])),
-        clocks=Table(names[3], pa.schema([TOKEN, *clocks])),
-    )
+    columns = ([TOKEN, POSITION, LAST, *changes], [TOKEN, *layout.late.schema], [TOKEN, *layout.dead.schema])
+    schemas = [*map(pa.schema, columns), pa.schema([TOKEN, *clocks])]
+    even, odd = (map(Table, some, schemas) for some in (names[:4], names[4:]))
+    return Staging(*even), Staging(*odd)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from windrow.errors import SinkError, SinkUnavailableError
 from windrow.model import AnyPipeline, PostgresSink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.fence import admit, is_new, may_clear, still_owned
-from windrow.sinks.layout import layout
+from windrow.sinks.layout import Table, layout
 from windrow.sinks.postgres.catalog import Catalog, check_names
 from windrow.sinks.postgres.errors import address, translated, where
 from windrow.sinks.postgres.merge import Merge
@@ -50,7 +50,7 @@ class PostgresTable:
         self._connection: Connection | None = None
         self._catalog: Catalog | None = None
         self._run: Run | None = None
-        check_names([*self._layout.all, *self._stages.all])
+        check_names([*self._layout.all, *self._staging])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connection": None, "_catalog": None, "_run": None}
@@ -73,7 +73,7 @@ class PostgresTable:
                 if handed_over and follows is not None:
                     catalog.fence(run, follows.epoch)
                 last = catalog.last(run)
-            catalog.sweep([table.name for table in self._stages.all])
+            catalog.sweep(self._staging)
         self._connection, self._catalog, self._run = connection, catalog, run
         return last
 
@@ -81,7 +81,7 @@ class PostgresTable:
         """Return the clock journal in the database, by epoch; empty if there is none."""
         place = where(self._sink.url)
         with connect(self._sink.url) as connection, translated(place):
-            return Catalog(connection, schema_of(connection, place), self._layout, self._stages).journal()
+            return Catalog(connection, schema_of(connection, place), self._layout, self._staging).journal()
 
     def clear(self) -> None:
         """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""
@@ -96,7 +96,7 @@ class PostgresTable:
         """Write a step from this process; an epoch that is already there changes nothing."""
         self.merge(epoch, [self.stage(epoch, [output])])
 
-    def stage(self, epoch: int, parts: Iterable[StepOutput]) -> str:  # noqa: ARG002 - tokens tell attempts apart
+    def stage(self, epoch: int, parts: Iterable[StepOutput]) -> str:
         """Copy parts of a step, joined in this order, to where `merge` finds them; return their token.
 
         The tables must have been opened by one process; this one connects by itself, for this call.
@@ -107,7 +107,7 @@ class PostgresTable:
             return str(token)
         place = where(self._sink.url)
         with connect(self._sink.url) as connection, translated(place):
-            target = Target(connection, schema_of(connection, place), self._stages, self._layout.result.key)
+            target = Target(connection, schema_of(connection, place), self._stages[epoch % 2], self._layout.result.key)
             target.copy_in(token, output)
         return str(token)
 
@@ -119,16 +119,16 @@ class PostgresTable:
         if self._connection is None or self._catalog is None or self._run is None:
             msg = "the sink is not open: call open() before commit() or merge()"
             raise SinkError(msg)
-        staged = [Token.parse(token) for token in tokens]
+        staged, stages = [Token.parse(token) for token in tokens], self._stages[epoch % 2]
         with translated(where(self._sink.url)):
             with self._connection.transaction():
                 still_owned(self._run, self._catalog.owner(), self._sink.table)
                 if is_new(epoch, self._catalog.last(self._run), self._sink.table):
                     self._catalog.fence(self._run, epoch)
-                    merge = Merge(self._connection, self._catalog.name, self._layout, self._stages)
+                    merge = Merge(self._connection, self._catalog.name, self._layout, stages)
                     merge.write(epoch, staged)
             counts = zip(*(token.counts for token in staged), strict=True)
-            used = [table.name for table, count in zip(self._stages.all, counts, strict=False) if any(count)]
+            used = [table for table, count in zip(stages.all, counts, strict=False) if any(count)]
             if used:
                 self._catalog.sweep(used)
 
@@ -137,6 +137,10 @@ class PostgresTable:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._catalog = self._run = None
+
+    @property
+    def _staging(self) -> list[Table]:
+        return [table for stages in self._stages for table in stages.all]
 
     @contextmanager
     def _locked(self) -> Iterator[tuple[Connection, Catalog]]:
@@ -147,7 +151,7 @@ class PostgresTable:
             with translated(place):
                 schema = schema_of(connection, place)
                 self._lock(connection, schema)
-                yield connection, Catalog(connection, schema, self._layout, self._stages)
+                yield connection, Catalog(connection, schema, self._layout, self._staging)
         except BaseException:
             connection.close()
             raise

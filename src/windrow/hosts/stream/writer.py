@@ -1,0 +1,108 @@
+"""What Spark calls with each step: it writes the step while Spark computes the next one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+from pyspark.sql import DataFrame
+
+from windrow.core.operators.base import GroupStats
+from windrow.core.output import StepOutput
+from windrow.errors import RunError, WindrowError
+from windrow.hosts.report import OnStep, StepReport, Stopwatch
+from windrow.hosts.stream.errors import translate
+from windrow.hosts.stream.stages import stage_parts
+from windrow.hosts.stream.wire import STAGED_DDL, group_stats, outputs
+from windrow.model import AnyPipeline
+from windrow.sinks.base import ParallelSink, Sink
+
+
+class SinkWriter:
+    """Computes a step when it is called, and commits it in a thread of its own, in the order of the steps.
+
+    A step that is computed waits until the one before is committed, so the tables are one step behind Spark's notes at
+    the most; `agree` knows that. `failure` is why a step was not committed, None as long as all were.
+
+    `first_epoch` is the epoch of Spark's batch 0. `check` is called when the records of a step were read, and raises a
+    WindrowError if they are not to be committed.
+    """
+
+    def __init__(
+        self,
+        pipeline: AnyPipeline,
+        sink: Sink,
+        on_step: OnStep,
+        *,
+        first_epoch: int = 0,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._first_epoch = first_epoch
+        self._check = check
+        self._pipeline = pipeline
+        self._sink = sink
+        self._on_step = on_step
+        self._watch = Stopwatch()
+        self._step = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, "windrow-sink")
+        self._writing: Future[None] | None = None
+        self._closed = False
+        self.failure: WindrowError | None = None
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Compute one step, and have it committed."""
+        epoch = self._first_epoch + batch
+        with self._step:
+            if self._closed:
+                msg = f"step {epoch} is left to the next run: this one was asked to stop"
+                raise RunError(msg)
+            try:
+                work = Stopwatch()
+                commit, stats = self._computed(frame, epoch)
+                self._check()
+                took = work.lap()
+                self.settle()
+            except WindrowError as exc:
+                self.failure = exc
+                raise
+            self._writing = self._thread.submit(self._write, epoch, commit, stats, took)
+
+    def settle(self) -> None:
+        """Wait until all that was computed is committed; raise the WindrowError that says why it is not."""
+        if self._writing is not None:
+            wait([self._writing])
+        if self.failure is not None:
+            raise self.failure
+
+    def close(self, seconds: float) -> bool:
+        """Wait for the step at hand to be committed, and take no other; return whether that was done in time."""
+        time = Stopwatch()
+        if not self._step.acquire(timeout=seconds):
+            return False
+        self._closed = True
+        self._step.release()
+        self._thread.shutdown(wait=False)
+        return self._writing is None or not wait([self._writing], max(0, seconds - time.lap())).not_done
+
+    def _computed(self, frame: DataFrame, epoch: int) -> tuple[Callable[[], None], list[GroupStats]]:
+        """Compute a step; return what commits it, and what its key groups say of it."""
+        sink = self._sink
+        if isinstance(sink, ParallelSink):
+            rows = frame.mapInArrow(stage_parts(self._pipeline, sink, epoch), STAGED_DDL).collect()
+            tokens = [row.token for row in rows]
+            return lambda: sink.merge(epoch, tokens), [group_stats(text) for row in rows for text in row.stats]
+        parts = list(outputs(self._pipeline, frame.toArrow().sort_by("key_group")))
+        output = StepOutput.concat([StepOutput.empty(self._pipeline), *(part.rows for part in parts)])
+        return lambda: sink.commit(epoch, output), [part.stats for part in parts]
+
+    def _write(self, epoch: int, commit: Callable[[], None], stats: list[GroupStats], took: float) -> None:
+        work = Stopwatch()
+        try:
+            commit()
+            if stats:
+                self._on_step(StepReport.of(epoch, stats, self._watch.lap(), took + work.lap()))
+        except WindrowError as exc:
+            self.failure = exc
+        except Exception as exc:  # noqa: BLE001 - it is raised where the run waits
+            self.failure = translate(exc)
