@@ -8,13 +8,15 @@ import time
 from bench.peers.job import READY, tell
 from pyspark.sql import SparkSession
 
+from windrow.hosts.stream.prestart import JOBS
+
 
 def tell_ready(spark: SparkSession) -> None:
-    """Tell READY as soon as Spark runs a task: as with Flink, what starts and plans the query is not counted."""
+    """Tell READY as soon as Spark runs a task of the query: as with Flink, what starts and plans it is not counted."""
 
     def watch() -> None:
         tracker = spark.sparkContext.statusTracker()
-        while not tracker.getActiveStageIds():
+        while not set(tracker.getActiveJobsIds()) - set(tracker.getJobIdsForGroup(JOBS)):
             time.sleep(0.02)
         tell(READY)
 

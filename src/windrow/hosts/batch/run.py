@@ -21,6 +21,7 @@ from windrow.hosts.batch.writer import Writer
 from windrow.hosts.report import OnStep
 from windrow.hosts.savepoint import refuse_used
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
+from windrow.hosts.stream.prestart import prestart
 from windrow.hosts.stream.session import spark_session
 from windrow.model import AnyPipeline
 from windrow.sinks.base import ParallelSink, Run, Sink
@@ -58,6 +59,7 @@ class BatchRun:
         job, run = self._job(), settings.run or Run.new(self._pipeline.name)
         self._sink.open(run)
         spark = spark_session(settings.master, log=settings.log)
+        prestart(spark)
         tries = 1
         while True:
             writer = Writer(self._pipeline, self._sink, settings.journal, on_step)

@@ -26,6 +26,7 @@ from windrow.hosts.stream.loss import LossGuard
 from windrow.hosts.stream.note import Note
 from windrow.hosts.stream.pace import Pace
 from windrow.hosts.stream.patience import Patience
+from windrow.hosts.stream.prestart import prestart
 from windrow.hosts.stream.query import key_group_outputs
 from windrow.hosts.stream.session import spark_session
 from windrow.hosts.stream.sizing import Sizing
@@ -96,6 +97,7 @@ class StreamRun:
             checkpoint = self._prepare(held)
             # only now: what is wrong with the source, the sink or the checkpoint is said at once
             spark = spark_session(self._settings.master, log=checkpoint.log)
+            prestart(spark)
             watch = LagWatch(self._source, lambda epoch: checkpoint.offsets(epoch - checkpoint.first_epoch))
             on_step = self._telling(held.enter_context(watch).telling(on_step))
             if self._pace is not None:

@@ -29,12 +29,18 @@ CONF = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xmn384m",
     # a packet is columns of numbers, which take longer to compress than to move
     "spark.shuffle.compress": "false",
+    # nor is it worth sums: it goes from one process to another, and what it is made of has sums of its own
+    "spark.shuffle.checksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
     "spark.buffer.pageSize": "4m",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     # a batch is decoded whole: large ones cost less a record
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # a packet is a row: of more of them a batch is room that grows and is let go of again, fresh memory each time
+    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # a task of a batch run is a key group: also one without records, whose number is the task's
     "spark.sql.adaptive.enabled": "false",
@@ -48,6 +54,10 @@ CONF = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # the other one starts a process for each file that it renames, to ask whether that is a link
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     # what Spark says of options and plans
     "spark.redaction.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$",
     "spark.sql.redaction.options.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$|url",

@@ -1,0 +1,30 @@
+"""Starts Spark's Python processes while a query is being planned: they load as long as that takes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import lru_cache
+
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+from windrow.hosts.stream.errors import SPARK_ERRORS
+
+JOBS = "windrow-prestart"
+"""The group of the jobs that do no more than that."""
+
+
+@lru_cache(maxsize=1)
+def prestart(spark: SparkSession) -> None:
+    """Have a task on each core that takes a Python process, once a session; what fails here fails later, and is said.
+
+    Return at once.
+    """
+
+    def start() -> None:
+        tasks = spark.sparkContext.defaultParallelism
+        with suppress(*SPARK_ERRORS):
+            spark.sparkContext.setJobGroup(JOBS, "Python processes")
+            spark.range(0, tasks, 1, tasks).mapInArrow(lambda batches: batches, "id long").collect()
+
+    InheritableThread(target=start, name=JOBS, daemon=True).start()
