@@ -52,6 +52,24 @@ def test_it_comes_to_rest_at_a_size_that_fits(most: int, target: float, fixed: f
     assert turns <= 4
 
 
+@given(st.integers(1, 10_000_000), fixed_costs, record_costs)
+@example(most=500_000, fixed=0.0, each=1.4e-4)
+def test_a_step_that_was_planned_before_its_size_changed_leads_to_no_other(
+    most: int, fixed: float, each: float
+) -> None:
+    """Each step is told when the next one is planned already."""
+    at_once, late = Pace(most, TARGET), Pace(most, TARGET)
+    steps(at_once, 60, fixed, each)
+    planned = late.size
+    for _ in range(120):
+        records, planned = planned, late.size
+        late.after(records, fixed + each * records)
+    assert is_fit(late.size, fixed, each)
+    assert planned == late.size
+    if fixed == 0:
+        assert late.size == at_once.size
+
+
 @given(fixed_costs, record_costs, fixed_costs, record_costs)
 @example(fixed=20.0, each=1e-07, then=0.0, then_each=6.103515625e-05)
 def test_it_follows_a_sink_that_changes(fixed: float, each: float, then: float, then_each: float) -> None:

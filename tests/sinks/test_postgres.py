@@ -103,6 +103,20 @@ def test_a_key_deleted_by_a_later_part_is_gone_and_one_inserted_again_is_not(
     assert query(model, 'SELECT "user", total FROM spend') == [("B", 2)]
 
 
+def test_what_a_later_part_inserts_stays_though_an_earlier_one_has_updated_the_same(
+    model: Pipeline, sink: PostgresTable
+) -> None:
+    """As when a key is forgotten in one step of a batch and comes back in the next."""
+    parts = [
+        [change("insert", 0, "A", Decimal(1), 1), change("update_after", 0, "A", Decimal(2), 2, revision=1)],
+        [change("delete", 0, "A", Decimal(2), 2, revision=2), change("insert", 0, "A", Decimal(7), 7)],
+        [change("insert", 0, "B", Decimal(3), 3)],
+        [change("update_after", 0, "B", Decimal(4), 4, revision=1)],
+    ]
+    sink.merge(0, [sink.stage(0, [step(model, part)]) for part in parts])
+    assert query(model, 'SELECT "user", events FROM spend ORDER BY 1') == [("A", 7), ("B", 4)]
+
+
 def test_an_epoch_without_parts(model: Pipeline, sink: PostgresTable) -> None:
     sink.merge(0, [])
     sink.merge(1, [sink.stage(1, [])])

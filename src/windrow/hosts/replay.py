@@ -71,7 +71,7 @@ def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
     epoch = None if checkpoint is None else _epoch(pipeline, checkpoint)
     end: dict[int, int]
     if checkpoint is not None:
-        end = {**first, **checkpoint.offsets(None if epoch is None else epoch - checkpoint.first_epoch)}
+        end = {**first, **checkpoint.offsets(-1 if epoch is None else epoch - checkpoint.first_epoch)}
     elif isinstance(options.end, dict):
         end = {**first, **options.end}
     else:

@@ -199,7 +199,7 @@ class Checkpoint:
 
     def place(self, batch: int | None) -> tuple[Path, int]:
         """Return the file and the line of Spark's note on a batch, or of the one on the beginning."""
-        if batch is None:
+        if batch is None or batch < 0:
             return self.folder / _BEGINNING, 0
         return self.spark / "offsets" / str(batch), _SOURCE_LINE
 
@@ -215,10 +215,11 @@ class Checkpoint:
     def offsets(self, batch: int | None = None) -> dict[int, int]:
         """Return the next offset of each partition after a batch of Spark's, by default the last that it noted as done.
 
-        A partition of which nothing was read may be missing. Raise CheckpointError if Spark's note cannot be read.
+        Before the first, -1, they are those where the run begins. A partition of which nothing was read may be
+        missing. Raise CheckpointError if Spark's note cannot be read.
         """
         done = self.batch if batch is None else batch
-        if done is None and not self.has_beginning:
+        if (done is None or done < 0) and not self.has_beginning:
             return {}
         try:
             return dict(sorted(_next_offsets(self.note(done).at)))

@@ -16,6 +16,8 @@ between the two nothing changes, so that the sizes do not go back and forth."""
 
 _FULL = 0.8
 """A step with that part of its size was cut by it: there is more to read."""
+_OLD = 1.5
+"""A step with so many times its size was planned when that was greater: twice as great at the least."""
 _RUNS = {"slow": 2, "quick": 3, "unknown": 6}
 """So many steps one after the other must say the same: one alone may have waited for something else."""
 _FAR = 6.0
@@ -65,8 +67,11 @@ class Pace:
         """Take note of a step; return whether the next ones should have another size, which `size` is then.
 
         Only steps that were cut by their size count: one that read all there was would not be shorter for a smaller
-        one. The first step of a size warms up, and counts only if it is far too long.
+        one. The first step of a size warms up, and counts only if it is far too long. One that was planned before the
+        steps became smaller does not count.
         """
+        if records > _OLD * self.size:
+            return False
         warm, self._warm = self._warm, True
         far = seconds > _FAR * self._target
         if records < _FULL * self.size or not (warm or far):

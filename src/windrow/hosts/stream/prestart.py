@@ -8,8 +8,6 @@ from functools import lru_cache
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from windrow.hosts.stream.errors import SPARK_ERRORS
-
 JOBS = "windrow-prestart"
 """The group of the jobs that do no more than that."""
 
@@ -22,8 +20,8 @@ def prestart(spark: SparkSession) -> None:
     """
 
     def start() -> None:
-        tasks = spark.sparkContext.defaultParallelism
-        with suppress(*SPARK_ERRORS):
+        with suppress(Exception):  # a session that has ended meanwhile has no context, and so on
+            tasks = spark.sparkContext.defaultParallelism
             spark.sparkContext.setJobGroup(JOBS, "Python processes")
             spark.range(0, tasks, 1, tasks).mapInArrow(lambda batches: batches, "id long").collect()
 

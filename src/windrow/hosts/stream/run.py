@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow.core.floors import NO_FLOORS, Floors
-from windrow.errors import EngineError, RecordsLostError, RunError
+from windrow.errors import EngineError, RecordsLostError, RunError, WindrowError
 from windrow.hosts.lag import LagWatch
 from windrow.hosts.report import OnStep, StepReport
 from windrow.hosts.stream.beginning import agree, begin_from
@@ -31,6 +31,7 @@ from windrow.hosts.stream.query import key_group_outputs
 from windrow.hosts.stream.session import spark_session
 from windrow.hosts.stream.sizing import Sizing
 from windrow.hosts.stream.standing import Standing
+from windrow.hosts.stream.stores import close_stores, has_all_stores
 from windrow.hosts.stream.writer import SinkWriter
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink
@@ -45,6 +46,9 @@ _ROOM = 1 << 20
 
 _STEP = 120.0
 """Seconds that a step is given to finish when the run is asked to stop."""
+
+_LEAVE = 1.0
+"""Seconds that it is given when the run is told to end at once: what it writes is not committed then."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +201,14 @@ class StreamRun:
         """Run one query; return whether it came to its end by itself. The end is told if `ends` were told before."""
         settings = self._settings
         check = self._losses(checkpoint).check_identity
-        writer = SinkWriter(self._pipeline, self._sink, on_step, first_epoch=checkpoint.first_epoch, check=check)
+        writer = SinkWriter(
+            self._pipeline,
+            self._sink,
+            on_step,
+            first_epoch=checkpoint.first_epoch,
+            ahead=has_all_stores(spark),
+            check=check,
+        )
         try:
             frame = key_group_outputs(
                 spark,
@@ -218,12 +229,19 @@ class StreamRun:
                 query = stream.trigger(processingTime=f"{settings.every} microseconds").start()
         except SPARK_ERRORS as exc:
             raise translate(exc) from exc
+        wait = _LEAVE
         try:
             return self._wait(query, writer)
+        except WindrowError:
+            wait = _STEP  # who tries again needs the tables to himself
+            raise
         finally:
             with suppress(*SPARK_ERRORS):  # what ends the run is what came before
                 query.stop()
-            writer.close(_STEP)
+                close_stores(spark, query, checkpoint.spark)
+            if not writer.close(wait) and wait == _STEP:
+                msg = f"a step is still being written after {_STEP:g} s; what was committed stays; start again"
+                raise EngineError(msg)
 
     def _wait(self, query: StreamingQuery, writer: SinkWriter) -> bool:
         try:

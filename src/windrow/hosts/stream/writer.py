@@ -25,8 +25,8 @@ class SinkWriter:
     A step that is computed waits until the one before is committed, so the tables are one step behind Spark's notes at
     the most; `agree` knows that. `failure` is why a step was not committed, None as long as all were.
 
-    `first_epoch` is the epoch of Spark's batch 0. `check` is called when the records of a step were read, and raises a
-    WindrowError if they are not to be committed.
+    `first_epoch` is the epoch of Spark's batch 0. Without `ahead` Spark waits for each step to be committed. `check` is
+    called when the records of a step were read, and raises a WindrowError if they are not to be committed.
     """
 
     def __init__(
@@ -36,9 +36,11 @@ class SinkWriter:
         on_step: OnStep,
         *,
         first_epoch: int = 0,
+        ahead: bool = True,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._first_epoch = first_epoch
+        self._ahead = ahead
         self._check = check
         self._pipeline = pipeline
         self._sink = sink
@@ -63,15 +65,17 @@ class SinkWriter:
                 self._check()
                 took = work.lap()
                 self.settle()
+                self._writing = self._thread.submit(self._write, epoch, commit, stats, took)
+                if not self._ahead:
+                    self.settle()
             except WindrowError as exc:
                 self.failure = exc
                 raise
-            self._writing = self._thread.submit(self._write, epoch, commit, stats, took)
 
     def settle(self) -> None:
         """Wait until all that was computed is committed; raise the WindrowError that says why it is not."""
         if self._writing is not None:
-            wait([self._writing])
+            self._writing.result()
         if self.failure is not None:
             raise self.failure
 

@@ -75,16 +75,16 @@ class Merge:
                     values,
                 )
         except errors.UniqueViolation:
-            self._upsert("insert", "update_after", values=values)
+            self._upsert(self._last("insert", "update_after"), values)
         else:
-            self._upsert("update_after", values=values)
+            self._upsert(self._last_updates(), values)
 
-    def _upsert(self, *ops: str, values: Values) -> None:
+    def _upsert(self, rows: str, values: Values) -> None:
         table = self.layout.result
         columns = quote_all(table.columns)
         updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
         self.connection.execute(
-            f"INSERT INTO {self.name(table.name)} ({columns}) SELECT {columns} FROM {self._last(*ops)} "
+            f"INSERT INTO {self.name(table.name)} ({columns}) SELECT {columns} FROM {rows} "
             f"ON CONFLICT ({quote_all(table.key)}) DO UPDATE SET {updates}",
             values,
         )
@@ -98,18 +98,26 @@ class Merge:
             f"DELETE FROM {self.name(table.name)} r USING {last} WHERE f.op = 'delete' AND {same}", values
         )
 
-    def _last(self, *ops: str) -> str:
+    def _last(self, *ops: str, among: str = "true") -> str:
         """Select the last change of each key among those of some kinds."""
-        among = ", ".join(f"'{op}'" for op in ops)
+        kinds = ", ".join(f"'{op}'" for op in ops)
         return (
             f"(SELECT DISTINCT ON ({self._key}) s.* FROM {self._staged(self.stages.changes)} "
-            f"WHERE s.{quote(LAST.name)} AND s.op IN ({among}) ORDER BY {self._key}, t.before DESC) f"
+            f"WHERE s.{quote(LAST.name)} AND s.op IN ({kinds}) AND {among} ORDER BY {self._key}, t.before DESC) f"
         )
 
     @property
     def _key(self) -> str:
         """The columns of the key; rows in this order write the index from left to right."""
         return ", ".join(f"s.{quote(column)}" for column in self.layout.result.key)
+
+    def _last_updates(self) -> str:
+        """Select the last change of each key that is an update, if no part has an insert behind it."""
+        updated = f"SELECT {self._key} FROM {self._staged(self.stages.changes)} WHERE s.op = 'update_after'"
+        return (
+            f"(SELECT * FROM {self._last('insert', 'update_after', among=f'({self._key}) IN ({updated})')} "
+            f"WHERE f.op = 'update_after') g"
+        )
 
     def _staged(self, stage: Table) -> str:
         return (

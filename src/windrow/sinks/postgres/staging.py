@@ -41,7 +41,7 @@ class Staging:
         return (self.changes, self.late, self.dead, self.clocks)
 
 
-_SETS = ("stage", "stage_odd")
+_SETS = ("stage", "odd")
 """A step is staged while the one before is merged, after which the tables that it was staged in are emptied."""
 
 

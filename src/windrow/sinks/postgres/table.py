@@ -116,21 +116,22 @@ class PostgresTable:
 
         An epoch that is already there changes nothing. Raise SinkError if steps before it or staged rows are missing.
         """
-        if self._connection is None or self._catalog is None or self._run is None:
+        # one connection to the end, whoever opens the sink anew meanwhile
+        connection, catalog, run = self._connection, self._catalog, self._run
+        if connection is None or catalog is None or run is None:
             msg = "the sink is not open: call open() before commit() or merge()"
             raise SinkError(msg)
         staged, stages = [Token.parse(token) for token in tokens], self._stages[epoch % 2]
         with translated(where(self._sink.url)):
-            with self._connection.transaction():
-                still_owned(self._run, self._catalog.owner(), self._sink.table)
-                if is_new(epoch, self._catalog.last(self._run), self._sink.table):
-                    self._catalog.fence(self._run, epoch)
-                    merge = Merge(self._connection, self._catalog.name, self._layout, stages)
-                    merge.write(epoch, staged)
+            with connection.transaction():
+                still_owned(run, catalog.owner(), self._sink.table)
+                if is_new(epoch, catalog.last(run), self._sink.table):
+                    catalog.fence(run, epoch)
+                    Merge(connection, catalog.name, self._layout, stages).write(epoch, staged)
             counts = zip(*(token.counts for token in staged), strict=True)
             used = [table for table, count in zip(stages.all, counts, strict=False) if any(count)]
             if used:
-                self._catalog.sweep(used)
+                catalog.sweep(used)
 
     def close(self) -> None:
         """Disconnect, which lets go of the lock; more than once does no harm."""
