@@ -77,7 +77,10 @@ class Merge:
         except errors.UniqueViolation:
             self._upsert(self._last("insert", "update_after"), values)
         else:
+            # the staging tables have no statistics: their rows might be taken for so few that each is held to each
+            self.connection.execute("SET LOCAL enable_nestloop = off")
             self._upsert(self._last_updates(), values)
+            self.connection.execute("SET LOCAL enable_nestloop TO DEFAULT")
 
     def _upsert(self, rows: str, values: Values) -> None:
         table = self.layout.result
