@@ -38,6 +38,8 @@ _RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception))(?:: (.+))?$", re.MULT
 def translate(exc: Exception, what: str = "the stream", then: str = _GO_ON) -> WindrowError:
     """Return the error that a failed query means: ours if a Python worker raised one, else what Spark says.
 
+    Or what Python says, if it is none of Spark's.
+
     That is said to have stopped `what`; `then` says what is to be done.
     """
     text = _STATE.sub("", str(exc).partition(_APPENDIX)[0]).strip()
@@ -60,6 +62,8 @@ def _said(exc: Exception, text: str) -> str:
         text = str(exc.java_exception.getMessage())
     elif isinstance(exc, (Py4JError, ConnectionError)):
         return "Spark's Java process has ended"
+    elif not isinstance(exc, SPARK_ERRORS):
+        return f"{type(exc).__name__}: {text}"
     unwrapped = _WRAPPING.sub("", text)
     raised = _CAUSE.findall(unwrapped) or _RAISED.findall(unwrapped)
     return ": ".join(filter(None, raised[-1])) if raised else unwrapped.split("\n", 1)[0]
