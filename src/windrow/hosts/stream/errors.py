@@ -36,9 +36,7 @@ _RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception))(?:: (.+))?$", re.MULT
 
 
 def translate(exc: Exception, what: str = "the stream", then: str = _GO_ON) -> WindrowError:
-    """Return the error that a failed query means: ours if a Python worker raised one, else what Spark says.
-
-    Or what Python says, if it is none of Spark's.
+    """Return the error that a failure means: ours if a Python worker raised one, else what Spark or Python says.
 
     That is said to have stopped `what`; `then` says what is to be done.
     """
