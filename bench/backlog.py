@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 
 from windrow.api.yaml import parse_pipeline
+from windrow.core.output import StepOutput
 from windrow.hosts.report import StepReport
 from windrow.hosts.stream.run import Settings, StreamRun
 from windrow.model import KafkaSource, LogSource, PostgresSink, Source
@@ -42,14 +43,16 @@ MAX_RECORDS, STEP_TIME = 500_000, 10_000_000
 class ThrottledSink(DiscardSink):
     """Drops changes, so many a second."""
 
+    needs_rows = True
+
     def __init__(self, rate: float) -> None:
         super().__init__()
         self._rate = rate
 
-    def merge(self, epoch: int, tokens: Sequence[str]) -> None:
+    def commit(self, epoch: int, output: StepOutput) -> None:
         """Count a step, and take the time that its changes take."""
-        super().merge(epoch, tokens)
-        time.sleep(sum(map(int, tokens)) / self._rate)
+        super().commit(epoch, output)
+        time.sleep(output.changes.num_rows / self._rate)
 
 
 def run(case: str, address: str, url: str, rate: float, folder: Path) -> None:

@@ -177,7 +177,7 @@ class PostgresStore(Store):
         return True
 
     def kill_within_commit(self, child: Callable[[], subprocess.Popen[str]]) -> None:
-        # A lock on the result table stops the merge after it has written the changelog.
+        # A lock on the result table stops the step after it has written the changelog.
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'spend'::regclass"
         with psycopg.connect(self.url) as db:
             db.execute("LOCK TABLE spend IN EXCLUSIVE MODE")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ from windrow.model import (
     StringType,
     TimestampType,
 )
-from windrow.sinks.fold import fold
+from windrow.sinks.fold import settled
 
 FIELDS = (
     Field("text", StringType()),
@@ -214,5 +215,6 @@ def test_any_changelog_folds_to_the_same_table(store: Store, steps: list[list[tu
     assert {
         ((row["window_start"] - DAY) // timedelta(minutes=5), row["user"]): row["events"] for row in result
     } == expected
-    whole = fold(StepOutput.concat([step(model), *outputs]).changes, store.tables(model).result.key)
-    assert sorted(whole["events"].to_pylist()) == sorted(expected.values())
+    whole = settled(StepOutput.concat([step(model), *outputs]).changes, store.tables(model).result.key)
+    left = pa.concat_tables([whole.new, whole.changed])
+    assert sorted(left["events"].to_pylist()) == sorted(expected.values())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 from tests.contracts.stores import Store
-from tests.faults.points import IN_DRIVER, IN_STAGING, IN_WORKERS, Fault, Plan, Point, Victim, installed
+from tests.faults.points import IN_DRIVER, IN_WORKERS, Fault, Plan, Point, Victim, installed
 from tests.faults.truth import assert_reports_true
 from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.runs import Runner
@@ -20,11 +20,11 @@ from windrow.model import Pipeline
 STEP = 250
 
 
-def places(*, staged: bool) -> list[tuple[Point, Victim]]:
-    """Return where a step can fail or a worker can die."""
-    workers = (*IN_WORKERS, *IN_STAGING) if staged else IN_WORKERS
-    found: list[tuple[Point, Victim]] = [(point, "worker") for point in workers]
-    return [*found, *((point, "step") for point in (*workers, *IN_DRIVER))]
+PLACES: list[tuple[Point, Victim]] = [
+    *((point, "worker") for point in IN_WORKERS),
+    *((point, "step") for point in (*IN_WORKERS, *IN_DRIVER)),
+]
+"""Where a step can fail or a worker can die."""
 
 
 @dataclass
@@ -36,11 +36,11 @@ class Campaign:
     injected: Callable[[str], None]
     reports: list[StepReport] = field(default_factory=list)
 
-    def plan(self, points: Sequence[tuple[Point, Victim]], epochs: Iterable[int]) -> Plan:
+    def plan(self, epochs: Iterable[int]) -> Plan:
         """Plan a fault in each of these steps."""
         marks = self.folder / "struck"
         marks.mkdir()
-        return Plan(marks, tuple(Fault(*self.chance.choice(points), epoch) for epoch in epochs))
+        return Plan(marks, tuple(Fault(*self.chance.choice(PLACES), epoch) for epoch in epochs))
 
     def survive(self, pipeline: Pipeline, store: Store, plan: Plan) -> None:
         """Run until nothing strikes any more, and hold what is there to the oracle, and what was said to what is there.

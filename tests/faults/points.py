@@ -20,19 +20,17 @@ from unittest.mock import patch
 
 from pyspark import TaskContext, cloudpickle
 
-from windrow.hosts.stream import query, stages, writer
+from windrow.hosts.stream import query, stages
 from windrow.hosts.stream.stages import KeyGroupProcessor
 from windrow.sinks.postgres import PostgresTable
-from windrow.sinks.postgres.merge import Merge
+from windrow.sinks.postgres.step import Step
 from windrow.sinks.sqlite import SqliteTable
 
-Point = Literal["reading", "read", "operator", "stepped", "staging", "staged", "gathered", "inside", "committed"]
-"""While records are read, when they are; before and after the operator of a key group; before and after a task puts
-its part where PostgreSQL's merge finds it; when all is computed and the state is committed, within the sink's
-transaction, and when that is committed but Spark has not noted it."""
+Point = Literal["reading", "read", "operator", "stepped", "gathered", "inside", "committed"]
+"""While records are read, when they are; before and after the operator of a key group; when all is computed and the
+state is committed, within the sink's transaction, and when that is committed but Spark has not noted it."""
 
 IN_WORKERS: tuple[Point, ...] = ("reading", "read", "operator", "stepped")
-IN_STAGING: tuple[Point, ...] = ("staging", "staged")
 IN_DRIVER: tuple[Point, ...] = ("gathered", "inside", "committed")
 
 Victim = Literal["step", "worker", "executor", "java", "driver", "all"]
@@ -102,15 +100,14 @@ def installed(plan: Plan) -> Iterator[None]:
     cloudpickle.register_pickle_by_value(here)  # type: ignore[no-untyped-call] # it has no types
     with ExitStack() as held:
         held.callback(cloudpickle.unregister_pickle_by_value, here)
-        clock_stage, stage_parts = stages.clock_stage, stages.stage_parts
+        clock_stage = stages.clock_stage
         changed: list[tuple[Any, str, Any]] = [
             (query, "clock_stage", lambda *args, **more: _reading(plan, clock_stage(*args, **more))),
-            (writer, "stage_parts", lambda *args: _around(plan, stage_parts(*args), "staging", "staged")),
-            (query, "KeyGroupProcessor", lambda *args: _Processor(plan, *args)),
+            (query, "KeyGroupProcessor", lambda *args, **more: _Processor(plan, *args, **more)),
             (SqliteTable, "commit", _committing(plan, SqliteTable.commit)),
             (SqliteTable, "_apply", _within(plan, SqliteTable._apply)),  # noqa: SLF001 - the last part of a commit
-            (PostgresTable, "merge", _committing(plan, PostgresTable.merge)),
-            (Merge, "write", _within(plan, Merge.write)),
+            (PostgresTable, "commit", _committing(plan, PostgresTable.commit)),
+            (Step, "write", _within(plan, Step.write)),
         ]
         for owner, name, wrapper in changed:
             held.enter_context(patch.object(owner, name, wrapper))
@@ -133,18 +130,9 @@ def _reading(plan: Plan, run: Batches) -> Batches:
     return wrapper
 
 
-def _around(plan: Plan, run: Batches, before: Point, after: Point) -> Batches:
-    def wrapper(batches: Iterable[Any]) -> Iterator[Any]:
-        plan.strike(before, _epoch())
-        yield from run(batches)
-        plan.strike(after, _epoch())
-
-    return wrapper
-
-
 class _Processor(KeyGroupProcessor):
-    def __init__(self, plan: Plan, *args: Any) -> None:  # noqa: ANN401 - whatever the processor takes
-        super().__init__(*args)
+    def __init__(self, plan: Plan, *args: Any, **more: Any) -> None:  # noqa: ANN401 - whatever the processor takes
+        super().__init__(*args, **more)
         self._plan = plan
 
     def step(self, *args: Any) -> Any:  # noqa: ANN401 - as above
@@ -156,7 +144,7 @@ class _Processor(KeyGroupProcessor):
 
 def _committing(plan: Plan, commit: Callable[..., None]) -> Callable[..., None]:
     @wraps(commit)
-    def wrapper(sink: Any, epoch: int, rows: Any) -> None:  # noqa: ANN401 - an output or tokens
+    def wrapper(sink: Any, epoch: int, rows: Any) -> None:  # noqa: ANN401 - an output
         plan.strike("gathered", epoch)
         commit(sink, epoch, rows)
         plan.strike("committed", epoch)
@@ -166,7 +154,7 @@ def _committing(plan: Plan, commit: Callable[..., None]) -> Callable[..., None]:
 
 def _within(plan: Plan, write: Callable[..., None]) -> Callable[..., None]:
     @wraps(write)
-    def wrapper(self: Any, *args: Any) -> None:  # noqa: ANN401 - a sink or a merge
+    def wrapper(self: Any, *args: Any) -> None:  # noqa: ANN401 - a sink or a step
         write(self, *args)
         plan.strike("inside", next(value for value in args if isinstance(value, int)))
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from tests.faults.conftest import Injected, MakeJob
 from tests.faults.jobs import Job
-from tests.faults.points import IN_DRIVER, IN_STAGING, IN_WORKERS, Fault, Plan, Point
+from tests.faults.points import IN_DRIVER, IN_WORKERS, Fault, Plan, Point
 from tests.faults.truth import assert_summary_true
 from tests.faults.windrow_process import FAULTS, WindrowProcess
 from tests.hosts.answers import assert_epochs, assert_same
@@ -60,8 +60,7 @@ MOMENTS: dict[str, Moment] = {
 }
 
 
-def points(kind: str) -> tuple[Point, ...]:
-    return (*IN_WORKERS, *IN_DRIVER, *(IN_STAGING if kind == "Kafka to PostgreSQL" else ()))
+POINTS: tuple[Point, ...] = (*IN_WORKERS, *IN_DRIVER)
 
 
 class Crashes:
@@ -158,8 +157,8 @@ def crash(make_job: MakeJob, kind: str, chance: Random, injected: Injected, blow
 def test_one_of_each(make_job: MakeJob, chance: Random, injected: Injected) -> None:
     kind = "Kafka to PostgreSQL"
     blows = [
-        Fault(chance.choice(points(kind)), "java", 0),
-        Fault(chance.choice(points(kind)), "driver", 2),
+        Fault(chance.choice(POINTS), "java", 0),
+        Fault(chance.choice(POINTS), "driver", 2),
         Fault(chance.choice(IN_DRIVER), "all", 3),
     ]
     crash(make_job, kind, chance, injected, blows)
@@ -171,9 +170,7 @@ def test_one_of_each(make_job: MakeJob, chance: Random, injected: Injected) -> N
 @pytest.mark.parametrize("kind", ["Kafka to PostgreSQL", "log to SQLite"])
 def test_a_dozen(kind: str, number: int, make_job: MakeJob, chance: Random, injected: Injected) -> None:
     del number  # it is in the seed
-    every: list[Fault | str] = [
-        Fault(point, victim, 0) for point in points(kind) for victim in ("java", "driver", "all")
-    ]
+    every: list[Fault | str] = [Fault(point, victim, 0) for point in POINTS for victim in ("java", "driver", "all")]
     blows = chance.sample([*every, *MOMENTS, *MOMENTS], 10)
     steps = iter(range(10))
     ordered = [Fault(blow.point, blow.victim, next(steps)) if isinstance(blow, Fault) else blow for blow in blows]

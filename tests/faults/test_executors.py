@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from tests.faults.conftest import Injected, MakeJob
-from tests.faults.points import IN_STAGING, IN_WORKERS, Fault, Plan
+from tests.faults.points import IN_WORKERS, Fault, Plan
 from tests.faults.truth import assert_summary_true
 from tests.faults.windrow_process import FAULTS
 from tests.hosts.answers import assert_epochs, assert_same
@@ -22,11 +22,12 @@ def test_executors_and_workers_that_die(
 ) -> None:
     job, log = make_job(kind)
     log.append(events(3000, seed=chance.randrange(1, 1000)))
-    points = (*IN_WORKERS, *(IN_STAGING if kind == "Kafka to PostgreSQL" else ()))
     marks = tmp_path / "struck"
     marks.mkdir()
-    faults = [Fault(chance.choice(points), chance.choice(["executor", "worker"]), epoch) for epoch in range(0, 12, 2)]
-    plan = Plan(marks, (*faults, Fault(chance.choice(points), "executor", 11)))
+    faults = [
+        Fault(chance.choice(IN_WORKERS), chance.choice(["executor", "worker"]), epoch) for epoch in range(0, 12, 2)
+    ]
+    plan = Plan(marks, (*faults, Fault(chance.choice(IN_WORKERS), "executor", 11)))
     options = ("--until-end", "--max-records", "250", "--master", "local-cluster[2,1,1024]")
     with job.start(*options, **{FAULTS: plan.to_json()}) as process:
         code = process.wait(1800)

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.faults.campaign import Campaign, places
+from tests.faults.campaign import Campaign
 from tests.faults.conftest import Injected, MakeJob
 from tests.hosts.spend import events
 
@@ -22,7 +22,7 @@ def campaign(tmp_path: Path, chance: Random, injected: Injected) -> Campaign:
 def test_a_few(make_job: MakeJob, campaign: Campaign) -> None:
     job, log = make_job("log to SQLite")
     log.append(events(1000))
-    campaign.survive(job.pipeline, job.store, campaign.plan(places(staged=False), [0, 2, 4]))
+    campaign.survive(job.pipeline, job.store, campaign.plan([0, 2, 4]))
 
 
 @pytest.mark.long
@@ -32,5 +32,4 @@ def test_a_few(make_job: MakeJob, campaign: Campaign) -> None:
 def test_one_in_each_of_a_dozen_steps(kind: str, number: int, make_job: MakeJob, campaign: Campaign) -> None:
     job, log = make_job(kind)
     log.append(events(3000, seed=number + 1))
-    staged = kind == "Kafka to PostgreSQL"
-    campaign.survive(job.pipeline, job.store, campaign.plan(places(staged=staged), range(12)))
+    campaign.survive(job.pipeline, job.store, campaign.plan(range(12)))

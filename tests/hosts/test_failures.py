@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import psycopg
 import pytest
@@ -159,8 +160,8 @@ def test_a_step_that_spark_has_noted_and_the_tables_do_not_have(
     """It is taken again, by this run if the fault may pass, and by the next one."""
     files.append(events(600))
     pipeline = spend(files.source, store.settings())
-    table, name = (PostgresTable, "merge") if isinstance(store, PostgresStore) else (SqliteTable, "commit")
-    write, noted = getattr(table, name), runner.checkpoint / "spark" / "commits" / "2"
+    table: Any = PostgresTable if isinstance(store, PostgresStore) else SqliteTable
+    write, noted = table.commit, runner.checkpoint / "spark" / "commits" / "2"
     failures = [fault("the test's own")]
 
     def written(sink: object, epoch: int, rows: object) -> None:
@@ -171,7 +172,7 @@ def test_a_step_that_spark_has_noted_and_the_tables_do_not_have(
             raise failures.pop()
         write(sink, epoch, rows)
 
-    monkeypatch.setattr(table, name, written)
+    monkeypatch.setattr(table, "commit", written)
     if fault.passes:
         runner.bounded(pipeline, max_records=100)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import random
 import sqlite3
 from collections.abc import Mapping
@@ -20,8 +19,6 @@ import windrow as wr
 from windrow.errors import PipelineError, RunError
 from windrow.hosts.stream.sent import received, send
 from windrow.model import When
-from windrow.sinks import open_sink
-from windrow.sinks.base import ParallelSink
 
 CLICKS = 3000
 PARTITIONS = 3
@@ -175,17 +172,3 @@ def test_what_cannot_be_sent_is_refused(tmp_path: Path) -> None:
     )
     with file, pytest.raises(PipelineError, match="cannot be sent to Spark's workers"):
         send(pipeline)
-
-
-def test_the_sink_goes_to_the_workers_without_the_functions() -> None:
-    pipeline = (
-        wr.log("unused")
-        .decode(k="string", t="timestamp_millis")
-        .event_time("t", delay="1s")
-        .key_by("k")
-        .process(lambda ctx, _: ctx.emit(n=1), returns={"n": "long"})
-        .to(wr.postgres("postgresql://nowhere/none", table="t"))
-    )
-    # plain pickle refuses a lambda
-    sent = pickle.dumps(open_sink(pipeline))
-    assert isinstance(pickle.loads(sent), ParallelSink)  # noqa: S301 - written above

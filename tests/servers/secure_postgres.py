@@ -49,6 +49,10 @@ class SecurePostgres(Postgres):
         """Give `USER` a password, for connections that are yet to come."""
         self._administer(f"ALTER ROLE {USER} PASSWORD '{password}'")
 
+    def end_connections(self) -> None:
+        """End those of `USER`."""
+        self._administer(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = '{USER}'")
+
     def _initialise(self) -> None:
         super()._initialise()
         (self._data / "pg_hba.conf").write_text(_RULES)

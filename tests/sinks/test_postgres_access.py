@@ -64,7 +64,6 @@ PRIVILEGES = [
     ("spend_changes", "INSERT", "SELECT"),
     ("spend_late", "SELECT", "INSERT"),
     ("windrow_epochs", "SELECT", "INSERT"),
-    ("spend_stage_dead", "SELECT, INSERT", "TRUNCATE"),
 ]
 
 
@@ -89,6 +88,18 @@ def test_a_privilege_that_is_missing_is_named(
         query(owner, f"REVOKE INSERT ON spend FROM {role}")
         with pytest.raises(SinkError, match="permission denied for table spend: a privilege is missing; grant it"):
             sink.commit(1, step(model, [change("insert", 5, "A", Decimal(1), 1)]))
+
+
+def test_a_user_who_may_not_create_temporary_tables(postgres: Postgres, database: str, role: str) -> None:
+    name = database.rpartition("/")[2]
+    owner, model = (pipeline(PostgresSink(url, "spend")) for url in (database, as_role(postgres, database, role)))
+    query(owner, f"GRANT CREATE ON SCHEMA public TO {role}; REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
+    message = f'user \'{role}\' may not create temporary tables, .*: GRANT TEMPORARY ON DATABASE "{name}" TO "{role}"'
+    with pytest.raises(SinkError, match=message):
+        sink_of(model).open(RUN)
+    query(owner, f"GRANT TEMPORARY ON DATABASE {name} TO {role}")
+    with closing(sink_of(model)) as sink:
+        assert sink.open(RUN) is None
 
 
 # Connections that fail.
@@ -148,9 +159,8 @@ def test_names_are_not_taken_for_what_happened() -> None:
 
 def test_a_server_that_is_not_there() -> None:
     model = pipeline(PostgresSink("postgresql://bob:s3cret@127.0.0.1:1/x", "spend"))
-    output = step(model, [change("insert", 0, "A", Decimal(1), 1)])
     sink = sink_of(model)
-    acts: list[Callable[[], object]] = [lambda: sink.open(RUN), sink.clear, lambda: sink.stage(0, [output])]
+    acts: list[Callable[[], object]] = [lambda: sink.open(RUN), sink.clear, sink.journal]
     for act in acts:
         with pytest.raises(SinkError, match=r"cannot connect to PostgreSQL at 127.0.0.1:1/x: .*refused") as caught:
             act()

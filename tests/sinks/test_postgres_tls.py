@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -33,18 +34,18 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write(url: str) -> None:
-    """Open the tables, and write a step as a run does: some processes stage, one merges."""
+    """Open the tables, and write a step as a run does."""
     model = pipeline(PostgresSink(url, "spend"))
     committed(PostgresStore(url), model, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
 
 
 def refused(url: str, said: str) -> None:
-    """Both the process that opens the tables and those that write are told the same, at once, and in one line."""
+    """It is told at once, and in one line."""
     model = pipeline(PostgresSink(url, "spend"))
-    output = step(model, [change("insert", 0, "A", Decimal(1), 1)])
     assert isinstance(model.sink, PostgresSink)
     with closing(PostgresTable(model, model.sink)) as sink:
-        for act in (lambda: sink.open(RUN), lambda: sink.stage(0, [output])):
+        acts: list[Callable[[], object]] = [lambda: sink.open(RUN), sink.journal]
+        for act in acts:
             with pytest.raises(SinkError, match=f"cannot connect to PostgreSQL at .*{said}") as caught:
                 act()
             assert not caught.value.passes

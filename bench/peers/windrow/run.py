@@ -27,7 +27,7 @@ def main(job: Job) -> None:
     text = main_job(from_kafka(job.servers, job.topic), window=job.window)
     pipeline = parse_pipeline(text, "bench/peers/windrow/run.py")
     if job.postgres is not None:
-        pipeline = replace(pipeline, sink=PostgresSink(job.postgres, TABLE))
+        pipeline = replace(pipeline, sink=PostgresSink(job.postgres, TABLE, key=("window_start", "user_id")))
     tell_ready(spark_session(log=job.folder / "spark.log"))
     if job.engine == "clock":
         _clock(pipeline, job)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -34,7 +33,12 @@ class Follows:
 
 
 class Sink(Protocol):
-    """A table and its companions. Exactly once: a step and its epoch are committed in one transaction."""
+    """A table and its companions. Exactly once: a step and its epoch are committed in one transaction.
+
+    One that drops all that it is given has `needs_rows` False, and is given steps without rows.
+    """
+
+    needs_rows: bool
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Create what is missing; return the last epoch that this run committed, or None.
@@ -69,20 +73,4 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Let go of connections; more than once does no harm."""
-        ...
-
-
-@runtime_checkable
-class ParallelSink(Sink, Protocol):
-    """A sink that many processes write to at once: each stages its part, and one merges them in one transaction.
-
-    It is pickled and sent to those processes before `open`.
-    """
-
-    def stage(self, epoch: int, parts: Iterable[StepOutput]) -> str:
-        """Put parts of a step where `merge` finds them; return their token. What no merge names has no effect."""
-        ...
-
-    def merge(self, epoch: int, tokens: Sequence[str]) -> None:
-        """Write what was staged under the tokens as `commit` would."""
         ...

@@ -15,6 +15,8 @@ from windrow.sinks.fence import CHOICES, is_new
 class CollectSink:
     """Keeps each step in `steps`, by epoch; lives and dies with its process."""
 
+    needs_rows = True
+
     def __init__(self) -> None:
         self.steps: dict[int, StepOutput] = {}
         self._run: Run | None = None

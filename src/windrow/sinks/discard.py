@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import pyarrow as pa
 
 from windrow.core.output import StepOutput
@@ -13,11 +11,12 @@ from windrow.sinks.fence import is_new
 
 
 class DiscardSink:
-    """Counts the changes of each step and drops them where they are: what a run costs without a database."""
+    """Has rows dropped where they are made: what a run costs without a database."""
+
+    needs_rows: bool = False
 
     def __init__(self) -> None:
         self.last: int | None = None
-        self.changes = 0
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:  # noqa: ARG002 - the protocol's signature
         """Return the last committed epoch; a run that follows another goes on from where that one says it was."""
@@ -32,20 +31,10 @@ class DiscardSink:
     def clear(self) -> None:
         """Count from nothing."""
         self.last = None
-        self.changes = 0
 
-    def commit(self, epoch: int, output: StepOutput) -> None:
+    def commit(self, epoch: int, output: StepOutput) -> None:  # noqa: ARG002 - the protocol's signature
         """Count a step; an epoch that is already there changes nothing, a gap raises SinkError."""
-        self.merge(epoch, [self.stage(epoch, [output])])
-
-    def stage(self, epoch: int, parts: Iterable[StepOutput]) -> str:  # noqa: ARG002 - the protocol's signature
-        """Return the number of changes."""
-        return str(sum(part.changes.num_rows for part in parts))
-
-    def merge(self, epoch: int, tokens: Sequence[str]) -> None:
-        """Count a step as `commit` does."""
         if is_new(epoch, self.last, "that is discarded"):
-            self.changes += sum(int(token) for token in tokens)
             self.last = epoch
 
     def close(self) -> None:

@@ -48,8 +48,8 @@ def test_partitions_share_a_limit_and_take_what_others_leave(tmp_path: Path) -> 
     append(tmp_path, 1, 30)
     append(tmp_path, 2, 9)
     assert steps(reader(tmp_path, 12)) == [
-        {0: 2, 1: 5, 2: 5},  # four each, and of the two that 0 left one each
-        {0: 2, 1: 13, 2: 9},
+        {0: 1, 1: 8, 2: 3},  # one each, and the other nine by what there is
+        {0: 2, 1: 16, 2: 6},
         {0: 2, 1: 25, 2: 9},
         {0: 2, 1: 30, 2: 9},
     ]
@@ -59,8 +59,8 @@ def test_a_limit_below_the_number_of_partitions_still_moves(tmp_path: Path) -> N
     for partition in range(3):
         append(tmp_path, partition, 2)
     assert steps(reader(tmp_path, 2)) == [
-        {0: 1, 1: 1},
-        {0: 2, 1: 2},
+        {1: 1, 2: 1},
+        {0: 1, 1: 1, 2: 2},
         {0: 2, 1: 2, 2: 2},
     ]
 

@@ -113,9 +113,7 @@ class WatermarkPanes:
         fired = panes.filter(pa.array(fires))
         if self._slices is None:
             return fired
-        self._slices.add(step.whole, step.parts, summary, state)
-        parts = self._slices.parts(step.firing, summary, state, low=step.reached)
-        self._slices.forget(summary, state, low=step.reached)
+        parts = self._slices.take(step.firing, step.whole, step.parts, summary, state, low=step.reached)
         if parts.num_rows == 0:
             return fired
         return duck.query(self._duck, self._sql.merge, panes=pa.concat_tables([fired, parts]))

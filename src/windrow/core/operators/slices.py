@@ -8,7 +8,7 @@ General Incremental Sliding-Window Aggregation, VLDB 2015.)
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import duckdb
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from windrow.core import duck
 from windrow.core.micros import Micros, to_micros
-from windrow.core.operators.pane_store import by_window, in_window, load_panes, store_panes, windows_in
+from windrow.core.operators.pane_store import load_panes, store_panes, windows_in, within
 from windrow.core.operators.statements import Statements
 from windrow.core.operators.window_summary import WindowSummary
 from windrow.core.records import WINDOW
@@ -42,74 +42,84 @@ class Slices:
         self._sql = statements
         self._no_panes = no_panes
 
-    def add(self, records: pa.Table, parts: pa.Table, summary: WindowSummary, state: State) -> None:
-        """Add records that are on time for all windows of their slice, and parts of slices made of such."""
-        touched = windows_in(records) | windows_in(parts)
-        if not touched:
-            return
-        known = summary.slices.setdefault(0, set())
-        stored = load_panes(state, _kind(0), touched & known, self._no_panes)
-        store_panes(state, _kind(0), self._sql.added(self._duck, records, parts, stored))
-        known |= touched
-
-    def parts(self, windows: Collection[int], summary: WindowSummary, state: State, *, low: int) -> pa.Table:
-        """Return what the panes of windows are to be merged of, under these windows; what stays of use is stored."""
-        filled = self._filled(summary)
-        cover = [
-            (window, level, start)
-            for window in sorted(windows)
-            for level, start in self._cover(window)
-            if start in filled[level]
-        ]
-        wanted: dict[int, set[int]] = defaultdict(set)
-        for _, level, start in cover:
-            wanted[level].add(start)
-        for level in range(max(wanted, default=0), 0, -1):
-            for start in wanted[level] - summary.slices.get(level, set()):
-                wanted[level - 1].update(set(self._children(level, start)) & filled[level - 1])
-        nodes: dict[int, dict[int, pa.Table]] = {-1: {}}
-        for level in sorted(wanted):
-            nodes[level] = self._level(level, wanted[level], nodes.get(level - 1, {}), summary, state, low=low)
-        tables = [in_window(nodes[level][start].drop_columns(WINDOW), window) for window, level, start in cover]
-        return pa.concat_tables([self._no_panes, *(table.select(self._no_panes.column_names) for table in tables)])
-
-    def forget(self, summary: WindowSummary, state: State, *, low: int) -> None:
-        """Drop what no window that ends after a time is made of."""
-        for level, starts in summary.slices.items():
-            gone = {start for start, done in zip(starts, self._done(starts, low), strict=True) if done}
-            for start in sorted(gone):
-                state.drop(_kind(level), start)
-            summary.slices[level] = starts - gone
-
-    def _level(
+    def take(
         self,
-        level: int,
-        wanted: set[int],
-        below: dict[int, pa.Table],
+        windows: Collection[int],
+        records: pa.Table,
+        parts: pa.Table,
         summary: WindowSummary,
         state: State,
         *,
         low: int,
-    ) -> dict[int, pa.Table]:
+    ) -> pa.Table:
+        """Take records that are on time for all windows of their slice, and parts of slices made of such.
+
+        Return what the panes of `windows` are to be merged of, under these. Stored is what windows that end after
+        `low` are made of; what is of no use after this step never is.
+        """
+        touched, known = windows_in(records) | windows_in(parts), summary.slices.get(0, set())
+        slices = self._no_panes
+        if touched:
+            stored = load_panes(state, _kind(0), touched & known, self._no_panes)
+            slices = self._sql.added(self._duck, records, parts, stored)
+            summary.slices[0] = known | touched
+        panes = self._parts(windows, slices, known - touched, summary, state, low=low)
+        self._forget(known, summary, state, low=low)
+        store_panes(state, _kind(0), _of(slices, touched & summary.slices.get(0, set())))
+        return panes
+
+    def _parts(
+        self,
+        windows: Collection[int],
+        slices: pa.Table,
+        stored: Collection[int],
+        summary: WindowSummary,
+        state: State,
+        *,
+        low: int,
+    ) -> pa.Table:
+        """Return what windows are made of: of `slices`, and of those that are `stored`."""
+        filled = self._filled(summary)
+        cover: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for window in windows:
+            for level, start in self._cover(window):
+                if start in filled[level]:
+                    cover[level].append((window, start))
+        wanted = defaultdict(set, {level: {start for _, start in pairs} for level, pairs in cover.items()})
+        for level in range(max(wanted, default=0), 0, -1):
+            for start in wanted[level] - summary.slices.get(level, set()):
+                wanted[level - 1].update(set(self._children(level, start)) & filled[level - 1])
+        nodes = pa.concat_tables([slices, load_panes(state, _kind(0), wanted[0] & set(stored), self._no_panes)])
+        found = [self._no_panes]
+        for level in sorted(wanted):
+            if level:
+                nodes = self._level(level, wanted[level], nodes, summary, state, low=low)
+            found.append(_under(nodes, cover[level]))
+        return pa.concat_tables(found)
+
+    def _level(
+        self, level: int, wanted: set[int], below: pa.Table, summary: WindowSummary, state: State, *, low: int
+    ) -> pa.Table:
         """Return nodes of a level: those that are stored, and the others made of the level below."""
         known = summary.slices.get(level, set())
-        found = dict(by_window(load_panes(state, _kind(level), wanted & known, self._no_panes)))
+        nodes = load_panes(state, _kind(level), wanted & known, self._no_panes)
         missing = sorted(wanted - known)
         if missing:
-            parts = [
-                in_window(below[child].drop_columns(WINDOW), start)
-                for start in missing
-                for child in self._children(level, start)
-                if child in below
-            ]
-            made = duck.query(self._duck, self._sql.merge, panes=pa.concat_tables(parts))
-            found |= by_window(made)
+            parts = _under(below, [(start, child) for start in missing for child in self._children(level, start)])
+            made = duck.query(self._duck, self._sql.merge, panes=parts)
             stays = {start for start, done in zip(missing, self._done(missing, low), strict=True) if not done}
-            store_panes(
-                state, _kind(level), made.filter(pa.array(np.isin(to_micros(made.column(WINDOW)), list(stays))))
-            )
+            store_panes(state, _kind(level), _of(made, stays))
             summary.slices.setdefault(level, set()).update(stays)
-        return found
+            nodes = pa.concat_tables([nodes, made.select(nodes.column_names)])
+        return nodes
+
+    def _forget(self, known: Collection[int], summary: WindowSummary, state: State, *, low: int) -> None:
+        """Drop what no window that ends after a time is made of; of the slices `known` are in the state."""
+        for level, starts in summary.slices.items():
+            gone = {start for start, done in zip(starts, self._done(starts, low), strict=True) if done}
+            for start in sorted(gone if level else gone & set(known)):
+                state.drop(_kind(level), start)
+            summary.slices[level] = starts - gone
 
     def _filled(self, summary: WindowSummary) -> dict[int, set[int]]:
         """Return the starts of all nodes by level that have something in them."""
@@ -152,6 +162,23 @@ def windows_of_slices(window: Hopping, slices: Collection[int], after: int) -> s
     first[1:] = np.maximum(first[1:], last[:-1] + window.slide)
     _, starts = expand(window, Hops(first, last))
     return set(starts[starts + window.size > after].tolist())
+
+
+def _of(panes: pa.Table, starts: Collection[int]) -> pa.Table:
+    """Return the panes of some slices or nodes."""
+    return panes.filter(pa.array(within(to_micros(panes.column(WINDOW)), starts)))
+
+
+def _under(nodes: pa.Table, pairs: Sequence[tuple[int, int]]) -> pa.Table:
+    """Return, for each pair of a window and the start of a node, the panes of the node under the window."""
+    windows, starts = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    order = np.argsort(to_micros(nodes.column(WINDOW)), kind="stable")
+    found = to_micros(nodes.column(WINDOW))[order]
+    first, end = np.searchsorted(found, starts, side="left"), np.searchsorted(found, starts, side="right")
+    lengths = end - first
+    places = np.arange(lengths.sum()) + np.repeat(first - (np.cumsum(lengths) - lengths), lengths)
+    panes = nodes.take(pa.array(order[places]))
+    return panes.set_column(panes.column_names.index(WINDOW), WINDOW, pa.array(np.repeat(windows, lengths)))
 
 
 def _kind(level: int) -> str:

@@ -13,7 +13,6 @@ from windrow.hosts.batch.plan import Plan
 from windrow.hosts.batch.stages import clock_stage, key_group_stage, spread_stage
 from windrow.hosts.batch.wire import PACKET_DDL, RESULT_DDL
 from windrow.model import AnyPipeline, is_salted
-from windrow.sinks.base import ParallelSink
 from windrow.sources import Source
 
 
@@ -28,11 +27,10 @@ class Job:
     since: int | None = None
     keeps_state: bool = False
 
-    def results(self, spark: SparkSession, sink: ParallelSink | None = None) -> Iterator[tuple[int, list[Row]]]:
+    def results(self, spark: SparkSession, *, needs_rows: bool = True) -> Iterator[tuple[int, list[Row]]]:
         """Compute all steps, then yield the number of each that has something with the rows of its key groups.
 
-        With `keeps_state`, each group's state follows at the number of steps and its own. If there is a sink, what the
-        steps give has been staged in it.
+        With `keeps_state`, each group's state follows at the number of steps and its own.
         """
         plan, cut, groups = self.plan, self.plan.cut, self.pipeline.key_groups
         if not len(cut):
@@ -43,7 +41,7 @@ class Job:
             spread = spread_stage(self.pipeline, plan.partitions, cut)
             packets = _by_key_group(packets, groups).mapInArrow(spread, PACKET_DDL)
         stage = key_group_stage(
-            self.pipeline, plan.partitions, cut, since=self.since, sink=sink, keeps_state=self.keeps_state
+            self.pipeline, plan.partitions, cut, since=self.since, needs_rows=needs_rows, keeps_state=self.keeps_state
         )
         results = _by_key_group(packets, groups).mapInArrow(stage, RESULT_DDL)
         # from here on they wait on disk, and come to the driver a step at a time

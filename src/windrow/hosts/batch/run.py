@@ -24,7 +24,7 @@ from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.prestart import prestart
 from windrow.hosts.stream.session import spark_session
 from windrow.model import AnyPipeline
-from windrow.sinks.base import ParallelSink, Run, Sink
+from windrow.sinks.base import Run, Sink
 from windrow.sources import open_source
 
 _TRIES = 3
@@ -36,8 +36,7 @@ _BEGUN = "\nwhat was committed is not all: begin anew with --fresh"
 class BatchRun:
     """One run of a pipeline over what its source holds; the sink's tables must be empty.
 
-    The steps of a run are computed before the first of them is written. A sink that is written in parallel is given
-    them all in one epoch, and so in one transaction; any other a step an epoch.
+    The steps of a run are computed before the first of them is written, each in an epoch of its own.
     """
 
     def __init__(self, pipeline: AnyPipeline, sink: Sink, settings: BatchSettings) -> None:
@@ -78,7 +77,7 @@ class BatchRun:
     def _take(self, job: Job, run: Run, spark: SparkSession, writer: Writer) -> Literal["end", "asked"]:
         """Compute the steps, write them, and write what is known then to the savepoint."""
         cut = job.plan.cut
-        coming = job.results(spark, self._sink if isinstance(self._sink, ParallelSink) else None)
+        coming = job.results(spark, needs_rows=self._sink.needs_rows)
         states: Iterator[tuple[int, list[Row]]] = iter(())
         for position, rows in coming:
             if self._stop.is_set():

@@ -20,10 +20,9 @@ from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState
 from windrow.hosts.batch.since import ending_after
 from windrow.hosts.batch.slices import Slices
-from windrow.hosts.batch.wire import by_slice, numbered, output_row, state_rows, token_row
+from windrow.hosts.batch.wire import by_slice, numbered, output_row, state_rows
 from windrow.hosts.stream.sent import received, send
 from windrow.model import AnyPipeline, Pipeline
-from windrow.sinks.base import ParallelSink
 
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for `mapInArrow`."""
@@ -80,10 +79,10 @@ def key_group_stage(
     cut: Slices,
     *,
     since: int | None,
-    sink: ParallelSink | None,
+    needs_rows: bool,
     keeps_state: bool,
 ) -> Stage:
-    """Return the function of a key group: packets to results, a row a step, the tables staged in `sink` if given.
+    """Return the function of a key group: packets to results, a row a step, without tables if nobody needs them.
 
     Behind the steps comes what the key group knows then, at the position that follows those of the steps by its number.
     """
@@ -96,10 +95,7 @@ def key_group_stage(
             output = operator.step(group, StepInput.of(pipeline, packets), state)
             if since is not None:
                 output = ending_after(since, output)
-            if sink is None:
-                yield output_row(number, group, output)
-            else:
-                yield token_row(number, group, output, sink.stage(0, [output.rows]))
+            yield output_row(number, group, output, needs_rows=needs_rows)
         if keeps_state:
             yield from state_rows(len(cut) + group, group, state)
 

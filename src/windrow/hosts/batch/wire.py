@@ -22,14 +22,12 @@ from windrow.model import AnyPipeline
 
 PACKET_DDL = f"slice int, {ONE_STEP_DDL}"
 RESULT_DDL = (
-    "position int, key_group int, token string, changes binary, late binary, dead binary, clocks binary, "
-    "state binary, stats string"
+    "position int, key_group int, changes binary, late binary, dead binary, clocks binary, state binary, stats string"
 )
 _RESULT = pa.schema(
     [
         ("position", pa.int32()),
         ("key_group", pa.int32()),
-        ("token", pa.string()),
         *((field.name, pa.binary()) for field in fields(StepOutput)),
         ("state", pa.binary()),
         ("stats", pa.string()),
@@ -54,16 +52,11 @@ def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Pack
         yield number, [Packet(**{name: row[name] for name in names}) for row in group]
 
 
-def output_row(number: int, group: int, output: GroupOutput) -> pa.RecordBatch:
-    """Write what a key group gives in a step; a table without rows is null."""
+def output_row(number: int, group: int, output: GroupOutput, *, needs_rows: bool) -> pa.RecordBatch:
+    """Write what a key group gives in a step; a table without rows is null, and so are all if they are not needed."""
     tables = {field.name: getattr(output.rows, field.name) for field in fields(StepOutput)}
-    packed = {name: pack(table) if table.num_rows else None for name, table in tables.items()}
+    packed = {name: pack(table) if needs_rows and table.num_rows else None for name, table in tables.items()}
     return _row(position=number, key_group=group, stats=json.dumps(asdict(output.stats)), **packed)
-
-
-def token_row(number: int, group: int, output: GroupOutput, token: str) -> pa.RecordBatch:
-    """Write what a key group gives in a step, whose tables have been staged under a token."""
-    return _row(position=number, key_group=group, stats=json.dumps(asdict(output.stats)), token=token)
 
 
 def state_rows(position: int, group: int, state: MemoryState) -> Iterator[pa.RecordBatch]:

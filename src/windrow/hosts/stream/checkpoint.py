@@ -70,8 +70,7 @@ class Checkpoint:
             run, partitions = Run(kept["name"], kept["run"]), tuple(kept["partitions"])
             return Checkpoint(folder, run, partitions, kept["pipeline"], _follows(kept.get("follows")))
         except (OSError, ValueError, KeyError, TypeError) as exc:
-            msg = f"{path} cannot be read ({exc}); restore it, or begin anew with --fresh"
-            raise CheckpointError(msg) from exc
+            raise _unreadable(path, exc) from exc
 
     @staticmethod
     def open(folder: Path, pipeline: AnyPipeline) -> Checkpoint | None:
@@ -235,8 +234,7 @@ class Checkpoint:
         try:
             identity: str | None = json.loads(path.read_text(encoding="utf-8"))["identity"]
         except (OSError, ValueError, KeyError, TypeError) as exc:
-            msg = f"{path} cannot be read ({exc}); restore it, or begin anew with --fresh"
-            raise CheckpointError(msg) from exc
+            raise _unreadable(path, exc) from exc
         return identity
 
     def note_identity(self, identity: str | None) -> None:

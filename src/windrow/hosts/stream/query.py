@@ -27,6 +27,7 @@ def key_group_outputs(
     source: Source,
     checkpoint: Checkpoint,
     *,
+    needs_rows: bool = True,
     max_records: int | None = None,
     cuts: Sequence[Cut] | None = None,
     ticks: int | None = None,
@@ -35,6 +36,8 @@ def key_group_outputs(
     size: Path | None = None,
 ) -> DataFrame:
     """Return the streaming frame of what the key groups give, one row a group and step (`OUTPUT_DDL`).
+
+    It has stats only where rows are not needed.
 
     The records of the partition `ticks`, if there is one, are ticks. The end of the input is told where it is said
     how many `ends` were told before the run. A file `size` says how many records the next step takes, if there is one.
@@ -51,7 +54,8 @@ def key_group_outputs(
     known = checkpoint.partitions, None if checkpoint.follows is None else checkpoint.start.absolute()
     if is_salted(pipeline):
         packets = _by_key_group(packets, pipeline, SpreadProcessor(pipeline, *known), PACKET_DDL)
-    return _by_key_group(packets, pipeline, KeyGroupProcessor(pipeline, *known), OUTPUT_DDL)
+    operators = KeyGroupProcessor(pipeline, *known, needs_rows=needs_rows)
+    return _by_key_group(packets, pipeline, operators, OUTPUT_DDL)
 
 
 def _by_key_group(packets: DataFrame, pipeline: AnyPipeline, processor: StatefulProcessor, ddl: str) -> DataFrame:

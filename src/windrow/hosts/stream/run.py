@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -199,7 +200,6 @@ class StreamRun:
 
     def _query(self, spark: SparkSession, checkpoint: Checkpoint, ends: int | None, on_step: OnStep) -> bool:
         """Run one query; return whether it came to its end by itself. The end is told if `ends` were told before."""
-        settings = self._settings
         check = self._losses(checkpoint).check_identity
         writer = SinkWriter(
             self._pipeline,
@@ -210,11 +210,29 @@ class StreamRun:
             check=check,
         )
         try:
+            with self._started(spark, checkpoint, ends, writer) as query:
+                return self._wait(query, writer)
+        except WindrowError as exc:
+            if not writer.close(_STEP):  # who tries again needs the tables to himself
+                msg = f"a step is still being written after {_STEP:g} s; what was committed stays; start again"
+                raise EngineError(msg) from exc
+            raise
+        finally:
+            writer.close(_LEAVE)
+
+    @contextmanager
+    def _started(
+        self, spark: SparkSession, checkpoint: Checkpoint, ends: int | None, writer: SinkWriter
+    ) -> Iterator[StreamingQuery]:
+        """Start a query, and stop it and close its stores in the end."""
+        settings = self._settings
+        try:
             frame = key_group_outputs(
                 spark,
                 self._pipeline,
                 self._source,
                 checkpoint,
+                needs_rows=self._sink.needs_rows,
                 max_records=settings.max_records,
                 cuts=settings.cuts,
                 ticks=settings.ticks,
@@ -229,19 +247,12 @@ class StreamRun:
                 query = stream.trigger(processingTime=f"{settings.every} microseconds").start()
         except SPARK_ERRORS as exc:
             raise translate(exc) from exc
-        wait = _LEAVE
         try:
-            return self._wait(query, writer)
-        except WindrowError:
-            wait = _STEP  # who tries again needs the tables to himself
-            raise
+            yield query
         finally:
-            with suppress(*SPARK_ERRORS):  # what ends the run is what came before
-                query.stop()
-                close_stores(spark, query, checkpoint.spark)
-            if not writer.close(wait) and wait == _STEP:
-                msg = f"a step is still being written after {_STEP:g} s; what was committed stays; start again"
-                raise EngineError(msg)
+            for end in (query.stop, partial(close_stores, spark, query, checkpoint.spark)):
+                with suppress(*SPARK_ERRORS):  # what ends the run is what came before
+                    end()
 
     def _wait(self, query: StreamingQuery, writer: SinkWriter) -> bool:
         try:

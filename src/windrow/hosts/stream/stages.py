@@ -16,16 +16,14 @@ from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.operators import Operator, open_operator
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.spread import Spread, take_over
-from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState, State
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.sent import received, send
 from windrow.hosts.stream.slots import slots
-from windrow.hosts.stream.wire import STAGED, output_frame, outputs, packet_batch, packet_frame, packets
+from windrow.hosts.stream.wire import output_frame, packet_batch, packet_frame, packets
 from windrow.model import AnyPipeline, is_salted
-from windrow.sinks.base import ParallelSink
 
 
 # a worker process serves many steps: what a pipeline needs is built once in it
@@ -72,28 +70,6 @@ def clock_stage(
             yield packet_batch(packet)
         for group in range(pipeline.key_groups if told else 0):
             yield packet_batch(Packet(key_group=group, kind="tick", watermark=max(told)))
-
-    return run
-
-
-def stage_parts(
-    pipeline: AnyPipeline, sink: ParallelSink, epoch: int
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that stages key groups' outputs in the sink and gives tokens and stats, for `mapInArrow`."""
-    sent = send(pipeline)
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pipeline = received(sent)
-        stats: list[str] = []
-
-        def parts() -> Iterator[StepOutput]:
-            for batch in batches:
-                stats.extend(batch.column("stats").to_pylist())
-                for output in outputs(pipeline, batch):
-                    yield output.rows
-
-        token = sink.stage(epoch, parts())
-        yield pa.RecordBatch.from_pylist([{"token": token, "stats": stats}], schema=STAGED)
 
     return run
 
@@ -145,13 +121,20 @@ class _Processor(StatefulProcessor):
 
 
 class KeyGroupProcessor(_Processor):
-    """Gives a key group's packets and state to the operator; gives its output."""
+    """Gives a key group's packets and state to the operator; gives its output, without rows if nobody needs them."""
+
+    def __init__(
+        self, pipeline: AnyPipeline, partitions: tuple[int, ...], start: Path | None, *, needs_rows: bool
+    ) -> None:
+        super().__init__(pipeline, partitions, start)
+        self._needs_rows = needs_rows
 
     def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
         """Take one step."""
         pipeline = received(self._sent)
         operator = _operator(pipeline, self._partitions)
-        return output_frame(group, operator.step(group, StepInput.of(pipeline, packets), state))
+        output = operator.step(group, StepInput.of(pipeline, packets), state)
+        return output_frame(group, output, needs_rows=self._needs_rows)
 
 
 class SpreadProcessor(_Processor):

@@ -18,7 +18,6 @@ from windrow.model import AnyPipeline
 PACKET_DDL = (
     "key_group int, kind string, partition int, watermark long, first long, next long, reached long, blob binary"
 )
-STAGED_DDL = "token string, stats array<string>"
 OUTPUT_DDL = "key_group int, changes binary, late binary, dead binary, clocks binary, stats string"
 
 _PACKET = pa.schema(
@@ -33,9 +32,6 @@ _PACKET = pa.schema(
         ("blob", pa.binary()),
     ]
 )
-
-
-STAGED = pa.schema([("token", pa.string()), ("stats", pa.list_(pa.string()))])
 
 
 def packet_batch(packet: Packet) -> pa.RecordBatch:
@@ -55,12 +51,12 @@ def packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
             yield Packet(**{field.name: row[field.name] for field in fields(Packet)})
 
 
-def output_frame(key_group: int, output: GroupOutput) -> pd.DataFrame:
-    """Write a key group's output as a row; a table without rows is null."""
+def output_frame(key_group: int, output: GroupOutput, *, needs_rows: bool = True) -> pd.DataFrame:
+    """Write a key group's output as a row; a table without rows is null, and so are all if they are not needed."""
     row: dict[str, object] = {"key_group": key_group}
     for field in fields(StepOutput):
         table = getattr(output.rows, field.name)
-        row[field.name] = pack(table) if table.num_rows else None
+        row[field.name] = pack(table) if needs_rows and table.num_rows else None
     row["stats"] = json.dumps(asdict(output.stats))
     return pd.DataFrame([row])
 

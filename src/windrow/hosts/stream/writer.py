@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from pyspark.sql import DataFrame
 
-from windrow.core.operators.base import GroupStats
+from windrow.core.operators.base import GroupOutput
 from windrow.core.output import StepOutput
 from windrow.errors import RunError, WindrowError
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
 from windrow.hosts.stream.errors import translate
-from windrow.hosts.stream.stages import stage_parts
-from windrow.hosts.stream.wire import STAGED_DDL, group_stats, outputs
+from windrow.hosts.stream.wire import outputs
 from windrow.model import AnyPipeline
-from windrow.sinks.base import ParallelSink, Sink
+from windrow.sinks.base import Sink
 
 
 class SinkWriter:
@@ -61,11 +60,11 @@ class SinkWriter:
                 raise RunError(msg)
             try:
                 work = Stopwatch()
-                commit, stats = self._computed(frame, epoch)
+                parts = list(outputs(self._pipeline, frame.toArrow().sort_by("key_group")))
                 self._check()
                 took = work.lap()
                 self.settle()
-                self._writing = self._thread.submit(self._write, epoch, commit, stats, took)
+                self._writing = self._thread.submit(self._write, epoch, parts, took)
                 if not self._ahead:
                     self.settle()
             except WindrowError as exc:
@@ -89,22 +88,13 @@ class SinkWriter:
         self._thread.shutdown(wait=False)
         return self._writing is None or not wait([self._writing], max(0, seconds - time.lap())).not_done
 
-    def _computed(self, frame: DataFrame, epoch: int) -> tuple[Callable[[], None], list[GroupStats]]:
-        """Compute a step; return what commits it, and what its key groups say of it."""
-        sink = self._sink
-        if isinstance(sink, ParallelSink):
-            rows = frame.mapInArrow(stage_parts(self._pipeline, sink, epoch), STAGED_DDL).collect()
-            tokens = [row.token for row in rows]
-            return lambda: sink.merge(epoch, tokens), [group_stats(text) for row in rows for text in row.stats]
-        parts = list(outputs(self._pipeline, frame.toArrow().sort_by("key_group")))
-        output = StepOutput.concat([StepOutput.empty(self._pipeline), *(part.rows for part in parts)])
-        return lambda: sink.commit(epoch, output), [part.stats for part in parts]
-
-    def _write(self, epoch: int, commit: Callable[[], None], stats: list[GroupStats], took: float) -> None:
+    def _write(self, epoch: int, parts: Sequence[GroupOutput], took: float) -> None:
         work = Stopwatch()
         try:
-            commit()
-            if stats:
+            rows = StepOutput.concat([StepOutput.empty(self._pipeline), *(part.rows for part in parts)])
+            self._sink.commit(epoch, rows)
+            if parts:
+                stats = [part.stats for part in parts]
                 self._on_step(StepReport.of(epoch, stats, self._watch.lap(), took + work.lap()))
         except WindrowError as exc:
             self.failure = exc

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from dataclasses import replace
 
-import psycopg
 import pyarrow as pa
 
 from windrow.core.schema import CLOCKS
@@ -51,22 +50,21 @@ def check_names(tables: Sequence[Table]) -> None:
 
 
 class Catalog:
-    """The tables of one pipeline in one schema of one database; `stages` are those that it is staged in."""
+    """The tables of one pipeline in one schema of one database."""
 
-    def __init__(self, connection: Connection, schema: str, layout: Layout, stages: Sequence[Table]) -> None:
+    def __init__(self, connection: Connection, schema: str, layout: Layout) -> None:
         self._connection = connection
         self._schema = schema
         self._layout = layout
-        self._stages = stages
 
     def create(self) -> None:
         """Check the tables that exist, and create the others; raise SinkError if that cannot be."""
         existing = self._existing()
-        there = [table for table in (*self._layout.all, *self._stages) if table.name in existing]
+        there = [table for table in self._layout.all if table.name in existing]
         refuse([misfit for table in there for misfit in self._misfits(table)])
         for table in there:
             self._check_privileges(table)
-        missing = [table for table in (*self._layout.all, *self._stages) if table.name not in existing]
+        missing = [table for table in self._layout.all if table.name not in existing]
         if missing and not self._may("has_schema_privilege(current_schema(), 'CREATE')"):
             msg = (
                 f"table {missing[0].name!r} does not exist, and user {self._user()!r} may not create it: "
@@ -74,10 +72,16 @@ class Catalog:
             )
             raise SinkError(msg)
         for table in missing:
-            statement = create_table(table, sql_types(table))
-            if table in self._stages:
-                statement = statement.replace("CREATE TABLE", "CREATE UNLOGGED TABLE", 1)
-            self._connection.execute(statement)
+            self._connection.execute(create_table(self._made(table), sql_types(table)))
+            if table == self._layout.changes:
+                self._connection.execute(f"CREATE INDEX ON {quote(table.name)} USING brin (epoch) WITH (autosummarize)")
+        if not self._may("has_database_privilege(current_database(), 'TEMPORARY')"):
+            (database,) = self._connection.execute("SELECT current_database()").fetchone() or ("",)
+            msg = (
+                f"user {self._user()!r} may not create temporary tables, through which rows are changed: "
+                f"GRANT TEMPORARY ON DATABASE {quote(str(database))} TO {quote(self._user())}"
+            )
+            raise SinkError(msg)
 
     def find(self, run: Run) -> Found:
         """Return what the tables hold."""
@@ -111,7 +115,7 @@ class Catalog:
     def drop(self, owner: Run | None) -> None:
         """Drop the pipeline's tables, and forget the epochs of the run that wrote them."""
         existing = self._existing()
-        for table in (*self._layout.own, *self._stages):
+        for table in self._layout.own:
             if table.name in existing:
                 self._connection.execute(f"DROP TABLE {self.name(table.name)}")
         if owner is not None:
@@ -170,14 +174,15 @@ class Catalog:
         """Write a table's name with its schema."""
         return qualified(self._schema, table)
 
-    def sweep(self, tables: Sequence[Table]) -> None:
-        """Empty staging tables. Rows that stay, because somebody reads them just now, do no harm."""
-        names = ", ".join(self.name(table.name) for table in tables)
-        with suppress(psycopg.errors.LockNotAvailable), self._connection.transaction():
-            self._connection.execute(f"SET LOCAL lock_timeout = '100ms'; TRUNCATE {names}")
+    def _made(self, table: Table) -> Table:
+        """Return a table as it is here: the changelog has an index on the epoch instead of a key.
+
+        Its rows are in that order on disk, so they are found as well, and writing them costs half.
+        """
+        return replace(table, key=()) if table == self._layout.changes else table
 
     def _existing(self) -> set[str]:
-        names = [table.name for table in (*self._layout.all, *self._stages)]
+        names = [table.name for table in self._layout.all]
         rows = self._connection.execute(
             "SELECT relname, relkind::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
             "WHERE nspname = $1 AND relname = ANY($2::text[])",
@@ -203,7 +208,7 @@ class Catalog:
         types = {str(name): str(type_) for name, type_, _ in columns}
         required = {str(name) for name, _, required in columns if required}
         existing = Existing(types, [str(name) for (name,) in key], required, _alter)
-        return misfits(table, sql_types(table), existing)
+        return misfits(self._made(table), sql_types(table), existing)
 
     def _check_privileges(self, table: Table) -> None:
         needs: tuple[str, ...] = ("SELECT", "INSERT")
@@ -211,8 +216,6 @@ class Catalog:
             needs = (*needs, "UPDATE", "DELETE")
         elif table == OWNERS:
             needs = (*needs, "UPDATE")
-        elif table in self._stages:
-            needs = (*needs, "TRUNCATE")
         for privilege in needs:
             self._demand(table.name, privilege)
 

@@ -15,7 +15,6 @@ from windrow.sinks.postgres.errors import translated, where
 from windrow.sinks.postgres.promote import Promotion
 from windrow.sinks.postgres.rows import PostgresSnapshot
 from windrow.sinks.postgres.session import Connection, connect, qualified, schema_of
-from windrow.sinks.postgres.staging import stage_names
 from windrow.sinks.quote import quote_all
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -79,7 +78,7 @@ class PostgresDatabase:
     def promote(self, pipeline: str, live: str, shadow: str) -> Promoted:
         """Put the shadow's tables in the place of the live ones; see `windrow.sinks.database.Database`."""
         with self._connected() as (connection, schema):
-            names = ((*table_names(table), *stage_names(table)) for table in (live, shadow))
+            names = (table_names(table) for table in (live, shadow))
             return Promotion(connection, schema, *names).run(pipeline, lambda: _replayed(connection, schema, shadow))
 
     @contextmanager

@@ -24,7 +24,7 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.DeadlockDetected, "another session locked the same rows; nobody else may write windrow's tables"),
     (errors.SerializationFailure, "another session wrote the same rows; nobody else may write windrow's tables"),
     (errors.ReadOnlySqlTransaction, "the database takes no writes; connect to the primary"),
-    (errors.TooManyConnections, "the database has no connection left; raise max_connections, or use fewer cores"),
+    (errors.TooManyConnections, "the database has no connection left; raise max_connections, or close some"),
     (errors.UndefinedTable, "a table was dropped while the pipeline ran; start over with --fresh"),
     (errors.UndefinedColumn, "a table was altered while the pipeline ran; restore it, or start over with --fresh"),
     (errors.DependentObjectsStillExist, "drop what depends on the table first, or choose another table"),
@@ -110,7 +110,7 @@ def translate_connect(error: psycopg.Error, place: str) -> SinkError:
     said = _NAME.sub('""', text)  # a host or a database may be called anything
     told = f"cannot connect to {place}: {text}"
     if _FULL.search(said):
-        return SinkUnavailableError(f"{told}: raise max_connections, or use fewer cores")
+        return SinkUnavailableError(f"{told}: raise max_connections, or close some")
     advice = next((advice for pattern, advice in _REFUSED if pattern.search(said)), None)
     if advice is None:
         return SinkUnavailableError(f"{told}: check that it runs, and the url of the sink")

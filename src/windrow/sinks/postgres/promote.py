@@ -19,11 +19,19 @@ LOCK_SECONDS = 5.0
 """How long readers and writers are waited for; they wait behind this meanwhile."""
 _ASIDE = "windrow_promoted_aside"
 
-_INDEXES = """
+_OWN = """(
+c.relam = (SELECT oid FROM pg_am WHERE amname = 'brin') AND pg_get_indexdef(i.indexrelid, 1, true) = 'epoch')"""
+"""The changelog's own index."""
+
+_INDEXES = f"""
 SELECT c.relname::text, pg_get_indexdef(i.indexrelid)
 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-WHERE i.indrelid = ANY($1::oid[]) AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = i.indexrelid)
-ORDER BY 1"""
+WHERE i.indrelid = ANY($1::oid[]) AND NOT {_OWN}
+AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = i.indexrelid) ORDER BY 1"""
+
+_KEY = f"""
+SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+WHERE i.indrelid = $1::oid AND (i.indisprimary OR {_OWN}) ORDER BY i.indisprimary DESC"""
 
 _VIEWS = """
 SELECT DISTINCT n.nspname::text, v.relname::text, pg_get_viewdef(v.oid), array_to_string(v.reloptions, ', ')
@@ -121,7 +129,7 @@ class Promotion:
             raise SinkError(msg) from exc
 
     def _swap(self, one: str, other: str, there: dict[str, int]) -> None:
-        """Swap two tables' names and those of their primary keys; give the new one the old one's owner and grants."""
+        """Swap two tables' names and those of their own indexes; give the new one the old one's owner and grants."""
         both = one in there and other in there
         keys = [self._key(name, there) for name in (one, other)]
         grants = self._rows(_GRANTS, there[one]) if both else []
@@ -135,14 +143,8 @@ class Promotion:
         if not both:
             return
         if keys[0] is not None and keys[1] is not None:
-            for table, key, to in (
-                (other, keys[0], _ASIDE),
-                (one, keys[1], keys[0]),
-                (other, _ASIDE, keys[1]),
-            ):
-                self.connection.execute(
-                    f"ALTER TABLE {self._name(table)} RENAME CONSTRAINT {quote(key)} TO {quote(to)}"
-                )
+            for key, to in ((keys[0], _ASIDE), (keys[1], keys[0]), (_ASIDE, keys[1])):
+                self.connection.execute(f"ALTER INDEX {self._name(key)} RENAME TO {quote(to)}")
         self._grant(one, [str(row[0]) for row in user], grants, others)
 
     def _grant(
@@ -179,9 +181,7 @@ class Promotion:
     def _key(self, table: str, there: dict[str, int]) -> str | None:
         if table not in there:
             return None
-        rows = self._rows(
-            "SELECT conname::text FROM pg_constraint WHERE conrelid = $1::oid AND contype = 'p'", there[table]
-        )
+        rows = self._rows(_KEY, there[table])
         return str(rows[0][0]) if rows else None
 
     def _oid(self, table: str) -> int | None:

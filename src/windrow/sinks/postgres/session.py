@@ -27,7 +27,7 @@ def connect(url: str) -> Connection:
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
             cursor_factory=psycopg.RawCursor,
-            prepare_threshold=None,  # the staging tables' sizes change too much for a plan to be kept
+            prepare_threshold=None,  # a step's size changes too much for a plan to be kept
             fallback_application_name="windrow",
         )
     except psycopg.Error as error:

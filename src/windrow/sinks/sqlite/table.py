@@ -17,7 +17,7 @@ from windrow.errors import PipelineError, SinkError
 from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.fence import Existing, Found, Misfit, admit, is_new, may_clear, misfits, refuse, still_owned
-from windrow.sinks.fold import last_changes
+from windrow.sinks.fold import settled
 from windrow.sinks.layout import EPOCHS, OWNERS, Table, create_table, layout
 from windrow.sinks.quote import quote, quote_all
 from windrow.sinks.sqlite.errors import translated
@@ -39,6 +39,8 @@ class SqliteTable:
     value that would not come back as it was, and with ``decimals: text`` they are text with all digits.
     """
 
+    needs_rows = True
+
     def __init__(self, pipeline: AnyPipeline, sink: SqliteSink, *, busy: float = BUSY_SECONDS) -> None:
         self._sink = sink
         self._pipeline = pipeline.name
@@ -48,9 +50,6 @@ class SqliteTable:
         self._run: Run | None = None
         for table in self._layout.own:
             _refuse_twins(table)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None}
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Create what is missing; return the last epoch that this run committed, or None.
@@ -167,8 +166,7 @@ class SqliteTable:
             (epoch,),
         )
         if pc.any(pc.equal(changes["op"], "delete")).as_py():
-            last = changes.filter(pa.array(last_changes(changes, table.key)))
-            gone = last.filter(pc.equal(last["op"], "delete")).select(list(table.key))
+            gone = settled(changes, table.key).gone.select(list(table.key))
             where = " AND ".join(f"{quote(column)} = ?" for column in table.key)
             keys = values(table.name, gone, self._sink.decimals)
             db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", zip(*keys, strict=True))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from windrow.sources.base import Cut
 from windrow.sources.log.folder import START, LogFolder, Position
+from windrow.sources.portions import portions
 
 Positions = Mapping[int, Position]
 
@@ -13,27 +14,27 @@ Positions = Mapping[int, Position]
 def up_to(folder: LogFolder, start: Positions, sizes: Mapping[int, int], max_records: int | None) -> Positions:
     """Return where a step ends that takes what is there: within the first `sizes` bytes of each partition.
 
-    With `max_records`, partitions with a backlog share it evenly, and what one leaves over goes to the others; of
-    what does not divide, the lower partitions get one more. The same files and start give the same end.
+    With `max_records`, partitions with a backlog share it by the bytes of theirs, and what one leaves over goes to the
+    others. The same files and start give the same end.
     """
     ends = dict(start)
     if max_records is None:
         for partition, size in sizes.items():
             ends[partition] = folder.scan(partition, _at(start, partition), max_byte=size)
         return ends
-    behind = [partition for partition in sorted(sizes) if sizes[partition] > _at(start, partition).byte]
+    behind = set(sizes)
     left = max_records
-    while behind and left:
-        share, odd = divmod(left, len(behind))
-        hungry = []
-        for index, partition in enumerate(behind):
-            want = share + (index < odd)
+    while left:
+        waiting = {partition: sizes[partition] - _at(ends, partition).byte for partition in behind}
+        waiting = {partition: size for partition, size in waiting.items() if size > 0}
+        if not waiting:
+            break
+        for partition, portion in portions(waiting, left).items():
             at = _at(ends, partition)
-            ends[partition] = end = folder.scan(partition, at, max_lines=want, max_byte=sizes[partition])
+            ends[partition] = end = folder.scan(partition, at, max_lines=portion, max_byte=sizes[partition])
             left -= end.line - at.line
-            if want and end.line - at.line == want:
-                hungry.append(partition)
-        behind = hungry
+            if end.line - at.line < portion:  # there may be a line that is not whole yet
+                behind.remove(partition)
     return ends
 
 
