@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from typing import Literal
 
@@ -63,7 +63,7 @@ class BatchRun:
         while True:
             writer = Writer(self._pipeline, self._sink, settings.journal, on_step)
             try:
-                with _cancelled(spark, self._stop):
+                with closing(writer), _cancelled(spark, self._stop):
                     return self._take(job, run, spark, writer)
             except SPARK_ERRORS as exc:
                 if self._stop.is_set():
@@ -80,12 +80,15 @@ class BatchRun:
         coming = job.results(spark, needs_rows=self._sink.needs_rows)
         states: Iterator[tuple[int, list[Row]]] = iter(())
         for position, rows in coming:
-            if self._stop.is_set():
-                return "asked"
             if position >= len(cut):
                 states = chain([(position, rows)], coming)
                 break
-            writer.add(rows)
+            step = writer.read(rows)
+            writer.settle()
+            if self._stop.is_set():
+                return "asked"
+            writer.write(step)
+        writer.settle()
         if self._stop.is_set():
             return "asked"
         writer.finish()
