@@ -22,6 +22,7 @@ from windrow.core.operators.window_aggregate import WindowAggregate
 from windrow.core.packet import Packet
 from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState
+from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.wire import output_frame
 from windrow.testing.generator import Spec, generate
 
@@ -69,7 +70,7 @@ def main() -> None:
             with clock.stage("operator"):
                 output = operator.step(group, given, state)
             with clock.stage("pack changes"):
-                output_frame(group, output)
+                output_frame(group, output, Carrier())
             rows += output.rows.changes.num_rows
     print(f"{arguments.events:,} events in steps of {arguments.step:,}: {rows:,} changes")
     for name, seconds in clock.seconds.items():

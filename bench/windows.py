@@ -22,6 +22,7 @@ from windrow.core.packet import Packet
 from windrow.core.schema import RAW
 from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState
+from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.wire import output_frame
 from windrow.model import Calendar, Emit, Every, Global, Hopping, Pipeline, Records, Session, Tumbling
 
@@ -118,7 +119,7 @@ def _run(pipeline: Pipeline, packets: list[list[list[Packet]]]) -> tuple[float, 
     for groups in packets:
         for group, state in enumerate(states):
             output = operator.step(group, StepInput.of(pipeline, groups[group]), state)
-            output_frame(group, output)
+            output_frame(group, output, Carrier())
             changes += output.rows.changes.num_rows
     return time.process_time() - began, changes
 

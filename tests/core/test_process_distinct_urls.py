@@ -70,12 +70,17 @@ def test_the_numbers_are_those_of_the_log_in_every_cut(log: list[Click], cuts: s
     steps = [[step(click) for click in log[start:end]] for start, end in pairwise(places)]
     output = StepOutput.concat(play(example(2), steps, "fire"))
     told: dict[str, list[int]] = defaultdict(list)
+    left: dict[str, int] = {}
     for row in output.changes.to_pylist():
         if row["op"] in {"insert", "update_after"}:
             told[row["user"]].append(row["urls_24h"])
+            left[row["user"]] = row["urls_24h"]
+        elif row["op"] == "delete":
+            del left[row["user"]]
     expected = reference(log)
     assert told == expected
     assert output.late.num_rows == len(log) - sum(map(len, expected.values()))
     table = {row["user"]: row["urls_24h"] for row in settled(output.changes, ("user",)).new.to_pylist()}
+    assert table == left
     # a user without a click for 24 hours has no row
     assert table.items() <= {user: numbers[-1] for user, numbers in expected.items()}.items()

@@ -67,7 +67,6 @@ def test_a_batch_run_gives_the_oracles_answer(
     assert found.on_time
     assert found.late
     assert {"malformed", "missing", "wrong type"} <= set(found.dead.values())
-    # SQLite is given a step an epoch, PostgreSQL all of them in one transaction
     assert_epochs(store, 4)
     assert sum(report.events for report in runner.reports) == sum(runner.reports[-1].offsets.values()) > 3000
     assert runner.reports[-1].open_windows == 0

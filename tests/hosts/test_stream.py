@@ -61,7 +61,7 @@ def test_a_run_leaves_no_state_store_open(
     monkeypatch.setattr(stream_run, "close_stores", watched)
     files.append(events(300))
     runner.bounded(spend(files.source, store.settings()))
-    assert stores.has_all_stores(spark)
+    assert stores.is_one_process(spark)
     assert loaded[0]
     assert loaded == [[True] * len(loaded[0]), [False] * len(loaded[0])]
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 
 import psycopg
+import pyarrow as pa
 import pytest
 from tests.contracts.steps import RUN, change, edges, pipeline, step
 from tests.servers.postgres import Postgres
@@ -101,6 +103,19 @@ def test_many_rows(model: Pipeline, sink: PostgresTable) -> None:
     assert query(model, f"SELECT count(*), count(DISTINCT events) FROM spend WHERE NOT ({wrong})") == [
         (120_000, 120_000)
     ]
+
+
+def test_null_in_a_column_that_came_to_the_table_on_the_way(model: Pipeline, sink: PostgresTable) -> None:
+    """The schema says that a count is never null; the table has it so if it had rows before."""
+    query(model, "ALTER TABLE spend ALTER events DROP NOT NULL; ALTER TABLE spend_changes ALTER events DROP NOT NULL")
+    rows = step(model, [change("insert", 0, "A", Decimal(1), 1), change("insert", 0, "B", Decimal(1), 1)])
+    schema = rows.changes.schema
+    place = schema.get_field_index("events")
+    assert not schema.field(place).nullable
+    columns = [*rows.changes.columns]
+    columns[place] = pa.array([None, 1], pa.int64())
+    sink.commit(0, replace(rows, changes=pa.table(columns, schema=schema)))
+    assert query(model, 'SELECT "user", events FROM spend ORDER BY 1') == [("A", None), ("B", 1)]
 
 
 def test_an_insert_of_a_row_that_is_there_replaces_it(model: Pipeline, sink: PostgresTable) -> None:

@@ -90,6 +90,19 @@ def test_a_privilege_that_is_missing_is_named(
             sink.commit(1, step(model, [change("insert", 5, "A", Decimal(1), 1)]))
 
 
+def test_row_level_security(postgres: Postgres, database: str, role: str) -> None:
+    owner, model = (pipeline(PostgresSink(url, "spend")) for url in (database, as_role(postgres, database, role)))
+    with closing(sink_of(owner)) as sink:
+        sink.open(RUN)
+    query(owner, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}; ALTER TABLE spend ENABLE ROW LEVEL SECURITY")
+    message = f"row-level security of table 'spend' holds for user '{role}'.*: write as the table's owner"
+    with pytest.raises(SinkError, match=message):
+        sink_of(model).open(RUN)
+    with closing(sink_of(owner)) as sink:
+        sink.open(RUN)
+        sink.commit(0, step(owner, [change("insert", 0, "A", Decimal(1), 1)]))
+
+
 def test_a_user_who_may_not_create_temporary_tables(postgres: Postgres, database: str, role: str) -> None:
     name = database.rpartition("/")[2]
     owner, model = (pipeline(PostgresSink(url, "spend")) for url in (database, as_role(postgres, database, role)))

@@ -65,6 +65,13 @@ def test_names_of_indexes_go_with_the_tables(store: PostgresStore) -> None:
     ]
 
 
+def test_an_index_of_ones_own_is_carried_though_it_is_like_windrows(store: PostgresStore) -> None:
+    store.query("CREATE INDEX mine ON spend_changes USING brin (epoch, seq); CREATE INDEX too ON spend_clocks (epoch)")
+    assert promote(store).carried == ("index mine", "index too")
+    tables = "SELECT indrelid::regclass::text FROM pg_index WHERE indexrelid IN ('mine'::regclass, 'too'::regclass)"
+    assert store.query(f"{tables} ORDER BY 1") == [("spend_changes",), ("spend_clocks",)]
+
+
 def test_it_says_what_stays_on_the_former_table(store: PostgresStore) -> None:
     store.query("CREATE MATERIALIZED VIEW kept AS SELECT count(*) FROM spend")
     store.query("ALTER TABLE spend ADD CONSTRAINT positive CHECK (events > 0)")

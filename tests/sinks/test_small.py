@@ -21,7 +21,7 @@ from windrow.sinks.discard import DiscardSink
 from windrow.sinks.postgres import PostgresTable
 from windrow.sinks.quote import quote, quote_all
 from windrow.sinks.sqlite import SqliteTable
-from windrow.sinks.text import decimal_text, hex_text, significant_digits, utc_text
+from windrow.sinks.text import decimal_text, significant_digits, utc_text
 
 MODEL = pipeline(SqliteSink("spend.db", "spend"))
 OUTPUT = step(MODEL, [change("insert", 0, "A", Decimal(1), 1)], clocks=[["spend", 0, 1, DAY, DAY, "end"]])
@@ -103,9 +103,3 @@ def test_decimals_in_plain_notation(numbers: list[int], scale: int, skip: int) -
     column = pa.array(values, pa.decimal128(38, scale)).slice(skip)
     assert decimal_text(column).to_pylist() == [f"{value:f}" if value else f"{abs(value):f}" for value in values[skip:]]
     assert significant_digits(column).to_pylist() == [len(str(abs(n)).strip("0")) for n in numbers[skip:]]
-
-
-@given(st.lists(st.none() | st.binary()), st.integers(0, 3))
-def test_bytes_as_hex(blobs: list[bytes | None], skip: int) -> None:
-    column = pa.array(blobs, pa.binary()).slice(skip)
-    assert hex_text(column).to_pylist() == [None if b is None else "\\x" + b.hex() for b in blobs[skip:]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -54,20 +53,6 @@ def significant_digits(decimals: pa.Array) -> pa.Array:
     """Count the digits of decimals that matter: without sign, leading and trailing zeros."""
     digits = pc.utf8_ltrim(unscaled(decimals).cast(pa.string()), "-")
     return pc.utf8_length(pc.utf8_rtrim(digits, "0"))
-
-
-def hex_text(blobs: pa.Array) -> pa.Array:
-    r"""Write binary as hex with PostgreSQL's ``\x`` before it; nulls stay null."""
-    blobs = pa.concat_arrays([blobs.cast(pa.large_binary())])
-    offsets = np.frombuffer(blobs.buffers()[1], dtype=np.int64)[blobs.offset : blobs.offset + len(blobs) + 1]
-    data = blobs.buffers()[2]
-    body = np.frombuffer(data if data is not None else b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
-    pairs = np.frombuffer(bytes(range(256)).hex().encode(), dtype=np.uint16)
-    digits = pa.LargeStringArray.from_buffers(
-        len(blobs), pa.py_buffer((offsets - offsets[0]) * 2), pa.py_buffer(pairs[body].tobytes())
-    )
-    written = pc.binary_join_element_wise(pa.scalar("\\x", digits.type), digits, pa.scalar("", digits.type))
-    return pc.if_else(blobs.is_valid(), written, pa.scalar(None, pa.large_string()))
 
 
 def with_plain_reasons(dead: pa.Table) -> pa.Table:

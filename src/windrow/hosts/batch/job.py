@@ -12,6 +12,7 @@ from windrow.core.floors import NO_FLOORS, Floors
 from windrow.hosts.batch.plan import Plan
 from windrow.hosts.batch.stages import clock_stage, key_group_stage, spread_stage
 from windrow.hosts.batch.wire import PACKET_DDL, RESULT_DDL
+from windrow.hosts.stream.carrier import Carrier
 from windrow.model import AnyPipeline, is_salted
 from windrow.sources import Source
 
@@ -27,7 +28,7 @@ class Job:
     since: int | None = None
     keeps_state: bool = False
 
-    def results(self, spark: SparkSession, *, needs_rows: bool = True) -> Iterator[tuple[int, list[Row]]]:
+    def results(self, spark: SparkSession, carrier: Carrier) -> Iterator[tuple[int, list[Row]]]:
         """Compute all steps, then yield the number of each that has something with the rows of its key groups.
 
         With `keeps_state`, each group's state follows at the number of steps and its own.
@@ -41,7 +42,7 @@ class Job:
             spread = spread_stage(self.pipeline, plan.partitions, cut)
             packets = _by_key_group(packets, groups).mapInArrow(spread, PACKET_DDL)
         stage = key_group_stage(
-            self.pipeline, plan.partitions, cut, since=self.since, needs_rows=needs_rows, keeps_state=self.keeps_state
+            self.pipeline, plan.partitions, cut, since=self.since, carrier=carrier, keeps_state=self.keeps_state
         )
         results = _by_key_group(packets, groups).mapInArrow(stage, RESULT_DDL)
         # from here on they wait on disk, and come to the driver a step at a time

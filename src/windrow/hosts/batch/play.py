@@ -14,6 +14,7 @@ from windrow.hosts.batch.job import Job
 from windrow.hosts.batch.plan import Plan
 from windrow.hosts.batch.slices import END, Slices
 from windrow.hosts.batch.wire import step_output
+from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.session import spark_session
 from windrow.model import AnyPipeline, LogSource
@@ -33,7 +34,7 @@ def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire
             return outputs
         job = Job(pipeline, source, Plan(dict.fromkeys(cut.upto[-1], 0), cut))
         try:
-            for number, rows in job.results(spark_session(log=Path(folder) / "spark.log")):
+            for number, rows in job.results(spark_session(log=Path(folder) / "spark.log"), Carrier()):
                 outputs[number] = StepOutput.concat(step_output(pipeline, row) for row in rows)
         except SPARK_ERRORS as exc:
             raise translate(exc, "the batch", "") from exc

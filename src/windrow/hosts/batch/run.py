@@ -20,6 +20,7 @@ from windrow.hosts.batch.wire import state_of
 from windrow.hosts.batch.writer import Writer
 from windrow.hosts.report import OnStep
 from windrow.hosts.savepoint import refuse_used
+from windrow.hosts.stream.carrier import carrying
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.prestart import prestart
 from windrow.hosts.stream.session import spark_session
@@ -63,10 +64,15 @@ class BatchRun:
         while True:
             writer = Writer(self._pipeline, self._sink, settings.journal, on_step)
             try:
-                with closing(writer), _cancelled(spark, self._stop):
-                    return self._take(job, run, spark, writer)
+                with (
+                    carrying(spark, drops=not self._sink.needs_rows) as carrier,
+                    closing(writer),
+                    _cancelled(spark, self._stop),
+                ):
+                    return self._take(job, run, job.results(spark, carrier), writer)
             except SPARK_ERRORS as exc:
                 if self._stop.is_set():
+                    writer.settle()
                     return "asked"
                 begun = writer.epoch >= 0
                 failure = self._explained(translate(exc, "the batch", _BEGUN if begun else _NOT_BEGUN))
@@ -74,10 +80,11 @@ class BatchRun:
                     raise failure from exc
             tries += 1
 
-    def _take(self, job: Job, run: Run, spark: SparkSession, writer: Writer) -> Literal["end", "asked"]:
-        """Compute the steps, write them, and write what is known then to the savepoint."""
+    def _take(
+        self, job: Job, run: Run, coming: Iterator[tuple[int, list[Row]]], writer: Writer
+    ) -> Literal["end", "asked"]:
+        """Write the steps that come, and what is known behind them to the savepoint."""
         cut = job.plan.cut
-        coming = job.results(spark, needs_rows=self._sink.needs_rows)
         states: Iterator[tuple[int, list[Row]]] = iter(())
         for position, rows in coming:
             if position >= len(cut):

@@ -21,6 +21,7 @@ from windrow.core.state import MemoryState
 from windrow.hosts.batch.since import ending_after
 from windrow.hosts.batch.slices import Slices
 from windrow.hosts.batch.wire import by_slice, numbered, output_row, state_rows
+from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.sent import received, send
 from windrow.model import AnyPipeline, Pipeline
 
@@ -79,10 +80,10 @@ def key_group_stage(
     cut: Slices,
     *,
     since: int | None,
-    needs_rows: bool,
+    carrier: Carrier,
     keeps_state: bool,
 ) -> Stage:
-    """Return the function of a key group: packets to results, a row a step, without tables if nobody needs them.
+    """Return the function of a key group: packets to results, a row a step, whose tables go to the carrier.
 
     Behind the steps comes what the key group knows then, at the position that follows those of the steps by its number.
     """
@@ -95,7 +96,7 @@ def key_group_stage(
             output = operator.step(group, StepInput.of(pipeline, packets), state)
             if since is not None:
                 output = ending_after(since, output)
-            yield output_row(number, group, output, needs_rows=needs_rows)
+            yield output_row(number, group, output, carrier)
         if keeps_state:
             yield from state_rows(len(cut) + group, group, state)
 

@@ -16,6 +16,7 @@ from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.packing import pack, unpack
 from windrow.core.state import MemoryState
+from windrow.hosts.stream.carrier import Carrier, taken
 from windrow.hosts.stream.wire import PACKET_DDL as ONE_STEP_DDL
 from windrow.hosts.stream.wire import packet_batch
 from windrow.model import AnyPipeline
@@ -52,10 +53,10 @@ def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Pack
         yield number, [Packet(**{name: row[name] for name in names}) for row in group]
 
 
-def output_row(number: int, group: int, output: GroupOutput, *, needs_rows: bool) -> pa.RecordBatch:
-    """Write what a key group gives in a step; a table without rows is null, and so are all if they are not needed."""
+def output_row(number: int, group: int, output: GroupOutput, carrier: Carrier) -> pa.RecordBatch:
+    """Write what a key group gives in a step; a table without rows is null."""
     tables = {field.name: getattr(output.rows, field.name) for field in fields(StepOutput)}
-    packed = {name: pack(table) if needs_rows and table.num_rows else None for name, table in tables.items()}
+    packed = {name: carrier.put(table) for name, table in tables.items()}
     return _row(position=number, key_group=group, stats=json.dumps(asdict(output.stats)), **packed)
 
 
@@ -75,7 +76,7 @@ def step_output(pipeline: AnyPipeline, row: Row) -> StepOutput:
     none = StepOutput.empty(pipeline)
     return StepOutput(
         **{
-            field.name: getattr(none, field.name) if row[field.name] is None else unpack(row[field.name])
+            field.name: getattr(none, field.name) if row[field.name] is None else taken(row[field.name])
             for field in fields(StepOutput)
         }
     )

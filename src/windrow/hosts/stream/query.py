@@ -10,6 +10,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from windrow.core.floors import NO_FLOORS, Floors
+from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.slots import slots
 from windrow.hosts.stream.stages import KeyGroupProcessor, SpreadProcessor, clock_stage
@@ -26,8 +27,8 @@ def key_group_outputs(
     pipeline: AnyPipeline,
     source: Source,
     checkpoint: Checkpoint,
+    carrier: Carrier,
     *,
-    needs_rows: bool = True,
     max_records: int | None = None,
     cuts: Sequence[Cut] | None = None,
     ticks: int | None = None,
@@ -37,7 +38,7 @@ def key_group_outputs(
 ) -> DataFrame:
     """Return the streaming frame of what the key groups give, one row a group and step (`OUTPUT_DDL`).
 
-    It has stats only where rows are not needed.
+    Its tables are what the carrier makes of them.
 
     The records of the partition `ticks`, if there is one, are ticks. The end of the input is told where it is said
     how many `ends` were told before the run. A file `size` says how many records the next step takes, if there is one.
@@ -54,7 +55,7 @@ def key_group_outputs(
     known = checkpoint.partitions, None if checkpoint.follows is None else checkpoint.start.absolute()
     if is_salted(pipeline):
         packets = _by_key_group(packets, pipeline, SpreadProcessor(pipeline, *known), PACKET_DDL)
-    operators = KeyGroupProcessor(pipeline, *known, needs_rows=needs_rows)
+    operators = KeyGroupProcessor(pipeline, *known, carrier)
     return _by_key_group(packets, pipeline, operators, OUTPUT_DDL)
 
 

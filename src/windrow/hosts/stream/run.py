@@ -19,6 +19,7 @@ from windrow.errors import EngineError, RecordsLostError, RunError, WindrowError
 from windrow.hosts.lag import LagWatch
 from windrow.hosts.report import OnStep, StepReport
 from windrow.hosts.stream.beginning import agree, begin_from
+from windrow.hosts.stream.carrier import Carrier, carrying
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.intact import refuse_damaged, refuse_damaged_tables
@@ -32,7 +33,7 @@ from windrow.hosts.stream.query import key_group_outputs
 from windrow.hosts.stream.session import spark_session
 from windrow.hosts.stream.sizing import Sizing
 from windrow.hosts.stream.standing import Standing
-from windrow.hosts.stream.stores import close_stores, has_all_stores
+from windrow.hosts.stream.stores import close_stores, is_one_process
 from windrow.hosts.stream.writer import SinkWriter
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink
@@ -206,11 +207,14 @@ class StreamRun:
             self._sink,
             on_step,
             first_epoch=checkpoint.first_epoch,
-            ahead=has_all_stores(spark),
+            ahead=is_one_process(spark),
             check=check,
         )
         try:
-            with self._started(spark, checkpoint, ends, writer) as query:
+            with (
+                carrying(spark, drops=not self._sink.needs_rows) as carrier,
+                self._started(spark, checkpoint, carrier, ends, writer) as query,
+            ):
                 return self._wait(query, writer)
         except WindrowError as exc:
             if not writer.close(_STEP):  # who tries again needs the tables to himself
@@ -222,7 +226,7 @@ class StreamRun:
 
     @contextmanager
     def _started(
-        self, spark: SparkSession, checkpoint: Checkpoint, ends: int | None, writer: SinkWriter
+        self, spark: SparkSession, checkpoint: Checkpoint, carrier: Carrier, ends: int | None, writer: SinkWriter
     ) -> Iterator[StreamingQuery]:
         """Start a query, and stop it and close its stores in the end."""
         settings = self._settings
@@ -232,7 +236,7 @@ class StreamRun:
                 self._pipeline,
                 self._source,
                 checkpoint,
-                needs_rows=self._sink.needs_rows,
+                carrier,
                 max_records=settings.max_records,
                 cuts=settings.cuts,
                 ticks=settings.ticks,

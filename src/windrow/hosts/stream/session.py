@@ -22,7 +22,7 @@ CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "4g",
-    # a step into SQLite comes to the driver whole; the end of the input may fire much at once
+    # a step comes to the driver whole; the end of the input may fire much at once
     "spark.driver.maxResultSize": "0",
     # the JVM's work is planning and moving bytes: the simpler compiler is done with it before the other has begun, and
     # what is moved is soon of no use, so more room for it is only more memory

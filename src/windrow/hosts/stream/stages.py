@@ -20,6 +20,7 @@ from windrow.core.packet import Packet
 from windrow.core.stage import ClockStage
 from windrow.core.state import MemoryState, State
 from windrow.hosts.savepoint import Savepoint
+from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.sent import received, send
 from windrow.hosts.stream.slots import slots
 from windrow.hosts.stream.wire import output_frame, packet_batch, packet_frame, packets
@@ -121,20 +122,20 @@ class _Processor(StatefulProcessor):
 
 
 class KeyGroupProcessor(_Processor):
-    """Gives a key group's packets and state to the operator; gives its output, without rows if nobody needs them."""
+    """Gives a key group's packets and state to the operator; gives its output to a carrier."""
 
     def __init__(
-        self, pipeline: AnyPipeline, partitions: tuple[int, ...], start: Path | None, *, needs_rows: bool
+        self, pipeline: AnyPipeline, partitions: tuple[int, ...], start: Path | None, carrier: Carrier
     ) -> None:
         super().__init__(pipeline, partitions, start)
-        self._needs_rows = needs_rows
+        self._carrier = carrier
 
     def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
         """Take one step."""
         pipeline = received(self._sent)
         operator = _operator(pipeline, self._partitions)
         output = operator.step(group, StepInput.of(pipeline, packets), state)
-        return output_frame(group, output, needs_rows=self._needs_rows)
+        return output_frame(group, output, self._carrier)
 
 
 class SpreadProcessor(_Processor):

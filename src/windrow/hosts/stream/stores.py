@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 
-def has_all_stores(spark: SparkSession) -> bool:
-    """Return whether the state stores of all tasks are in this process's JVM, and none in an executor of its own."""
+def is_one_process(spark: SparkSession) -> bool:
+    """Return whether all tasks, and so their state stores, are in this process's JVM, and none in an executor."""
     return str(spark.sparkContext.master).partition("[")[0] == "local"
 
 

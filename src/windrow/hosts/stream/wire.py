@@ -12,7 +12,7 @@ import pyarrow as pa
 from windrow.core.operators.base import GroupOutput, GroupStats
 from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
-from windrow.core.packing import pack, unpack
+from windrow.hosts.stream.carrier import Carrier, taken
 from windrow.model import AnyPipeline
 
 PACKET_DDL = (
@@ -51,22 +51,21 @@ def packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
             yield Packet(**{field.name: row[field.name] for field in fields(Packet)})
 
 
-def output_frame(key_group: int, output: GroupOutput, *, needs_rows: bool = True) -> pd.DataFrame:
-    """Write a key group's output as a row; a table without rows is null, and so are all if they are not needed."""
+def output_frame(key_group: int, output: GroupOutput, carrier: Carrier) -> pd.DataFrame:
+    """Write a key group's output as a row; a table without rows is null."""
     row: dict[str, object] = {"key_group": key_group}
     for field in fields(StepOutput):
-        table = getattr(output.rows, field.name)
-        row[field.name] = pack(table) if needs_rows and table.num_rows else None
+        row[field.name] = carrier.put(getattr(output.rows, field.name))
     row["stats"] = json.dumps(asdict(output.stats))
     return pd.DataFrame([row])
 
 
 def outputs(pipeline: AnyPipeline, batch: pa.RecordBatch | pa.Table) -> Iterator[GroupOutput]:
-    """Read rows as key groups' outputs."""
+    """Read rows as key groups' outputs, in the order of their numbers."""
     none = StepOutput.empty(pipeline)
-    for row in batch.to_pylist():
+    for row in sorted(batch.to_pylist(), key=lambda row: row["key_group"]):
         tables = {
-            field.name: getattr(none, field.name) if row[field.name] is None else unpack(row[field.name])
+            field.name: getattr(none, field.name) if row[field.name] is None else taken(row[field.name])
             for field in fields(StepOutput)
         }
         yield GroupOutput(StepOutput(**tables), group_stats(row["stats"]))

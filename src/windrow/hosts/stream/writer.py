@@ -60,7 +60,7 @@ class SinkWriter:
                 raise RunError(msg)
             try:
                 work = Stopwatch()
-                parts = list(outputs(self._pipeline, frame.toArrow().sort_by("key_group")))
+                parts = list(outputs(self._pipeline, frame.toArrow()))
                 self._check()
                 took = work.lap()
                 self.settle()

@@ -218,6 +218,12 @@ class Catalog:
             needs = (*needs, "UPDATE")
         for privilege in needs:
             self._demand(table.name, privilege)
+        if table in self._layout.own and self._may("row_security_active($1)", self.name(table.name)):
+            msg = (
+                f"row-level security of table {table.name!r} holds for user {self._user()!r}, and PostgreSQL's COPY "
+                f"does not go with that: write as the table's owner, or as a role with BYPASSRLS"
+            )
+            raise SinkError(msg)
 
     def _demand(self, table: str, privilege: str) -> None:
         if not self._may(f"has_table_privilege($1, '{privilege}')", self.name(table)):

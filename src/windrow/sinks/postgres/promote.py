@@ -19,8 +19,10 @@ LOCK_SECONDS = 5.0
 """How long readers and writers are waited for; they wait behind this meanwhile."""
 _ASIDE = "windrow_promoted_aside"
 
-_OWN = """(
-c.relam = (SELECT oid FROM pg_am WHERE amname = 'brin') AND pg_get_indexdef(i.indexrelid, 1, true) = 'epoch')"""
+_OWN = r"""(
+c.relam = (SELECT oid FROM pg_am WHERE amname = 'brin') AND i.indnatts = 1
+AND pg_get_indexdef(i.indexrelid, 1, true) = 'epoch'
+AND EXISTS (SELECT FROM pg_class t WHERE t.oid = i.indrelid AND t.relname LIKE '%\_changes'))"""
 """The changelog's own index."""
 
 _INDEXES = f"""

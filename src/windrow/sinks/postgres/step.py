@@ -84,11 +84,13 @@ class Step:
     def _copy(self, target: str, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
-        encoder = ArrowToPostgresBinaryEncoder(rows.schema)
+        # a column that came to the table on the way can be null where it else is not
+        schema = pa.schema([field.with_nullable(True) for field in rows.schema])  # noqa: FBT003 - Arrow's signature
+        encoder = ArrowToPostgresBinaryEncoder(schema)
         statement = f"COPY {target} ({quote_all(rows.column_names)}) FROM STDIN (FORMAT binary)"
         with self.connection.cursor().copy(statement) as copy:
             copy.write(encoder.write_header())
-            for batch in rows.to_batches(max_chunksize=_ROWS):
+            for batch in pa.table(rows.columns, schema=schema).to_batches(max_chunksize=_ROWS):
                 copy.write(encoder.write_batch(batch))
             copy.write(encoder.finish())
 

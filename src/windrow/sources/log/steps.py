@@ -15,15 +15,15 @@ def up_to(folder: LogFolder, start: Positions, sizes: Mapping[int, int], max_rec
     """Return where a step ends that takes what is there: within the first `sizes` bytes of each partition.
 
     With `max_records`, partitions with a backlog share it by the bytes of theirs, and what one leaves over goes to the
-    others. The same files and start give the same end.
+    others; each gives a record at the least, whatever the limit. The same files and start give the same end.
     """
     ends = dict(start)
     if max_records is None:
         for partition, size in sizes.items():
             ends[partition] = folder.scan(partition, _at(start, partition), max_byte=size)
         return ends
-    behind = set(sizes)
-    left = max_records
+    behind = {partition for partition, size in sizes.items() if size > _at(start, partition).byte}
+    left = max(max_records, len(behind))
     while left:
         waiting = {partition: sizes[partition] - _at(ends, partition).byte for partition in behind}
         waiting = {partition: size for partition, size in waiting.items() if size > 0}
