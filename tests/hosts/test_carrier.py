@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,6 +55,10 @@ def test_a_folder_is_there_for_as_long_as_tasks_run(spark: SparkSession) -> None
         assert carrier.folder is not None
         Carrier(carrier.folder).put(pa.concat_tables([ROWS] * 10))
         assert len(list(carrier.folder.iterdir())) == 1
+        shutil.rmtree(carrier.folder)
+        blob = Carrier(carrier.folder).put(pa.concat_tables([ROWS] * 10))
+        assert blob is not None
+        assert taken(blob).num_rows == 10_000
     assert not carrier.folder.exists()
 
 

@@ -37,6 +37,8 @@ class Carrier:
             return None
         if self.folder is None or table.nbytes < _LEAST:
             return pack(table)
+        # a machine that tidies its temporary folder may have taken it from a run that is silent for days
+        self.folder.mkdir(mode=0o700, exist_ok=True)
         path = self.folder / uuid.uuid4().hex
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
             writer.write_table(table)
