@@ -59,7 +59,8 @@ def test_asked_twice_it_ends_at_once_and_loses_nothing(make_job: MakeJob) -> Non
         process.send(signal.SIGINT, to_group=True)
         process.wait_until(lambda: "stopping after this step" in process.errors or process.ended)
         process.send(signal.SIGINT, to_group=True)
-        assert process.wait() in {0, 130}  # it may have been done by then
+        code = process.wait()
+        assert code in {0, 130}, f"{process.output}{process.errors}"  # it may have been done by then
         assert_quiet(process)
     with job.start("--until-end") as process:
         assert process.wait() == 0
