@@ -38,8 +38,9 @@ def stopping() -> Iterator[Callable[[Callable[[], None]], None]]:
         def ask(number: int, frame: FrameType | None) -> None:
             del frame
             stop()
-            click.echo("stopping after this step (again to stop at once)", err=True)
+            # before it is said: who is quick is not to break into the same words
             signal.signal(number, interrupt)
+            click.echo("stopping after this step (again to stop at once)", err=True)
 
         for number in kept:
             signal.signal(number, ask)
