@@ -27,8 +27,12 @@ def rescale(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Cast a table to a schema; an aggregate that came to a run on its way can be null where it else is not."""
-    nullable = pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - Arrow's signature
-    return pa.table(table.cast(nullable).columns, schema=schema)
+    return pa.table(table.cast(nullable(schema)).columns, schema=schema)
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """Return a schema of which every column can be null."""
+    return pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - Arrow's signature
 
 
 def reinterpret(array: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -13,10 +13,10 @@ from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.batch.job import Job
 from windrow.hosts.batch.plan import Plan
 from windrow.hosts.batch.slices import END, Slices
-from windrow.hosts.batch.wire import step_output
 from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.session import spark_session
+from windrow.hosts.stream.wire import outputs
 from windrow.model import AnyPipeline, LogSource
 from windrow.sources import open_source
 
@@ -29,16 +29,16 @@ def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
         cut = _write(steps, at_end, Path(folder))
         source = open_source(LogSource(folder))
-        outputs = [StepOutput.empty(pipeline) for _ in range(len(cut))]
+        found = [StepOutput.empty(pipeline) for _ in range(len(cut))]
         if not cut.upto[-1]:
-            return outputs
+            return found
         job = Job(pipeline, source, Plan(dict.fromkeys(cut.upto[-1], 0), cut))
         try:
             for number, rows in job.results(spark_session(log=Path(folder) / "spark.log"), Carrier()):
-                outputs[number] = StepOutput.concat(step_output(pipeline, row) for row in rows)
+                found[number] = StepOutput.concat(part.rows for part in outputs(pipeline, rows))
         except SPARK_ERRORS as exc:
             raise translate(exc, "the batch", "") from exc
-    return outputs
+    return found
 
 
 def _write(steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], folder: Path) -> Slices:

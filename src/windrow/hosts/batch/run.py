@@ -24,6 +24,7 @@ from windrow.hosts.stream.carrier import carrying
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.prestart import prestart
 from windrow.hosts.stream.session import spark_session
+from windrow.hosts.stream.wire import outputs
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Run, Sink
 from windrow.sources import open_source
@@ -90,7 +91,7 @@ class BatchRun:
             if position >= len(cut):
                 states = chain([(position, rows)], coming)
                 break
-            step = writer.read(rows)
+            step = outputs(self._pipeline, rows)
             writer.settle()
             if self._stop.is_set():
                 return "asked"

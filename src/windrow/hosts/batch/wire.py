@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from itertools import chain, groupby
 from typing import Any
 
@@ -16,10 +15,9 @@ from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
 from windrow.core.packing import pack, unpack
 from windrow.core.state import MemoryState
-from windrow.hosts.stream.carrier import Carrier, taken
+from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.wire import PACKET_DDL as ONE_STEP_DDL
-from windrow.hosts.stream.wire import packet_batch
-from windrow.model import AnyPipeline
+from windrow.hosts.stream.wire import output_columns, packet_batch
 
 PACKET_DDL = f"slice int, {ONE_STEP_DDL}"
 RESULT_DDL = (
@@ -54,10 +52,8 @@ def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Pack
 
 
 def output_row(number: int, group: int, output: GroupOutput, carrier: Carrier) -> pa.RecordBatch:
-    """Write what a key group gives in a step; a table without rows is null."""
-    tables = {field.name: getattr(output.rows, field.name) for field in fields(StepOutput)}
-    packed = {name: carrier.put(table) for name, table in tables.items()}
-    return _row(position=number, key_group=group, stats=json.dumps(asdict(output.stats)), **packed)
+    """Write what a key group gives in a step."""
+    return _row(position=number, key_group=group, **output_columns(output, carrier))
 
 
 def state_rows(position: int, group: int, state: MemoryState) -> Iterator[pa.RecordBatch]:
@@ -69,17 +65,6 @@ def state_rows(position: int, group: int, state: MemoryState) -> Iterator[pa.Rec
             held = []
         held.append((kind, bucket, blob))
     yield _row(position=position, key_group=group, state=_packed(held))
-
-
-def step_output(pipeline: AnyPipeline, row: Row) -> StepOutput:
-    """Read the tables of a row."""
-    none = StepOutput.empty(pipeline)
-    return StepOutput(
-        **{
-            field.name: getattr(none, field.name) if row[field.name] is None else taken(row[field.name])
-            for field in fields(StepOutput)
-        }
-    )
 
 
 def state_of(rows: Iterable[Row]) -> MemoryState:

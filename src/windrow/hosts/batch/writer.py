@@ -7,18 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql import Row
 
-from windrow.core.operators.base import GroupStats
+from windrow.core.operators.base import GroupOutput
 from windrow.core.output import StepOutput
-from windrow.hosts.batch.wire import step_output
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
-from windrow.hosts.stream.wire import group_stats
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink
-
-GroupOutputs = tuple[StepOutput, Sequence[GroupStats]]
-"""The rows of a step, and what its key groups say of it."""
 
 
 class Writer:
@@ -28,9 +22,8 @@ class Writer:
     """
 
     def __init__(self, pipeline: AnyPipeline, sink: Sink, journal: pa.Table | None, on_step: OnStep) -> None:
-        self._pipeline = pipeline
-        none = StepOutput.empty(pipeline)
-        self._first = none if journal is None else replace(none, clocks=journal)
+        self._none = StepOutput.empty(pipeline)
+        self._first = self._none if journal is None else replace(self._none, clocks=journal)
         self._sink = sink
         self._on_step = on_step
         self._watch = Stopwatch()
@@ -38,18 +31,10 @@ class Writer:
         self._writing: Future[None] | None = None
         self.epoch = -1
 
-    def read(self, rows: Sequence[Row]) -> GroupOutputs:
-        """Read the rows of a step, one a key group."""
-        ordered = sorted(rows, key=lambda row: row.key_group)
-        outputs = [step_output(self._pipeline, row) for row in ordered]
-        return StepOutput.concat(outputs), [group_stats(row.stats) for row in ordered]
-
-    def write(self, step: GroupOutputs) -> None:
+    def write(self, parts: Sequence[GroupOutput]) -> None:
         """Have the next step committed; what was given before must be settled."""
-        output, stats = step
         self.epoch += 1
-        rows = output if self.epoch else StepOutput.concat([self._first, output])
-        self._writing = self._thread.submit(self._commit, self.epoch, rows, stats)
+        self._writing = self._thread.submit(self._commit, self.epoch, parts)
 
     def settle(self) -> None:
         """Wait until what was given is committed; raise the WindrowError that says why it is not."""
@@ -67,6 +52,7 @@ class Writer:
         """Wait for the epoch at hand."""
         self._thread.shutdown()
 
-    def _commit(self, epoch: int, output: StepOutput, stats: Sequence[GroupStats]) -> None:
-        self._sink.commit(epoch, output)
-        self._on_step(StepReport.of(epoch, stats, self._watch.lap()))
+    def _commit(self, epoch: int, parts: Sequence[GroupOutput]) -> None:
+        first = self._none if epoch else self._first
+        self._sink.commit(epoch, StepOutput.concat([first, *(part.rows for part in parts)]))
+        self._on_step(StepReport.of(epoch, [part.stats for part in parts], self._watch.lap()))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, fields
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from pyspark.sql import Row
 
 from windrow.core.operators.base import GroupOutput, GroupStats
 from windrow.core.output import StepOutput
@@ -19,6 +21,9 @@ PACKET_DDL = (
     "key_group int, kind string, partition int, watermark long, first long, next long, reached long, blob binary"
 )
 OUTPUT_DDL = "key_group int, changes binary, late binary, dead binary, clocks binary, stats string"
+
+Columns = Row | dict[str, Any]
+"""A row by the names of its columns, as Spark or Arrow gives it."""
 
 _PACKET = pa.schema(
     [
@@ -52,23 +57,28 @@ def packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
 
 
 def output_frame(key_group: int, output: GroupOutput, carrier: Carrier) -> pd.DataFrame:
-    """Write a key group's output as a row; a table without rows is null."""
-    row: dict[str, object] = {"key_group": key_group}
-    for field in fields(StepOutput):
-        row[field.name] = carrier.put(getattr(output.rows, field.name))
-    row["stats"] = json.dumps(asdict(output.stats))
-    return pd.DataFrame([row])
+    """Write a key group's output as a row."""
+    return pd.DataFrame([{"key_group": key_group, **output_columns(output, carrier)}])
 
 
-def outputs(pipeline: AnyPipeline, batch: pa.RecordBatch | pa.Table) -> Iterator[GroupOutput]:
+def output_columns(output: GroupOutput, carrier: Carrier) -> dict[str, bytes | str | None]:
+    """Write an output as columns of a row; a table without rows is null."""
+    tables = {field.name: carrier.put(getattr(output.rows, field.name)) for field in fields(StepOutput)}
+    return {**tables, "stats": json.dumps(asdict(output.stats))}
+
+
+def outputs(pipeline: AnyPipeline, rows: Iterable[Columns]) -> list[GroupOutput]:
     """Read rows as key groups' outputs, in the order of their numbers."""
     none = StepOutput.empty(pipeline)
-    for row in sorted(batch.to_pylist(), key=lambda row: row["key_group"]):
-        tables = {
-            field.name: getattr(none, field.name) if row[field.name] is None else taken(row[field.name])
-            for field in fields(StepOutput)
-        }
-        yield GroupOutput(StepOutput(**tables), group_stats(row["stats"]))
+    return [_output(none, row) for row in sorted(rows, key=lambda row: row["key_group"])]
+
+
+def _output(none: StepOutput, row: Columns) -> GroupOutput:
+    tables = {
+        field.name: getattr(none, field.name) if row[field.name] is None else taken(row[field.name])
+        for field in fields(StepOutput)
+    }
+    return GroupOutput(StepOutput(**tables), group_stats(row["stats"]))
 
 
 def group_stats(text: str) -> GroupStats:

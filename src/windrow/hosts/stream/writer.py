@@ -60,7 +60,7 @@ class SinkWriter:
                 raise RunError(msg)
             try:
                 work = Stopwatch()
-                parts = list(outputs(self._pipeline, frame.toArrow()))
+                parts = outputs(self._pipeline, frame.toArrow().to_pylist())
                 self._check()
                 took = work.lap()
                 self.settle()

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import errors
 
+from windrow.core.aggregates.scale import nullable
 from windrow.core.output import StepOutput
 from windrow.sinks.fold import Settled, settled
 from windrow.sinks.layout import Layout, Table
@@ -85,7 +86,7 @@ class Step:
         if not rows.num_rows:
             return
         # a column that came to the table on the way can be null where it else is not
-        schema = pa.schema([field.with_nullable(True) for field in rows.schema])  # noqa: FBT003 - Arrow's signature
+        schema = nullable(rows.schema)
         encoder = ArrowToPostgresBinaryEncoder(schema)
         statement = f"COPY {target} ({quote_all(rows.column_names)}) FROM STDIN (FORMAT binary)"
         with self.connection.cursor().copy(statement) as copy:
