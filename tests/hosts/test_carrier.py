@@ -1,8 +1,9 @@
-"""Tables come to the driver as they were, and leave nothing behind."""
+"""Tables come to the next process as they were, and leave nothing behind."""
 
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.hosts.spend import Files, events, spend
 
+from windrow.core.operators.base import StepInput
+from windrow.core.stage import ClockStage
 from windrow.hosts.batch.run import BatchRun
 from windrow.hosts.batch.settings import BatchSettings
 from windrow.hosts.memory import MemoryRun
@@ -18,9 +21,11 @@ from windrow.hosts.report import StepReport
 from windrow.hosts.stream import carrier as carriers
 from windrow.hosts.stream.carrier import Carrier, carrying, taken
 from windrow.hosts.stream.run import Settings, StreamRun
+from windrow.hosts.stream.wire import packet_batch, packets
 from windrow.model import SqliteSink
 from windrow.sinks.collect import CollectSink
 from windrow.sinks.discard import DiscardSink
+from windrow.sources import open_source
 
 ROWS = pa.table({"n": pa.array(range(1000)), "name": pa.array(["A", None] * 500), "none": pa.nulls(1000, pa.binary())})
 
@@ -50,7 +55,10 @@ def test_through_spark_and_not_at_all(tmp_path: Path) -> None:
 
 def test_a_folder_is_there_for_as_long_as_tasks_run(spark: SparkSession) -> None:
     with carrying(spark, drops=True) as carrier:
-        assert carrier == Carrier(drops=True)
+        assert carrier.drops
+        assert carrier.folder is not None
+        assert len(carrier.pack(pa.concat_tables([ROWS] * 10))) < 1000  # records come all the same
+    assert not carrier.folder.exists()
     with carrying(spark, drops=False) as carrier:
         assert carrier.folder is not None
         Carrier(carrier.folder).put(pa.concat_tables([ROWS] * 10))
@@ -60,6 +68,37 @@ def test_a_folder_is_there_for_as_long_as_tasks_run(spark: SparkSession) -> None
         assert blob is not None
         assert taken(blob).num_rows == 10_000
     assert not carrier.folder.exists()
+
+
+@pytest.mark.parametrize("least", [0, 1 << 30])
+def test_packets_of_records(least: int, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carriers, "_LEAST", least)
+    files.append(events(600))
+    pipeline = spend(files.source, SqliteSink("unused.db", "unused"))
+    raw = list(open_source(files.source).read_all())
+    sent = list(ClockStage(pipeline, packed=Carrier(tmp_path / "rows").pack).run(raw))
+    assert len(list(tmp_path.glob("rows/*"))) == sum(packet.kind == "records" for packet in sent) * (least == 0)
+    came = StepInput.of(pipeline, packets(packet_batch(packet).to_pandas() for packet in sent))
+    assert list(tmp_path.glob("rows/*")) == []
+    expected = StepInput.of(pipeline, ClockStage(pipeline).run(raw))
+    assert came.records.num_rows > 400
+    assert came.records.equals(expected.records)
+    assert (came.dead, came.clocks) == (expected.dead, expected.clocks)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_step_whose_records_come_by_files(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    files.append(events(60_000))
+    pipeline, sink = spend(files.source, SqliteSink("unused.db", "unused")), CollectSink()
+    StreamRun(pipeline, sink, Settings(tmp_path / "checkpoint", until_end=True)).run(lambda _: None)
+    expected = CollectSink()
+    MemoryRun(pipeline, expected, None).run(lambda _: None)
+    for table in ("changes", "late", "dead"):
+        came, there = (getattr(one.output(pipeline), table).to_pylist() for one in (sink, expected))
+        assert sorted(came, key=repr) == sorted(there, key=repr) != []
+    assert list(tmp_path.glob("windrow-*")) == []
 
 
 @pytest.mark.usefixtures("spark")

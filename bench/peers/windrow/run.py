@@ -11,6 +11,7 @@ from bench.pipelines import from_kafka, main_job
 from windrow.api.yaml import parse_pipeline
 from windrow.hosts.batch.run import BatchRun
 from windrow.hosts.batch.settings import BatchSettings
+from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.run import Settings, StreamRun
 from windrow.hosts.stream.session import spark_session
 from windrow.hosts.stream.stages import clock_stage
@@ -46,7 +47,7 @@ def main(job: Job) -> None:
 def _clock(pipeline: Pipeline, job: Job) -> None:
     spark, source = spark_session(), open_source(pipeline.source)
     tasks = spark.sparkContext.defaultParallelism
-    reader = source.reader(clock_stage(pipeline), source.beginning(), tasks=tasks, max_records=job.step)
+    reader = source.reader(clock_stage(pipeline, Carrier()), source.beginning(), tasks=tasks, max_records=job.step)
     packets = stream_of(spark, "windrow_clock", reader, PACKET_DDL)
     query = packets.writeStream.format("noop").option("checkpointLocation", str(job.folder / "checkpoint"))
     query.trigger(availableNow=True).start().awaitTermination()

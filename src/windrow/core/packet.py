@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from windrow.core.micros import BEFORE_ALL
+from windrow.core.packing import Blob
 
 PacketKind = Literal["records", "parts", "dead", "times", "clock", "tick", "lost", "idle", "end"]
 
@@ -32,4 +33,4 @@ class Packet:
     first: int = 0
     next: int = 0
     reached: int = BEFORE_ALL
-    blob: bytes = b""
+    blob: Blob = b""

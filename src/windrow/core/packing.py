@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import pyarrow as pa
+
+Blob: TypeAlias = "bytes | pa.Buffer"
+"""A packed table."""
 
 
 def pack(table: pa.Table) -> bytes:
@@ -13,7 +18,7 @@ def pack(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def unpack(blob: bytes) -> pa.Table:
+def unpack(blob: Blob) -> pa.Table:
     """Read what `pack` wrote."""
     with pa.ipc.open_stream(blob) as reader:
         return reader.read_all()

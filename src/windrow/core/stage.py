@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,12 +38,15 @@ class _Partition:
 class ClockStage:
     """Decodes one step's records of some partitions, in offset order, and splits them by key group.
 
-    `floors` are what the clock journal of the run says that this one replays.
+    `floors` are what the clock journal of the run says that this one replays. `packed` packs records.
     """
 
-    def __init__(self, pipeline: AnyPipeline, floors: Floors = NO_FLOORS) -> None:
+    def __init__(
+        self, pipeline: AnyPipeline, floors: Floors = NO_FLOORS, packed: Callable[[pa.Table], bytes] = pack
+    ) -> None:
         self._pipeline = pipeline
         self._floors = floors
+        self._packed = packed
         self._schema = record_schema(pipeline)
         self._decoder = Decoder(pipeline)
         self._duck = duck.connect()
@@ -119,7 +122,7 @@ class ClockStage:
         ends = np.cumsum(np.bincount(groups, minlength=self._pipeline.key_groups)).tolist()
         for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
             if start < end:
-                yield Packet(key_group=group, kind="records", blob=pack(records.slice(start, end - start)))
+                yield Packet(key_group=group, kind="records", blob=self._packed(records.slice(start, end - start)))
 
     def _times(self, records: pa.Table) -> Iterator[Packet]:
         """Pack the event times of each partition, for every key group."""

@@ -1,4 +1,4 @@
-"""How the rows of a step come from Spark's Python workers to the driver."""
+"""How the records and the rows of a step come from one of Spark's Python workers to the next, and to the driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from windrow.core.packing import pack, unpack
+from windrow.core.packing import Blob, pack, unpack
 from windrow.hosts.stream.stores import is_one_process
 
 _LEAST = 1 << 16
@@ -24,17 +24,19 @@ _LEAST = 1 << 16
 class Carrier:
     """Brings tables through Spark; large ones by way of files in a `folder`, if there is one on their way.
 
-    Through Spark rows are copied time and again, which costs as much as half of what it takes to make them. With
-    `drops` no rows come.
+    Through Spark they are copied time and again, which costs as much as half of what it takes to make them. With
+    `drops` no output comes.
     """
 
     folder: Path | None = None
     drops: bool = False
 
     def put(self, table: pa.Table) -> bytes | None:
-        """Return what `taken` makes the table of, None if it has no rows."""
-        if self.drops or not table.num_rows:
-            return None
+        """Return what `taken` makes a table of an output of, None if it has no rows."""
+        return None if self.drops or not table.num_rows else self.pack(table)
+
+    def pack(self, table: pa.Table) -> bytes:
+        """Return what `opened` makes a stream of Arrow's of."""
         if self.folder is None or table.nbytes < _LEAST:
             return pack(table)
         # a machine that tidies its temporary folder may have taken it from a run that is silent for days
@@ -47,21 +49,25 @@ class Carrier:
 
 def taken(blob: bytes) -> pa.Table:
     """Return the table that was put; once, as a file is gone then."""
+    return unpack(opened(blob))
+
+
+def opened(blob: bytes) -> Blob:
+    """Return the stream that a table was packed to; once, for the same reason."""
     if not blob.startswith(b"/"):  # no stream of Arrow's does
-        return unpack(blob)
+        return blob
     path = os.fsdecode(blob)
     with pa.memory_map(path) as file:
         Path(path).unlink()
-        with pa.ipc.open_stream(file) as reader:
-            return reader.read_all()
+        return file.read_buffer()
 
 
 @contextmanager
 def carrying(spark: SparkSession, *, drops: bool) -> Iterator[Carrier]:
     """Return a carrier for the tasks that run meanwhile."""
-    if drops or not is_one_process(spark):
+    if not is_one_process(spark):
         yield Carrier(drops=drops)
         return
     # a task that was told to end may yet write
     with TemporaryDirectory(prefix="windrow-rows-", ignore_cleanup_errors=True) as folder:
-        yield Carrier(Path(folder).absolute())
+        yield Carrier(Path(folder).absolute(), drops=drops)

@@ -38,12 +38,12 @@ def key_group_outputs(
 ) -> DataFrame:
     """Return the streaming frame of what the key groups give, one row a group and step (`OUTPUT_DDL`).
 
-    Its tables are what the carrier makes of them.
+    Its tables, and the records on their way to the key groups, are what the carrier makes of them.
 
     The records of the partition `ticks`, if there is one, are ticks. The end of the input is told where it is said
     how many `ends` were told before the run. A file `size` says how many records the next step takes, if there is one.
     """
-    begin, stage = checkpoint.note(None), clock_stage(pipeline, floors, ticks)
+    begin, stage = checkpoint.note(None), clock_stage(pipeline, carrier, floors, ticks)
     tasks = spark.sparkContext.defaultParallelism
     reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
     telling = TellingReader(reader, begin, pipeline.key_groups, ends=ends, size=size)

@@ -29,8 +29,8 @@ from windrow.model import AnyPipeline, is_salted
 
 # a worker process serves many steps: what a pipeline needs is built once in it
 @lru_cache(maxsize=4)
-def _clock_stage(pipeline: AnyPipeline, floors: Floors) -> ClockStage:
-    return ClockStage(pipeline, floors)
+def _clock_stage(pipeline: AnyPipeline, floors: Floors, carrier: Carrier) -> ClockStage:
+    return ClockStage(pipeline, floors, carrier.pack)
 
 
 @lru_cache(maxsize=4)
@@ -47,11 +47,12 @@ def _spread(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> Spread:
 
 
 def clock_stage(
-    pipeline: AnyPipeline, floors: Floors = NO_FLOORS, ticks: int | None = None
+    pipeline: AnyPipeline, carrier: Carrier, floors: Floors = NO_FLOORS, ticks: int | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that makes packets of one partition's raw records, for `mapInArrow`.
 
-    The records of the partition `ticks`, if there is one, are ticks: microseconds in digits.
+    The carrier brings the records in them. Those of the partition `ticks`, if there is one, are ticks: microseconds in
+    digits.
     """
     sent = send(pipeline)
 
@@ -67,7 +68,7 @@ def clock_stage(
                 else:
                     yield batch
 
-        for packet in _clock_stage(pipeline, floors).run(records()):
+        for packet in _clock_stage(pipeline, floors, carrier).run(records()):
             yield packet_batch(packet)
         for group in range(pipeline.key_groups if told else 0):
             yield packet_batch(Packet(key_group=group, kind="tick", watermark=max(told)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pandas as pd
@@ -14,7 +14,7 @@ from pyspark.sql import Row
 from windrow.core.operators.base import GroupOutput, GroupStats
 from windrow.core.output import StepOutput
 from windrow.core.packet import Packet
-from windrow.hosts.stream.carrier import Carrier, taken
+from windrow.hosts.stream.carrier import Carrier, opened, taken
 from windrow.model import AnyPipeline
 
 PACKET_DDL = (
@@ -53,7 +53,8 @@ def packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
     """Read rows as packets."""
     for frame in frames:
         for row in frame.to_dict("records"):
-            yield Packet(**{field.name: row[field.name] for field in fields(Packet)})
+            packet = Packet(**{field.name: row[field.name] for field in fields(Packet)})
+            yield replace(packet, blob=opened(packet.blob)) if packet.kind == "records" else packet
 
 
 def output_frame(key_group: int, output: GroupOutput, carrier: Carrier) -> pd.DataFrame:
