@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,13 +33,15 @@ class Step:
 
     def write(self, epoch: int, output: StepOutput) -> None:
         """Write a step to all tables."""
-        numbers = pa.array(np.arange(output.changes.num_rows))
-        self._append(self.layout.changes, _numbered(epoch, output.changes).append_column("seq", numbers))
+        with ThreadPoolExecutor(1) as beside:  # the server is at work on the changelog meanwhile
+            rows = beside.submit(settled, output.changes, self.layout.result.key)
+            numbers = pa.array(np.arange(output.changes.num_rows))
+            self._append(self.layout.changes, _numbered(epoch, output.changes).append_column("seq", numbers))
         self._append(self.layout.late, output.late)
         self._append(self.layout.dead, with_plain_reasons(output.dead))
         self._append(self.layout.clocks, _numbered(epoch, output.clocks))
         if output.changes.num_rows:
-            self._bring_up(settled(output.changes, self.layout.result.key))
+            self._bring_up(rows.result())
 
     def _append(self, table: Table, rows: pa.Table) -> None:
         self._copy(self.name(table.name), rows.select(list(table.columns)))
