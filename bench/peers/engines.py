@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from bench.peers.job import TABLE_ONLY
+
 HERE = Path(__file__).parent
 Sink = Literal["none", "postgres"]
 Kind = Literal["windrow", "peer", "limit"]
@@ -35,6 +37,8 @@ class Engine:
     @property
     def sinks(self) -> tuple[Sink, ...]:
         """Where its results can go."""
+        if self.name.endswith(TABLE_ONLY):
+            return ("postgres",)
         return ("none",) if self.kind == "limit" else ("none", "postgres")
 
 
@@ -56,6 +60,10 @@ ENGINES = (
     Engine(
         "batch", "windrow, batch host", "windrow", "windrow", _SPARK, "the same table as the stream host's; bounded"
     ),
+    Engine(
+        f"stream{TABLE_ONLY}", "windrow, stream host, no changelog", "windrow", "windrow", _SPARK, "with late output"
+    ),
+    Engine(f"batch{TABLE_ONLY}", "windrow, batch host, no changelog", "windrow", "windrow", _SPARK, "with late output"),
     Engine("flink", "Flink SQL, heap", "flink", "peer", "heap 4 GiB", _FLINK),
     Engine("flink-rocksdb", "Flink SQL, RocksDB", "flink", "peer", "heap 3 GiB, RocksDB 1 GiB", _FLINK),
     Engine("pyspark", "PySpark, RocksDB", "pyspark", "peer", _SPARK, _PYSPARK),

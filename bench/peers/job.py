@@ -14,6 +14,9 @@ READY, DONE = "@ready", "@done"
 """Lines of the script's output: from here on it counts, and all output is written."""
 
 TABLE = "spend"
+TABLE_ONLY = "-table"
+"""What the names of engines end with that write no changelog beside it."""
+
 WINDOW_SECONDS, DELAY_SECONDS = 300, 600
 
 

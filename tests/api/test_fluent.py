@@ -182,6 +182,9 @@ def test_every_step_returns_a_new_value() -> None:
 def test_paths_may_be_paths() -> None:
     assert wr.log(Path("data") / "spend").source == LogSource("data/spend")
     assert wr.sqlite(Path("a.db"), table="t", key="user", decimals="text") == SqliteSink("a.db", "t", ("user",), "text")
+    assert wr.postgres("postgresql://", table="t", changelog=False) == PostgresSink(
+        "postgresql://", "t", changelog=False
+    )
 
 
 def test_field_and_result_names_are_free() -> None:

@@ -65,7 +65,7 @@ def test_defaults_are_left_out_and_the_rest_is_not(pipeline: Pipeline) -> None:
         time=EventTime("event_time", Delay(0)),
         window=Tumbling(300_000_000, 1_000),
         emit=Emit(0, "batch", "retract", "hold"),
-        sink=SqliteSink("a.db", "t", ("window_start", "user_id"), "text"),
+        sink=SqliteSink("a.db", "t", ("window_start", "user_id"), "text", changelog=False),
         key_groups=9,
     )
     assert to_yaml(full).splitlines()[3:] == [
@@ -74,9 +74,19 @@ def test_defaults_are_left_out_and_the_rest_is_not(pipeline: Pipeline) -> None:
         "window: {tumbling: {size: 5m, offset: 1ms}}",
         "aggregate: {total: sum(amount), events: count()}",
         "emit: {lateness: 0s, late: batch, mode: retract, at_end: hold}",
-        "sink: {sqlite: {path: a.db, table: t, key: [window_start, user_id], decimals: text}}",
+        "sink: {sqlite: {path: a.db, table: t, key: [window_start, user_id], decimals: text, changelog: false}}",
         "key_groups: 9",
     ]
+
+
+def test_a_sink_without_a_changelog(pipeline: Pipeline) -> None:
+    sink = PostgresSink("postgresql://h/d", "t", changelog=False)
+    other = replace(pipeline, sink=sink, emit=replace(pipeline.emit, mode="accumulate"))
+    assert parse_pipeline(to_yaml(other)) == other
+    assert "wr.postgres('postgresql://h/d', table='t', changelog=False)" in to_python(other)
+    assert "beside it t_late, _dead, _clocks" in to_text(other)
+    assert "a revision replaces the row before\n" in to_text(other)
+    assert "t_changes" in to_text(replace(other, sink=replace(sink, changelog=True)))
 
 
 def test_python_reads_like_the_fluent_form(pipeline: Pipeline) -> None:

@@ -103,8 +103,17 @@ key_groups: 64
 
 
 def test_all_of_sqlite() -> None:
-    text = "sink: {sqlite: {path: a.db, table: t, key: [window_start, user_id], decimals: text}}"
-    assert parse_pipeline(_replaced(text)).sink == SqliteSink("a.db", "t", ("window_start", "user_id"), "text")
+    text = "sink: {sqlite: {path: a.db, table: t, key: [window_start, user_id], decimals: text, changelog: false}}"
+    sink = SqliteSink("a.db", "t", ("window_start", "user_id"), "text", changelog=False)
+    assert parse_pipeline(_replaced(text)).sink == sink
+
+
+@pytest.mark.parametrize(
+    ("written", "changelog"), [("", True), (", changelog: true", True), (", changelog: false", False)]
+)
+def test_a_changelog_or_none(written: str, changelog: bool) -> None:  # noqa: FBT001 - a case
+    text = f"sink: {{postgres: {{url: 'postgresql://', table: t{written}}}}}"
+    assert parse_pipeline(_replaced(text)).sink == PostgresSink("postgresql://", "t", changelog=changelog)
 
 
 def test_sections_of_a_story() -> None:

@@ -236,10 +236,11 @@ def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> SqliteSink | Pos
     chosen = draw(
         st.sampled_from([(), ("window_start", *key, *revision), (*key, *revision, "window_end", "window_start")])
     )
+    changelog = draw(st.booleans())
     if draw(st.booleans()):
-        return SqliteSink(draw(PATHS), draw(PLAIN), chosen, draw(st.sampled_from(["numeric", "text"])))
+        return SqliteSink(draw(PATHS), draw(PLAIN), chosen, draw(st.sampled_from(["numeric", "text"])), changelog)
     url = draw(st.sampled_from(["postgresql://", "postgres://me@h:1/db?sslmode=require", "postgresql:///x"]))
-    return PostgresSink(url, draw(PLAIN), chosen)
+    return PostgresSink(url, draw(PLAIN), chosen, changelog)
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -73,8 +74,9 @@ def test_a_step_that_is_written_again_in_mode_discard_changes_nothing(store: Sto
     assert sorted(row["revision"] for row in store.result(model)) == [0, 1]
 
 
-def test_the_last_change_of_a_step_decides(store: Store) -> None:
-    model = store.model()
+@pytest.mark.parametrize("changelog", [True, False])
+def test_the_last_change_of_a_step_decides(store: Store, changelog: bool) -> None:  # noqa: FBT001 - a case
+    model = store.model(sink=replace(store.settings(), changelog=changelog))
     rows = [
         change("insert", 0, "A", Decimal(1), 1),
         change("insert", 0, "B", Decimal(1), 1),
@@ -86,6 +88,19 @@ def test_the_last_change_of_a_step_decides(store: Store) -> None:
     ]
     committed(store, model, step(model, rows))
     assert brief(store.result(model)) == [(0, "A", Decimal(5), 5, "late", 4), (0, "C", Decimal(9), 9, "on_time", 2)]
+    assert len(store.changes(model)) == len(rows) * changelog
+
+
+def test_a_run_can_begin_or_end_its_changelog(store: Store) -> None:
+    model = store.model()
+    for epoch, changelog in enumerate([False, True, False]):
+        sink = store.sink(replace(model, sink=replace(model.sink, changelog=changelog)))
+        assert sink.open(RUN) == (epoch - 1 if epoch else None)
+        op = "update_after" if epoch else "insert"
+        sink.commit(epoch, step(model, [change(op, 0, "A", Decimal(epoch), epoch, revision=epoch)]))
+        sink.close()
+    assert brief(store.result(model)) == [(0, "A", Decimal(2), 2, "on_time", 2)]
+    assert [row["epoch"] for row in store.changes(model)] == [1]
 
 
 def test_the_changelog_keeps_every_change_in_order(store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -191,9 +192,16 @@ ops = st.sampled_from(["insert", "update_before", "update_after", "delete"])
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(st.lists(st.tuples(ops, st.integers(0, 2), st.sampled_from("AB"), st.integers(0, 99)))))
-def test_any_changelog_folds_to_the_same_table(store: Store, steps: list[list[tuple[str, int, str, int]]]) -> None:
-    model = store.model()
+@given(
+    steps=st.lists(st.lists(st.tuples(ops, st.integers(0, 2), st.sampled_from("AB"), st.integers(0, 99)))),
+    changelog=st.booleans(),
+)
+def test_any_changelog_folds_to_the_same_table(
+    store: Store,
+    steps: list[list[tuple[str, int, str, int]]],
+    changelog: bool,  # noqa: FBT001 - a case
+) -> None:
+    model = store.model(sink=replace(store.settings(), changelog=changelog))
     sink = store.sink(model)
     sink.clear()
     sink.open(RUN)

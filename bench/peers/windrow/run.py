@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bench.peers.first_task import tell_ready
-from bench.peers.job import DONE, TABLE, Job, tell, told
+from bench.peers.job import DONE, TABLE, TABLE_ONLY, Job, tell, told
 from bench.pipelines import from_kafka, main_job
 
 from windrow.api.yaml import parse_pipeline
@@ -28,19 +28,21 @@ def main(job: Job) -> None:
     text = main_job(from_kafka(job.servers, job.topic), window=job.window)
     pipeline = parse_pipeline(text, "bench/peers/windrow/run.py")
     if job.postgres is not None:
-        pipeline = replace(pipeline, sink=PostgresSink(job.postgres, TABLE, key=("window_start", "user_id")))
+        kept = not job.engine.endswith(TABLE_ONLY)
+        sink = PostgresSink(job.postgres, TABLE, key=("window_start", "user_id"), changelog=kept)
+        pipeline = replace(pipeline, sink=sink)
     tell_ready(spark_session(log=job.folder / "spark.log"))
     if job.engine == "clock":
         _clock(pipeline, job)
     else:
-        sink = DiscardSink() if job.postgres is None else open_sink(pipeline)
-        if job.engine == "batch":
-            BatchRun(pipeline, sink, BatchSettings(max_records=job.step)).run(lambda _: None)
+        opened = DiscardSink() if job.postgres is None else open_sink(pipeline)
+        if job.engine.startswith("batch"):
+            BatchRun(pipeline, opened, BatchSettings(max_records=job.step)).run(lambda _: None)
         else:
             settings = Settings(job.folder / "checkpoint", until_end=True, max_records=job.step)
-            StreamRun(pipeline, sink, settings).run(lambda _: None)
+            StreamRun(pipeline, opened, settings).run(lambda _: None)
         if job.postgres is not None:
-            sink.close()
+            opened.close()
     tell(DONE)
 
 

@@ -11,13 +11,14 @@ class SqliteSink:
     """Tables in an SQLite file.
 
     `key` is the result table's primary key; empty, it is window_start, window_end and the pipeline's key. NUMERIC
-    columns hold 15 digits: `decimals` ``text`` keeps more.
+    columns hold 15 digits: `decimals` ``text`` keeps more. Without `changelog` the table of changes stays empty.
     """
 
     path: str
     table: str
     key: tuple[str, ...] = ()
     decimals: Literal["numeric", "text"] = "numeric"
+    changelog: bool = True
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class PostgresSink:
     url: str
     table: str
     key: tuple[str, ...] = ()
+    changelog: bool = True
 
 
 Sink = SqliteSink | PostgresSink

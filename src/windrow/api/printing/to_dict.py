@@ -170,15 +170,13 @@ def _trigger(trigger: Trigger) -> Plain:
 
 
 def _sink(sink: Sink) -> Plain:
+    key: Plain = {"key": list(sink.key)} if sink.key else {}
+    changelog: Plain = {} if sink.changelog else {"changelog": False}
     match sink:
-        case SqliteSink(path, table, key, decimals):
-            plain: Plain = {"path": path, "table": table}
-            if key:
-                plain["key"] = list(key)
-            if decimals != SqliteSink.decimals:
-                plain["decimals"] = decimals
-            return {"sqlite": plain}
-        case PostgresSink(url, table, key):
-            return {"postgres": {"url": url, "table": table} | ({"key": list(key)} if key else {})}
+        case SqliteSink(path, table, _, decimals):
+            kept = {} if decimals == SqliteSink.decimals else {"decimals": decimals}
+            return {"sqlite": {"path": path, "table": table} | key | kept | changelog}
+        case PostgresSink(url, table):
+            return {"postgres": {"url": url, "table": table} | key | changelog}
         case _:
             assert_never(sink)

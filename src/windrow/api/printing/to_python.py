@@ -190,12 +190,13 @@ def _to(pipeline: Pipeline) -> str:
 
 def _sink(sink: Sink) -> str:
     key = f", key={list(sink.key)!r}" if sink.key else ""
+    changelog = "" if sink.changelog else ", changelog=False"
     match sink:
         case SqliteSink(path, table, _, decimals):
             kept = "" if decimals == SqliteSink.decimals else f", decimals={decimals!r}"
-            return f"wr.sqlite({path!r}, table={table!r}{key}{kept})"
+            return f"wr.sqlite({path!r}, table={table!r}{key}{kept}{changelog})"
         case PostgresSink(url, table):
-            return f"wr.postgres({url!r}, table={table!r}{key})"
+            return f"wr.postgres({url!r}, table={table!r}{key}{changelog})"
         case _:
             assert_never(sink)
 

@@ -116,7 +116,7 @@ def _emit(pipeline: Pipeline, table: str) -> str:
     if not isinstance(pipeline.window, Global):
         lines.append(f"a window fires when {_passed(pipeline.time)}")
         lines += _late(emit, table)
-    lines += _mode(emit, table)
+    lines += _mode(emit, pipeline.sink)
     end = "fire at the end of a bounded input" if emit.at_end == "fire" else "stay open at the end of a bounded input"
     return "\n".join([*lines, f"open windows {end}"])
 
@@ -138,12 +138,13 @@ def _late(emit: Emit, table: str) -> list[str]:
     return [f"late records revise it for {format_duration(emit.lateness)} ({each})", f"after that: {table}_late"]
 
 
-def _mode(emit: Emit, table: str) -> list[str]:
+def _mode(emit: Emit, sink: Sink) -> list[str]:
     match emit.mode:
         case "retract":
             return []
         case "accumulate":
-            return [f"a revision replaces the row before, which {table}_changes does not take back"]
+            untold = f", which {sink.table}_changes does not take back" if sink.changelog else ""
+            return [f"a revision replaces the row before{untold}"]
         case "discard":
             return ["a pane holds only what is new since the one before, as a row of its own"]
         case _:
@@ -152,7 +153,8 @@ def _mode(emit: Emit, table: str) -> list[str]:
 
 def _sink(sink: Sink) -> str:
     key = f", one row for each {', '.join(sink.key)}" if sink.key else ""
-    beside = f"beside it {sink.table}_changes, _late, _dead, _clocks"
+    companions = ["late", "dead", "clocks"] if not sink.changelog else ["changes", "late", "dead", "clocks"]
+    beside = f"beside it {sink.table}_{', _'.join(companions)}"
     match sink:
         case SqliteSink(path, table, _, decimals):
             kept = "" if decimals == "numeric" else ", decimals as text"

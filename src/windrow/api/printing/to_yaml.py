@@ -41,6 +41,8 @@ def _node(value: Any) -> Any:  # noqa: ANN401 plain values to nodes, as PyYAML h
             return yaml.MappingNode("tag:yaml.org,2002:map", pairs, flow_style=True)
         case list():
             return yaml.SequenceNode("tag:yaml.org,2002:seq", [_node(item) for item in value], flow_style=True)
+        case bool():
+            return yaml.ScalarNode("tag:yaml.org,2002:bool", str(value).lower())
         case int():
             return yaml.ScalarNode("tag:yaml.org,2002:int", str(value))
         case float():

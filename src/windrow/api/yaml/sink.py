@@ -14,27 +14,33 @@ _DECIMALS: tuple[Literal["numeric", "text"], ...] = ("numeric", "text")
 
 
 def read_sink(spot: Spot) -> Sink:
-    """Read ``{sqlite: {path, table, key, decimals}}`` or ``{postgres: {url, table, key}}``."""
+    """Read ``{sqlite: {path, table, key, decimals, changelog}}`` or ``{postgres: {url, table, key, changelog}}``."""
     return read_one_of(spot, "sink", _KINDS)
 
 
 def _sqlite(spot: Spot) -> SqliteSink:
-    fields = Fields(spot, ("path", "table", "key", "decimals"))
+    fields = Fields(spot, ("path", "table", "key", "decimals", "changelog"))
     path = fields.required("path", Spot.text)
     table = fields.required("table", Spot.text)
     key = fields.optional("key", read_names, ())
     decimals = fields.optional("decimals", lambda entry: entry.choice(_DECIMALS), SqliteSink.decimals)
+    changelog = fields.optional("changelog", _flag, SqliteSink.changelog)
     fields.check()
-    return SqliteSink(path.value, table.value, key.value, decimals.value)
+    return SqliteSink(path.value, table.value, key.value, decimals.value, changelog.value)
 
 
 def _postgres(spot: Spot) -> PostgresSink:
-    fields = Fields(spot, ("url", "table", "key"))
+    fields = Fields(spot, ("url", "table", "key", "changelog"))
     url = fields.required("url", Spot.text)
     table = fields.required("table", Spot.text)
     key = fields.optional("key", read_names, ())
+    changelog = fields.optional("changelog", _flag, PostgresSink.changelog)
     fields.check()
-    return PostgresSink(url.value, table.value, key.value)
+    return PostgresSink(url.value, table.value, key.value, changelog.value)
+
+
+def _flag(spot: Spot) -> bool:
+    return spot.choice(("true", "false")) == "true"
 
 
 _KINDS: dict[str, Callable[[Spot], Sink]] = {"sqlite": _sqlite, "postgres": _postgres}

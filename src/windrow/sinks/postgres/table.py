@@ -94,7 +94,7 @@ class PostgresTable:
             still_owned(run, catalog.owner(), self._sink.table)
             if is_new(epoch, catalog.last(run), self._sink.table):
                 catalog.fence(run, epoch)
-                Step(connection, catalog.name, self._layout).write(epoch, output)
+                Step(connection, catalog.name, self._layout, self._sink.changelog).write(epoch, output)
 
     def close(self) -> None:
         """Disconnect, which lets go of the lock; more than once does no harm."""

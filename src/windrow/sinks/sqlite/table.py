@@ -121,7 +121,8 @@ class SqliteTable:
             if not is_new(epoch, self._last(db, self._run), self._sink.table):
                 return
             self._fence(db, self._run, epoch)
-            self._insert(db, self._layout.changes, output.changes, [repeat(epoch), range(output.changes.num_rows)])
+            if self._sink.changelog:
+                self._insert(db, self._layout.changes, output.changes, [repeat(epoch), range(output.changes.num_rows)])
             self._insert(db, self._layout.late, output.late)
             self._insert(db, self._layout.dead, with_plain_reasons(output.dead))
             self._insert(db, self._layout.clocks, output.clocks, [repeat(epoch)])
@@ -141,30 +142,37 @@ class SqliteTable:
             (run.pipeline, run.id, epoch),
         )
 
-    def _insert(self, db: sqlite3.Connection, table: Table, rows: pa.Table, before: Sequence[Any] = ()) -> None:
+    def _insert(
+        self, db: sqlite3.Connection, table: Table, rows: pa.Table, before: Sequence[Any] = (), else_: str = ""
+    ) -> None:
+        """Insert rows, with values `before` theirs; `else_` says what is done where a key is there."""
         if rows.num_rows:
             ours = rows.select(list(table.columns[len(before) :]))
             columns = [*before, *values(table.name, ours, self._sink.decimals)]
             marks = ", ".join("?" * len(columns))
             db.executemany(
-                f"INSERT INTO {quote(table.name)} ({quote_all(table.columns)}) VALUES ({marks})",
+                f"INSERT INTO {quote(table.name)} ({quote_all(table.columns)}) VALUES ({marks}) {else_}",
                 zip(*columns, strict=False),  # epochs repeat without end
             )
 
     def _apply(self, db: sqlite3.Connection, epoch: int, changes: pa.Table) -> None:
-        """Bring the result table up to the step's changes, which are in the changelog by now."""
+        """Bring the result table up to the step's changes, which are in the changelog by now if there is one."""
         table = self._layout.result
-        columns = quote_all(table.columns)
-        key = quote_all(table.key)
+        columns, key = quote_all(table.columns), quote_all(table.key)
         updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
-        # Within a row in the order of the changelog, so its last change wins. By key, so that the table's tree is
-        # written from left to right. Reading the changelog costs half of binding the rows once more.
-        db.execute(
-            f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} FROM {quote(self._layout.changes.name)} "
-            f"WHERE epoch = ? AND op IN ('insert', 'update_after') ORDER BY {key}, seq "
-            f"ON CONFLICT ({key}) DO UPDATE SET {updates}",
-            (epoch,),
-        )
+        upsert = f"ON CONFLICT ({key}) DO UPDATE SET {updates}"
+        if self._sink.changelog:
+            # Within a row in the order of the changelog, so its last change wins. By key, so that the table's tree is
+            # written from left to right. Reading the changelog costs half of binding the rows once more.
+            db.execute(
+                f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} "
+                f"FROM {quote(self._layout.changes.name)} WHERE epoch = ? AND op IN ('insert', 'update_after') "
+                f"ORDER BY {key}, seq {upsert}",
+                (epoch,),
+            )
+        elif changes.num_rows:
+            rows = settled(changes, table.key)
+            self._insert(db, table, pa.concat_tables([rows.new, rows.changed]), else_=upsert)
         if pc.any(pc.equal(changes["op"], "delete")).as_py():
             gone = settled(changes, table.key).gone.select(list(table.key))
             where = " AND ".join(f"{quote(column)} = ?" for column in table.key)
