@@ -34,15 +34,15 @@ class Step:
 
     def write(self, epoch: int, output: StepOutput) -> None:
         """Write a step to all tables."""
-        with ThreadPoolExecutor(1) as beside:  # the server is at work on the changelog meanwhile
-            rows = beside.submit(settled, output.changes, self.layout.result.key)
-            if self.changelog:
-                numbers = pa.array(np.arange(output.changes.num_rows))
-                self._append(self.layout.changes, _numbered(epoch, output.changes).append_column("seq", numbers))
         self._append(self.layout.late, output.late)
         self._append(self.layout.dead, with_plain_reasons(output.dead))
         self._append(self.layout.clocks, _numbered(epoch, output.clocks))
         if output.changes.num_rows:
+            with ThreadPoolExecutor(1) as beside:  # the server is at work on the changelog meanwhile
+                rows = beside.submit(settled, output.changes, self.layout.result.key)
+                if self.changelog:
+                    numbers = pa.array(np.arange(output.changes.num_rows))
+                    self._append(self.layout.changes, _numbered(epoch, output.changes).append_column("seq", numbers))
             self._bring_up(rows.result())
 
     def _append(self, table: Table, rows: pa.Table) -> None:

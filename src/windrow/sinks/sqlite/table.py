@@ -126,7 +126,8 @@ class SqliteTable:
             self._insert(db, self._layout.late, output.late)
             self._insert(db, self._layout.dead, with_plain_reasons(output.dead))
             self._insert(db, self._layout.clocks, output.clocks, [repeat(epoch)])
-            self._apply(db, epoch, output.changes)
+            if output.changes.num_rows:
+                self._apply(db, epoch, output.changes)
 
     def close(self) -> None:
         """Close the file; more than once does no harm."""
@@ -170,11 +171,13 @@ class SqliteTable:
                 f"ORDER BY {key}, seq {upsert}",
                 (epoch,),
             )
-        elif changes.num_rows:
-            rows = settled(changes, table.key)
+            if not pc.any(pc.equal(changes["op"], "delete")).as_py():
+                return
+        rows = settled(changes, table.key)
+        if not self._sink.changelog:
             self._insert(db, table, pa.concat_tables([rows.new, rows.changed]), else_=upsert)
-        if pc.any(pc.equal(changes["op"], "delete")).as_py():
-            gone = settled(changes, table.key).gone.select(list(table.key))
+        if rows.gone.num_rows:
+            gone = rows.gone.select(list(table.key))
             where = " AND ".join(f"{quote(column)} = ?" for column in table.key)
             keys = values(table.name, gone, self._sink.decimals)
             db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", zip(*keys, strict=True))
