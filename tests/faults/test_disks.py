@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,5 +81,24 @@ def test_the_disk_of_the_checkpoint(left: int, disk: Path, trial: Trial) -> None
     trial.injected("the checkpoint's disk full")
     filler.unlink()
     runner.bounded(pipeline, 250)
+    assert_same(store, pipeline)
+    assert_epochs(store)
+
+
+@pytest.mark.parametrize("left", [0, 200_000])
+def test_the_disk_of_temporary_files(left: int, disk: Path, trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(trial.folder)
+    feed = events(30_000)
+    trial.files.append(feed[:500])
+    pipeline = spend(trial.files.source, store.settings(), at_end="hold")
+    trial.runner.bounded(pipeline, 250)
+    trial.files.append(feed[500:])
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    filler = fill(disk, left)
+    with pytest.raises(EngineError, match="No space left on device"):
+        trial.runner.bounded(pipeline, 30_000)
+    trial.injected("the temporary files' disk full")
+    filler.unlink()
+    trial.runner.bounded(pipeline, 30_000)
     assert_same(store, pipeline)
     assert_epochs(store)

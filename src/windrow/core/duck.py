@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import warnings
+from functools import lru_cache
 from types import FunctionType
 
 import duckdb
@@ -10,6 +13,9 @@ import pyarrow as pa
 from windrow.errors import RunError
 from windrow.expressions import said_by
 from windrow.expressions.engine import database
+
+# the other way, a relation, binds each query twice: a step's results are seldom so large that a copy costs as much
+warnings.filterwarnings("ignore", "Arrow output on a DB-API result makes an extra copy", UserWarning)
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -20,15 +26,21 @@ def connect() -> duckdb.DuckDBPyConnection:
 def query(connection: duckdb.DuckDBPyConnection, sql: str, **tables: pa.Table) -> pa.Table:
     """Run a query over the named tables; raise RunError if it fails."""
     # DuckDB looks names up where it is called, the globals too: a view of each table would cost what a small query does
-    called = FunctionType(_run.__code__, {"__builtins__": {}, **tables})
+    called = FunctionType(_run.__code__, {"__builtins__": builtins, **tables})
     try:
-        return called(connection, sql)
+        return called(connection, _parsed(sql))
     except duckdb.Error as exc:
         raise _failure(exc) from exc
 
 
-def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    return connection.sql(sql).to_arrow_table()
+def _run(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> pa.Table:
+    return connection.execute(statement).to_arrow_table()
+
+
+@lru_cache(maxsize=256)
+def _parsed(sql: str) -> duckdb.Statement:
+    (statement,) = database().extract_statements(sql)
+    return statement
 
 
 def _failure(error: duckdb.Error) -> RunError:

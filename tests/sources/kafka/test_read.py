@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError, Message
 from tests.servers.kafka import Kafka
 
 from windrow.core.schema import RAW
@@ -78,3 +79,32 @@ def test_a_range_beyond_the_end_is_lost(kafka: Kafka, topic: Callable[..., str])
     kafka.produce(name, 0, [b"a", b"b"])
     with pytest.raises(RecordsLostError, match=f"partition 0 of {name}"):
         list(Reader(name, {"bootstrap.servers": kafka.servers}).read({0: (0, 5)}))
+
+
+class Asked:
+    """A client that notes how many messages it is asked for at a time."""
+
+    def __init__(self, client: Consumer) -> None:
+        self._client = client
+        self.numbers: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the client has
+        return getattr(self._client, name)
+
+    def consume(self, number: int, seconds: float) -> list[Message]:
+        self.numbers.append(number)
+        return self._client.consume(number, seconds)
+
+
+def test_a_client_is_not_asked_for_more_than_there_is_which_it_would_wait_for(
+    kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(2)
+    kafka.produce(name, 0, [b"a", b"b", b"beyond"])
+    kafka.produce(name, 1, [b"c"])
+    reader = Reader(name, {"bootstrap.servers": kafka.servers})
+    asked = Asked(reader._consumer)  # noqa: SLF001 - there is no other way to see it
+    monkeypatch.setattr(reader, "_consumer", asked)
+    values = [value for one in reader.read({0: (0, 2), 1: (0, 1)}) for value in one.column("value").to_pylist()]
+    assert sorted(values) == [b"a", b"b", b"c"]
+    assert max(asked.numbers) == len(values)

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from windrow.core.floors import NO_FLOORS, Floors
 from windrow.core.operators import Operator, open_operator
@@ -151,12 +152,17 @@ class SpreadProcessor(_Processor):
         return packet_frame(_spread(received(self._sent), self._partitions).step(group, packets, state))
 
 
+# not as text: Spark would parse it in each task
+_PLACE = StructType([StructField("kind", StringType()), StructField("bucket", LongType())])
+_BLOB = StructType([StructField("blob", BinaryType())])
+
+
 class _SparkState:
     """A key group's state in Spark's state store."""
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
-        self._summary = handle.getValueState("summary", "blob binary")
-        self._blobs = handle.getMapState("blobs", "kind string, bucket long", "blob binary")
+        self._summary = handle.getValueState("summary", _BLOB)
+        self._blobs = handle.getMapState("blobs", _PLACE, _BLOB)
 
     def summary(self) -> bytes | None:
         """Return the summary, None in the first step."""

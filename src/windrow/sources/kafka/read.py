@@ -93,7 +93,9 @@ class Reader:
         left, heard = set(ranges), time.monotonic()
         short: dict[int, int] = {}
         while left:
-            messages = self._consumer.consume(_MESSAGES, _WAIT)
+            # no more than there are: it would wait for them
+            rest = sum(ends[partition] - at[partition] for partition in left)
+            messages = self._consumer.consume(min(rest, _MESSAGES), _WAIT)
             if messages:
                 heard = time.monotonic()
             else:
