@@ -10,7 +10,7 @@
     │   └── SetupError           Java, a jar or a package is missing
     └── RunError                 it ran, and failed                exit code 1
         ├── SourceError          the log or the broker
-        │   ├── SourceUnavailableError   it does not answer now
+        │   ├── SourceUnavailableError   it does not answer now, or does not know the topic
         │   └── RecordsLostError         records are gone that were being read
         ├── SinkError            the database
         │   └── SinkUnavailableError     it does not answer now, or somebody holds a lock
@@ -81,7 +81,7 @@ class SourceError(RunError):
 
 
 class SourceUnavailableError(SourceError):
-    """The broker does not answer now."""
+    """The broker does not answer now, or does not know the topic (yet, or for as long as it starts)."""
 
     passes = True
 

@@ -20,19 +20,19 @@ HEAP, OUTSIDE = 4096, 1024
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_backlog_in_kafka_behind_a_slow_sink(tmp_path: Path) -> None:
-    """A million events at 7,000 changes a second: some three minutes, most of them in a wait."""
+    """1,500,000 events at 7,000 changes a second: some four minutes, most of them in a wait."""
     command = [sys.executable, str(ROOT / "bench" / "backlog.py"), "--cases", "kafka-throttled"]
-    command += ["--events", "1000000", "--hours", "24", "--rate", "7000", "--out", str(tmp_path / "seen.jsonl")]
+    command += ["--events", "1500000", "--hours", "36", "--rate", "7000", "--out", str(tmp_path / "seen.jsonl")]
     ran = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
     assert "it caught up" in ran.stdout, ran.stdout + ran.stderr
     seen = json.loads((tmp_path / "seen.jsonl").read_text())
     steps = seen["steps"]
-    assert sum(step["events"] for step in steps) >= 1_000_000
+    assert sum(step["events"] for step in steps) >= 1_500_000
     behind = [step["behind"] for step in steps if step["behind"] is not None]
     assert behind == sorted(behind, reverse=True)
-    # the first steps, of 500,000, took too long
+    # the first steps, of 500,000, took too long; the second was planned when that was seen
     assert steps[-2]["events"] < steps[0]["events"]
     # in so short a run Java's heap still grows to what it may take; Python's processes are at rest
     memory = [replace(Sample(**one), jvm=0.0) for one in seen["memory"]]

@@ -71,7 +71,11 @@ def test_a_log_that_loses_records(files: Files, store: Store, runner: Runner, tm
     assert_goes_on(runner, store, pipeline)
 
 
-def test_a_topic_that_is_deleted(kafka: Kafka, topic: Callable[..., str], store: Store, runner: Runner) -> None:
+def test_a_topic_that_is_deleted(
+    kafka: Kafka, topic: Callable[..., str], store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_run, "Patience", partial(Patience, 1.0))
+    told: list[str] = []
     log = Topic(kafka, topic(3))
     log.append(FIRST)
     pipeline = spend(log.source, store.settings())
@@ -81,8 +85,9 @@ def test_a_topic_that_is_deleted(kafka: Kafka, topic: Callable[..., str], store:
         admin.delete_topics([log.name])[log.name].result(30)
 
     with pytest.raises(SourceError, match=f"there is no topic {log.name} at") as caught:
-        runner.live(pipeline, until_it_fails(delete, lambda: None))
+        runner.live(pipeline, until_it_fails(delete, lambda: None), on_trouble=told.append)
     assert_one_message(caught.value)
+    assert ["trying again" in line for line in told] == [True] * 3
 
 
 def test_a_topic_that_lost_records_before_they_were_read(

@@ -137,7 +137,7 @@ class Admin:
         topic, servers, error = self._topic, self._servers, exc.args[0]
         match error.code():
             case KafkaError.UNKNOWN_TOPIC_OR_PART | KafkaError.TOPIC_EXCEPTION:
-                return SourceError(f"there is no topic {topic} at {servers}{self._similar()}")
+                return SourceUnavailableError(f"there is no topic {topic} at {servers}{self._similar()}")
             case KafkaError.TOPIC_AUTHORIZATION_FAILED | KafkaError.CLUSTER_AUTHORIZATION_FAILED:
                 return SourceError(
                     f"topic {topic} at {servers} may not be read with these options: grant DESCRIBE and READ on it"
