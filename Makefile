@@ -18,7 +18,7 @@ test: lint ## Check style and types, and run the tests (ARGS='-k name' goes to p
 	@$(PYTEST) -m 'not long' $(ARGS)
 
 test-long: setup ## Run the tests that take minutes
-	@$(PYTEST) -m long $(ARGS)
+	@$(PYTEST) -m long --timeout 3600 $(ARGS)
 
 lint: setup ## Check style and types
 	@.venv/bin/ruff format --check .

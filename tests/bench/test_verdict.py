@@ -29,7 +29,6 @@ DAMAGE = [
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
 def test_every_damage_is_seen(kafka: Kafka, topic: Callable[..., str], database: str, tmp_path: Path) -> None:
     name = topic(3)
     values = events(3000, late_share=0.05)

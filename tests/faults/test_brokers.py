@@ -17,7 +17,7 @@ from tests.servers.kafka import Kafka
 from windrow.hosts.launch import Options, launch
 from windrow.hosts.report import StepReport
 
-pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.long]
 
 SECONDS = 400
 

@@ -165,7 +165,6 @@ def test_one_of_each(make_job: MakeJob, chance: Random, injected: Injected) -> N
 
 
 @pytest.mark.long
-@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("kind", ["Kafka to PostgreSQL", "log to SQLite"])
 def test_a_dozen(kind: str, number: int, make_job: MakeJob, chance: Random, injected: Injected) -> None:

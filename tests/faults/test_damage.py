@@ -95,7 +95,6 @@ def test_a_turned_bit_and_a_file_that_is_cut_off(kept: Kept, chance: Random, inj
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_file_of_a_checkpoint(kind: str, kept: Kept, chance: Random, injected: Injected) -> None:
     wrong = []

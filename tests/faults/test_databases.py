@@ -102,7 +102,6 @@ def test_connections_that_are_ended(trial: Trial, database: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("number", range(8))
 def test_connections_that_are_cut_anywhere(number: int, trial: Trial, database: str) -> None:
     """In a COPY, between statements, within COMMIT: then nobody knows whether it was done until the fence is asked."""

@@ -15,7 +15,6 @@ from tests.hosts.spend import events
 
 
 @pytest.mark.long
-@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("kind", ["log to SQLite", "Kafka to PostgreSQL"])
 def test_executors_and_workers_that_die(
     kind: str, make_job: MakeJob, tmp_path: Path, chance: Random, injected: Injected

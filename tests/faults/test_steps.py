@@ -26,7 +26,6 @@ def test_a_few(make_job: MakeJob, campaign: Campaign) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("number", range(12))
 @pytest.mark.parametrize("kind", ["log to SQLite", "Kafka to PostgreSQL"])
 def test_one_in_each_of_a_dozen_steps(kind: str, number: int, make_job: MakeJob, campaign: Campaign) -> None:

@@ -11,7 +11,7 @@ from tests.faults.windrow_process import WindrowProcess
 from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.spend import events
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.long]
 
 REFUSED = {
     "the same checkpoint": (2, "another run is using the checkpoint"),

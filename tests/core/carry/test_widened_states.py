@@ -105,6 +105,5 @@ def test_later_steps_are_those_of_the_new_types() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
 def test_later_steps_are_those_of_the_new_types_in_many_cases() -> None:
     search(1500, most_records=60)
