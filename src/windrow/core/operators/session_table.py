@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from windrow.core.operators.session_atoms import FIRED, JOINED, UNSEEN, WAITING
+from windrow.core.operators.session_atoms import EARLY, FIRED, JOINED, UNSEEN, WAITING
 
 Op = Literal["insert", "update_before", "update_after", "delete"]
 PaneName = Literal["early", "on_time", "late"]
@@ -100,13 +100,17 @@ class Table:
         return left
 
     def join(self, parts: Sequence[Part]) -> None:
-        """Join late records, and what else comes back with them, with the rows that they touch."""
+        """Join late records, and what else comes back with them, with the rows that they touch.
+
+        What holds records that no on-time pane has held yet stays early: it depends on processing time.
+        """
         start, end = min(part.first for part in parts), max(part.last for part in parts) + self.gap
         gone = self.touched(start, end)
         base = _largest(gone)
         added = [*parts, *(part for row in gone if row is not base for part in row.parts)]
         start, end = min([start, *(row.start for row in gone)]), max([end, *(row.end for row in gone)])
-        self._replace(gone, base, added, (start, end), "late")
+        is_early = any(part.seen == EARLY for part in (*parts, *(part for row in gone for part in row.parts)))
+        self._replace(gone, base, added, (start, end), "early" if is_early else "late")
         for part in parts:
             if part.role == WAITING:
                 part.role, part.seen = JOINED, FIRED
