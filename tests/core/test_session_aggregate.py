@@ -376,11 +376,11 @@ def test_records_before_the_first_tick_count_from_it() -> None:
     assert [len(step) for step in steps] == [0, 0, 0, 1, 0]
 
 
-def test_a_late_record_joins_an_early_pane_and_stays_when_it_fires() -> None:
+def test_a_late_record_joins_an_early_pane_that_stays_early_until_it_fires() -> None:
     # 5 is late at 18, and touches the early pane
     steps = told(pipeline(early=Every(10)), Tick(0), [0, 9, 18], Tick(10), [5], [60])
     assert steps[2] == [("insert", "early", 0, (0, 28), 7)]
-    assert steps[3] == [("update_before", "late", 0, (0, 28), 7), ("update_after", "late", 1, (0, 28), 15)]
+    assert steps[3] == [("update_before", "early", 0, (0, 28), 7), ("update_after", "early", 1, (0, 28), 15)]
     assert steps[4] == [
         ("update_before", "on_time", 1, (0, 28), 15),
         ("update_after", "on_time", 2, (0, 28), 7),
