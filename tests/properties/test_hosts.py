@@ -57,7 +57,7 @@ def same(case: Case, expected: Answer, outputs: Sequence[StepOutput], *, ended: 
     fired = ended and emit.at_end == "fire"
     seen = answer(case.pipeline, observed)
     found = differences(
-        _but_early(expected, seen) if _sessions(case) and not settled else expected,
+        _but_early(expected, seen) if _sessions(case) else expected,
         seen,
         revisions=settled,
         changelog=settled,

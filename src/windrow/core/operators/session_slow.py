@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windrow.core.operators.session_atoms import (
+    EARLY,
     JOINED,
     UNSEEN,
     WAITING,
@@ -154,7 +155,9 @@ def _read(given: list[_Given]) -> tuple[list[tuple[_Given, Part]], list[Row]]:
         part = Part(one.number, first, last, closes, cover, role, seen, since, partition, offset)
         parts.append((one, part))
         if seen != UNSEEN:
-            rows.setdefault(start, Row(start, end, revision, [])).parts.append(part)
+            row = rows.setdefault(start, Row(start, end, revision, []))
+            row.parts.append(part)
+            row.is_early = row.is_early or seen == EARLY
     return parts, list(rows.values())
 
 

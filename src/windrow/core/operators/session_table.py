@@ -30,7 +30,10 @@ class Part:
 
 @dataclass(eq=False)
 class Row:
-    """A row of the table; its values are those of a history at a place in it."""
+    """A row of the table; its values are those of a history at a place in it.
+
+    It is early if it holds records that no on-time pane has held yet.
+    """
 
     start: int
     end: int
@@ -38,6 +41,7 @@ class Row:
     parts: list[Part]
     history: int | None = None
     place: int = 0
+    is_early: bool = False
 
 
 class Change(NamedTuple):
@@ -109,7 +113,7 @@ class Table:
         base = _largest(gone)
         added = [*parts, *(part for row in gone if row is not base for part in row.parts)]
         start, end = min([start, *(row.start for row in gone)]), max([end, *(row.end for row in gone)])
-        is_early = any(part.seen == EARLY for part in (*parts, *(part for row in gone for part in row.parts)))
+        is_early = any(row.is_early for row in gone) or any(part.seen == EARLY for part in parts)
         self._replace(gone, base, added, (start, end), "early" if is_early else "late")
         for part in parts:
             if part.role == WAITING:
@@ -129,6 +133,7 @@ class Table:
             # a row of the same parts has the same values
             new = Row(*window, 0, base.parts, base.history, base.place + bool(added))
             self.histories.add(base.history, new.place, added)
+        new.is_early = pane == "early"
         if [(row.start, row.end) for row in gone] == [window]:
             new.revision = gone[0].revision + 1
             self._write("update_before", pane, gone[0])
