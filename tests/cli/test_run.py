@@ -280,6 +280,20 @@ def test_a_run_in_memory_says_what_it_did(folder: Path) -> None:
     assert_same(SqliteStore(folder), pipeline)
 
 
+@pytest.mark.parametrize(
+    ("millis", "low"),
+    [(-62_135_596_800_000, "0000-12-31 23:50:00"), (253_402_300_799_999, "9999-12-31 23:49:59")],
+)
+def test_a_run_in_memory_at_either_end_of_the_calendar(folder: Path, millis: int, low: str) -> None:
+    (folder / "old").mkdir()
+    record = {"user_id": "u1", "event_time": millis, "amount": "1.00"}
+    (folder / "old" / "partition-0.jsonl").write_text(json.dumps(record) + "\n")
+    write("{log: {path: old}}", replace=(", future: 1h", ""))
+    result = run("--host", "memory", "--until-end")
+    assert result.exit_code == 0, result.output
+    assert f"low watermark {low}\n" in result.stdout
+
+
 def test_a_run_in_memory_as_json(folder: Path) -> None:
     write()
     result = run("--host", "memory", "--until-end", "--json")

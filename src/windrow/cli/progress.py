@@ -16,6 +16,9 @@ from windrow.hosts.report import StepReport
 from windrow.hosts.totals import Totals
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CYCLE_YEARS = 400
+_CYCLE = (datetime(1970 + _CYCLE_YEARS, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+"""The Gregorian calendar repeats after so many microseconds."""
 _PLAIN_SECONDS = 1.0
 """Where there is no terminal, a line at most that often."""
 _NAMED = 5
@@ -99,5 +102,9 @@ def _partitions(numbers: list[int]) -> str:
 
 
 def format_time(micros: int) -> str:
-    """Write a point in time in UTC, to the second."""
-    return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S")
+    """Write a point in time of any year in UTC, to the second, as SQLite's tables have it: 0000 is before 0001."""
+    # a watermark may be before the year 1, which Python's dates do not know
+    cycles, since = divmod(micros, _CYCLE)
+    point = _EPOCH + timedelta(microseconds=since)
+    year = point.year + cycles * _CYCLE_YEARS
+    return f"{'-' if year < 0 else ''}{abs(year):04}-{point:%m-%d %H:%M:%S}"
