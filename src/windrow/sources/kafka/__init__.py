@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaTopic", "preflight"]
 
+_NO_ID = "A" * 22
+"""What stands for an id where a broker knows none: a UUID of zeros, in base 64."""
+
 
 def preflight(source: KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[int, int]]:
     """Return each partition's first offset and the end of what is committed, asking for at most `timeout` seconds.
@@ -119,8 +122,8 @@ class KafkaTopic:
         return self._asked.topic_id(seconds)
 
     def find_losses(self, offset: Offset, identity: str | None) -> Found:
-        """Return what is gone: by retention, or since the topic was made anew."""
-        made_anew = identity is not None and identity != self.identity()
+        """Return what is gone: by retention, with a broker, or since the topic was made anew."""
+        made_anew = None if identity in (None, _NO_ID) else identity != self.identity()
         return find_losses(self._source.topic, offset, self.ends(), made_anew=made_anew)
 
     @property

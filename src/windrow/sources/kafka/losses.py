@@ -8,17 +8,24 @@ from typing import Any
 from windrow.sources.loss import Found, Loss
 
 
-def find_losses(topic: str, offset: Any, ends: Mapping[int, tuple[int, int]], *, made_anew: bool) -> Found:  # noqa: ANN401 - plain JSON
+def find_losses(topic: str, offset: Any, ends: Mapping[int, tuple[int, int]], *, made_anew: bool | None) -> Found:  # noqa: ANN401 - plain JSON
     """Hold where a run stands, as Spark notes it, to the first offset and the end of each partition.
 
     A partition that came after the run began is read from offset 0. All of a topic that was made anew is other records.
+    Of one that was not, a partition that ends too early was cut back: what is before its end was read. Where that is
+    not known (None), it may be another topic's, and is read from its first offset.
     """
     stands = {int(partition): int(at) for partition, at in offset.get(topic, {}).items()}
     moved: dict[str, int] = {}
     losses = []
     for partition, stood in sorted((dict.fromkeys(ends, 0) | stands).items()):
         first, end = ends.get(partition, (0, 0))
-        goes_on = first if made_anew or not first <= stood <= end else stood
+        if made_anew or stood < first:
+            goes_on = first
+        elif stood <= end:
+            goes_on = stood
+        else:
+            goes_on = first if made_anew is None else end
         if partition in ends:
             moved[str(partition)] = goes_on
         if made_anew:
