@@ -15,7 +15,7 @@ from tests.contracts.steps import RUN, change, edges, pipeline, step
 
 from windrow.errors import PipelineError, SinkError
 from windrow.model import Aggregate, Count, Pipeline, SqliteSink, Sum
-from windrow.sinks.base import Run
+from windrow.sinks.base import Follows, Run
 from windrow.sinks.sqlite import SqliteTable
 from windrow.sinks.sqlite.errors import translate
 
@@ -114,6 +114,21 @@ def test_table_and_column_names_ignore_case(model: Pipeline, tmp_path: Path) -> 
         sink_of(second).open(Run("other", "run-9"))
     with closing(sink_of(pipeline(SqliteSink(str(tmp_path / "spend.db"), "Spend")))) as again:
         assert again.open(RUN) == 0
+
+
+@pytest.mark.parametrize("follower", [RUN, Run(RUN.pipeline, "run-2")], ids=["the same run", "one that follows"])
+def test_a_table_has_one_owner_however_its_name_is_spelt(model: Pipeline, tmp_path: Path, follower: Run) -> None:
+    path = str(tmp_path / "spend.db")
+    before, after = (sink_of(pipeline(SqliteSink(path, name))) for name in ("Spend", "spend"))
+    before.open(RUN)
+    before.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
+    before.close()
+    for _ in range(2):  # and again as its owner
+        assert after.open(follower, Follows(RUN, 0)) == 0
+    after.commit(1, step(model, [change("insert", 0, "B", Decimal(1), 1)]))
+    after.close()
+    assert query(model, "SELECT table_name, run FROM windrow_tables") == [("spend", follower.id)]
+    assert query(model, "SELECT user FROM Spend") == [("A",), ("B",)]
 
 
 def test_a_view_is_no_table(model: Pipeline) -> None:

@@ -69,10 +69,7 @@ class SqliteTable:
                         if table.name not in existing:
                             # A table with a key is stored by its key: half the size, and no second tree to write.
                             db.execute(self._create(table) + (" WITHOUT ROWID" if table.key else ""))
-                    db.execute(
-                        f"INSERT OR REPLACE INTO {quote(OWNERS.name)} ({quote_all(OWNERS.columns)}) VALUES (?, ?, ?)",
-                        (self._sink.table, run.pipeline, run.id),
-                    )
+                    self._own(db, run)
                     if handed_over and follows is not None:
                         self._fence(db, run, follows.epoch)
                     last = self._last(db, run)
@@ -134,6 +131,15 @@ class SqliteTable:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _own(self, db: sqlite3.Connection, run: Run) -> None:
+        """Write down whose the table is, in the place of who had it under any spelling of its name."""
+        table = self._sink.table
+        db.execute(f"DELETE FROM {quote(OWNERS.name)} WHERE table_name = ? COLLATE NOCASE", (table,))
+        db.execute(
+            f"INSERT INTO {quote(OWNERS.name)} ({quote_all(OWNERS.columns)}) VALUES (?, ?, ?)",
+            (table, run.pipeline, run.id),
+        )
 
     def _fence(self, db: sqlite3.Connection, run: Run, epoch: int) -> None:
         """Write down that an epoch is committed, in the transaction that commits it."""
