@@ -10,7 +10,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.contracts.steps import RUN, change, edges, pipeline, step
 
 from windrow.errors import PipelineError, SinkError
@@ -18,6 +22,7 @@ from windrow.model import Aggregate, Count, Pipeline, SqliteSink, Sum
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.sqlite import SqliteTable
 from windrow.sinks.sqlite.errors import translate
+from windrow.sinks.sqlite.values import values
 
 
 @pytest.fixture
@@ -240,3 +245,20 @@ def test_a_whole_sum_beyond_15_digits_is_an_integer(tmp_path: Path) -> None:
     sink.close()
     stored = query(model, "SELECT total FROM spend ORDER BY user")
     assert stored == [(9007199254740993,), (9223372036854775807,), (1.25,), (-9223372036854775808,), (3,)]
+
+
+def test_a_column_may_hold_more_than_two_gib() -> None:
+    """Arrow's arrays of bytes do not, and a step's dead letters may come to that."""
+    chunk = pa.array([bytes(64 << 20)])
+    rows = pa.table({"value": pa.chunked_array([chunk] * 33), "offset": range(33)})
+    assert [(len(value), offset) for value, offset in values("dead", rows, "numeric")] == [
+        (64 << 20, offset) for offset in range(33)
+    ]
+
+
+@given(sizes=st.lists(st.integers(0, 120_000), max_size=6))
+def test_rows_in_any_chunks_come_whole_and_in_order(sizes: list[int]) -> None:
+    begins = np.cumsum([0, *sizes])
+    chunks = [pa.array(np.arange(begin, begin + size)) for begin, size in zip(begins, sizes, strict=False)]
+    rows = pa.table({"offset": pa.chunked_array(chunks, pa.int64())})
+    assert list(values("spend", rows, "numeric")) == [(number,) for number in range(begins[-1])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.core import schema
@@ -12,6 +13,7 @@ from windrow.model import AnyPipeline, Pipeline, Sink
 from windrow.sinks.quote import quote, quote_all
 
 EPOCH = pa.field("epoch", pa.int64(), nullable=False)
+SEQ = pa.field("seq", pa.int64(), nullable=False)
 
 
 @dataclass(frozen=True)
@@ -111,14 +113,23 @@ def layout(pipeline: AnyPipeline, sink: Sink) -> Layout:
     key = (*(sink.key or natural), *(["revision"] if discards else []))
     names = table_names(name)
     order = (*natural, *(field.name for field in schema.value_fields(pipeline)), "pane", "revision")
-    seq = pa.field("seq", pa.int64(), nullable=False)
     return Layout(
         result=Table(name, pa.schema([by_name[column] for column in order]), key),
-        changes=Table(names[1], pa.schema([EPOCH, seq, *changes]), ("epoch", "seq")),
+        changes=Table(names[1], pa.schema([EPOCH, SEQ, *changes]), ("epoch", "seq")),
         late=Table(names[2], schema.LATE),
         dead=Table(names[3], schema.DEAD),
         clocks=Table(names[4], pa.schema([EPOCH, *schema.CLOCKS])),
     )
+
+
+def of_epoch(epoch: int, rows: pa.Table) -> pa.Table:
+    """Return a step's rows with its number."""
+    return rows.append_column(EPOCH.name, pa.repeat(pa.scalar(epoch, EPOCH.type), rows.num_rows))
+
+
+def in_order(epoch: int, changes: pa.Table) -> pa.Table:
+    """Return a step's changes with its number and their places in it, as the changelog has them."""
+    return of_epoch(epoch, changes).append_column(SEQ.name, pa.array(np.arange(changes.num_rows)))
 
 
 def create_table(table: Table, types: dict[str, str]) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import errors
@@ -14,7 +13,7 @@ from psycopg import errors
 from windrow.core.aggregates.scale import nullable
 from windrow.core.output import StepOutput
 from windrow.sinks.fold import Settled, settled
-from windrow.sinks.layout import Layout, Table
+from windrow.sinks.layout import Layout, Table, in_order, of_epoch
 from windrow.sinks.postgres.session import Connection
 from windrow.sinks.quote import quote, quote_all
 from windrow.sinks.text import with_plain_reasons
@@ -36,13 +35,12 @@ class Step:
         """Write a step to all tables."""
         self._append(self.layout.late, output.late)
         self._append(self.layout.dead, with_plain_reasons(output.dead))
-        self._append(self.layout.clocks, _numbered(epoch, output.clocks))
+        self._append(self.layout.clocks, of_epoch(epoch, output.clocks))
         if output.changes.num_rows:
             with ThreadPoolExecutor(1) as beside:  # the server is at work on the changelog meanwhile
                 rows = beside.submit(settled, output.changes, self.layout.result.key)
                 if self.changelog:
-                    numbers = pa.array(np.arange(output.changes.num_rows))
-                    self._append(self.layout.changes, _numbered(epoch, output.changes).append_column("seq", numbers))
+                    self._append(self.layout.changes, in_order(epoch, output.changes))
             self._bring_up(rows.result())
 
     def _append(self, table: Table, rows: pa.Table) -> None:
@@ -99,7 +97,3 @@ class Step:
             for batch in pa.table(rows.columns, schema=schema).to_batches(max_chunksize=_ROWS):
                 copy.write(encoder.write_batch(batch))
             copy.write(encoder.finish())
-
-
-def _numbered(epoch: int, rows: pa.Table) -> pa.Table:
-    return rows.append_column("epoch", pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import repeat
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +16,7 @@ from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.fence import Existing, Found, Misfit, admit, is_new, may_clear, misfits, refuse, still_owned
 from windrow.sinks.fold import settled
-from windrow.sinks.layout import EPOCHS, OWNERS, Table, create_table, layout
+from windrow.sinks.layout import EPOCHS, OWNERS, Table, create_table, in_order, layout, of_epoch
 from windrow.sinks.quote import quote, quote_all
 from windrow.sinks.sqlite.errors import translated
 from windrow.sinks.sqlite.journal import read_journal
@@ -119,10 +117,10 @@ class SqliteTable:
                 return
             self._fence(db, self._run, epoch)
             if self._sink.changelog:
-                self._insert(db, self._layout.changes, output.changes, [repeat(epoch), range(output.changes.num_rows)])
+                self._insert(db, self._layout.changes, in_order(epoch, output.changes))
             self._insert(db, self._layout.late, output.late)
             self._insert(db, self._layout.dead, with_plain_reasons(output.dead))
-            self._insert(db, self._layout.clocks, output.clocks, [repeat(epoch)])
+            self._insert(db, self._layout.clocks, of_epoch(epoch, output.clocks))
             if output.changes.num_rows:
                 self._apply(db, epoch, output.changes)
 
@@ -149,17 +147,13 @@ class SqliteTable:
             (run.pipeline, run.id, epoch),
         )
 
-    def _insert(
-        self, db: sqlite3.Connection, table: Table, rows: pa.Table, before: Sequence[Any] = (), else_: str = ""
-    ) -> None:
-        """Insert rows, with values `before` theirs; `else_` says what is done where a key is there."""
+    def _insert(self, db: sqlite3.Connection, table: Table, rows: pa.Table, else_: str = "") -> None:
+        """Insert rows; `else_` says what is done where a key is there."""
         if rows.num_rows:
-            ours = rows.select(list(table.columns[len(before) :]))
-            columns = [*before, *values(table.name, ours, self._sink.decimals)]
-            marks = ", ".join("?" * len(columns))
+            marks = ", ".join("?" * len(table.columns))
             db.executemany(
                 f"INSERT INTO {quote(table.name)} ({quote_all(table.columns)}) VALUES ({marks}) {else_}",
-                zip(*columns, strict=False),  # epochs repeat without end
+                values(table.name, rows.select(list(table.columns)), self._sink.decimals),
             )
 
     def _apply(self, db: sqlite3.Connection, epoch: int, changes: pa.Table) -> None:
@@ -186,7 +180,7 @@ class SqliteTable:
             gone = rows.gone.select(list(table.key))
             where = " AND ".join(f"{quote(column)} = ?" for column in table.key)
             keys = values(table.name, gone, self._sink.decimals)
-            db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", zip(*keys, strict=True))
+            db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", keys)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -17,6 +19,9 @@ Decimals = Literal["numeric", "text"]
 
 EXACT_DIGITS = 15
 """What SQLite keeps of a number that is no 64-bit integer (https://sqlite.org/datatype3.html, section 3)."""
+_ROWS = 50_000
+_BYTES = 16 << 20
+"""So much is gathered at the most before it becomes Python's values."""
 LONG = np.iinfo(np.int64)
 
 
@@ -35,12 +40,35 @@ def _sql_type(type_: pa.DataType, decimals: Decimals) -> str:
     return "BLOB" if pa.types.is_binary(type_) else "TEXT"
 
 
-def values(table: str, rows: pa.Table, decimals: Decimals) -> list[list[Any]]:
-    """Return the columns as lists of what sqlite3 binds.
+def values(table: str, rows: pa.Table, decimals: Decimals) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows as what sqlite3 binds, of which only some are in memory at a time.
 
     Raise SinkError naming table and column for a decimal that a NUMERIC column would change.
     """
-    return [_column(table, name, rows[name].combine_chunks(), decimals) for name in rows.column_names]
+    return chain.from_iterable(zip(*_columns(table, batch, decimals), strict=True) for batch in _batches(rows))
+
+
+def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Cut rows into batches of some size, and join what is in many small ones.
+
+    A whole column may be more than the 2 GiB that one array of texts or bytes can hold.
+    """
+    held: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in rows.to_batches(max_chunksize=_ROWS):
+        held.append(batch)
+        count, size = count + batch.num_rows, size + batch.nbytes
+        if count >= _ROWS or size >= _BYTES:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, count, size = [], 0, 0
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+def _columns(table: str, rows: pa.RecordBatch, decimals: Decimals) -> list[list[Any]]:
+    return [
+        _column(table, name, column, decimals) for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
 
 
 def _column(table: str, name: str, column: pa.Array, decimals: Decimals) -> list[Any]:
