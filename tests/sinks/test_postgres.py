@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -17,6 +19,7 @@ from tests.servers.postgres import Postgres
 from windrow.errors import PipelineError, SinkError
 from windrow.model import Pipeline, PostgresSink
 from windrow.sinks.postgres import PostgresTable
+from windrow.sinks.postgres.session import connect
 
 
 @pytest.fixture
@@ -214,6 +217,21 @@ def test_a_connection_that_breaks(model: Pipeline, sink: PostgresTable) -> None:
     query(model, f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {name}")
     with pytest.raises(SinkError, match="start again"):
         sink.commit(0, step(model))
+
+
+def test_a_connection_that_drops_in_silence_is_noticed_at_both_ends(database: str) -> None:
+    of_kernel = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+    for url, expected in (
+        (database, [30, 10, 3, 30_000]),
+        (f"{database}?keepalives_idle=7&tcp_user_timeout=9000", [7, 10, 3, 9000]),
+    ):
+        with connect(url) as connection, socket.socket(fileno=os.dup(connection.fileno())) as one:
+            assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert [one.getsockopt(socket.IPPROTO_TCP, option) for option in of_kernel] == expected
+            told = [
+                connection.execute(f"SHOW tcp_keepalives_{name}").fetchone() for name in ("idle", "interval", "count")
+            ]
+            assert told == [("30",), ("10",), ("3",)]
 
 
 def test_windows_beyond_the_years_1_to_9999(model: Pipeline, sink: PostgresTable) -> None:
