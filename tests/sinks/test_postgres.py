@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import pytest
 from tests.contracts.steps import RUN, change, edges, pipeline, step
 from tests.servers.postgres import Postgres
 
-from windrow.errors import PipelineError, SinkError
+from windrow.errors import PipelineError, SinkError, SinkUnavailableError
 from windrow.model import Pipeline, PostgresSink
 from windrow.sinks.postgres import PostgresTable
 from windrow.sinks.postgres.session import connect
@@ -232,6 +233,17 @@ def test_a_connection_that_drops_in_silence_is_noticed_at_both_ends(database: st
                 connection.execute(f"SHOW tcp_keepalives_{name}").fetchone() for name in ("idle", "interval", "count")
             ]
             assert told == [("30",), ("10",), ("3",)]
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "said"), [(2000, "index row size .* exceeds"), (6000, "index row requires")], ids=["long", "longer"]
+)
+def test_a_key_that_is_too_long_for_the_index(model: Pipeline, sink: PostgresTable, bytes_: int, said: str) -> None:
+    user = random.Random(1).randbytes(bytes_).hex()
+    with pytest.raises(SinkError, match=rf"{said}.*key by something shorter.*--fresh; what was") as caught:
+        sink.commit(0, step(model, [change("insert", 0, user, Decimal(1), 1)]))
+    assert not isinstance(caught.value, SinkUnavailableError)  # no waiting mends it
+    assert query(model, "SELECT count(*) FROM spend_changes") == [(0,)]
 
 
 def test_windows_beyond_the_years_1_to_9999(model: Pipeline, sink: PostgresTable) -> None:

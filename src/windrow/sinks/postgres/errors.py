@@ -29,6 +29,13 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.UndefinedColumn, "a table was altered while the pipeline ran; restore it, or start over with --fresh"),
     (errors.DependentObjectsStillExist, "drop what depends on the table first, or choose another table"),
     (errors.IntegrityError, "a constraint refused a row; drop the constraint, or choose another table"),
+    (
+        errors.ProgramLimitExceeded,
+        (
+            "a value is too large for PostgreSQL, whose index takes keys of some 2,700 bytes. If it is a key: key by "
+            "something shorter, as in `key: [{user_hash: md5(user)}]`, and start over with --fresh"
+        ),
+    ),
     (errors.AdminShutdown, "the database is going down; start again when it is back"),
     (psycopg.InterfaceError, "the connection was lost; start again"),
     (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
