@@ -49,12 +49,11 @@ def journal_of(outputs: Sequence[StepOutput]) -> Journal:
     return Journal(floors, low)
 
 
-def same(case: Case, expected: Answer, outputs: Sequence[StepOutput], *, ended: bool) -> None:
+def same(case: Case, expected: Answer, outputs: Sequence[StepOutput]) -> None:
     """Hold outputs to an answer, in all that is the same in every cut."""
     emit = case.pipeline.emit
     observed = observe(case.pipeline, outputs)
     settled = case.one_order and emit.late == "each" and not looks_at_ticks(emit.early)
-    fired = ended and emit.at_end == "fire"
     seen = answer(case.pipeline, observed)
     found = differences(
         _but_early(expected, seen) if _sessions(case) else expected,
@@ -62,8 +61,7 @@ def same(case: Case, expected: Answer, outputs: Sequence[StepOutput], *, ended: 
         revisions=settled,
         changelog=settled,
         early=settled,
-        # what is held of sessions over several partitions depends on the steps
-        table=settled or (emit.mode != "discard" and (fired or case.one_order or not _sessions(case))),
+        table=settled or emit.mode != "discard",
     )
     assert not found, "\n".join(found)
     assert not fold(observed.changes, emit.mode).misfits
@@ -100,16 +98,16 @@ def hold_to_the_oracle(host: str, case: Case) -> None:
     told = play(case.pipeline, case.feed, at_end)
     for steps, outputs in ((case.feed, told), (case.recut.steps, play(case.pipeline, case.recut.steps, at_end))):
         if case.pipeline.time.idle is None:
-            same(case, expected, outputs, ended=True)
+            same(case, expected, outputs)
         else:
             # idleness is not in the log, but in the journal
-            same(case, run(case.pipeline, log_of(case, steps), journal_of(outputs)), outputs, ended=True)
+            same(case, run(case.pipeline, log_of(case, steps), journal_of(outputs)), outputs)
     if case.pipeline.time.idle is not None:
         return
     # after each step the answer is that of the log so far, with windows held that the low watermark has not passed
     held = replace(case.pipeline, emit=replace(case.pipeline.emit, at_end="hold"))
     for done in range(1, len(case.feed) + 1):
-        same(case, run(held, log_of(case, case.feed[:done])), told[:done], ended=False)
+        same(case, run(held, log_of(case, case.feed[:done])), told[:done])
 
 
 def search(host: str, examples: int, most_records: int = 30) -> None:

@@ -19,7 +19,9 @@ ON_TIME: Final = 0
 JOINED: Final = 1
 """Role: late records, in a row of the table."""
 WAITING: Final = 2
-"""Role: one late record that is in no row yet: new, or waiting for an on-time session to fire."""
+"""Role: late records that are in no row: a new one, or what waits together for an on-time session to fire."""
+SETTLED: Final = 3
+"""Role: on-time records, and late ones in their row, that no on-time record can go on from any more."""
 
 UNSEEN: Final = 0
 EARLY: Final = 1
@@ -31,14 +33,14 @@ FIELDS: Final = (
     "first",  # least event time
     "last",  # greatest event time
     "closes",  # on time: that of its session, as far as it is known; all of a session fires together
-    "cover",  # on time: no session ends at a time between this and `closes`; waiting: the watermark at the record
+    "cover",  # on time: no session ends at a time between this and `closes`; waiting: the watermark at the first record
     "role",
     "seen",
     "start",  # the window of its row in the table, if it is seen
     "end",
     "revision",
     "since",  # processing time of the first record that is not seen, if early panes need it
-    "partition",  # waiting: the record's coordinates
+    "partition",  # late: the first record's coordinates
     "offset",
 )
 _ATOM = np.dtype([(name, "<i8") for name in FIELDS])

@@ -12,6 +12,7 @@ import numpy as np
 from windrow.core.operators.session_atoms import (
     EARLY,
     JOINED,
+    SETTLED,
     UNSEEN,
     WAITING,
     Atoms,
@@ -20,7 +21,7 @@ from windrow.core.operators.session_atoms import (
 )
 from windrow.core.operators.session_moment import Arrivals, Moment, Numbers, Rules
 from windrow.core.operators.session_sweep import Segment, Sweep
-from windrow.core.operators.session_table import Change, Histories, Part, Row, Table
+from windrow.core.operators.session_table import Change, Histories, Part, Row, Table, is_on_time
 
 _STORED, _COMING, _LATE = range(3)
 
@@ -155,9 +156,10 @@ def _read(given: list[_Given]) -> tuple[list[tuple[_Given, Part]], list[Row]]:
         part = Part(one.number, first, last, closes, cover, role, seen, since, partition, offset)
         parts.append((one, part))
         if seen != UNSEEN:
-            row = rows.setdefault(start, Row(start, end, revision, []))
+            row = rows.setdefault(start, Row(start, end, revision, [], is_late_only=True))
             row.parts.append(part)
             row.is_early = row.is_early or seen == EARLY
+            row.is_late_only = row.is_late_only and not is_on_time(part)
     return parts, list(rows.values())
 
 
@@ -173,17 +175,17 @@ def _leave(rules: Rules, moment: Moment, sweep: Sweep) -> Iterator[tuple[tuple[i
     for segment in sweep.fired:
         row = row_of[id(segment.parts[0])]
         if at_rest and segment.last + 2 * rules.gap <= moment.low and id(row) in with_late:
-            # no on-time record can go on from it any more: it is to the row as late records are
+            # no on-time record can go on from it any more: what late records do to it, they do to the row
             for part in segment.parts:
-                part.role = JOINED
+                part.role = SETTLED
         elif not (at_rest and _is_gone(rules, moment, row)):
             yield _melted(segment.parts, row), segment.parts
     for row in sweep.table.rows:
-        members = [part for part in row.parts if part.role == JOINED]
+        members = [part for part in row.parts if part.role in {JOINED, SETTLED}]
         if members and not (at_rest and _is_gone(rules, moment, row)):
             yield _melted(members, row), members
-    for part in sweep.waiting:
-        yield _melted([part], None), [part]
+    for together in sweep.waiting:
+        yield _melted(together, None), together
 
 
 def _alike(segment: Segment, row_of: dict[int, Row]) -> Iterable[list[Part]]:
@@ -207,10 +209,9 @@ def _melted(members: list[Part], row: Row | None, closes: int | None = None) -> 
         last,
         last if closes is None else closes,
         min(part.cover for part in members),
-        one.role,
+        max(part.role for part in members),
         one.seen,
         *((0, 0, 0) if row is None else (row.start, row.end, row.revision)),
         min(part.since for part in members),
-        one.partition,
-        one.offset,
+        *min((part.partition, part.offset) for part in members),
     )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
-from windrow.core.operators.session_atoms import EARLY, FIRED, JOINED, ON_TIME, UNSEEN, WAITING
-from windrow.core.operators.session_table import Part, Table, touches
+from windrow.core.micros import BEFORE_ALL
+from windrow.core.operators.session_atoms import EARLY, FIRED, JOINED, ON_TIME, SETTLED, UNSEEN, WAITING
+from windrow.core.operators.session_table import Part, Row, Table
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -26,6 +29,9 @@ class Sweep:
 
     Sessions fire in the order of their ends; a record comes after those that its watermark has passed. `fired` holds
     the on-time sessions up to the low watermark, `open` those after it: all of these are later than all of those.
+
+    Late records that are linked with an open session, and with no row that has on-time records, are `waiting` for it.
+    What was in a row waits together.
     """
 
     gap: int
@@ -34,7 +40,7 @@ class Sweep:
     late: Literal["each", "batch"]
     open: list[Segment] = field(default_factory=list)
     fired: list[Segment] = field(default_factory=list)
-    waiting: list[Part] = field(default_factory=list)
+    waiting: list[list[Part]] = field(default_factory=list)
     owed: list[Part] = field(default_factory=list)
 
     def begin(self, parts: Sequence[Part], before: int) -> None:
@@ -44,11 +50,17 @@ class Sweep:
             if part.closes + self.gap <= before:
                 self.fired.append(_segment([part]))
         self.fired.sort(key=lambda one: one.last)
-        self.add([part for part in on_time if part.closes + self.gap > before])
-        self.waiting += [part for part in parts if part.role == WAITING]
+        self._open([part for part in on_time if part.closes + self.gap > before])
+        self.waiting += [[part] for part in parts if part.role == WAITING]
 
-    def add(self, parts: Iterable[Part]) -> None:
-        """Add on-time records: a session that they cover is no longer one of its own."""
+    def add(self, parts: Sequence[Part]) -> None:
+        """Add on-time records; rows of late ones that they touch wait for their session."""
+        self._open(parts)
+        for part in parts:
+            self._hide(self.table.touched(part.first, part.last + self.gap))
+
+    def _open(self, parts: Iterable[Part]) -> None:
+        """Open sessions: one that others cover is no longer one of its own."""
         merged: list[Segment] = []
         for segment in sorted([*self.open, *(_segment([part]) for part in parts)], key=lambda one: one.last):
             while merged and (merged[-1].last > segment.cover or merged[-1].last == segment.last):
@@ -62,13 +74,22 @@ class Sweep:
     def come(self, late: Part) -> None:
         """Take a late record, where each of them is a change."""
         self.fire(min(late.cover, self.low))
-        free = not any(touches(late, one.first, one.last + self.gap, self.gap) for one in self.open) and not any(
-            abs(late.first - other.first) < self.gap for other in self.waiting
-        )
-        if free or self.table.touched(late.first, late.last + self.gap):
-            self.table.join([late])
+        start, end = late.first, late.last + self.gap
+        rows = self.table.touched(start, end)
+        if not all(row.is_late_only for row in rows):
+            self.table.join([late, *(part for together in self._freed(start, end) for part in together)])
+        elif self._is_open(start, end) or any(_touches(together, start, end, self.gap) for together in self.waiting):
+            self._hide(rows)
+            self.waiting.append([late])
         else:
-            self.waiting.append(late)
+            self.table.join([late])
+
+    def _is_open(self, start: int, end: int) -> bool:
+        return any(one.first < end and start < one.last + self.gap for one in self.open)
+
+    def _hide(self, rows: Iterable[Row]) -> None:
+        """Let late records wait that are in rows of their own."""
+        self.waiting += [self.table.take(row) for row in rows if row.is_late_only]
 
     def fire(self, until: int) -> None:
         """Fire the sessions that end by then."""
@@ -89,27 +110,27 @@ class Sweep:
                 self._write(chain, "early")
 
     def join_late(self, late: Iterable[Part]) -> None:
-        """Apply what late records there are together, but let those wait that touch nothing but open sessions."""
-        coming = [*self.waiting, *self.owed, *late]
+        """Apply what late records there are together, but let those wait that are linked with open sessions only."""
+        coming = [*self.waiting, *([part] for part in [*self.owed, *late])]
         self.waiting, self.owed = [], []
-        for parts, in_table in self._linked_late(coming):
-            start, end = parts[0].first, max(part.last for part in parts) + self.gap
-            if not in_table and any(one.first < end and start < one.last + self.gap for one in self.open):
-                self.waiting += parts
+        for linked, rows in self._linked_late(coming):
+            parts = [part for together in linked for part in together]
+            start, end = min(part.first for part in parts), max(part.last for part in parts) + self.gap
+            if all(row.is_late_only for row in rows) and self._is_open(start, end):
+                self._hide(rows)
+                self.waiting += linked
             else:
                 self.table.join(parts)
 
-    def _linked_late(self, parts: Iterable[Part]) -> list[tuple[list[Part], bool]]:
-        """Return late records by what links them, each other or a row, and whether a row is among that."""
-        spans: list[tuple[int, int, Part | None]] = [(part.first, part.last + self.gap, part) for part in parts]
-        spans += [(row.start, row.end, None) for row in self.table.rows]
-        groups: list[tuple[list[Part], bool]] = []
-        reached = 0
-        for start, end, part in sorted(spans, key=lambda span: span[:2]):
-            linked, in_table = groups.pop() if groups and start < reached else ([], False)
-            reached = end if not linked and not in_table else max(reached, end)
-            groups.append(([*linked, part], in_table) if part else (linked, True))
-        return [group for group in groups if group[0]]
+    def _linked_late(self, coming: Iterable[list[Part]]) -> list[tuple[list[list[Part]], list[Row]]]:
+        """Return late records by what links them, each other or rows, and these rows."""
+        spans: list[tuple[int, int, list[Part] | Row]] = [(*_span(parts, self.gap), parts) for parts in coming]
+        groups = _grouped([*spans, *((row.start, row.end, row) for row in self.table.rows)])
+        split = [
+            ([one for one in group if isinstance(one, list)], [one for one in group if isinstance(one, Row)])
+            for group in groups
+        ]
+        return [group for group in split if group[0]]
 
     def _linked(self, segment: Segment) -> Segment:
         """Return an open session with the fired one that it goes on from, if there is one."""
@@ -137,7 +158,7 @@ class Sweep:
         self.owed = [part for part in self.owed if part not in session.parts]
         for part in session.parts:
             part.seen = FIRED if pane == "on_time" else max(part.seen, EARLY)
-        if any(part.role == JOINED for part in left):
+        if any(part.role in {JOINED, SETTLED} for part in left):
             if self.late == "each":
                 self.table.join(left)
             else:
@@ -147,29 +168,41 @@ class Sweep:
                 part.seen = UNSEEN
         if pane == "on_time" and self.late == "each":
             for late in self._freed(start, end):
-                self.table.join([late])
+                self.table.join(late)
 
-    def _freed(self, start: int, end: int) -> list[Part]:
-        """Take out the late records that wait for a session, also through others that wait, in log order."""
-        after = sorted((part for part in self.waiting if part.first >= start), key=lambda part: part.first)
-        before = sorted((part for part in self.waiting if part.first < start), key=lambda part: -part.first)
-        free: list[Part] = []
-        kept: list[Part] = []
-        # linked ones lie around the session: outwards from it, each is less than the gap from the one before
-        for part in after:
-            if part.first < end:
-                free.append(part)
-                end = max(end, part.last + self.gap)
+    def _freed(self, start: int, end: int) -> list[list[Part]]:
+        """Take out the late records that are linked with a window, also through others that wait, in log order."""
+        window: list[Part] = []
+        spans = [(*_span(together, self.gap), together) for together in self.waiting]
+        free: list[list[Part]] = []
+        self.waiting = []
+        for linked in _grouped([*spans, (start, end, window)]):
+            if window in linked:
+                free = [together for together in linked if together]
             else:
-                kept.append(part)
-        for part in before:
-            if start < part.last + self.gap:
-                free.append(part)
-                start = part.first
-            else:
-                kept.append(part)
-        self.waiting = kept
-        return sorted(free, key=lambda one: (one.partition, one.offset))
+                self.waiting += linked
+        return sorted(free, key=lambda parts: min((part.partition, part.offset) for part in parts))
+
+
+def _grouped(spans: Iterable[tuple[int, int, T]]) -> list[list[T]]:
+    """Return what is linked together; each has its start and its end before it."""
+    groups: list[list[T]] = []
+    reached = BEFORE_ALL
+    for start, end, one in sorted(spans, key=lambda span: span[:2]):
+        if start >= reached:
+            groups.append([])
+        groups[-1].append(one)
+        reached = max(reached, end)
+    return groups
+
+
+def _span(parts: Sequence[Part], gap: int) -> tuple[int, int]:
+    return min(part.first for part in parts), max(part.last for part in parts) + gap
+
+
+def _touches(parts: Sequence[Part], start: int, end: int, gap: int) -> bool:
+    first, last = _span(parts, gap)
+    return first < end and start < last
 
 
 def _segment(parts: Sequence[Part]) -> Segment:

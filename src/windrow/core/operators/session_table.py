@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from windrow.core.operators.session_atoms import EARLY, FIRED, JOINED, UNSEEN, WAITING
+from windrow.core.operators.session_atoms import EARLY, FIRED, JOINED, ON_TIME, SETTLED, UNSEEN, WAITING
 
 Op = Literal["insert", "update_before", "update_after", "delete"]
 PaneName = Literal["early", "on_time", "late"]
@@ -32,7 +32,7 @@ class Part:
 class Row:
     """A row of the table; its values are those of a history at a place in it.
 
-    It is early if it holds records that no on-time pane has held yet.
+    It is early if it holds on-time records that no on-time pane has held yet, and late only if it holds none at all.
     """
 
     start: int
@@ -42,6 +42,7 @@ class Row:
     history: int | None = None
     place: int = 0
     is_early: bool = False
+    is_late_only: bool = False
 
 
 class Change(NamedTuple):
@@ -100,8 +101,17 @@ class Table:
         base = None if left else _largest(gone)
         had = set() if base is None else set(map(id, base.parts))
         added = [part for part in parts if id(part) not in had]
-        self._replace(gone, base, added, (start, end), pane)
+        self._replace(gone, base, added, Row(start, end, 0, [], is_early=pane == "early"), pane)
         return left
+
+    def take(self, row: Row) -> list[Part]:
+        """Take a row of late records only out of the table; return these, which wait now."""
+        self._begin(row)
+        self._write("delete", "late", row)
+        self.rows.remove(row)
+        for part in row.parts:
+            part.role, part.seen = WAITING, UNSEEN
+        return row.parts
 
     def join(self, parts: Sequence[Part]) -> None:
         """Join late records, and what else comes back with them, with the rows that they touch.
@@ -112,29 +122,31 @@ class Table:
         gone = self.touched(start, end)
         base = _largest(gone)
         added = [*parts, *(part for row in gone if row is not base for part in row.parts)]
-        start, end = min([start, *(row.start for row in gone)]), max([end, *(row.end for row in gone)])
-        is_early = any(row.is_early for row in gone) or any(part.seen == EARLY for part in parts)
-        self._replace(gone, base, added, (start, end), "early" if is_early else "late")
+        new = Row(
+            min([start, *(row.start for row in gone)]),
+            max([end, *(row.end for row in gone)]),
+            0,
+            [],
+            is_early=any(row.is_early for row in gone) or any(part.seen == EARLY for part in parts),
+            is_late_only=all(row.is_late_only for row in gone) and not any(is_on_time(part) for part in parts),
+        )
+        self._replace(gone, base, added, new, "early" if new.is_early else "late")
         for part in parts:
             if part.role == WAITING:
                 part.role, part.seen = JOINED, FIRED
 
-    def _replace(
-        self, gone: list[Row], base: Row | None, added: list[Part], window: tuple[int, int], pane: PaneName
-    ) -> None:
+    def _replace(self, gone: list[Row], base: Row | None, added: list[Part], new: Row, pane: PaneName) -> None:
         """Write a new row in the place of others: the parts of the `base`, whose history goes on, and more."""
         for row in gone:
-            if row.history is None:
-                row.history = self.histories.open(row.parts)
+            self._begin(row)
         if base is None or base.history is None:
-            new = Row(*window, 0, added, self.histories.open(added))
+            new.parts, new.history = added, self.histories.open(added)
         else:
             base.parts += added
             # a row of the same parts has the same values
-            new = Row(*window, 0, base.parts, base.history, base.place + bool(added))
+            new.parts, new.history, new.place = base.parts, base.history, base.place + bool(added)
             self.histories.add(base.history, new.place, added)
-        new.is_early = pane == "early"
-        if [(row.start, row.end) for row in gone] == [window]:
+        if [(row.start, row.end) for row in gone] == [(new.start, new.end)]:
             new.revision = gone[0].revision + 1
             self._write("update_before", pane, gone[0])
             self._write("update_after", pane, new)
@@ -145,6 +157,11 @@ class Table:
         self.rows = [row for row in self.rows if row not in gone]
         self.rows.append(new)
 
+    def _begin(self, row: Row) -> None:
+        """Give a row of a step before a history."""
+        if row.history is None:
+            row.history = self.histories.open(row.parts)
+
     def _write(self, op: Op, pane: PaneName, row: Row) -> None:
         if row.history is None:
             msg = "a row that is written has values"
@@ -152,9 +169,9 @@ class Table:
         self.changes.append(Change(op, pane, row.revision, row.start, row.end, row.history, row.place))
 
 
-def touches(part: Part, start: int, end: int, gap: int) -> bool:
-    """Whether a part touches a window."""
-    return part.first < end and start < part.last + gap
+def is_on_time(part: Part) -> bool:
+    """Whether a part has on-time records."""
+    return part.role in {ON_TIME, SETTLED}
 
 
 def _largest(rows: Sequence[Row]) -> Row | None:

@@ -32,8 +32,7 @@ def run(
 ) -> Answer:
     """Answer for a log that is read to its end; the partitions are the mapping's keys, records in offset order.
 
-    ``at_end: fire`` fires every window; ``hold`` only those that the low watermark has passed. Of sessions in several
-    partitions that are held the table is no promise.
+    ``at_end: fire`` fires every window; ``hold`` only those that the low watermark has passed.
     """
     found = _Log()
     watermarks = [_read_partition(pipeline, partition, log[partition], journal, found) for partition in sorted(log)]

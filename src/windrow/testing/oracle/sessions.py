@@ -46,8 +46,7 @@ def changelog(
 ) -> dict[WindowKey, list[Change]]:
     """Return the changes of all windows and keys; of a partition that is `alone`, as if each record were a step.
 
-    For several partitions the on-time panes are as promised, and the table is if the end fires everything; the order
-    of changes is none.
+    For several partitions the on-time panes and the table are as promised; the order of changes is none.
     """
     changes: dict[WindowKey, list[Change]] = {}
     by_key: dict[Key, list[Record]] = {}
@@ -85,34 +84,39 @@ def _is_late(record: Record, gap: int) -> bool:
 
 
 def _all_at_once(table: _Table, records: Sequence[Record], low: float) -> None:
-    """Fire all that fires, then apply all late records."""
+    """Fire all that fires, then join late records with it, but not those that wait for what has not fired."""
     late = [record for record in records if _is_late(record, table.gap)]
     on_time = [record for record in records if not _is_late(record, table.gap)]
     for component in fired_on_time(on_time, table.gap, low, at_end=table.fires_at_end):
         table.fire(component)
-    for record in late:
-        table.apply(record)
+    unfired = components([record for record in on_time if record not in table.fired], table.gap)
+    for component in components([*table.fired, *late], table.gap):
+        waits = any(component.touches(other) for other in unfired)
+        if not component.records.isdisjoint(late) and (component.records & table.fired or not waits):
+            table.join(component.records)
 
 
 def _one_by_one(table: _Table, records: Sequence[Record], low: float) -> None:
     """Go through one partition: before a record, what its watermark has passed fires."""
     on_time: list[Record] = []
-    fired: set[Component] = set()
+    done: set[Component] = set()
     all_on_time = [record for record in records if not _is_late(record, table.gap)]
 
     def fire(watermark: float, *, at_end: bool = False) -> None:
         for component in fired_on_time(all_on_time, table.gap, watermark, at_end=at_end):
-            if component not in fired:
-                fired.add(component)
+            if component not in done:
+                done.add(component)
                 table.fire(component)
 
     for record in records:
         fire(record.watermark)
+        if not _is_late(record, table.gap):
+            on_time.append(record)
+        unfired = components([one for one in on_time if one not in table.fired], table.gap)
         if _is_late(record, table.gap):
-            unfired = [one for one in components(on_time, table.gap) if one.end > record.watermark]
             table.take_late(record, unfired)
         else:
-            on_time.append(record)
+            table.hide(unfired)
     fire(low, at_end=table.fires_at_end)
 
 
@@ -127,13 +131,18 @@ class _Row:
 
 @dataclass
 class _Table:
-    """The rows of one key, the late records that wait, and what has been written."""
+    """The rows of one key, the records that have fired, the late ones that wait, and what has been written.
+
+    Late records that are linked with what has not fired, and with nothing that has, wait for it: no row has them.
+    Those that were in a row of their own wait together.
+    """
 
     pipeline: Pipeline
     key: Key
     changes: dict[WindowKey, list[Change]]
     rows: list[_Row] = field(default_factory=list)
-    waiting: list[Record] = field(default_factory=list)
+    fired: set[Record] = field(default_factory=set)
+    waiting: list[Component] = field(default_factory=list)
 
     @property
     def gap(self) -> int:
@@ -150,51 +159,55 @@ class _Table:
     def fire(self, component: Component) -> None:
         """Write an on-time pane, and after it what late records make of it."""
         replaced = self._put("on_time", component)
+        self.fired |= component.records
         before = frozenset[Record]().union(*(row.component.records for row in replaced))
         if before - component.records:
-            self._join(before | component.records)
-        for record in self._waiting_for(component):
-            self.waiting.remove(record)
-            self.apply(record)
+            self.join(before | component.records)
+        for waited in self._waiting_for(component):
+            self._apply(waited)
 
     def take_late(self, record: Record, unfired: Sequence[Component]) -> None:
         """Apply a late record, or let it wait for an on-time component that has not fired."""
-        own = self._own(record)
-        waits = [*unfired, *map(self._own, self.waiting)]
-        if not self._touched(own) and any(own.touches(other) for other in waits):
-            self.waiting.append(record)
+        own = Component(record.time, record.time + self.gap, frozenset([record]))
+        if any(row.component.records & self.fired for row in self._touched(own)):
+            linked = frozenset[Record]().union(*(one.records for one in self._waiting_for(own)))
+            (together,) = components([record, *linked], self.gap)
+            self._apply(together)
+        elif any(own.touches(other) for other in [*unfired, *self.waiting]):
+            self.hide([own])
+            self.waiting.append(own)
         else:
-            self.apply(record)
+            self._apply(own)
 
-    def apply(self, record: Record) -> None:
-        """Join a late record with the rows that it touches."""
-        touched = self._touched(self._own(record))
-        self._join(frozenset([record]).union(*(row.component.records for row in touched)))
+    def hide(self, others: Sequence[Component]) -> None:
+        """Take rows of late records alone that touch others out of the table: they wait with these."""
+        for row in list(self.rows):
+            if not row.component.records & self.fired and any(row.component.touches(other) for other in others):
+                self._write("delete", "late", row)
+                self.rows.remove(row)
+                self.waiting.append(row.component)
 
-    def _own(self, record: Record) -> Component:
-        return Component(record.time, record.time + self.gap, frozenset([record]))
+    def join(self, records: frozenset[Record]) -> None:
+        """Put linked records into one row."""
+        (merged,) = components(records, self.gap)
+        self._put("late", merged)
+
+    def _apply(self, late: Component) -> None:
+        """Join late records with the rows that they touch."""
+        self.join(late.records.union(*(row.component.records for row in self._touched(late))))
 
     def _touched(self, component: Component) -> list[_Row]:
         return [row for row in self.rows if row.component.touches(component)]
 
-    def _waiting_for(self, component: Component) -> list[Record]:
-        """Return the waiting records that are linked with a component, also through one another, in log order."""
+    def _waiting_for(self, component: Component) -> list[Component]:
+        """Take out what waits and is linked with a component, also through one another, in log order."""
         linked = [component]
-        found: list[Record] = []
-        while True:
-            more = [
-                record
-                for record in self.waiting
-                if record not in found and any(self._own(record).touches(other) for other in linked)
-            ]
-            if not more:
-                return sorted(found, key=lambda record: (record.partition, record.offset))
+        found: list[Component] = []
+        while more := [one for one in self.waiting if any(one.touches(other) for other in linked)]:
+            self.waiting = [one for one in self.waiting if one not in more]
             found += more
-            linked += map(self._own, more)
-
-    def _join(self, records: frozenset[Record]) -> None:
-        (merged,) = components(records, self.gap)
-        self._put("late", merged)
+            linked += more
+        return sorted(found, key=lambda one: min((record.partition, record.offset) for record in one.records))
 
     def _put(self, pane: str, component: Component) -> list[_Row]:
         """Put a component in the place of the rows that it touches; return them."""

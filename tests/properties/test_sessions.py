@@ -1,0 +1,69 @@
+"""Sessions of one key that merge, wait and expire: the oracle's answer in every cut, after every step."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.properties.strategies import SECOND, Case
+from tests.properties.test_hosts import hold_to_the_oracle
+
+from windrow.model import (
+    Aggregate,
+    Count,
+    Decode,
+    Delay,
+    Emit,
+    EventTime,
+    Field,
+    LogSource,
+    LongType,
+    Pipeline,
+    Session,
+    SqliteSink,
+    TimestampType,
+)
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> Case:
+    """Draw some twenty records within a few gaps, many of them late."""
+    pipeline = Pipeline(
+        name="sessions",
+        source=LogSource(path="sessions"),
+        decode=Decode(fields=(Field(name="t", type=TimestampType("seconds")), Field(name="user", type=LongType()))),
+        time=EventTime(field="t", watermark=Delay(draw(st.integers(0, 2)) * SECOND)),
+        key=("user",),
+        window=Session(4 * SECOND),
+        aggregates=(Aggregate(name="events", function=Count()),),
+        emit=Emit(
+            lateness=draw(st.sampled_from([4, 40])) * SECOND,
+            late=draw(st.sampled_from(["each", "batch"])),
+            at_end=draw(st.sampled_from(["fire", "hold"])),
+        ),
+        sink=SqliteSink(path="sessions.db", table="sessions"),
+    )
+    partitions = st.integers(0, draw(st.integers(0, 1)))
+    records = st.tuples(partitions, st.integers(0, 24).map(lambda t: json.dumps({"t": t, "user": 1}).encode()))
+    feed = draw(st.lists(st.lists(records, min_size=2, max_size=8), min_size=2, max_size=6))
+    return Case(pipeline, list(feed), keyed=False, seed=draw(st.integers(0, 1000)))
+
+
+def search(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    @given(sessions())
+    def find(case: Case) -> None:
+        hold_to_the_oracle("memory", case)
+
+    find()
+
+
+def test_sessions_are_the_oracles_in_every_cut() -> None:
+    search(30)
+
+
+@pytest.mark.long
+def test_sessions_are_the_oracles_in_many_cases() -> None:
+    search(2000)
