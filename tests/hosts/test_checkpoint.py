@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from tests.contracts.stores import SqliteStore, Store
@@ -32,6 +33,8 @@ from windrow.model import (
     SqliteSink,
     Tumbling,
 )
+from windrow.sinks.base import Follows, Run
+from windrow.sinks.sqlite import SqliteTable
 from windrow.sources.base import Offset
 
 PIPELINE = spend(LogSource("data/spend"), SqliteSink("spend.db", "spend"))
@@ -115,6 +118,64 @@ def test_two_runs_do_not_share_a_checkpoint(files: Files, store: Store, runner: 
         for fresh in (False, True):
             with pytest.raises(CheckpointError, match="another run is using the checkpoint"):
                 runner.bounded(pipeline, fresh=fresh)
+    with locked(runner.checkpoint):
+        pass
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_run_that_begins_while_another_one_does_is_refused_before_it_touches_the_tables(
+    files: Files, store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.append(events(300))
+    pipeline = spend(files.source, store.settings())
+    opened: list[Run] = []
+    begin = SqliteTable.open
+
+    def while_another_begins(sink: SqliteTable, run: Run, follows: Follows | None) -> int | None:
+        last = begin(sink, run, follows)
+        opened.append(run)
+        if len(opened) == 1:
+            for fresh in (False, True):
+                with pytest.raises(CheckpointError, match="another run is using the checkpoint"):
+                    Runner(runner.checkpoint).bounded(pipeline, fresh=fresh)
+        return last
+
+    monkeypatch.setattr(SqliteTable, "open", while_another_begins)
+    runner.bounded(pipeline)
+    assert len(opened) == 1
+    assert_same(store, pipeline)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_run_that_could_not_begin_keeps_none_from_it(
+    files: Files, store: Store, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.append(events(300))
+    pipeline = spend(files.source, store.settings())
+    with monkeypatch.context() as broken:
+        broken.setattr(SqliteTable, "open", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            runner.bounded(pipeline)
+    assert not runner.checkpoint.exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match=r"the checkpoint .*file/checkpoint cannot be written: Not a directory"):
+        Runner(tmp_path / "file" / "checkpoint").bounded(pipeline)
+    runner.bounded(pipeline)
+    assert_same(store, pipeline)
+
+
+def test_a_lock_that_was_taken_away_is_none(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at the file and the lock on it, its owner left or removed the checkpoint."""
+    taken = fcntl.flock
+
+    def removed(file: BinaryIO, how: int) -> None:
+        Path(file.name).unlink()
+        taken(file, how)
+
+    with monkeypatch.context() as late:
+        late.setattr(fcntl, "flock", removed)
+        with pytest.raises(CheckpointError, match="another run is using the checkpoint"), locked(runner.checkpoint):
+            pass
     with locked(runner.checkpoint):
         pass
 

@@ -42,11 +42,6 @@ class Backfill:
         savepoint = self._folder / "backfill"
         if Checkpoint.read(self._folder) is not None:
             return None
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as exc:
-            msg = f"the checkpoint {self._folder} cannot be written: {exc.strerror}"
-            raise CheckpointError(msg) from exc
         with locked(self._folder):
             if savepoint.exists():
                 return savepoint

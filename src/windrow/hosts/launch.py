@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, assert_never
@@ -105,7 +104,7 @@ def _stream(pipeline: AnyPipeline, sink: Sink, options: Options, on_step: OnStep
 
     if options.fresh:
         Checkpoint.refuse_foreign(options.checkpoint)
-        with locked(options.checkpoint) if options.checkpoint.exists() else nullcontext():
+        with locked(options.checkpoint):
             sink.clear()
             Checkpoint.remove(options.checkpoint)
     savepoint = options.savepoint

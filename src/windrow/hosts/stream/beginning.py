@@ -6,9 +6,8 @@ from pathlib import Path
 
 from windrow.errors import CheckpointError, SinkError
 from windrow.hosts.savepoint import Savepoint
-from windrow.hosts.stream.checkpoint import Checkpoint, writing
+from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.intact import refuse_damaged
-from windrow.hosts.stream.lock import locked
 from windrow.hosts.stream.standing import Standing
 from windrow.hosts.upgrade import upgraded
 from windrow.model import AnyPipeline
@@ -43,7 +42,7 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
 
 
 def begin_from(folder: Path, pipeline: AnyPipeline, given: Path) -> None:
-    """Make the checkpoint of a run that goes on from a savepoint, if it is not there.
+    """Make the checkpoint of a run that goes on from a savepoint, if it is not there, in a folder that is locked.
 
     Raise CheckpointError if it began otherwise, or if the pipeline cannot go on from there. What is ended half done is
     done again by the next call.
@@ -59,12 +58,8 @@ def begin_from(folder: Path, pipeline: AnyPipeline, given: Path) -> None:
             )
             raise CheckpointError(msg)
         return
-    Checkpoint.refuse_foreign(folder)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
-        checkpoint = Checkpoint.new(folder, pipeline, savepoint.partitions, follows)
-        checkpoint.clear_start()
-        known, states = upgraded(given, pipeline)
-        known.write(checkpoint.start, states)
-        checkpoint.write()
+    checkpoint = Checkpoint.new(folder, pipeline, savepoint.partitions, follows)
+    checkpoint.clear_start()
+    known, states = upgraded(given, pipeline)
+    known.write(checkpoint.start, states)
+    checkpoint.write()

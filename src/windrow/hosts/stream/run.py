@@ -148,22 +148,19 @@ class StreamRun:
         return tell
 
     def _prepare(self, held: ExitStack) -> Checkpoint:
-        """Open or make the checkpoint, hold its lock, open the sink's tables, and see that they belong together."""
+        """Lock the checkpoint, open it or make it, open the sink's tables, and see that they belong together."""
         partitions = tuple(number for number in self._source.partitions() if number != self._settings.ticks)
         folder = self._settings.checkpoint
+        Checkpoint.refuse_foreign(folder)
+        held.enter_context(locked(folder))  # before the sink: whose run it is may be settled nowhere but in its tables
         if self._settings.savepoint is not None:
             begin_from(folder, self._pipeline, self._settings.savepoint)
         checkpoint = Checkpoint.open(folder, self._pipeline)
-        is_new = checkpoint is None
         if checkpoint is None:
             checkpoint = Checkpoint.new(folder, self._pipeline, partitions)
-        else:
-            held.enter_context(locked(folder))
         refuse_damaged(checkpoint.spark)
         self._told = self._open(checkpoint)
-        if is_new:
-            checkpoint.write()
-            held.enter_context(locked(folder))
+        checkpoint.write()
         if not checkpoint.has_beginning and not checkpoint.has_steps:
             checkpoint.note_beginning(Note(self._source.beginning(checkpoint.carried())))
         self._losses(checkpoint).look(self._told)
