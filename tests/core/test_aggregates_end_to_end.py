@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from windrow.expressions import computed
 from windrow.hosts.memory import play
 from windrow.model import (
     Aggregate,
+    Avg,
     Calendar,
     Count,
     Derive,
@@ -25,10 +29,13 @@ from windrow.model import (
     Hopping,
     Pipeline,
     Session,
+    SqliteSink,
     Sum,
     Tumbling,
     Window,
 )
+from windrow.sinks import open_sink
+from windrow.sinks.base import Run
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 DOUBLES = {name for name, (case, _) in CASES.items() if case in INEXACT}
@@ -48,6 +55,25 @@ def one(*aggregates: Aggregate, lines: tuple[bytes, ...] = LINES, **changes: Any
     *_, last = play(pipeline, [[(0, line) for line in lines]], "fire")
     (row,) = last.changes.to_pylist()
     return dict(row)
+
+
+LARGE = tuple(
+    b'{"user":"A","t":0,"amount":"1.50","wide":1,"n":2,"s":"a","b":true,"x":%s}' % x
+    for x in (b"1e308", b"1e308", b"-1e308", b"-1e308")
+)
+
+
+@pytest.mark.parametrize("cut", [0, 2, 3])
+def test_a_sum_of_doubles_that_are_too_large_is_infinite_and_goes_to_the_table(cut: int, tmp_path: Path) -> None:
+    sums = (Aggregate("total", Sum("x")), Aggregate("mean", Avg("x")), Aggregate("half", Formula("total / 2")))
+    pipeline = replace(PIPELINE, aggregates=sums, sink=SqliteSink(str(tmp_path / "large.db"), "large"))
+    steps = [[(0, line) for line in lines] for lines in (LARGE[:cut], LARGE[cut:])]
+    output = StepOutput.concat(play(pipeline, steps, "fire"))
+    (row,) = output.changes.to_pylist()
+    assert (row["total"], row["mean"], row["half"]) == (math.inf, math.inf, None)
+    with closing(open_sink(pipeline)) as sink:
+        sink.open(Run.new(pipeline.name))
+        sink.commit(0, output)
 
 
 WINDOWS = (Tumbling(MINUTE), Hopping(3 * MINUTE, 2 * MINUTE), Session(MINUTE), Calendar(1, "day", "Asia/Tokyo"))
