@@ -191,6 +191,39 @@ def test_a_step_that_spark_has_noted_and_the_tables_do_not_have(
     assert_epochs(store)
 
 
+def test_a_step_whose_commit_is_not_acknowledged_is_told(
+    files: Files, store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark has noted it and the tables have it, so it is not taken again."""
+    feed = events(600)
+    files.append(feed)
+    pipeline = spend(files.source, store.settings())
+    table: Any = PostgresTable if isinstance(store, PostgresStore) else SqliteTable
+    write, commits = table.commit, runner.checkpoint / "spark" / "commits"
+    lost = [2, 5]
+
+    def written(sink: object, epoch: int, rows: object) -> None:
+        write(sink, epoch, rows)
+        if epoch in lost:
+            lost.remove(epoch)
+            deadline = time.monotonic() + 60
+            while not (commits / str(epoch)).exists():
+                assert time.monotonic() < deadline
+            msg = "the test's own"
+            raise SinkUnavailableError(msg)
+
+    monkeypatch.setattr(table, "commit", written)
+    runner.bounded(pipeline, max_records=100)
+    assert not lost
+    assert [report.epoch for report in runner.reports] == list(range(len(runner.reports)))
+    assert sum(report.events for report in runner.reports) == len(feed)
+    assert sum(report.inserts for report in runner.reports) == sum(
+        row["op"] == "insert" for row in store.changes(pipeline)
+    )
+    assert_same(store, pipeline)
+    assert_epochs(store)
+
+
 def test_python_that_is_not_there(
     files: Files, store: Store, runner: Runner, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

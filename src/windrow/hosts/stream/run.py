@@ -89,6 +89,7 @@ class StreamRun:
         self._source = open_source(pipeline.source)
         self._stop = threading.Event()
         self._told = -1
+        self._unsure: StepReport | None = None
         self._pace: Pace | None = None
         if settings.step_time is not None and settings.max_records is not None and not settings.until_end:
             self._pace = Pace(settings.max_records, settings.step_time / 1_000_000)
@@ -117,7 +118,11 @@ class StreamRun:
             while True:
                 try:
                     if not opened:
-                        self._losses(checkpoint).look(self._open(checkpoint))
+                        written = self._open(checkpoint)
+                        if self._unsure is not None and self._unsure.epoch <= written:
+                            on_step(self._unsure)  # Spark may have noted that step, and not take it again
+                        self._unsure = None
+                        self._losses(checkpoint).look(written)
                         opened = True
                     ended = self._query(spark, checkpoint, ends, on_step)
                     return "asked" if self._stop.is_set() or not ended else "end"
@@ -220,6 +225,7 @@ class StreamRun:
             raise
         finally:
             writer.close(_LEAVE)
+            self._unsure = writer.unsure
 
     @contextmanager
     def _started(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
@@ -22,7 +23,8 @@ class SinkWriter:
     """Computes a step when it is called, and commits it in a thread of its own, in the order of the steps.
 
     A step that is computed waits until the one before is committed, so the tables are one step behind Spark's notes at
-    the most; `agree` knows that. `failure` is why a step was not committed, None as long as all were.
+    the most; `agree` knows that. `failure` is why a step was not committed, None as long as all were; `unsure` is the
+    report of a step whose commit failed, which the tables may have all the same: the answer to a COMMIT can be lost.
 
     `first_epoch` is the epoch of Spark's batch 0. Without `ahead` Spark waits for each step to be committed. `check` is
     called when the records of a step were read, and raises a WindrowError if they are not to be committed.
@@ -50,6 +52,7 @@ class SinkWriter:
         self._writing: Future[None] | None = None
         self._closed = False
         self.failure: WindrowError | None = None
+        self.unsure: StepReport | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Compute one step, and have it committed."""
@@ -92,10 +95,13 @@ class SinkWriter:
         work = Stopwatch()
         try:
             rows = StepOutput.concat([StepOutput.empty(self._pipeline), *(part.rows for part in parts)])
+            stats = [part.stats for part in parts]
+            report = self.unsure = StepReport.of(epoch, stats, self._watch.lap(), took) if parts else None
             self._sink.commit(epoch, rows)
-            if parts:
-                stats = [part.stats for part in parts]
-                self._on_step(StepReport.of(epoch, stats, self._watch.lap(), took + work.lap()))
+            self.unsure = None
+            if report is not None:
+                seconds = report.seconds + self._watch.lap()
+                self._on_step(replace(report, seconds=seconds, took=took + work.lap()))
         except WindrowError as exc:
             self.failure = exc
         except Exception as exc:  # noqa: BLE001 - it is raised where the run waits
