@@ -15,6 +15,7 @@ from windrow.errors import SinkError
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.model import Pipeline
+from windrow.sources import open_source
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -40,6 +41,7 @@ def test_a_backfill_that_is_ended_twice_on_its_way(
                 runner.bounded(pipeline, backfill=True)
     backfilled = Savepoint.read(runner.checkpoint / "backfill")
     assert sum(backfilled.offsets.values()) == HALF
+    assert backfilled.at == open_source(pipeline.source).beginning(backfilled.offsets)
 
     files.append(EVENTS[HALF:])
     runner.bounded(pipeline, 150, backfill=True)

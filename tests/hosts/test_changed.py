@@ -26,6 +26,7 @@ from windrow.model import (
     DoubleType,
     EventTime,
     Field,
+    KafkaSource,
     LogSource,
     LongType,
     Max,
@@ -190,6 +191,15 @@ def test_records_that_a_process_holds_can_get_wider_types_but_no_other_fields(tm
     more = Decode((*pipeline.decode.fields, Field("shop", StringType())))
     with pytest.raises(CheckpointError, match=r"decode\.shop: .* here: records that are held until their time"):
         meant(tmp_path / "kept", replace(pipeline, decode=more))
+
+
+def test_a_topic_at_other_servers_may_have_another_id(tmp_path: Path) -> None:
+    """One that was moved there, with its offsets."""
+    pipeline = replace(PIPELINE, source=KafkaSource("one:9092", "spend"))
+    kept = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, meaning(pipeline), identity="the first")
+    kept.write(tmp_path / "kept", ((group, MemoryState()) for group in range(8)))
+    assert upgraded(tmp_path / "kept", pipeline)[0].identity == "the first"
+    assert upgraded(tmp_path / "kept", replace(pipeline, source=KafkaSource("two:9092", "spend")))[0].identity is None
 
 
 def test_a_punctuation_in_the_place_of_a_delay(folder: Path) -> None:

@@ -32,6 +32,12 @@ def states(number: int = 3) -> Iterator[tuple[int, MemoryState]]:
         yield group, state
 
 
+def test_what_tells_the_log_from_another_one_is_kept(tmp_path: Path) -> None:
+    told = replace(SAVEPOINT, at={"spend": {"0": 12}}, identity="the topic's id")
+    told.write(tmp_path / "told", states())
+    assert Savepoint.read(tmp_path / "told") == told
+
+
 def known(folder: Path) -> list[tuple[int, bytes | None, dict[tuple[str, int], bytes]]]:
     return [(group, state.summary(), dict(state.items())) for group, state in Savepoint.states(folder)]
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from tests.contracts.stores import Store
 from tests.hosts.answers import assert_same
+from tests.hosts.conftest import MakeLog
 from tests.hosts.runs import Runner
-from tests.hosts.spend import Files, events, spend
+from tests.hosts.spend import Files, Topic, event, events, spend
+from tests.hosts.test_loss import make_anew
 
-from windrow.errors import CheckpointError, InputError, SinkError
+from windrow.errors import CheckpointError, InputError, SinkError, SourceError
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.lock import locked
@@ -76,6 +78,30 @@ def test_a_run_goes_on_from_a_savepoint_with_other_key_groups(
         goes_on(runner, wider, take(wider, other.checkpoint))
     with pytest.raises(InputError, match="is not empty"):
         take_savepoint(wider, open_sink(wider), other.checkpoint, folder, "local[*]")
+
+
+@pytest.mark.parametrize("kind", ["log", "kafka"])
+def test_a_log_that_is_another_one_than_the_savepoints_has_lost_records(
+    kind: str, make_log: MakeLog, store: Store, runner: Runner, request: pytest.FixtureRequest
+) -> None:
+    """It has more records than the savepoint has read, so its offsets alone would not tell."""
+    log = make_log(kind, 2)
+    log.append([(partition, event(minute)) for minute in range(20) for partition in range(2)])
+    pipeline = spend(log.source, store.settings(), at_end="hold")
+    runner.bounded(pipeline)
+    folder = take(pipeline, runner.checkpoint)
+    if isinstance(log, Topic):
+        make_anew(request.getfixturevalue("kafka"), log.name, 2)
+    else:
+        for file in runner.checkpoint.with_name("spend").iterdir():
+            file.write_bytes(b"")
+    more = [(partition, event(60 + minute)) for minute in range(30) for partition in range(2)]
+    log.append(more)
+    with pytest.raises(SourceError, match=r"lost records: partition 0: .* read up to offset 20.*partition 1: "):
+        goes_on(runner, pipeline, folder)
+    other = Runner(runner.checkpoint.with_name("other"))
+    other.bounded(pipeline, savepoint=folder, on_data_loss="continue")
+    assert sum(report.records for report in other.reports) == len(more)
 
 
 def test_a_savepoint_is_of_the_last_step_in_the_tables_and_is_whole(

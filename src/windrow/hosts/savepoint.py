@@ -18,6 +18,7 @@ from windrow.core.state import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.meaning import Meaning
 from windrow.sinks.base import Run
+from windrow.sources.base import Offset
 
 FILE = "savepoint.json"
 _FORMAT = 1
@@ -33,6 +34,9 @@ def _versions() -> dict[str, str]:
 class Savepoint:
     """What a run knew after `epoch`; `offsets` are the next to be read, `partitions` as its checkpoint names them.
 
+    `at` is where that is, as the source notes it, and `identity` what tells the log from another one of the same name:
+    None where it is not known, as in a savepoint of an older version.
+
     A folder holds it, with a file a key group beside. A salted pipeline's first stage knows no more than the clocks,
     which every key group has, so the second stage's states are all.
     """
@@ -44,6 +48,8 @@ class Savepoint:
     key_groups: int
     meaning: Meaning
     versions: dict[str, str] = field(default_factory=_versions)
+    at: Offset | None = None
+    identity: str | None = None
 
     def write(self, folder: Path, states: Iterable[tuple[int, MemoryState]]) -> None:
         """Write it with the state of each key group; the folder appears whole or not at all.
@@ -81,6 +87,8 @@ class Savepoint:
             key_groups=body["key_groups"],
             meaning=body["meaning"],
             versions=body["versions"],
+            at=body.get("at"),
+            identity=body.get("identity"),
         )
 
     @staticmethod

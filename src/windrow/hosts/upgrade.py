@@ -44,11 +44,19 @@ def upgraded(folder: Path, pipeline: AnyPipeline) -> tuple[Savepoint, Iterator[t
     """
     meant(folder, pipeline)
     savepoint, now = Savepoint.read(folder), meaning(pipeline)
-    given = replace(savepoint, key_groups=pipeline.key_groups, meaning=now)
+    # a topic at other servers is one that was moved there: it has another id, and the same offsets
+    moved = _servers(savepoint.meaning) != _servers(now)
+    identity = None if moved else savepoint.identity
+    given = replace(savepoint, key_groups=pipeline.key_groups, meaning=now, identity=identity)
     plan = _plan(savepoint.meaning, now)
     if plan == _plan(now, now) and savepoint.key_groups == pipeline.key_groups:
         return given, Savepoint.states(folder)
     return given, iter(enumerate(carry(pipeline, plan, (state for _, state in Savepoint.states(folder)))))
+
+
+def _servers(of: Meaning) -> str | None:
+    servers: str | None = of["source"].get("kafka", {}).get("servers")
+    return servers
 
 
 def _plan(kept: Meaning, now: Meaning) -> Plan:

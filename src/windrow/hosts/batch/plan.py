@@ -13,14 +13,21 @@ from windrow.hosts.savepoint import Savepoint
 from windrow.model import AnyPipeline, KafkaSource
 from windrow.sinks.base import Run
 from windrow.sources import Cut, Source
+from windrow.sources.base import Offset
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where each partition is read from, and the steps from there."""
+    """Where each partition is read from, and the steps from there.
+
+    `at` is where that ends, as the source notes it, and `identity` what tells the log from another one of the same
+    name; None where no savepoint is to say it.
+    """
 
     begin: Cut
     cut: Slices
+    at: Offset | None = None
+    identity: str | None = None
 
     @property
     def partitions(self) -> tuple[int, ...]:
@@ -41,19 +48,23 @@ class Plan:
             partitions=self.partitions,
             key_groups=pipeline.key_groups,
             meaning=meaning(pipeline),
+            at=self.at,
+            identity=self.identity,
         )
 
 
 def batch_plan(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -> Plan:
     """Look at the log, and return what is read of it; raise SourceError if what is asked for is not there."""
+    identity = None if settings.savepoint is None else source.identity()
     begin, end = _range(pipeline, source, settings)
+    at = None if settings.savepoint is None else source.beginning(end)
     last = [
         Packet(key_group=-1, kind="idle", partition=partition, watermark=settings.silence.low)
         for partition in settings.silence.partitions
     ]
     if (settings.at_end or pipeline.at_end) == "fire":
         last.append(END)
-    return Plan(begin, slices(begin, end, settings.ends, settings.max_records, tuple(last)))
+    return Plan(begin, slices(begin, end, settings.ends, settings.max_records, tuple(last)), at, identity)
 
 
 def _range(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -> tuple[dict[int, int], dict[int, int]]:

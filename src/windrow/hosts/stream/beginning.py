@@ -8,10 +8,12 @@ from windrow.errors import CheckpointError, SinkError
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.intact import refuse_damaged
+from windrow.hosts.stream.note import Note
 from windrow.hosts.stream.standing import Standing
 from windrow.hosts.upgrade import upgraded
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Follows
+from windrow.sources.base import Source
 
 
 def agree(checkpoint: Checkpoint, written: int | None) -> int:
@@ -63,3 +65,18 @@ def begin_from(folder: Path, pipeline: AnyPipeline, given: Path) -> None:
     known, states = upgraded(given, pipeline)
     known.write(checkpoint.start, states)
     checkpoint.write()
+
+
+def note_beginning(checkpoint: Checkpoint, source: Source) -> None:
+    """Note where a run begins: where the savepoint that it goes on from ended, else where the source says.
+
+    What the savepoint knows of its log goes with it, so that another one of the same name is found as it would be with
+    the checkpoint that was left. Raise CheckpointError if it cannot be written, and as `Source.partitions`.
+    """
+    savepoint = checkpoint.carried()
+    if savepoint is None or savepoint.at is None:
+        at = source.beginning(None if savepoint is None else savepoint.offsets)
+    else:
+        at = savepoint.at
+        checkpoint.note_identity(savepoint.identity)
+    checkpoint.note_beginning(Note(at))

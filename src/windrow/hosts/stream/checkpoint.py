@@ -172,9 +172,9 @@ class Checkpoint:
         for path in self.folder.glob(f"*{_START}*"):
             shutil.rmtree(path)
 
-    def carried(self) -> dict[int, int] | None:
-        """Return the offsets of the savepoint that the run begins with, None if there is none."""
-        return None if self.follows is None else Savepoint.read(self.start).offsets
+    def carried(self) -> Savepoint | None:
+        """Return the savepoint that the run begins with, None if there is none."""
+        return None if self.follows is None else Savepoint.read(self.start)
 
     @property
     def has_beginning(self) -> bool:

@@ -18,14 +18,13 @@ from windrow.core.floors import NO_FLOORS, Floors
 from windrow.errors import EngineError, RecordsLostError, RunError, WindrowError
 from windrow.hosts.lag import LagWatch
 from windrow.hosts.report import OnStep, StepReport
-from windrow.hosts.stream.beginning import agree, begin_from
+from windrow.hosts.stream.beginning import agree, begin_from, note_beginning
 from windrow.hosts.stream.carrier import Carrier, carrying
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.intact import refuse_damaged, refuse_damaged_tables
 from windrow.hosts.stream.lock import locked
 from windrow.hosts.stream.loss import LossGuard
-from windrow.hosts.stream.note import Note
 from windrow.hosts.stream.pace import Pace
 from windrow.hosts.stream.patience import Patience
 from windrow.hosts.stream.prestart import prestart
@@ -167,7 +166,7 @@ class StreamRun:
         self._told = self._open(checkpoint)
         checkpoint.write()
         if not checkpoint.has_beginning and not checkpoint.has_steps:
-            checkpoint.note_beginning(Note(self._source.beginning(checkpoint.carried())))
+            note_beginning(checkpoint, self._source)
         self._losses(checkpoint).look(self._told)
         return checkpoint
 

@@ -31,14 +31,17 @@ def take_savepoint(pipeline: AnyPipeline, sink: Sink, checkpoint: Path, to: Path
     with locked(checkpoint):
         epoch = agree(known, sink.open(known.run, known.follows))
         _refuse_untold(known, epoch)
+        batch = _batch(known, epoch)
         folder = checkpoint.with_name(f"{checkpoint.name}-{epoch}") if to is None else to
         savepoint = Savepoint(
             run=known.run,
             epoch=epoch,
-            offsets=known.offsets(_batch(known, epoch)),
+            offsets=known.offsets(batch),
             partitions=known.partitions,
             key_groups=known.meaning["key_groups"],
             meaning=known.meaning,
+            at=known.note(batch).at,
+            identity=known.identity,
         )
         savepoint.write(folder, _states(known, epoch, master))
     return folder
