@@ -13,7 +13,7 @@ CONNECT_SECONDS = 10
 LOCK_WAIT = "10s"
 """What a statement waits for another session's lock, before it fails and the run says so."""
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-_TIMES = {**_KEEPALIVES, "tcp_user_timeout": 30_000}
+_TIMES = {**_KEEPALIVES, "tcp_user_timeout": 60_000}
 """When a connection is given up whose other end is silent; the kernel's own times are from 15 minutes to two hours."""
 
 Connection = psycopg.Connection[tuple[object, ...]]
