@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from tests.hosts.runs import Runner
 from tests.hosts.spend import Files, Topic, event, events, spend
 from tests.hosts.test_loss import make_anew
 
+from windrow.core.state import MemoryState
 from windrow.errors import CheckpointError, InputError, SinkError, SourceError
 from windrow.hosts.savepoint import Savepoint
+from windrow.hosts.stream import take as taking
+from windrow.hosts.stream.beginning import begin_from
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.lock import locked
-from windrow.hosts.stream.take import take_savepoint
+from windrow.hosts.stream.take import look, take_savepoint
 from windrow.model import Pipeline
 from windrow.sinks import open_sink
 
@@ -125,3 +129,49 @@ def test_a_savepoint_is_of_the_last_step_in_the_tables_and_is_whole(
     (folder / "group-0001.arrow").write_bytes(whole)
     goes_on(runner, replace(half, emit=replace(half.emit, at_end="fire")), folder)
     assert_same(store, replace(half, emit=replace(half.emit, at_end="fire")))
+
+
+def test_what_a_run_began_with_is_known_before_a_step_has_taken_it_over(
+    files: Files, store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = replace(spend(files.source, store.settings(), at_end="hold"), key_groups=3)
+    wider = replace(pipeline, key_groups=5)
+    files.append(EVENTS[:HALF])
+    runner.bounded(pipeline, backfill=True)
+    backfilled = known(Savepoint.states(runner.checkpoint / "backfill"))
+    assert any(blobs for _, blobs in backfilled.values())
+    first = take(pipeline, runner.checkpoint)
+    assert known(Savepoint.states(first)) == backfilled
+    assert Savepoint.read(first).offsets == Savepoint.read(runner.checkpoint / "backfill").offsets
+
+    # one that was ended before its first step, then one whose first step is empty
+    ended = runner.checkpoint.with_name("ended")
+    with locked(ended):
+        begin_from(ended, wider, first)
+    epoch, states = look(wider, ended, "local[*]")
+    second = take(wider, ended)
+    assert (Savepoint.read(second).epoch, Savepoint.read(second).offsets) == (epoch, Savepoint.read(first).offsets)
+    assert known(Savepoint.states(second)) == known(states) == known(Savepoint.states(ended / "start"))
+    with pytest.raises(SinkError, match="handed over to another run"):
+        runner.bounded(pipeline)
+    other = goes_on(runner, wider, second)
+    third = take(wider, other.checkpoint)
+    assert known(Savepoint.states(third)) == known(Savepoint.states(second))
+
+    files.append(EVENTS[HALF:])
+    last = Runner(runner.checkpoint.with_name("last"))
+    last.bounded(pipeline, 150, savepoint=third)
+    _, states = look(pipeline, last.checkpoint, "local[*]")
+    now, then = dict(states), known(Savepoint.states(last.checkpoint / "start"))
+    with monkeypatch.context() as small:
+        # a step that has reached one key group alone
+        small.setattr(taking, "states", lambda *_: iter([(1, now[1])]))
+        _, states = look(pipeline, last.checkpoint, "local[*]")
+        assert known(states) == then | known([(1, now[1])])
+    last.bounded(replace(pipeline, emit=replace(pipeline.emit, at_end="fire")))
+    assert_same(store, replace(pipeline, emit=replace(pipeline.emit, at_end="fire")))
+
+
+def known(states: Iterable[tuple[int, MemoryState]]) -> dict[int, tuple[bytes | None, dict[tuple[str, int], bytes]]]:
+    """What each key group knows, by its number."""
+    return {group: (state.summary(), dict(state.items())) for group, state in sorted(states, key=lambda each: each[0])}

@@ -215,11 +215,12 @@ class Checkpoint:
         """Return the next offset of each partition after a batch of Spark's, by default the last that it noted as done.
 
         Before the first, -1, they are those where the run begins. A partition of which nothing was read may be
-        missing. Raise CheckpointError if Spark's note cannot be read.
+        missing. Raise CheckpointError if Spark's note, or the savepoint that the run begins with, cannot be read.
         """
         done = self.batch if batch is None else batch
         if (done is None or done < 0) and not self.has_beginning:
-            return {}
+            carried = self.carried()
+            return {} if carried is None else carried.offsets
         try:
             return dict(sorted(_next_offsets(self.note(done).at)))
         except (ValueError, TypeError, AttributeError) as exc:
