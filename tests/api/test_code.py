@@ -52,6 +52,15 @@ def at_a_multiple(number: int, pane: wr.PaneSoFar) -> bool:
     return pane.records % number == 0
 
 
+class Lazy(Product):
+    async def finish(self, state: int) -> int:  # type: ignore[override]
+        return state
+
+
+async def at_last(pane: wr.PaneSoFar) -> bool:
+    return pane.records > 1
+
+
 def pipeline(trigger: Any = None, **results: Any) -> Pipeline:  # noqa: ANN401 what a test passes on
     return (
         wr.log("data")
@@ -126,6 +135,7 @@ def test_a_lambda_has_a_name() -> None:
         (Product, ["amount"], ["is a class; give an object of it"]),
         (Bare(), ["amount"], ["lacks step, merge, finish", "needs `returns`"]),
         (Product(7), [], ["is over nothing"]),
+        (Lazy(7), ["amount"], ["aggregate.p: finish of Lazy(modulo=7", "is async, so a call of it does nothing"]),
         (Product(7), ["amont"], ["'amont' is not a field of decode; did you mean 'amount'?"]),
     ],
 )
@@ -138,6 +148,11 @@ def test_an_aggregate_of_ones_own_is_checked(aggregate: Any, of: list[str], foun
         pipeline(**results)
     for text in found:
         assert text in refused.value.message or text in str(refused.value)
+
+
+def test_a_trigger_whose_call_does_nothing_is_refused() -> None:
+    with pytest.raises(PipelineError, match=r"emit\.early\.any_of\.1\.when: is async, so a call of it does nothing"):
+        pipeline(wr.any_of(wr.every_count(3), wr.when(at_last)))  # type: ignore[arg-type]
 
 
 def test_sessions_take_no_function_as_a_trigger() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,6 +39,28 @@ def visit(ctx: wr.Context, record: Mapping[str, Any]) -> None:
 
 def ring(ctx: wr.Context, timer: wr.Timer) -> None:
     """Stand for another."""
+
+
+def yields(_: wr.Context, __: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+    """Stand for one that gives rows as no function here does."""
+    yield {"n": 1}
+
+
+async def waits(ctx: wr.Context, record: Mapping[str, Any]) -> None:
+    """Stand for another."""
+
+
+async def yields_and_waits(_: wr.Context, __: Mapping[str, Any]) -> AsyncIterator[dict[str, int]]:
+    """Stand for a third."""
+    yield {"n": 1}
+
+
+class Yields:
+    """Stand for an object that can be called."""
+
+    def __call__(self, _: wr.Context, __: Mapping[str, Any]) -> Iterator[int]:
+        """Give a row so."""
+        yield 1
 
 
 def keyed() -> Keyed:
@@ -116,6 +139,12 @@ def test_what_may_be_left_out() -> None:
         ({"order": "offset"}, "process.order: must be 'log' or 'event_time', not 'offset'"),
         ({"function": 1}, "process.function: is 1, which is no function"),
         ({"on_timer": "ring"}, "process.on_timer: is 'ring', which is no function"),
+        ({"function": yields}, "process.function: has a yield in it, so a call of it does nothing; write it without"),
+        ({"function": partial(yields)}, "process.function: has a yield in it"),
+        ({"function": Yields()}, "process.function: has a yield in it"),
+        ({"function": waits}, "process.function: is async, so a call of it does nothing; write it with a plain def; a"),
+        ({"on_timer": yields_and_waits}, "process.on_timer: is async"),
+        ({"on_processing_timer": yields}, "process.on_processing_timer: has a yield in it"),
     ],
 )
 def test_what_means_nothing_is_refused(given: dict[str, Any], message: str) -> None:

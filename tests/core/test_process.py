@@ -239,6 +239,20 @@ def test_columns_are_emitted_whole_and_may_be_null() -> None:
             played(pipeline(lambda ctx, _, values=values: ctx.emit(**values)), [[(0, record("A", 1))]])  # type: ignore[misc]
 
 
+def test_what_a_function_returns_is_refused_where_it_is_returned() -> None:
+    function: Any = lambda ctx, _: ctx.timer(at=at(2)) or {"n": 1}  # noqa: E731
+    for ttl in (None, 60_000_000):
+        with pytest.raises(
+            RunError, match=r"offset 0 of spend, key user='A': TypeError: it returned a value \(dict\), and must"
+        ):
+            played(pipeline(function, on_timer=count, ttl=ttl), [[(0, record("A", 1))]])
+    ring: Any = lambda *_: 0  # noqa: E731
+    with pytest.raises(
+        RunError, match=r"in the timer '' of .*, key user='A': TypeError: it returned a value \(int\), and must"
+    ):
+        played(pipeline(lambda ctx, _: ctx.timer(at=at(2)), on_timer=ring), [[(0, record("A", 1))]])
+
+
 def test_a_function_that_fails_leaves_the_state_as_it_was() -> None:
     armed = [True]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windrow.api.checks.finding import Finding, error
+from windrow.api.checks.plain_functions import not_plain
 from windrow.model import ProcessPipeline
 
 
 def process_code(pipeline: ProcessPipeline) -> Iterator[Finding]:
-    """Functions can be called, there are columns to emit, and the order is a known one."""
+    """Functions can be called and do all in the call, there are columns to emit, and the order is a known one."""
     process = pipeline.process
     functions = {
         "function": process.function,
@@ -19,6 +20,8 @@ def process_code(pipeline: ProcessPipeline) -> Iterator[Finding]:
     for name, function in functions.items():
         if function is not None and not callable(function):
             yield error(f"process.{name}", f"is {function!r}, which is no function; give one of two arguments")
+        elif why := not_plain(function):
+            yield error(f"process.{name}", f"{why}; a row is written by ctx.emit(...)")
     if not process.returns:
         yield error("process.returns", "names no column; name what the function emits, such as {'visits': 'long'}")
     if process.order not in ("log", "event_time"):

@@ -7,13 +7,14 @@ from typing import assert_never
 
 from windrow.api.checks.durations import too_long
 from windrow.api.checks.finding import Finding, error
+from windrow.api.checks.plain_functions import not_plain
 from windrow.model import AllOf, AnyOf, Every, Pipeline, Records, Repeat, Trigger, When
 
 _FEWEST = 2
 
 
 def triggers(pipeline: Pipeline) -> Iterator[Finding]:
-    """Counts are at least 1, times longer than nothing, and compositions of two triggers or more."""
+    """Counts are at least 1, times longer than nothing, compositions of two triggers or more, functions plain ones."""
     if pipeline.emit.early is not None:
         yield from _trigger("emit.early", pipeline.emit.early)
 
@@ -35,10 +36,15 @@ def _trigger(where: str, trigger: Trigger) -> Iterator[Finding]:
             yield from _trigger(f"{where}.repeat.trigger", part)
             if times < 1:
                 yield error(f"{where}.repeat.times", f"must be 1 or more, not {times}")
-        case When():
-            return
+        case When(predicate):
+            yield from _predicate(f"{where}.when", predicate)
         case _:
             assert_never(trigger)
+
+
+def _predicate(where: str, predicate: object) -> Iterator[Finding]:
+    if why := not_plain(predicate):
+        yield error(where, f"{why}; it returns whether a pane is due")
 
 
 def _parts(where: str, parts: tuple[Trigger, ...]) -> Iterator[Finding]:

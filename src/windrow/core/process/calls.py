@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 from windrow.core.code_name import code_name
 from windrow.core.micros import BEFORE_ALL
@@ -13,7 +15,10 @@ from windrow.core.process.handles import Call
 from windrow.core.process.memory import NEVER, Alarm, Memory
 from windrow.core.process.record import Columns, Record
 from windrow.errors import RunError
-from windrow.model import ProcessFunction, ProcessPipeline, Timer
+from windrow.model import ProcessPipeline, Timer
+
+_Called = Callable[[CallContext, Any], object]
+"""A function of the user's as it may be: what it returns is looked at."""
 
 
 class Calls:
@@ -58,10 +63,12 @@ class Calls:
                 if ttl is not None:
                     memory.reached = max(memory.reached, watermark)
                     call.horizon = memory.reached - ttl
-                    function(context, Record(columns, row))
+                    returned = function(context, Record(columns, row))
                     memory.lives_until(time + ttl)
                 else:
-                    function(context, Record(columns, row))
+                    returned = function(context, Record(columns, row))
+                if returned is not None:
+                    _refuse(returned)
         except RunError:
             raise  # a timer's
         except Exception as exc:
@@ -120,14 +127,16 @@ class Calls:
         finally:
             self._context.in_timer = False
 
-    def _timed(self, memory: Memory, function: ProcessFunction, timer: Timer, time: int) -> None:
+    def _timed(self, memory: Memory, function: _Called, timer: Timer, time: int) -> None:
         call, ttl = self._call, self._ttl
         call.memory, call.time, call.watermark = memory, time, time
         if ttl is not None:
             memory.reached = max(memory.reached, time)
             call.horizon = memory.reached - ttl
         try:
-            function(self._context, timer)
+            returned = function(self._context, timer)
+            if returned is not None:
+                _refuse(returned)
         except Exception as exc:
             where = f"in the timer {timer.name!r} of {timer.at.isoformat()}"
             raise self._failure(function, exc, memory, where) from exc
@@ -146,7 +155,7 @@ class Calls:
         partition, offset = columns.coordinates(row)
         return f"at partition {partition}, offset {offset} of {self._pipeline.source.label}"
 
-    def _failure(self, function: ProcessFunction, exc: Exception, memory: Memory, where: str) -> RunError:
+    def _failure(self, function: _Called, exc: Exception, memory: Memory, where: str) -> RunError:
         key = ", ".join(f"{name}={value!r}" for name, value in zip(self._pipeline.key, memory.key, strict=True))
         # the last line of the user's own: below it there is only ours
         frames = [
@@ -158,3 +167,9 @@ class Calls:
             f"the function {code_name(function)} failed {where}, key {key}: {type(exc).__name__}: {said}{line}; "
             "what was committed stays; mend it and start again"
         )
+
+
+def _refuse(returned: object) -> None:
+    """Raise TypeError for what a function returned: to drop it in silence would drop a row that was meant."""
+    msg = f"it returned a value ({type(returned).__name__}), and must return nothing: a row is written by ctx.emit(...)"
+    raise TypeError(msg)
