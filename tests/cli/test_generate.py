@@ -33,6 +33,11 @@ def test_a_log(tmp_path: Path) -> None:
     assert lines(tmp_path / "spend") == 5000
 
 
+def test_a_duration_that_is_too_short_is_told_with_its_unit(tmp_path: Path) -> None:
+    told = generate(str(tmp_path / "spend"), "--duration", "0s")
+    assert (told.exit_code, "duration must be at least 1ms, not 0s" in told.stderr) == (2, True)
+
+
 def test_every_option_reaches_the_spec(tmp_path: Path) -> None:
     options = (
         "--events 3000 --users 20 --partitions 2 --seed 9 --start 2025-06-01T12:00:00 --duration 1h --disorder 30s "

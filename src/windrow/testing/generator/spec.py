@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windrow.errors import InputError
+from windrow.model import format_duration
 
 _MILLISECOND = 1_000
 _SECOND = 1_000_000
@@ -40,7 +41,8 @@ class Spec:
     def __post_init__(self) -> None:
         for name, least in {"events": 0, "users": 1, "partitions": 1, "duration": _MILLISECOND, "disorder": 0}.items():
             if getattr(self, name) < least:
-                msg = f"{name} must be at least {least}, not {getattr(self, name)}"
+                text = format_duration if name in ("duration", "disorder") else str
+                msg = f"{name} must be at least {text(least)}, not {text(getattr(self, name))}"
                 raise InputError(msg)
         for name in ("late_share", "malformed_share", "duplicate_share", "hot_key_share"):
             if not 0 <= getattr(self, name) <= 1:
