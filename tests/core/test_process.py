@@ -239,6 +239,13 @@ def test_columns_are_emitted_whole_and_may_be_null() -> None:
             played(pipeline(lambda ctx, _, values=values: ctx.emit(**values)), [[(0, record("A", 1))]])  # type: ignore[misc]
 
 
+def test_a_state_that_is_not_declared_is_told_with_those_that_are() -> None:
+    states = (ValueState("n", LongType()), ListState("l", LongType()))
+    for declared, told in ((states, "n, l"), ((), "none")):
+        with pytest.raises(RunError, match=f"AttributeError: there is no state 'm'; process.* declares {told} "):
+            played(pipeline(lambda ctx, _: ctx.state.m.clear(), declared), [[(0, record("A", 1))]])
+
+
 def test_what_a_function_returns_is_refused_where_it_is_returned() -> None:
     function: Any = lambda ctx, _: ctx.timer(at=at(2)) or {"n": 1}  # noqa: E731
     for ttl in (None, 60_000_000):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any, Final
 
 from windrow.core.micros import BEFORE_ALL
 from windrow.core.process.changes import Change
 from windrow.core.process.codec import codec, micros_of, time_of
-from windrow.core.process.handles import Call, handles
+from windrow.core.process.handles import Call, StateHandles, handles
 from windrow.core.process.memory import NEVER, Alarm
 from windrow.core.schema import MICROS, arrow_type
 from windrow.model import ProcessPipeline, parse_duration
@@ -36,7 +36,7 @@ class CallContext:
         self.changes: list[Change] = []
         self._columns = {name for name, _ in self._returns}
         self.now: int | None = None
-        self.state: SimpleNamespace = handles(call, process.state)
+        self.state: StateHandles = handles(call, process.state)
 
     @property
     def key(self) -> Mapping[str, Any]:

@@ -30,9 +30,9 @@ class Call:
     early: bool = False
 
 
-def handles(call: Call, states: tuple[KeyedState, ...]) -> SimpleNamespace:
+def handles(call: Call, states: tuple[KeyedState, ...]) -> StateHandles:
     """Return an object with a handle for each declared state, by its name."""
-    return SimpleNamespace(**{state.name: _handle(call, number, state) for number, state in enumerate(states)})
+    return StateHandles(**{state.name: _handle(call, number, state) for number, state in enumerate(states)})
 
 
 def _handle(call: Call, number: int, state: KeyedState) -> ValueHandle | ListHandle | MapHandle:
@@ -46,6 +46,15 @@ def _handle(call: Call, number: int, state: KeyedState) -> ValueHandle | ListHan
             return MapHandle(call, number, codec(arrow_type(state.key), f"a key of state {state.name}").accept, accept)
         case _:
             assert_never(state)
+
+
+class StateHandles(SimpleNamespace):
+    """The handles by their names."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never returns
+        """Raise AttributeError: there is no such state."""
+        msg = f"there is no state {name!r}; process(...) declares {', '.join(vars(self)) or 'none'}"
+        raise AttributeError(msg)
 
 
 class ValueHandle:
