@@ -303,6 +303,13 @@ def test_there_must_be_something_to_promote() -> None:
     assert "'spend' is the live table" in windrow("promote", "--from", "spend", code=2).stderr
 
 
+@pytest.mark.parametrize("option", ["--from", "--to"])
+def test_a_partition_that_is_not_there_is_wrong_input(option: str) -> None:
+    told = windrow("replay", option, "7=1", *MEMORY, code=2).stderr
+    assert f"{option} names partition 7, which the log does not have: it has 0, 1" in told
+    assert not Path("spend.db").exists()
+
+
 def test_postgresql_too(database: str) -> None:
     text = Path("pipeline.yaml").read_text()
     Path("pipeline.yaml").write_text(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, assert_never
@@ -66,6 +66,8 @@ def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
         msg = f"{into!r} is the live table, which a replay never writes: name another one with --into"
         raise InputError(msg)
     there = open_source(pipeline.source).ends()
+    _refuse_unknown("--from", options.begin, there)
+    _refuse_unknown("--to", options.end, there)
     first = {partition: begin for partition, (begin, _) in there.items()}
     checkpoint = _checkpoint(options) if options.end == "live" else None
     epoch = None if checkpoint is None else _epoch(pipeline, checkpoint)
@@ -143,6 +145,15 @@ def run_replay(
         return ended
     finally:
         sink.close()
+
+
+def _refuse_unknown(option: str, given: object, there: Collection[int]) -> None:
+    """Raise InputError if an option names a partition that the log does not have."""
+    for partition in given if isinstance(given, dict) else ():
+        if partition not in there:
+            known = ", ".join(map(str, sorted(there))) or "none"
+            msg = f"{option} names partition {partition}, which the log does not have: it has {known}"
+            raise InputError(msg)
 
 
 def _checkpoint(options: ReplayOptions) -> Checkpoint | None:
