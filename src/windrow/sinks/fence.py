@@ -11,7 +11,10 @@ from windrow.sinks.base import Follows, Run
 from windrow.sinks.layout import Table
 from windrow.sinks.quote import quote
 
-CHOICES = "go on with the --checkpoint that it was written from, choose another table, or start over with --fresh"
+CHOICES = (
+    "go on with the --checkpoint that it was written from (a live run has one), choose another table, or start over "
+    "with --fresh"
+)
 
 _WIDER = {("bigint", "numeric"), ("INTEGER", "NUMERIC"), ("INTEGER", "TEXT")}
 """Types that a column can have in the place of others, with every value that is there."""
