@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import SearchStrategy
 from tests.properties.strategies import Case, cases
 
 from windrow.core.output import StepOutput
@@ -110,9 +111,9 @@ def hold_to_the_oracle(host: str, case: Case) -> None:
         same(case, run(held, log_of(case, case.feed[:done])), told[:done])
 
 
-def search(host: str, examples: int, most_records: int = 30) -> None:
+def search(host: str, examples: int, drawn: SearchStrategy[Case]) -> None:
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
-    @given(cases(most_records=most_records))
+    @given(drawn)
     def find(case: Case) -> None:
         hold_to_the_oracle(host, case)
 
@@ -120,22 +121,22 @@ def search(host: str, examples: int, most_records: int = 30) -> None:
 
 
 def test_memory_host_gives_the_oracles_answer_in_every_cut() -> None:
-    search("memory", 20, most_records=20)
+    search("memory", 20, cases(most_records=20))
 
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("host", ["stream", "batch"])
 def test_spark_hosts_give_the_oracles_answer_in_every_cut(host: str) -> None:
-    search(host, 3, most_records=8)
+    search(host, 3, cases(most_records=8))
 
 
 @pytest.mark.long
 def test_memory_host_gives_the_oracles_answer_in_many_cases() -> None:
-    search("memory", 3000, most_records=60)
+    search("memory", 3000, cases(most_records=60))
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("host", "examples"), [("stream", 40), ("batch", 100)])
 def test_spark_hosts_give_the_oracles_answer_in_many_cases(host: str, examples: int) -> None:
-    search(host, examples)
+    search(host, examples, cases())

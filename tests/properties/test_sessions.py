@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.properties.strategies import SECOND, Case
-from tests.properties.test_hosts import hold_to_the_oracle
+from tests.properties.test_hosts import search
 
 from windrow.model import (
     Aggregate,
@@ -51,19 +50,10 @@ def sessions(draw: st.DrawFn) -> Case:
     return Case(pipeline, list(feed), keyed=False, seed=draw(st.integers(0, 1000)))
 
 
-def search(examples: int) -> None:
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
-    @given(sessions())
-    def find(case: Case) -> None:
-        hold_to_the_oracle("memory", case)
-
-    find()
-
-
 def test_sessions_are_the_oracles_in_every_cut() -> None:
-    search(30)
+    search("memory", 30, sessions())
 
 
 @pytest.mark.long
 def test_sessions_are_the_oracles_in_many_cases() -> None:
-    search(2000)
+    search("memory", 2000, sessions())

@@ -79,6 +79,10 @@ def fired_on_time(on_time: Sequence[Record], gap: int, low: float, *, at_end: bo
     return fired
 
 
+def _alone(record: Record, gap: int) -> Component:
+    return Component(record.time, record.time + gap, frozenset([record]))
+
+
 def _is_late(record: Record, gap: int) -> bool:
     return record.watermark >= record.time + gap
 
@@ -110,13 +114,11 @@ def _one_by_one(table: _Table, records: Sequence[Record], low: float) -> None:
 
     for record in records:
         fire(record.watermark)
-        if not _is_late(record, table.gap):
-            on_time.append(record)
-        unfired = components([one for one in on_time if one not in table.fired], table.gap)
         if _is_late(record, table.gap):
-            table.take_late(record, unfired)
+            table.take_late(record, components([one for one in on_time if one not in table.fired], table.gap))
         else:
-            table.hide(unfired)
+            on_time.append(record)
+            table.hide(_alone(record, table.gap))
     fire(low, at_end=table.fires_at_end)
 
 
@@ -168,21 +170,21 @@ class _Table:
 
     def take_late(self, record: Record, unfired: Sequence[Component]) -> None:
         """Apply a late record, or let it wait for an on-time component that has not fired."""
-        own = Component(record.time, record.time + self.gap, frozenset([record]))
+        own = _alone(record, self.gap)
         if any(row.component.records & self.fired for row in self._touched(own)):
             linked = frozenset[Record]().union(*(one.records for one in self._waiting_for(own)))
             (together,) = components([record, *linked], self.gap)
             self._apply(together)
         elif any(own.touches(other) for other in [*unfired, *self.waiting]):
-            self.hide([own])
+            self.hide(own)
             self.waiting.append(own)
         else:
             self._apply(own)
 
-    def hide(self, others: Sequence[Component]) -> None:
-        """Take rows of late records alone that touch others out of the table: they wait with these."""
-        for row in list(self.rows):
-            if not row.component.records & self.fired and any(row.component.touches(other) for other in others):
+    def hide(self, component: Component) -> None:
+        """Take rows of late records alone that touch a component out of the table: they wait with it."""
+        for row in self._touched(component):
+            if not row.component.records & self.fired:
                 self._write("delete", "late", row)
                 self.rows.remove(row)
                 self.waiting.append(row.component)
