@@ -12,7 +12,8 @@ A case is a pipeline by its sections (what it leaves out is as in `cases/base.ya
   Spark can play it), `false` for what only the memory host plays.
 
 `matrix` in a file has `log`, `sections` (each with its variants by name) and `without`: every combination is a case,
-named by its variants, but for those that have the words of a line of `without` among their variants.
+named by its variants, but for those that have the words of a line of `without` among their variants. Those with the
+words of a line of `long` are left to the long suite, on the memory host too; those in `spark` are in the sample.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Case:
     replay: tuple[tuple[str, ...], ...] = ()
     run: tuple[str, ...] | None = None
     spark: bool | str = "long"
+    long: bool = False
     files: dict[str, str] = field(default_factory=dict)
     """Pipeline files by name; a pipeline is one of these, or ``pipelines.py:NAME``."""
 
@@ -70,7 +72,7 @@ def stories() -> dict[str, Path]:
 
 def _combined(matrix: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     sections: dict[str, dict[str, Any]] = matrix["sections"]
-    without = [set(line.split()) for line in matrix.get("without", [])]
+    without, long = ([set(line.split()) for line in matrix.get(name, [])] for name in ("without", "long"))
     for variants in itertools.product(*sections.values()):
         if any(words <= set(variants) for words in without):
             continue
@@ -81,6 +83,7 @@ def _combined(matrix: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             case[section] = merged
         if " ".join(variants) in matrix.get("spark", []):
             case["spark"] = True
+        case["long"] = any(words <= set(variants) for words in long)
         yield " ".join(variants), case
 
 
@@ -91,6 +94,7 @@ def _case(base: dict[str, Any], named: dict[str, Any], group: str, name: str, ca
     replay = tuple(tuple(map(str, options)) for options in case.pop("replay", []))
     run = tuple(map(str, case.pop("run"))) if "run" in case else None
     spark = case.pop("spark", "long")
+    long = case.pop("long", False)
     then = case.pop("then", None)
     if "python" in case:
         given = case.pop("python")
@@ -103,7 +107,7 @@ def _case(base: dict[str, Any], named: dict[str, Any], group: str, name: str, ca
             texts.append(_pipeline(base, named, case | then))
         files = {f"pipeline-{number}.yaml": text for number, text in enumerate(texts)}
         pipelines = tuple(files)
-    return Case(group, name, Log(**log), pipelines, replay, run, spark, files)
+    return Case(group, name, Log(**log), pipelines, replay, run, spark, long, files)
 
 
 def _frozen(value: Any) -> Any:  # noqa: ANN401

@@ -34,7 +34,9 @@ def test_what_is_recorded_has_its_case() -> None:
     }
 
 
-@pytest.mark.parametrize("case", CASES, ids=_named)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=_named(case), marks=pytest.mark.long if case.long else []) for case in CASES]
+)
 def test_memory(case: Case, tmp_path: Path) -> None:
     compare(_named(case), recorded(case.group)[case.name], play(case, tmp_path))
 
