@@ -121,7 +121,7 @@ def _played(
 def _raw(records: Iterable[tuple[int, bytes | None]], offsets: dict[int, int]) -> pa.Table:
     """Return records with their offsets, which count up; in offset order by partition, as sources read them."""
     rows = []
-    for partition, value in records:
+    for partition, value in sorted(records, key=lambda record: record[0]):
         offset = offsets.get(partition, 0)
         offsets[partition] = offset + 1
         rows.append({"partition": partition, "offset": offset, "value": value})

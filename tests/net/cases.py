@@ -8,12 +8,13 @@ A case is a pipeline by its sections (what it leaves out is as in `cases/base.ya
 - `replay`: options of `windrow replay`, once for each list: the shadow's tables are kept too; `half` stands for the
   offsets at the middle of the log;
 - `run`: the log is run by `windrow run` with these options too, and its tables are kept;
-- `spark`: `true` for the sample that is played on Spark too, `long` for what takes longer (no `spark`: it is long, if
-  Spark can play it), `false` for what only the memory host plays.
+- `spark`: `true` for the sample that is played on Spark too, as a stream and as a batch, `batch` for a batch alone;
+  what is not in the sample is left to the long suite, if Spark can play it.
 
-`matrix` in a file has `log`, `sections` (each with its variants by name) and `without`: every combination is a case,
-named by its variants, but for those that have the words of a line of `without` among their variants. Those with the
-words of a line of `long` are left to the long suite, on the memory host too; those in `spark` are in the sample.
+`matrix` in a file has `log`, `sections` (each with its variants by name), `all` (what all its cases have besides), and
+lists of lines: a case has the words of a line among its variants. Every combination is a case, named by its variants,
+but for those of `without`. Those of `long` are left to the long suite on the memory host too; `spark` and `batch` hold
+the names of those in the sample.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Case:
     pipelines: tuple[str, ...]
     replay: tuple[tuple[str, ...], ...] = ()
     run: tuple[str, ...] | None = None
-    spark: bool | str = "long"
+    spark: bool | str = False
     long: bool = False
     files: dict[str, str] = field(default_factory=dict)
     """Pipeline files by name; a pipeline is one of these, or ``pipelines.py:NAME``."""
@@ -81,8 +82,9 @@ def _combined(matrix: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             value = sections[section][variant]
             merged = {**case.get(section, {}), **value} if section in {"emit", "log"} else value
             case[section] = merged
-        if " ".join(variants) in matrix.get("spark", []):
-            case["spark"] = True
+        for sample, value in (("batch", "batch"), ("spark", True)):
+            if " ".join(variants) in matrix.get(sample, []):
+                case["spark"] = value
         case["long"] = any(words <= set(variants) for words in long)
         yield " ".join(variants), case
 
@@ -93,7 +95,7 @@ def _case(base: dict[str, Any], named: dict[str, Any], group: str, name: str, ca
     log = {"seed": f"{group}/{name}", **log}
     replay = tuple(tuple(map(str, options)) for options in case.pop("replay", []))
     run = tuple(map(str, case.pop("run"))) if "run" in case else None
-    spark = case.pop("spark", "long")
+    spark = case.pop("spark", False)
     long = case.pop("long", False)
     then = case.pop("then", None)
     if "python" in case:

@@ -122,7 +122,7 @@ def play_story(path: Path) -> Lines:
 
 def can_be_on_spark(case: Case) -> bool:
     """Return whether Spark can play it: no savepoint, and nothing that only the memory host is told."""
-    return bool(case.spark) and len(case.pipelines) == 1 and not case.log.joins and not case.log.lose
+    return len(case.pipelines) == 1 and not case.log.joins and not case.log.lose
 
 
 @contextlib.contextmanager

@@ -47,13 +47,13 @@ def test_story(name: str) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("host", ["stream", "batch"])
 @pytest.mark.parametrize(
-    "case",
+    ("case", "host"),
     [
-        pytest.param(case, id=_named(case), marks=[] if case.spark is True else pytest.mark.long)
+        pytest.param(case, host, id=f"{_named(case)}-{host}", marks=[] if is_in_sample else pytest.mark.long)
         for case in CASES
         if can_be_on_spark(case)
+        for host, is_in_sample in (("stream", case.spark is True), ("batch", bool(case.spark)))
     ],
 )
 def test_spark(case: Case, host: Literal["stream", "batch"], tmp_path: Path) -> None:
