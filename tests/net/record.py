@@ -25,7 +25,7 @@ def main() -> None:
         after: Answers = {}
         for name, one in (stories() if group == STORIES else {case.name: case for case in cases(group)}).items():
             if given.only not in {None, name}:
-                after[name] = before[name]
+                after |= {name: before[name]} if name in before else {}
                 continue
             after[name] = _played(one)
             try:
