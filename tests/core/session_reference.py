@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from hypothesis import strategies as st
+
 BEFORE_ALL = -(2**63)
 
 
@@ -18,6 +20,22 @@ class R(NamedTuple):
 
 
 Component = frozenset[R]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[tuple[int, str, int]]:
+    """(partition, key, time): partitions are skewed, or are read one after the other."""
+    partitions, keys = draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from(["a", "ab"]))
+    pace, spread = draw(st.sampled_from([0.3, 1, 2, 4])), draw(st.sampled_from([1, 3, 10, 20]))
+    base, one_by_one = draw(st.sampled_from([0, -1000])), draw(st.booleans())
+    skews = [draw(st.sampled_from([0, 0, 5, 15, 30])) for _ in range(partitions)]
+    jitters = draw(st.lists(st.integers(-spread, spread), min_size=1, max_size=45))
+    found = []
+    for number, jitter in enumerate(jitters):
+        partition = number * partitions // len(jitters) if one_by_one else draw(st.integers(0, partitions - 1))
+        turn = number % (len(jitters) // partitions + 1) if one_by_one else number
+        found.append((partition, draw(st.sampled_from(keys)), base + int(turn * pace) + skews[partition] + jitter))
+    return found
 
 
 def watermarks(log: Sequence[tuple[int, str, int]], delay: int) -> tuple[list[tuple[str, R]], dict[int, int]]:
@@ -86,11 +104,17 @@ class Row:
 
 @dataclass
 class OnePartition:
-    """The changelog of one key where each record is a step: rows (op, pane, revision, window, records)."""
+    """The changelog of one key where each record is a step: rows (op, pane, revision, window, records).
+
+    A late record that is linked with a session that has not fired, also through other late records, and with none that
+    has, waits for it. A row of late records alone that such a session reaches is deleted and waits too. What waits
+    joins the table right after the on-time pane; what was one row waits as one.
+    """
 
     gap: int
     rows: list[Row] = field(default_factory=list)
-    waiting: list[R] = field(default_factory=list)
+    fired: set[R] = field(default_factory=set)
+    waiting: list[Component] = field(default_factory=list)
     changes: list[Any] = field(default_factory=list)
 
     def run(self, records: Sequence[R], lateness: int, low: int, *, at_end: bool) -> list[Any]:
@@ -101,38 +125,52 @@ class OnePartition:
                 self.fire(panes.pop(0))
             if record in judged.late:
                 self.take_late(record, [r for r in judged.on_time if r.offset < record.offset])
+            elif record in judged.on_time:
+                self.delete_late_rows({record})
         for pane in panes:
             self.fire(pane)
         return self.changes
 
     def fire(self, pane: Component) -> None:
         before = frozenset[R]().union(*(row.records for row in self.put(pane, "on_time")))
+        self.fired |= pane
         if before - pane:
             self.put(before | pane, "late")
-        for record in self.linked_waiting(pane):
-            self.waiting.remove(record)
-            self.apply(record)
+        for records in self.linked_waiting(pane):
+            self.apply(records)
 
     def take_late(self, record: R, came: Sequence[R]) -> None:
         open_ = [c for c in components(came, self.gap) if window(c, self.gap)[1] > record.watermark]
-        waits = any(self.touch({record}, c) for c in [*open_, *({w} for w in self.waiting)])
-        if waits and not any(self.touch({record}, row.records) for row in self.rows):
-            self.waiting.append(record)
+        if any(self.touch({record}, row.records) for row in self.rows if row.records & self.fired):
+            self.apply(frozenset({record}).union(*self.linked_waiting({record})))
+        elif any(self.touch({record}, c) for c in [*open_, *self.waiting]):
+            self.delete_late_rows({record})
+            self.waiting.append(frozenset({record}))
         else:
-            self.apply(record)
+            self.apply(frozenset({record}))
 
-    def apply(self, record: R) -> None:
-        touched = [row.records for row in self.rows if self.touch({record}, row.records)]
-        self.put(frozenset({record}).union(*touched), "late")
+    def delete_late_rows(self, records: Iterable[R]) -> None:
+        """Rows of late records alone that touch some records wait with them."""
+        for row in [row for row in self.rows if self.touch(records, row.records) and not row.records & self.fired]:
+            self.delete(row, "late")
+            self.rows.remove(row)
+            self.waiting.append(row.records)
+
+    def apply(self, records: Component) -> None:
+        touched = [row.records for row in self.rows if self.touch(records, row.records)]
+        self.put(records.union(*touched), "late")
 
     def touch(self, one: Iterable[R], other: Iterable[R]) -> bool:
         return any(abs(a.time - b.time) < self.gap for a in one for b in other)
 
-    def linked_waiting(self, pane: Component) -> list[R]:
-        linked = set(pane)
-        while more := {w for w in self.waiting if w not in linked and self.touch({w}, linked)}:
-            linked |= more
-        return sorted((w for w in self.waiting if w in linked), key=lambda r: r.offset)
+    def linked_waiting(self, records: Iterable[R]) -> list[Component]:
+        """Take out what waits and is linked with some records, in log order."""
+        linked, found = set(records), list[Component]()
+        while more := [one for one in self.waiting if self.touch(one, linked)]:
+            self.waiting = [one for one in self.waiting if one not in more]
+            linked = linked.union(*more)
+            found += more
+        return sorted(found, key=lambda one: min(r.offset for r in one))
 
     def put(self, records: Component, pane: str) -> list[Row]:
         gone = [row for row in self.rows if self.touch(records, row.records)]
@@ -143,8 +181,11 @@ class OnePartition:
             self.changes.append(("update_after", pane, new.revision, bounds, records))
         else:
             for row in sorted(gone, key=lambda row: window(row.records, self.gap)):
-                self.changes.append(("delete", pane, row.revision, window(row.records, self.gap), row.records))
+                self.delete(row, pane)
             new = Row(records, 0)
             self.changes.append(("insert", pane, 0, bounds, records))
         self.rows = [row for row in self.rows if row not in gone] + [new]
         return gone
+
+    def delete(self, row: Row, pane: str) -> None:
+        self.changes.append(("delete", pane, row.revision, window(row.records, self.gap), row.records))

@@ -312,6 +312,21 @@ def test_what_late_records_added_comes_back_after_the_on_time_pane() -> None:
     ]
 
 
+def test_a_row_of_a_late_record_is_deleted_while_an_open_session_touches_it() -> None:
+    # 9 is late at 17 by less than the lateness; 10 is on time, touches it, and makes [10, 25) with 17
+    pipeline_ = pipeline(gap=8, lateness=1)
+    first, second, third, _ = told(pipeline_, [0, 0, 0, 0, 1, 1, 17], [9], [10])
+    assert first == [("insert", "on_time", 0, (0, 9), 63)]
+    assert second == [("insert", "late", 0, (9, 17), 128)]
+    assert third == [("delete", "late", 0, (9, 17), 128)]
+    *_, fired, _ = told(pipeline_, [0, 0, 0, 0, 1, 1, 17], [9], [10], [25])
+    assert fired == [
+        ("insert", "on_time", 0, (10, 25), 320),
+        ("delete", "late", 0, (10, 25), 320),
+        ("insert", "late", 0, (9, 25), 448),
+    ]
+
+
 def test_accumulate_leaves_out_what_is_replaced_in_its_place_only() -> None:
     _, second, third, *_ = told(pipeline(mode="accumulate"), [0, 8, 100], [5], [20])
     assert second == [("update_after", "late", 1, (0, 18), 11)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.core.session_reference import (
     BEFORE_ALL,
@@ -14,6 +14,7 @@ from tests.core.session_reference import (
     OnePartition,
     R,
     components,
+    logs,
     on_time_panes,
     watermarks,
     window,
@@ -170,22 +171,6 @@ CASES = st.builds(
 )
 
 
-@st.composite
-def logs(draw: st.DrawFn) -> list[tuple[int, str, int]]:
-    """(partition, key, time): partitions are skewed, or are read one after the other."""
-    partitions, keys = draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from(["a", "ab"]))
-    pace, spread = draw(st.sampled_from([0.3, 1, 2, 4])), draw(st.sampled_from([1, 3, 10, 20]))
-    base, one_by_one = draw(st.sampled_from([0, -1000])), draw(st.booleans())
-    skews = [draw(st.sampled_from([0, 0, 5, 15, 30])) for _ in range(partitions)]
-    jitters = draw(st.lists(st.integers(-spread, spread), min_size=1, max_size=45))
-    found = []
-    for number, jitter in enumerate(jitters):
-        partition = number * partitions // len(jitters) if one_by_one else draw(st.integers(0, partitions - 1))
-        turn = number % (len(jitters) // partitions + 1) if one_by_one else number
-        found.append((partition, draw(st.sampled_from(keys)), base + int(turn * pace) + skews[partition] + jitter))
-    return found
-
-
 def lows(log: Sequence[tuple[int, str, int]], delay: int) -> list[int]:
     """The low watermark before the first record and after each; every partition that occurs is there from the start."""
     reached = dict.fromkeys((partition for partition, _, _ in log), BEFORE_ALL)
@@ -211,8 +196,13 @@ def play(
     return sessions
 
 
+# an on-time record touches a row of a late record alone: the row is deleted until the session fires
+MEETS_LATE = [(0, "a", time) for time in (0, 0, 0, 0, 1, 1, 17, 9, 10)]
+
+
 @settings(max_examples=200)
 @given(log=logs(), case=CASES)
+@example(log=MEETS_LATE, case=Case(8, 0, 1, "each", at_end=False, every=1, cut=[], ticks=[0] * 9))
 def test_every_cut_tells_what_the_definition_says(log: list[tuple[int, str, int]], case: Case) -> None:
     named, _ = watermarks(log, case.delay)
     low = lows(log, case.delay)
