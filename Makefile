@@ -17,8 +17,11 @@ demo: setup ## Run a day of events from a log to SQLite, and replay it
 test: lint ## Check style and types, and run the tests (ARGS='-k name' goes to pytest)
 	@$(PYTEST) -m 'not long' $(ARGS)
 
-test-long: setup ## Run the tests that take minutes
-	@$(PYTEST) -m long --timeout 3600 $(ARGS)
+# another seed each time, unless one is given
+test-long: SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
+test-long: setup ## Run the tests that take minutes, and search properties at random (SEED=n repeats a search)
+	@echo "make test-long SEED=$(SEED)"
+	@$(PYTEST) -m 'long or hypothesis' --timeout 3600 --hypothesis-profile=random --hypothesis-seed=$(SEED) $(ARGS)
 
 lint: setup ## Check style and types
 	@.venv/bin/ruff format --check .

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from tests.servers.certificates import make_certificates
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
@@ -20,9 +21,19 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=Postgres)
 
-# how long an example takes says nothing on a busy machine; where CI is set the same examples come each time
-hypothesis.settings.register_profile("windrow", deadline=None, derandomize="CI" in os.environ)
-hypothesis.settings.load_profile("windrow")
+# no deadline: how long an example takes says nothing on a busy machine
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None, print_blob=True)
+hypothesis.settings.register_profile("random", deadline=None, derandomize=False, print_blob=True)
+hypothesis.settings.load_profile("same")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the same examples in every run on every machine; only `make test-long` asks for the profile `random`."""
+    if config.getoption("--hypothesis-profile") != "random":
+        # hypothesis tries constants of the modules that are loaded, which depend on what else the run has tested
+        undo = pytest.MonkeyPatch()
+        undo.setattr(providers, "_get_local_constants", Constants)
+        config.add_cleanup(undo.undo)
 
 
 @pytest.fixture(scope="session")
