@@ -95,6 +95,8 @@ def test_what_is_of_a_field_that_can_be_null_can_be_null() -> None:
         ("current_timestamp", "has current_timestamp, which is not the same in every run"),
         ("CASE WHEN ok THEN uuid() END", "has uuid(), which is not the same in every run"),
         ("current_setting('threads')", "has current_setting(), which is not the same in every run"),
+        ("version()", "has version(), which is not the same in every run"),
+        ("current_localtimestamp()", "has current_localtimestamp(), which is not the same in every run"),
         ("age(t)", "calls age() of one time"),
         ("lowr(kind)", "Scalar Function with name lowr does not exist"),
         ("kind + ok", "No function matches"),
@@ -109,6 +111,17 @@ def test_what_is_no_function_of_the_record_is_refused(text: str, why: str) -> No
         analyse(text, FIELDS)
     assert why in refused.value.message
     assert "\n" not in refused.value.message
+
+
+def test_a_field_that_is_a_word_of_sql_is_told_how_to_be_written() -> None:
+    fields = (Field("at", TimestampType("millis")), Field("end", LongType()))
+    with pytest.raises(
+        PipelineError, match='at, end are words of SQL: as a field, write "at" and "end" in double quotes'
+    ):
+        analyse("CAST(at AS VARCHAR) || end", fields)
+    with pytest.raises(PipelineError, match=r"syntax error at or near .1.$"):
+        analyse("(1", fields)
+    assert analyse('CAST("at" AS VARCHAR)', fields).columns == ("at",)
 
 
 def test_a_field_may_be_called_like_a_clock() -> None:

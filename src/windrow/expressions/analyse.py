@@ -35,7 +35,7 @@ def analyse(text: str, fields: tuple[Field, ...], nullable: frozenset[str] = fro
     Raise PipelineError if it is not one scalar expression over these fields, if it does not give the same value in
     every run, or if no field can hold what it gives.
     """
-    tree = parse(text)
+    tree = parse(text, frozenset(field.name for field in fields))
     try:
         names = columns(tree)
         refuse(tree, frozenset(field.name for field in fields))

@@ -22,17 +22,30 @@ _REFUSED = {
     "STAR": "has a star; name the fields",
 }
 _CLOCKS = {"current_timestamp", "current_date", "current_time", "localtimestamp", "localtime"}
+_ENVIRONMENT = {
+    "version",
+    "current_localtime",
+    "current_localtimestamp",
+    "current_role",
+    "current_user",
+    "session_user",
+    "user",
+}
+"""Functions that DuckDB declares consistent although they depend on its version, the clock or the session."""
 _SELECT_OF_ONE = {"type", "cte_map", "select_list", "from_table", "aggregate_handling"}
 
 
-def parse(text: str) -> Node:
-    """Return the tree of one expression; raise PipelineError for anything else."""
+def parse(text: str, fields: frozenset[str] = frozenset()) -> Node:
+    """Return the tree of one expression; raise PipelineError for anything else.
+
+    `fields` are the names that the expression may use, for a hint where one of them is a word of SQL.
+    """
     if not text.strip():
         msg = "the expression is empty"
         raise PipelineError(msg)
     said = _serialize(f"SELECT {text}\n")
     if said["error"]:
-        msg = f"{text!r} is not an SQL expression: {said['error_message']}"
+        msg = f"{text!r} is not an SQL expression: {said['error_message']}{_reserved_hint(text, fields)}"
         raise PipelineError(msg)
     nodes = [statement["node"] for statement in said["statements"]]
     whole = nodes[0]
@@ -44,6 +57,26 @@ def parse(text: str) -> Node:
     if tree.get("alias"):
         raise _not_one(text)
     return tree
+
+
+def _reserved_hint(text: str, fields: frozenset[str]) -> str:
+    """Say which fields in the text are words of SQL, and how to write them."""
+    import duckdb  # noqa: PLC0415 - it is heavy, and is loaded by now
+
+    written = text.encode()
+    tokens = [(position, str(kind)) for position, kind in duckdb.tokenize(text)]
+    ends = [position for position, _ in tokens[1:]] + [len(written)]
+    words = {
+        written[start:end].decode().strip()
+        for (start, kind), end in zip(tokens, ends, strict=True)
+        if kind.endswith("keyword")
+    }
+    found = sorted(name for name in fields if name.lower() in {word.lower() for word in words})
+    if not found:
+        return ""
+    are = "is a word" if len(found) == 1 else "are words"
+    quoted = " and ".join(f'"{name}"' for name in found)
+    return f"; {', '.join(found)} {are} of SQL: as a field, write {quoted} in double quotes"
 
 
 def _not_one(text: str) -> PipelineError:
@@ -110,7 +143,7 @@ def _refuse_call(name: str, arguments: int) -> None:
     if name == "age" and arguments == 1:
         msg = "calls age() of one time, which is as of today; give it two"
         raise PipelineError(msg)
-    if known.stabilities - {"CONSISTENT"} or any(_changes(text) for text in known.definitions):
+    if name in _ENVIRONMENT or known.stabilities - {"CONSISTENT"} or any(_changes(text) for text in known.definitions):
         raise PipelineError(_changing(f"{name}()"))
 
 
@@ -122,7 +155,7 @@ def _changes(definition: str) -> bool:
         return True
     calls = {call["function_name"].lower() for call in functions(said["statements"][0]["node"])}
     known = [catalogue()[call] for call in calls if call in catalogue()]
-    return any(one.stabilities - {"CONSISTENT"} for one in known)
+    return bool(calls & _ENVIRONMENT) or any(one.stabilities - {"CONSISTENT"} for one in known)
 
 
 def _changing(what: str) -> str:
