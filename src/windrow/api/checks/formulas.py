@@ -10,10 +10,35 @@ from dataclasses import replace
 from windrow.api.calls import NAMES
 from windrow.api.checks.finding import Finding, error
 from windrow.errors import PipelineError
-from windrow.expressions import analyse, results
+from windrow.expressions import analyse, results, split_call
 from windrow.model import DoubleType, Field, Formula, Pipeline
 
 _CALL = re.compile(r"(\w+)\s*\(")
+
+_ELSEWHERE = {
+    "mean": "avg({})",
+    "average": "avg({})",
+    "median": "quantile({}, 0.5)",
+    "percentile": "quantile({}, 0.99)",
+    "percentile_cont": "quantile({}, 0.99)",
+    "quantile_cont": "quantile({}, 0.99)",
+    "approx_percentile": "approx_quantile({}, 0.99)",
+    "stddev_samp": "stddev({})",
+    "std": "stddev({})",
+    "var": "variance({})",
+    "var_samp": "variance({})",
+    "array_agg": "collect_list({}, 100)",
+    "list": "collect_list({}, 100)",
+    "countd": "count_distinct({})",
+    "countdistinct": "count_distinct({})",
+    "nunique": "count_distinct({})",
+    "n_unique": "count_distinct({})",
+    "first_value": "first({})",
+    "last_value": "last({})",
+    "every": "bool_and({})",
+    "some": "bool_or({})",
+}
+"""What SQL, Spark or pandas call an aggregate, and how it is called here."""
 
 
 def formulas(pipeline: Pipeline) -> Iterator[Finding]:
@@ -42,6 +67,8 @@ def _problem(text: str, fields: tuple[Field, ...], others: frozenset[str]) -> st
     try:
         analyse(text, fields)
     except PipelineError as exc:
+        if meant := _by_another_name(text):
+            return f"{text!r}: {meant}"
         return _over_formula(text, fields, others) or f"{exc.message}; {_meant(text, fields)}"
     return None
 
@@ -62,9 +89,26 @@ def _unknown(text: str) -> str | None:
     call = _CALL.match(text)
     if call is None:
         return None
+    if meant := _by_another_name(text):
+        return f"{text!r}: {meant}"
     close = _close(call[1])
     hint = f"did you mean {close}(...)?" if close else f"there are {', '.join(NAMES)}"
     return f"{text!r}: {call[1]}() is no aggregate; {hint}"
+
+
+def _by_another_name(text: str) -> str | None:
+    """Say how an aggregate is called here, if the text is one call by its name elsewhere or in capitals."""
+    call = split_call(text)
+    if call is None:
+        return None
+    name = call.name.lower()
+    if name in NAMES:
+        meant = f"{name}({', '.join(call.arguments)})"
+    elif name in _ELSEWHERE:
+        meant = _ELSEWHERE[name].format(*call.arguments[:1] or ("amount",))
+    else:
+        return None
+    return f"{call.name}() is not an aggregate; did you mean {meant}{f' where {call.where}' if call.where else ''}?"
 
 
 def _close(name: str) -> str | None:
