@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 
 import click
 import pytest
@@ -107,6 +108,16 @@ def test_what_nobody_expected_asks_to_be_reported(monkeypatch: pytest.MonkeyPatc
     assert "--debug" in result.stderr
     assert "WINDROW_DEBUG=1" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_full_device_is_no_defect() -> None:
+    program = "from windrow.cli import main; main()"
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-c", program, "--help"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert ran.returncode == 1
+    assert ran.stderr.decode() == "windrow: the output cannot be written: No space left on device\n"
 
 
 def test_debug_shows_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:

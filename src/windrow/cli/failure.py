@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import sys
 import traceback
 from typing import Any
 
@@ -14,6 +16,8 @@ from windrow.errors import PipelineError, Place, WindrowError
 
 INTERRUPTED = 130
 _DEBUG = "WINDROW_DEBUG"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+"""Errors of the machine's disks and devices: not defects of windrow."""
 
 
 def debugging(arguments: list[str]) -> bool:
@@ -35,6 +39,15 @@ def tell(exc: Exception, *, as_json: bool, debug: bool) -> int:
     return code
 
 
+def flush_output() -> None:
+    """Write what standard output still holds; if that fails, drop it, so that the interpreter does not try again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - it lives as long as the process
+        raise
+
+
 def _exit_code(exc: Exception) -> int:
     match exc:
         case WindrowError() | click.ClickException():
@@ -49,6 +62,8 @@ def _message(exc: Exception) -> str:
             return exc.format_message()
         case WindrowError():
             return str(exc)
+        case OSError() if exc.errno in _NO_ROOM:
+            return f"{exc.filename or 'the output'} cannot be written: {exc.strerror}"
         case _:
             return (
                 f"unexpected {type(exc).__name__}: {exc}\n"

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from windrow.cli.failure import INTERRUPTED, debugging, tell
+from windrow.cli.failure import INTERRUPTED, debugging, flush_output, tell
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class LazyGroup(click.Group):
             return super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
         try:
             result = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
+            flush_output()
         except click.Abort:
             sys.exit(INTERRUPTED)
         except Exception as exc:  # noqa: BLE001 the last place: whatever it is becomes a message and an exit code
