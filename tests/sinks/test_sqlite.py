@@ -149,6 +149,14 @@ def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     sink_of(model).clear()
 
 
+@pytest.mark.parametrize("path", ["spend.db", "deeper/spend.db"])
+def test_a_folder_that_is_a_file(tmp_path: Path, path: str) -> None:
+    (tmp_path / "afile").write_text("x")
+    model = pipeline(SqliteSink(str(tmp_path / "afile" / path), "spend"))
+    with pytest.raises(SinkError, match=r"afile in .*spend.db is a file, not a folder"):
+        sink_of(model).open(RUN)
+
+
 def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="is a folder"):
         sink_of(pipeline(SqliteSink(str(tmp_path), "spend"))).open(RUN)

@@ -23,6 +23,10 @@ def connect(path: str, busy: float = BUSY_SECONDS) -> sqlite3.Connection:
     if file.is_dir():
         msg = f"{path} is a folder: give the sink the path of a file in it"
         raise SinkError(msg)
+    blocking = next((above for above in file.parents if above.exists() and not above.is_dir()), None)
+    if blocking is not None:
+        msg = f"{blocking} in {path} is a file, not a folder: correct the sink's path"
+        raise SinkError(msg)
     if not file.parent.is_dir():
         msg = f"the folder {file.parent} of {path} does not exist: create it, or correct the sink's path"
         raise SinkError(msg)
