@@ -33,5 +33,7 @@ def _said(exc: yaml.MarkedYAMLError) -> str:
 
 
 def _line(exc: yaml.MarkedYAMLError) -> int:
-    mark = exc.problem_mark or exc.context_mark
+    # a quote that is never closed is a problem of the line that it opens in, not of the file's end
+    is_open = exc.context is not None and exc.context.startswith("while scanning a quoted scalar")
+    mark = (exc.context_mark if is_open else None) or exc.problem_mark or exc.context_mark
     return mark.line + 1 if mark else 1
