@@ -29,8 +29,9 @@ _QUERIES = (
 )
 
 
-def show_results(console: Console, database: Path, totals: Totals) -> None:
+def show_results(console: Console, database: Path, totals: Totals, *, on_spark: bool) -> None:
     """Print the figures of the run, some rows, a retraction, and the SQL to look further."""
+    since = ", after Spark's start" if on_spark else ""
     figures = Table(show_header=False, box=None, padding=(0, 2))
     for name, value in (
         ("events read", f"{totals.events:,}"),
@@ -39,7 +40,7 @@ def show_results(console: Console, database: Path, totals: Totals) -> None:
         ("late", f"{totals.late:,}"),
         ("expired", f"{totals.expired:,}   (later than that: in user_spend_5m_late)"),
         ("dead letters", f"{totals.dead:,}   (in user_spend_5m_dead)"),
-        ("time", f"{totals.seconds:.1f} s, {totals.rate:,.0f} events/s, after Spark's start"),
+        ("time", f"{totals.seconds:.1f} s, {totals.rate:,.0f} events/s{since}"),
     ):
         figures.add_row(name, value)
     console.print(figures)
