@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from windrow.errors import SetupError
+from windrow.errors import InputError, SetupError
 from windrow.hosts.java import java
+from windrow.hosts.stream.session import spark_session
 
 
 def fake_java(home: Path, body: str) -> None:
@@ -47,3 +49,9 @@ def test_a_java_home_without_java_is_not_passed_over(tmp_path: Path, monkeypatch
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SetupError, match=r"JAVA_HOME is .*-version` failed"):
         java()
+
+
+@pytest.mark.parametrize("master", ["nonsense", "local[", "local[x]", "spark:", "http://localhost:7077", ""])
+def test_what_is_no_master_is_wrong_input(master: str) -> None:
+    with pytest.raises(InputError, match=f"--master {re.escape(repr(master))} is not a master URL of Spark"):
+        spark_session(master)

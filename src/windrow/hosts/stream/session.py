@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from windrow.errors import EngineError
+from windrow.errors import EngineError, InputError
 from windrow.hosts.java import java
 from windrow.hosts.stream.chatter import stderr_to
 from windrow.hosts.stream.home import spark_home
@@ -65,12 +66,19 @@ CONF = {
 }
 
 
+_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
+
+
 def spark_session(master: str = "local[*]", *, log: Path | None = None) -> SparkSession:
     """Start Spark, or return the session that runs already.
 
     What Spark and its Python workers say goes to the file `log` where one is given, and else to stderr. Raise
-    SetupError where Java is missing, EngineError where Spark does not start.
+    InputError where `master` is not a master URL, SetupError where Java is missing, EngineError where Spark does not
+    start.
     """
+    if not _MASTER.fullmatch(master):
+        msg = f"--master {master!r} is not a master URL of Spark: give local[*], local[4], spark://HOST:PORT or yarn"
+        raise InputError(msg)
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
