@@ -38,6 +38,8 @@ def test_a_topic_without_its_beginning_is_said_to_be_so(pipeline: Pipeline, tmp_
     assert replay.end == {0: 10, 1: 7, 2: 3}
     assert any("(the first are 5 of partition 0, 3 of partition 2)" in note for note in replay.notes)
     assert replay.settings.at_end is None
+    # else Spark writes its log to the terminal
+    assert replay.settings.log == tmp_path / "none" / "spark.log"
     assert replay.pipeline.sink.table == "spend_shadow"
 
 

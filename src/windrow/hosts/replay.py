@@ -97,6 +97,7 @@ def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
         max_records=options.max_records,
         master=options.master,
         savepoint=options.savepoint,
+        log=options.checkpoint / "spark.log",
         run=Run.new(pipeline.name),
     )
     notes = tuple(_notes(pipeline, options, checkpoint, retelling, first=first, epoch=epoch))
