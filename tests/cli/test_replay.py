@@ -293,7 +293,24 @@ def test_a_run_that_is_going_is_not_pushed_aside() -> None:
     made = checkpoint(".windrow/user-spend", {0: 0})
     with locked(made.folder):
         assert "another run is using the checkpoint" in windrow("promote", code=2).stderr
-    windrow("promote")
+    assert "the checkpoint .windrow/user-spend belongs to the former tables" in windrow("promote").stdout
+
+
+def test_promote_speaks_of_a_checkpoint_only_where_there_is_one() -> None:
+    live()
+    windrow("replay", *MEMORY)
+    assert "checkpoint" not in windrow("promote").stdout
+
+
+def test_a_null_is_shown_as_one() -> None:
+    text = Path("pipeline.yaml").read_text()
+    Path("pipeline.yaml").write_text(text.replace('"decimal(12,2)"', '"decimal(12,2)?"'))
+    live()
+    windrow("replay", *MEMORY)
+    execute("UPDATE spend_shadow SET total = NULL")
+    shown = windrow("diff", code=1).stdout
+    assert " and null" in shown
+    assert "None" not in shown
 
 
 def test_there_must_be_something_to_promote() -> None:

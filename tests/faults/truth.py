@@ -9,7 +9,7 @@ from tests.contracts.stores import Store
 
 from windrow.hosts.report import StepReport
 
-_SUMMARY = re.compile(r"at epoch ([\d,]+): .*\n.*: ([\d,]+) rows, ([\d,]+) revisions")
+_SUMMARY = re.compile(r"at epoch ([\d,]+): .*\n.*: ([\d,]+) inserts, ([\d,]+) revisions")
 
 
 def assert_reports_true(store: Store, reports: Iterable[StepReport]) -> None:

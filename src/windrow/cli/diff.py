@@ -143,7 +143,7 @@ def _names(here: AnyPipeline, there: AnyPipeline) -> tuple[str, str]:
 def _line(difference: Difference, compared: Compared, names: tuple[str, str]) -> str:
     key = dict(difference.key)
     start, end = key.pop("window_start"), key.pop("window_end")
-    where = " ".join([f"[{start}, {end})", *(str(value) for value in key.values())])
+    where = " ".join([f"[{start}, {end})", *(_value(value) for value in key.values())])
     match difference.kind:
         case "here":
             return f"  {where}: only in {names[0]}: {_values(difference.here)}"
@@ -152,11 +152,17 @@ def _line(difference: Difference, compared: Compared, names: tuple[str, str]) ->
         case "differs":
             before, after = difference.here or {}, difference.there or {}
             changed = [name for name in compared.columns if before[name] != after[name]]
-            return f"  {where}: " + ", ".join(f"{name} {before[name]} and {after[name]}" for name in changed)
+            return f"  {where}: " + ", ".join(
+                f"{name} {_value(before[name])} and {_value(after[name])}" for name in changed
+            )
 
 
 def _values(row: dict[str, Any] | None) -> str:
-    return ", ".join(f"{name} {value}" for name, value in (row or {}).items())
+    return ", ".join(f"{name} {_value(value)}" for name, value in (row or {}).items())
+
+
+def _value(value: object) -> str:
+    return "null" if value is None else str(value)
 
 
 def _number(number: Number) -> str:

@@ -38,7 +38,10 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Path | None, as_js
     if name.lower() == live.lower():
         msg = f"{name!r} is the live table: name the shadow with --from"
         raise InputError(msg)
-    _refuse_running(checkpoint or default_checkpoint(valid.name), live)
+    live_checkpoint = checkpoint or default_checkpoint(valid.name)
+    has_checkpoint = Checkpoint.read(live_checkpoint) is not None
+    if has_checkpoint:
+        _refuse_running(live_checkpoint, live)
     promoted = open_database(valid.sink).promote(valid.name, live, name)
     if as_json:
         print_json(
@@ -59,17 +62,16 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Path | None, as_js
         click.echo(f"  {one} goes by the names as before")
     for one in promoted.left:
         click.echo(f"  {one} stays on {promoted.former}: make it anew", err=True)
-    click.echo(
-        "  the live run's checkpoint has lost its tables: go on from the replay's savepoint, with another one\n"
-        "  (windrow run --from-savepoint DIR --checkpoint NEW)"
-    )
+    if has_checkpoint:
+        click.echo(
+            f"  the checkpoint {live_checkpoint} belongs to the former tables: continue from the replay's\n"
+            "  savepoint with another checkpoint (windrow run --from-savepoint DIR --checkpoint NEW)"
+        )
     return OK
 
 
 def _refuse_running(checkpoint: Path, live: str) -> None:
     """Raise CheckpointError if a run holds the checkpoint."""
-    if Checkpoint.read(checkpoint) is None:
-        return
     try:
         with locked(checkpoint):
             pass

@@ -95,7 +95,7 @@ def command(
         totals = progress.totals
         click.echo(
             f"{table}: replayed up to {_where(replay)} in {totals.seconds:.1f} s ({totals.rate:,.0f} events/s)\n"
-            f"  {totals.events:,} events: {totals.inserts:,} rows, {totals.revisions:,} revisions, "
+            f"  {totals.events:,} events: {totals.inserts:,} inserts, {totals.revisions:,} revisions, "
             f"{totals.late:,} late, {totals.expired:,} expired, {totals.dead:,} dead letters\n"
             f"  compare it: windrow diff {pipeline}"
         )

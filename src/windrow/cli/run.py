@@ -143,7 +143,7 @@ def _summary(name: str, ended: Ended, totals: Totals) -> str:
     return (
         f"{name}: {why} after {steps}, at epoch {totals.last.epoch}: {where}; "
         f"low watermark {'none' if low is None else format_time(low)}\n"
-        f"  {totals.events:,} events in {totals.seconds:.1f} s ({totals.rate:,.0f}/s): {totals.inserts:,} rows, "
+        f"  {totals.events:,} events in {totals.seconds:.1f} s ({totals.rate:,.0f}/s): {totals.inserts:,} inserts, "
         f"{totals.revisions:,} revisions, {totals.late:,} late, {totals.expired:,} expired, "
         f"{totals.dead:,} dead letters"
     )
