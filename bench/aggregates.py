@@ -14,11 +14,11 @@ import pyarrow as pa
 from bench.pipelines import main_job
 
 from windrow.api.yaml import parse_pipeline
+from windrow.core.messages import Packet
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import StepInput
-from windrow.core.packet import Packet
-from windrow.core.stage import ClockStage
-from windrow.core.state import MemoryState
+from windrow.core.operators.ingest import Ingest
+from windrow.core.state.store import MemoryState
 from windrow.model import Pipeline
 from windrow.testing.generator import Spec, generate
 
@@ -66,7 +66,7 @@ def _pipeline(aggregate: str) -> Pipeline:
 
 
 def _cost(pipeline: Pipeline, log: pa.Table, size: int) -> tuple[float, float, int]:
-    stage, operator = ClockStage(pipeline), open_operator(pipeline, range(4))
+    stage, operator = Ingest(pipeline), open_operator(pipeline, range(4))
     states = [MemoryState() for _ in range(pipeline.key_groups)]
     in_stage, in_operator, changes = 0.0, 0.0, 0
     for raw in _steps(log, size):

@@ -25,7 +25,7 @@ from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 
 from windrow.api.yaml import parse_pipeline
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.hosts.report import StepReport
 from windrow.hosts.stream.run import Settings, StreamRun
 from windrow.model import KafkaSource, LogSource, PostgresSink, Source

@@ -21,7 +21,7 @@ from bench.processes import Sampler, cpu
 from pyspark.sql import SparkSession
 
 from windrow.api.yaml import parse_pipeline
-from windrow.core.packing import unpack
+from windrow.core.columns import unpack
 from windrow.hosts.report import StepReport
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.run import Settings, StreamRun

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.model import (
     Aggregate,
     Count,

@@ -17,11 +17,11 @@ from bench.pipelines import main_job
 
 from windrow.api.yaml import parse_pipeline
 from windrow.core.decode import Decoder
+from windrow.core.messages import Packet
 from windrow.core.operators.base import StepInput
-from windrow.core.operators.window_aggregate import WindowAggregate
-from windrow.core.packet import Packet
-from windrow.core.stage import ClockStage
-from windrow.core.state import MemoryState
+from windrow.core.operators.ingest import Ingest
+from windrow.core.operators.window.operator import WindowOperator
+from windrow.core.state.store import MemoryState
 from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.wire import output_frame
 from windrow.testing.generator import Spec, generate
@@ -49,8 +49,8 @@ def main() -> None:
     parser.add_argument("--delay", default="10m", help="'{adaptive: {target: 0.99, min: 10s, max: 10m}}', say")
     arguments = parser.parse_args()
     pipeline = parse_pipeline(main_job(time=f"delay: {arguments.delay}, future: 1h"))
-    clock, decoder, stage = Clock(), Decoder(pipeline), ClockStage(pipeline)
-    operator = WindowAggregate(pipeline, range(4))
+    clock, decoder, stage = Clock(), Decoder(pipeline), Ingest(pipeline)
+    operator = WindowOperator(pipeline, range(4))
     states = [MemoryState() for _ in range(pipeline.key_groups)]
     rows = 0
     for raw in _steps(arguments.events, arguments.step):

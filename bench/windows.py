@@ -16,12 +16,12 @@ import pyarrow as pa
 from bench.pipelines import main_job
 
 from windrow.api.yaml import parse_pipeline
+from windrow.core.messages import Packet
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import StepInput
-from windrow.core.packet import Packet
+from windrow.core.operators.ingest import Ingest
 from windrow.core.schema import RAW
-from windrow.core.stage import ClockStage
-from windrow.core.state import MemoryState
+from windrow.core.state.store import MemoryState
 from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.wire import output_frame
 from windrow.model import Calendar, Emit, Every, Global, Hopping, Pipeline, Records, Session, Tumbling
@@ -97,7 +97,7 @@ def _steps(events: int, size: int, keys: int, rate: int) -> Iterator[pa.Table]:
 
 def _packets(pipeline: Pipeline, steps: list[pa.Table]) -> tuple[list[list[list[Packet]]], float]:
     """Return the packets by step and key group, and what the clock stage took."""
-    stage, found = ClockStage(pipeline), []
+    stage, found = Ingest(pipeline), []
     began = time.process_time()
     for number, raw in enumerate(steps):
         groups: list[list[Packet]] = [[] for _ in range(pipeline.key_groups)]

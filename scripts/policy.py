@@ -14,13 +14,13 @@ from pathlib import Path
 import pyarrow as pa
 
 import windrow as wr
+from windrow.core.columns import unpack
+from windrow.core.messages import Packet
 from windrow.core.operators.base import StepInput
-from windrow.core.operators.window_aggregate import WindowAggregate
-from windrow.core.packet import Packet
-from windrow.core.packing import unpack
+from windrow.core.operators.ingest import Ingest
+from windrow.core.operators.window.operator import WindowOperator
 from windrow.core.schema import RAW
-from windrow.core.stage import ClockStage
-from windrow.core.state import MemoryState
+from windrow.core.state.store import MemoryState
 from windrow.hosts.report import StepReport
 from windrow.hosts.totals import Totals
 from windrow.model import Delay, Pipeline, format_duration, parse_duration
@@ -70,7 +70,7 @@ def steps() -> Iterator[pa.Table]:
 
 def run(pipeline: Pipeline) -> Cost:
     """Run a pipeline over the day."""
-    stage, operator = ClockStage(pipeline), WindowAggregate(pipeline, range(SPEC.partitions))
+    stage, operator = Ingest(pipeline), WindowOperator(pipeline, range(SPEC.partitions))
     states = [MeasuredState() for _ in range(pipeline.key_groups)]
     cost = Cost()
 

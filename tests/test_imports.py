@@ -91,7 +91,7 @@ def test_what_starts_quickly_loads_nothing_heavy(module: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("import windrow.core.state as s", ["windrow.core.state"]),
+        ("import windrow.core.state.store as s", ["windrow.core.state.store"]),
         ("from windrow import cli", ["windrow.cli"]),
         ("from ..model import Pipeline", ["windrow.model.Pipeline"]),
         ("from . import other", ["windrow.core.other"]),

@@ -14,7 +14,7 @@ from tests.hosts.spend import Files, event, events
 
 from windrow.api.opened import open_pipeline
 from windrow.cli import main
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.errors import SourceError
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint

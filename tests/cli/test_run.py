@@ -20,7 +20,7 @@ from tests.servers.secure_postgres import SECRET, TlsProxy
 
 from windrow.api.opened import open_pipeline
 from windrow.cli import main
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.model import Pipeline
 from windrow.sinks import open_sink

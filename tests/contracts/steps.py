@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.model import (
     Aggregate,
     Count,

@@ -17,7 +17,7 @@ import psycopg
 import pyarrow as pa
 from tests.contracts.steps import DAY, MINUTE, RUN, pipeline
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.model import Pipeline, PostgresSink, Sink, SqliteSink
 from windrow.sinks.base import Run
 from windrow.sinks.layout import EPOCHS, Layout, Table, layout

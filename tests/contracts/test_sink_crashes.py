@@ -16,7 +16,7 @@ from tests.contracts import child
 from tests.contracts.steps import DAY, RUN, change, step
 from tests.contracts.stores import Store, brief, committed
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.errors import SinkError
 from windrow.model import Pipeline
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.contracts.steps import DAY, RUN, change, step
 from tests.contracts.stores import Store
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.errors import SinkError
 from windrow.model import (
     Aggregate,

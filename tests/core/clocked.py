@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.clocks import Clocks
-from windrow.core.floors import NO_FLOORS, Floors
+from windrow.core.messages import Packet
 from windrow.core.operators.base import StepInput
-from windrow.core.operators.clock_step import ClockStep, take_clock_step
-from windrow.core.packet import Packet
-from windrow.core.records import OFFSET, PARTITION
-from windrow.core.stage import ClockStage
+from windrow.core.operators.ingest import Ingest
+from windrow.core.schema import OFFSET, PARTITION
 from windrow.core.tick import PlayStep, Tick
+from windrow.core.watermarks.clocks import PartitionClocks
+from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
+from windrow.core.watermarks.tracker import StepTime, advance_clocks
 from windrow.model import Pipeline
 
 
@@ -26,14 +26,14 @@ class Clocked:
 
     pipeline: Pipeline
     partitions: Iterable[int]
-    floors: Floors = NO_FLOORS
+    floors: WatermarkBounds = NO_BOUNDS
     watermarks: dict[tuple[int, int], int] = field(default_factory=dict)
     journal: list[pa.Table] = field(default_factory=list)
     offsets: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._stage = ClockStage(self.pipeline, self.floors)
-        self._clocks = [Clocks.start(self.partitions) for _ in range(self.pipeline.key_groups)]
+        self._stage = Ingest(self.pipeline, self.floors)
+        self._clocks = [PartitionClocks.start(self.partitions) for _ in range(self.pipeline.key_groups)]
 
     def play(self, steps: Iterable[PlayStep]) -> None:
         for step in steps:
@@ -42,7 +42,7 @@ class Clocked:
             else:
                 self.feed(step)
 
-    def feed(self, records: Sequence[tuple[int, bytes]], tick: int | None = None) -> ClockStep:
+    def feed(self, records: Sequence[tuple[int, bytes]], tick: int | None = None) -> StepTime:
         """Take a step of (partition, value), with a tick in the same step if there is one."""
         batches = []
         for partition in sorted({partition for partition, _ in records}):
@@ -55,10 +55,10 @@ class Clocked:
             batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema.RAW))
         return self._step([*self._stage.run(batches), *self._ticks(tick)])
 
-    def tick(self, micros: int) -> ClockStep:
+    def tick(self, micros: int) -> StepTime:
         return self._step(self._ticks(micros))
 
-    def lose(self, partition: int, goes_on: int) -> ClockStep:
+    def lose(self, partition: int, goes_on: int) -> StepTime:
         """Take a step in which a partition is told to go on at an offset."""
         self.offsets[partition] = goes_on
         groups = range(self.pipeline.key_groups)
@@ -69,13 +69,13 @@ class Clocked:
         groups = range(self.pipeline.key_groups if micros is not None else 0)
         return [Packet(key_group=group, kind="tick", watermark=micros or 0) for group in groups]
 
-    def _step(self, packets: Sequence[Packet]) -> ClockStep:
+    def _step(self, packets: Sequence[Packet]) -> StepTime:
         """Take a step in each key group; what they know of the clocks must be the same."""
         taken = []
         for group in range(self.pipeline.key_groups):
             given = StepInput.of(self.pipeline, [packet for packet in packets if packet.key_group == group])
-            clocks = Clocks.decode(json.loads(json.dumps(self._clocks[group].encode())))
-            step = take_clock_step(self.pipeline, clocks, given)
+            clocks = PartitionClocks.decode(json.loads(json.dumps(self._clocks[group].encode())))
+            step = advance_clocks(self.pipeline, clocks, given)
             self._clocks[group] = clocks
             columns = (given.records.column(name).to_pylist() for name in (PARTITION, OFFSET))
             self.watermarks |= dict(zip(zip(*columns, strict=True), step.watermarks.tolist(), strict=True))
@@ -86,7 +86,7 @@ class Clocked:
         return taken[0]
 
     @property
-    def clocks(self) -> Clocks:
+    def clocks(self) -> PartitionClocks:
         return self._clocks[0]
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 
 
 def unchanging(output: StepOutput, late: str) -> dict[str, Any]:

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from tests.core.clocked import Clocked
 from tests.core.pipelines import MINUTE, main, record
 
-from windrow.core.adaptive import BOUNDS, RENEWED, Lateness, Reached, Stretch, follow
-from windrow.core.micros import BEFORE_ALL
-from windrow.core.times import pack_times, unpack_times
+from windrow.core.columns import MIN_TIME
+from windrow.core.messages import pack_times, unpack_times
+from windrow.core.watermarks.adaptive import (
+    LATENESS_BOUNDS,
+    RENEWAL_OFFSETS,
+    AdaptiveProgress,
+    Lateness,
+    PartitionSlice,
+    advance_adaptive,
+)
 from windrow.model import Adaptive, EventTime
 
 Log = list[tuple[int, int]]
@@ -44,26 +51,28 @@ def delays(draw: st.DrawFn) -> Adaptive:
 def reference(adaptive: Adaptive, log: Log, following: int) -> tuple[list[int], int]:
     """The watermark at each record and at the offset after them, by the definition."""
     latenesses: list[int] = []
-    delay, watermark, reached = adaptive.most, BEFORE_ALL, BEFORE_ALL
+    delay, watermark, reached = adaptive.most, MIN_TIME, MIN_TIME
     found = {}
     times = dict(log)
     for offset in range(following + 1):
-        if offset % RENEWED == 0 and latenesses:
+        if offset % RENEWAL_OFFSETS == 0 and latenesses:
             enough = Fraction(str(adaptive.target)) * len(latenesses)
-            bound = next(int(bound) for bound in BOUNDS if sum(lateness <= bound for lateness in latenesses) >= enough)
+            bound = next(
+                int(bound) for bound in LATENESS_BOUNDS if sum(lateness <= bound for lateness in latenesses) >= enough
+            )
             delay = min(max(bound, adaptive.least), adaptive.most)
-        if reached != BEFORE_ALL:
+        if reached != MIN_TIME:
             watermark = max(watermark, reached - delay)
         found[offset] = watermark
         if offset in times:
-            latenesses.append(0 if reached == BEFORE_ALL else max(0, reached - times[offset]))
+            latenesses.append(0 if reached == MIN_TIME else max(0, reached - times[offset]))
             reached = max(reached, times[offset])
     return [found[offset] for offset, _ in log], found[following]
 
 
 def in_pieces(adaptive: Adaptive, log: Log, cuts: list[int]) -> tuple[list[int], int]:
     """The same by `follow`, in pieces that begin at some records; what is known goes through JSON between them."""
-    known, watermark = Lateness.start(adaptive), BEFORE_ALL
+    known, watermark = Lateness.start(adaptive), MIN_TIME
     found: list[int] = []
     places = sorted({0, *(cut for cut in cuts if cut < len(log)), len(log)})
     for start, end in pairwise(places):
@@ -76,11 +85,11 @@ def in_pieces(adaptive: Adaptive, log: Log, cuts: list[int]) -> tuple[list[int],
     return found, watermark
 
 
-def taken(adaptive: Adaptive, known: Lateness, watermark: int, records: Log, following: int) -> Reached:
+def taken(adaptive: Adaptive, known: Lateness, watermark: int, records: Log, following: int) -> AdaptiveProgress:
     """Take some records, in two packets if they are many."""
     parts = [part for part in (records[:300], records[300:]) if part]
     packed = [pack_times(*np.array(part, dtype=np.int64).T) for part in parts]
-    return follow(adaptive, (Stretch(0, known, watermark, tuple(packed), following),))[0]
+    return advance_adaptive(adaptive, (PartitionSlice(0, known, watermark, tuple(packed), following),))[0]
 
 
 @settings(max_examples=40)
@@ -98,16 +107,16 @@ def test_the_delay_is_the_least_bound_that_the_target_needs() -> None:
     adaptive = Adaptive(0.07, 0, 1_000_000)
     # 7 records that are not late at all, and then 93 that are late by a second
     records = [(offset, 1_000_000 if offset < 7 else 0) for offset in range(100)]
-    known = taken(adaptive, Lateness.start(adaptive), BEFORE_ALL, records, 255)
+    known = taken(adaptive, Lateness.start(adaptive), MIN_TIME, records, 255)
     assert known.watermark == 0, "before the first renewal the delay is the longest"
     known = taken(adaptive, known.lateness, known.watermark, [], 256)
     assert known.watermark == 1_000_000, "7 of 100 are enough for 0.07, and they were not late"
 
 
 def test_the_bounds_are_eight_to_a_doubling_without_rounding() -> None:
-    assert BOUNDS[:18].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19]
-    assert all(2**power in BOUNDS for power in range(60))
-    large = BOUNDS[BOUNDS >= 2**30].tolist()
+    assert LATENESS_BOUNDS[:18].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19]
+    assert all(2**power in LATENESS_BOUNDS for power in range(60))
+    large = LATENESS_BOUNDS[LATENESS_BOUNDS >= 2**30].tolist()
     assert all(low**8 <= 2 ** (240 + place) < (low + 1) ** 8 for place, low in enumerate(large))
 
 

@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
 
-from windrow.core import duck
-from windrow.core.aggregates import Results, folds, unscale
-from windrow.core.duck import identifier, query
-from windrow.core.records import OFFSET, PARTITION, TIME, WATERMARK, record_schema
+from windrow.core import duckdb_sql
+from windrow.core.aggregates.accumulators import Results
+from windrow.core.aggregates.catalogue import compile_aggregates
+from windrow.core.columns import unscale
+from windrow.core.duckdb_sql import identifier, query
+from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.expressions import computed
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -26,9 +28,9 @@ class Engine:
     """What operators do with folds, in the smallest form."""
 
     def __init__(self) -> None:
-        self.duck = duck.connect()
+        self.duck = duckdb_sql.connect()
         self.results = Results(PIPELINE)
-        made = folds(PIPELINE)
+        made = compile_aggregates(PIPELINE)
         state = [accumulator for fold in made for accumulator in fold.accumulators]
         self.columns = ", ".join(identifier(one.column) for one in state)
         self.begin = ", ".join(f"{one.begin} AS {identifier(one.column)}" for one in state)

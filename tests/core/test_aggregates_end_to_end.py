@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.core.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
 from tests.core.pipelines import MINUTE
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.expressions import computed
 from windrow.hosts.memory import play
 from windrow.model import (

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 from tests.hosts.spend import MINUTE, event, spend
 
-from windrow.core.carry import Plan, carry
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.core.schema import RAW
+from windrow.core.state.migrate import migrate
+from windrow.core.state.widening import StateChange
 from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     Aggregate,
@@ -57,11 +58,11 @@ class Story:
             self._next += 1
         return StepOutput.concat(group.rows for group in self.host.step(pa.Table.from_pylist(rows, schema=RAW)))
 
-    def goes_on(self, pipeline: Pipeline | ProcessPipeline, plan: Plan) -> None:
+    def goes_on(self, pipeline: Pipeline | ProcessPipeline, plan: StateChange) -> None:
         """Read on by another pipeline."""
         states = self.host.states
         self.host = MemoryHost(pipeline, [0])
-        self.host.begin(carry(pipeline, plan, states))
+        self.host.begin(migrate(pipeline, plan, states))
 
 
 def rows(output: StepOutput, *columns: str) -> list[tuple[Any, ...]]:
@@ -79,15 +80,15 @@ def test_with_a_longer_lateness_windows_that_were_forgotten_stay_so(window: Wind
     before = replace(PLAIN, window=window)
     story = Story(before)
     story.at((1, "a", "1.00"), (6, "a", "1.00"), (20, "b", "1.00"))  # what ends by 10 is forgotten
-    story.goes_on(with_emit(before, 60), Plan((0,), before.emit.lateness))
+    story.goes_on(with_emit(before, 60), StateChange((0,), before.emit.lateness))
     gone = story.at((1, "a", "1.00"))
     assert (gone.late.num_rows, gone.changes.num_rows) == (1, 0)
     story.at((50, "b", "1.00"))
     waits = story.at((20, "b", "2.00"))  # with 10 minutes it would have expired
     assert (waits.late.num_rows, rows(waits, "pane", "total")) == (0, [("late", "3.00")])
     # a second change keeps what the first one found
-    story.goes_on(with_emit(before, 30), Plan((0,), 60 * MINUTE))
-    story.goes_on(with_emit(before, 90), Plan((0,), 30 * MINUTE))
+    story.goes_on(with_emit(before, 30), StateChange((0,), 60 * MINUTE))
+    story.goes_on(with_emit(before, 90), StateChange((0,), 30 * MINUTE))
     assert story.at((4, "a", "1.00")).late.num_rows == 1
     assert story.at((14, "c", "1.00")).late.num_rows == 1
     assert story.at((45, "c", "1.00")).late.num_rows == 0
@@ -99,7 +100,7 @@ def test_with_a_shorter_lateness_windows_are_forgotten_at_once(window: Window) -
     story = Story(before)
     story.at((1, "a", "1.00"), (12, "b", "1.00"))
     after = with_emit(before, 1)
-    story.goes_on(after, Plan((0,), before.emit.lateness))
+    story.goes_on(after, StateChange((0,), before.emit.lateness))
     assert story.at((12, "b", "1.00"), (2, "a", "1.00")).late.num_rows == 1
     (state,) = story.host.states
     (table,) = (pa.ipc.open_stream(blob).read_all() for _, blob in state.items())
@@ -120,7 +121,7 @@ def test_a_new_aggregate_counts_from_where_it_came(window: Window) -> None:
     )
     story = Story(before)
     story.at((0, "a", "1.00"), (0, "b", "1.00"))
-    story.goes_on(after, Plan((None, None, 0, None), before.emit.lateness, same_records=False))
+    story.goes_on(after, StateChange((None, None, 0, None), before.emit.lateness, same_records=False))
     story.at((1, "a", "2.00"), (1, "c", "3.00"))
     fired = story.at((30, "z", "1.00"))
     found = {row[0]: row[1:] for row in rows(fired, "user_id", "events", "most", "total", "more")}
@@ -135,7 +136,7 @@ def test_another_delay_is_true_from_the_next_record_on() -> None:
     story = Story(PLAIN)
     story.at((9, "a", "1.00"))
     slower = replace(PLAIN, time=replace(PLAIN.time, watermark=Delay(5 * MINUTE)))
-    story.goes_on(slower, Plan((0,), PLAIN.emit.lateness))
+    story.goes_on(slower, StateChange((0,), PLAIN.emit.lateness))
     # the watermark stays at 9 until there is a record at 14
     assert rows(story.at((13, "a", "1.00")), "total") == []
     assert rows(story.at((3, "a", "1.00")), "pane", "total") == [("late", "1.00")]
@@ -169,7 +170,7 @@ def test_the_keys_of_a_process_go_to_other_key_groups(order: Any) -> None:  # no
     for one in (story, plain):
         one.at(*((1, user, "1.00") for user in users), (3, "x", "1.00"))
         one.at(*((4, user, "1.00") for user in users[:20]))  # in order of event time these are held
-    story.goes_on(replace(pipeline, key_groups=7), Plan())
+    story.goes_on(replace(pipeline, key_groups=7), StateChange())
     for records in ([(5, user, "1.00") for user in users], [(9, "x", "1.00")]):
         ours, theirs = (one.at(*records) for one in (story, plain))
         assert rows(ours, "user_id", "seen") == rows(theirs, "user_id", "seen")

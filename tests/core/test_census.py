@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from tests.hosts.spend import MINUTE, event, spend
 
-from windrow.core.census import take_census
 from windrow.core.schema import RAW
+from windrow.core.state.inspect import inspect_state
 from windrow.hosts.memory import MemoryHost
 from windrow.model import Hopping, LogSource, Session, SqliteSink, Tumbling, Window
 
@@ -26,7 +26,7 @@ def test_windows_keys_and_bytes_are_counted(window: Window, windows: int, revisa
     values = [event(minute, user) for minute, user in ((0, "a"), (1, "b"), (10, "a"), (17, "c"))]
     rows = [{"partition": 0, "offset": offset, "value": value} for offset, value in enumerate(values)]
     host.step(pa.Table.from_pylist(rows, schema=RAW))  # the watermark is at minute 7
-    census = take_census(pipeline, enumerate(host.states), largest=2)
+    census = inspect_state(pipeline, enumerate(host.states), largest=2)
     assert (census.windows, census.revisable) == (windows, revisable)
     assert sum(group.keys for group in census.groups) == 3
     assert sum(group.bytes for group in census.groups) == host.state_size
@@ -38,6 +38,6 @@ def test_windows_keys_and_bytes_are_counted(window: Window, windows: int, revisa
 
 
 def test_before_the_first_step_there_is_nothing() -> None:
-    census = take_census(PIPELINE, enumerate(MemoryHost(PIPELINE, [0]).states))
+    census = inspect_state(PIPELINE, enumerate(MemoryHost(PIPELINE, [0]).states))
     assert census.clocks is None
     assert (census.windows, census.kinds, census.largest) == (0, {}, ())

@@ -6,7 +6,7 @@ import pytest
 from tests.core.clocked import Clocked
 from tests.core.pipelines import MAIN, MINUTE, main, record
 
-from windrow.core.micros import BEFORE_ALL
+from windrow.core.columns import MIN_TIME
 from windrow.model import Decode, Delay, EventTime, Field, Pipeline, Punctuated, TimestampType
 
 SECOND = 1_000_000
@@ -26,7 +26,7 @@ def at(minute: float, partition: int = 0) -> tuple[int, bytes]:
 def test_without_ticks_nobody_is_idle() -> None:
     run = Clocked(idling(), [0, 1])
     run.feed([at(30)])
-    assert run.feed([at(60)]).low == BEFORE_ALL
+    assert run.feed([at(60)]).low == MIN_TIME
 
 
 def test_a_silent_partition_is_left_out_after_so_much_processing_time() -> None:
@@ -47,7 +47,7 @@ def test_a_partition_that_never_had_a_record_is_silent_since_the_first_tick() ->
     run.feed([at(30)])
     run.tick(NOON)
     run.feed([at(31)], tick=NOON + 9 * SECOND)
-    assert run.clocks.low == BEFORE_ALL
+    assert run.clocks.low == MIN_TIME
     assert run.feed([at(32)], tick=NOON + 10 * SECOND).low == 31 * MINUTE
     (row,) = run.journal[-1].to_pylist()
     assert (row["partition"], row["offset"], row["clock"], row["reason"]) == (1, 0, None, "idle")
@@ -136,7 +136,7 @@ def test_a_clock_on_the_wall_that_goes_back_says_nothing_new() -> None:
 def test_how_far_event_time_has_come() -> None:
     run = Clocked(MAIN, [0, 1])
     assert run.feed([at(30, 0), at(20, 1), at(7, 0)]).reached == 30 * MINUTE
-    assert Clocked(MAIN, []).feed([]).reached == BEFORE_ALL
+    assert Clocked(MAIN, []).feed([]).reached == MIN_TIME
     # the watermark of a source that carries its own says nothing of it
     decode = Decode((*MAIN.decode.fields, Field("mark", TimestampType("micros"))))
     punctuated = main(decode=decode, time=EventTime("t", Punctuated("mark")))

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from tests.core.pipelines import main, raw, record
 
+from windrow.core.messages import Packet
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import StepInput
-from windrow.core.packet import Packet
-from windrow.core.stage import ClockStage
-from windrow.core.state import MemoryState
+from windrow.core.operators.ingest import Ingest
+from windrow.core.state.store import MemoryState
 from windrow.errors import RunError
 from windrow.hosts.memory import MemoryHost, play
 from windrow.model import Aggregate, Custom, DataType, LongType, Pipeline, StringType
@@ -59,7 +59,7 @@ def test_records_are_in_the_order_of_the_log_in_whatever_order_the_packets_come(
     packets: list[Packet] = []
     for partition in (0, 1):
         log = raw(partition, 0, *(record("A", 1, 10 * partition + number) for number in range(3)))
-        packets += ClockStage(pipeline).run(log.to_batches())
+        packets += Ingest(pipeline).run(log.to_batches())
     packets.append(Packet(key_group=0, kind="end"))
     for given in (packets, packets[::-1]):
         step = StepInput.of(pipeline, given)

@@ -15,11 +15,10 @@ from tests.core.clocked import Clocked
 from tests.core.outputs import unchanging
 from tests.core.pipelines import MINUTE, main, record
 
-from windrow.core.floors import Floors
-from windrow.core.output import StepOutput
-from windrow.core.retelling import NO_SILENCE, Retelling, Silence
+from windrow.core.changelog import StepOutput
 from windrow.core.schema import CLOCKS, RAW
 from windrow.core.tick import PlayStep, Tick
+from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay, WatermarkBounds
 from windrow.hosts.memory import MemoryHost
 from windrow.model import Adaptive, Delay, Emit, EventTime, Pipeline, Watermark
 
@@ -84,7 +83,11 @@ def _recut(log: dict[int, list[bytes]], chance: random.Random) -> Iterable[list[
 
 
 def play(
-    case: Case, steps: Iterable[PlayStep], partitions: Sequence[int], floors: Floors, end: Silence | None = None
+    case: Case,
+    steps: Iterable[PlayStep],
+    partitions: Sequence[int],
+    floors: WatermarkBounds,
+    end: IdleAtEnd | None = None,
 ) -> StepOutput:
     """Run some steps, and then the end of the input or who is silent there; return all that came."""
     host = MemoryHost(case.pipeline, partitions, floors)
@@ -105,10 +108,10 @@ def play(
 
 
 def the_log_and_the_journal_give_the_same_answers(case: Case) -> None:
-    told = play(case, case.steps, case.partitions, Floors())
+    told = play(case, case.steps, case.partitions, WatermarkBounds())
     reasons = told.clocks.column("reason").to_pylist()
     event(f"{'active' in reasons=}, {'joined' in reasons=}, late={told.late.num_rows > 0}")
-    replayed = play(case, case.recut, range(3), Floors.of(told.clocks))
+    replayed = play(case, case.recut, range(3), WatermarkBounds.of(told.clocks))
     late = case.pipeline.emit.late
     assert unchanging(replayed, late) == unchanging(told, late)
     assert "idle" not in replayed.clocks.column("reason").to_pylist()
@@ -119,16 +122,16 @@ def test_the_log_and_the_journal_give_the_same_answers() -> None:
 
 
 def where_it_stands_a_replay_fires_what_the_run_has_fired(case: Case) -> None:
-    told = play(case, case.steps, case.partitions, Floors(), NO_SILENCE)
+    told = play(case, case.steps, case.partitions, WatermarkBounds(), NO_IDLE)
     lengths = Counter(partition for step in case.steps if not isinstance(step, Tick) for partition, _ in step)
-    again = Retelling.of(told.clocks, lengths)
+    again = JournalReplay.of(told.clocks, lengths)
     known = sorted({*case.partitions, *lengths})
     assume(case.pipeline.time.all_idle == "hold" or again.silence.partitions != tuple(known))
     event(f"{len(again.silence.partitions)} of {len(known)} are idle")
     replayed = play(case, case.recut, known, again.floors, again.silence)
     late = case.pipeline.emit.late
     assert unchanging(replayed, late) == unchanging(told, late)
-    assert Floors.of(again.rows) == again.floors
+    assert WatermarkBounds.of(again.rows) == again.floors
 
 
 def test_where_it_stands_a_replay_fires_what_the_run_has_fired() -> None:
@@ -151,7 +154,7 @@ def test_every_record_is_judged_by_the_same_watermark(case: Case) -> None:
     told = Clocked(case.pipeline, case.partitions)
     told.play(case.steps)
     journal = pa.concat_tables([CLOCKS.empty_table(), *told.journal])
-    replayed = Clocked(case.pipeline, range(3), Floors.of(journal))
+    replayed = Clocked(case.pipeline, range(3), WatermarkBounds.of(journal))
     replayed.play(case.recut)
     assert replayed.watermarks == told.watermarks
 
@@ -161,7 +164,7 @@ def test_a_floor_holds_from_its_offset_on() -> None:
         {"source": "x", "partition": 1, "offset": offset, "clock": None, "low_watermark": low, "reason": reason}
         for offset, low, reason in [(5, 70, "active"), (3, 90, "idle"), (2, 50, "joined"), (7, None, "active")]
     ]
-    floors = Floors.of(pa.Table.from_pylist(rows, schema=CLOCKS))
+    floors = WatermarkBounds.of(pa.Table.from_pylist(rows, schema=CLOCKS))
     assert floors.rows == ((1, 2, 50), (1, 5, 70))
     run = Clocked(main(), [0, 1], floors)
     run.feed([(1, b"x")] * 3 + [(1, record("A", 0))] * 4)

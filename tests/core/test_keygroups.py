@@ -4,8 +4,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.duck import connect
-from windrow.core.keygroups import key_groups
+from windrow.core.duckdb_sql import connect
+from windrow.core.keys import key_groups
 
 DUCK = connect()
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, record
 
-from windrow.core.operators import late_chunks
+from windrow.core.operators.window import panes
 from windrow.hosts.memory import play
 from windrow.model import (
     Aggregate,
@@ -44,7 +44,7 @@ def test_every_change_is_the_same_in_chunks(
     pipeline = main(aggregates=AGGREGATES, emit=Emit(lateness=60 * MINUTE, mode=mode, early=early), key_groups=2)
     expected = [output.changes for output in play(pipeline, log, "fire")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(late_chunks, "MOST", 2)
+        patch.setattr(panes, "MAX_REVISIONS", 2)
         chunked = [output.changes for output in play(pipeline, log, "fire")]
     assert chunked == expected
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.core.clocked import Clocked
 from tests.core.pipelines import MINUTE, main, record
 
-from windrow.core.floors import Floors
-from windrow.core.retelling import Retelling
+from windrow.core.watermarks.journal import JournalReplay, WatermarkBounds
 from windrow.model import Adaptive, Delay, EventTime, Watermark
 
 
@@ -51,7 +50,7 @@ def test_what_is_there_and_the_journal_say_where_the_watermark_is(
         if goes_on[partition] != stood[partition]:
             run.lose(partition, goes_on[partition])
     fed(run, list(after), chance)
-    again = Clocked(pipeline, range(3), Floors.of(pa.concat_tables(run.journal)))
+    again = Clocked(pipeline, range(3), WatermarkBounds.of(pa.concat_tables(run.journal)))
     again.offsets = dict(enumerate(goes_on))
     fed(again, list(_shuffled(after, chance)), chance)
     lost = {partition for partition in range(3) if goes_on[partition] != stood[partition]}
@@ -89,4 +88,4 @@ def test_who_is_idle_and_has_lost_records_is_still_idle() -> None:
     run.lose(0, 9)
     journal = pa.concat_tables(run.journal)
     assert journal.column("reason").to_pylist() == ["idle", "lost: they are gone"]
-    assert Retelling.of(journal).silence.partitions == (0,)
+    assert JournalReplay.of(journal).silence.partitions == (0,)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.core.pipelines import MAIN, raw, record
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.core.tick import Tick
 from windrow.core.windows import GLOBAL_END, GLOBAL_START
 from windrow.errors import RunError

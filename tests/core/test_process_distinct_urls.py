@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import windrow as wr
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.hosts.memory import play
 from windrow.model import ProcessPipeline
 from windrow.sinks.fold import settled

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, raw, record
 from tests.core.test_process import Step, at, by_user, count, pipeline, played
 
-from windrow.core.output import StepOutput
-from windrow.core.process.shelves import MOST_KEYS
+from windrow.core.changelog import StepOutput
+from windrow.core.state.keyed import MAX_BUCKET_KEYS
 from windrow.core.tick import Tick
 from windrow.errors import RunError
 from windrow.hosts.memory import MemoryHost
@@ -184,7 +184,7 @@ def test_many_keys_that_come_and_go_leave_nothing() -> None:
     first = step(record("one", 0))
     most = first
     for minute in range(0, 100, 20):
-        most = max(most, step(*(record(f"{minute}-{number}", minute) for number in range(3 * MOST_KEYS))))
+        most = max(most, step(*(record(f"{minute}-{number}", minute) for number in range(3 * MAX_BUCKET_KEYS))))
         step(record("one", minute + 19))
     assert most[1] >= 4
     size, blobs, summary = step(record("one", 119))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.core.micros import BEFORE_ALL
-from windrow.core.retelling import NO_SILENCE, Retelling, Silence
+from windrow.core.columns import MIN_TIME
 from windrow.core.schema import CLOCKS
+from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 
 
 def journal(*rows: tuple[int, int, int | None, str]) -> pa.Table:
@@ -20,8 +20,8 @@ def journal(*rows: tuple[int, int, int | None, str]) -> pa.Table:
 
 
 def test_without_a_journal_there_is_nothing_to_repeat() -> None:
-    again = Retelling.of(journal())
-    assert (again.floors.rows, again.ends, again.silence, again.rows.num_rows) == ((), (), NO_SILENCE, 0)
+    again = JournalReplay.of(journal())
+    assert (again.floors.rows, again.ends, again.silence, again.rows.num_rows) == ((), (), NO_IDLE, 0)
 
 
 def test_it_is_read_up_to_where_the_replay_ends() -> None:
@@ -37,29 +37,33 @@ def test_it_is_read_up_to_where_the_replay_ends() -> None:
         (2, 3, 70, "end"),
     )
     # at the end that was told first: partition 1 is not back yet, as its record at 5 was not read
-    first = Retelling.of(rows, {0: 9, 1: 5})
+    first = JournalReplay.of(rows, {0: 9, 1: 5})
     assert first.ends == ({0: 9, 1: 5},)
-    assert first.silence == Silence((1,), 50)
+    assert first.silence == IdleAtEnd((1,), 50)
     assert first.floors.rows == ()
     assert first.rows.column("reason").to_pylist() == ["idle"]
-    whole = Retelling.of(rows, {0: 12, 1: 8, 2: 3})
+    whole = JournalReplay.of(rows, {0: 12, 1: 8, 2: 3})
     assert whole.ends == ({0: 9, 1: 5}, {0: 12, 1: 8, 2: 3})
-    assert whole.silence == Silence((0,), 70)
+    assert whole.silence == IdleAtEnd((0,), 70)
     assert whole.floors.rows == ((1, 5, 60), (2, 0, 61))
     assert whole.rows.column("reason").to_pylist() == ["idle", "active", "joined", "idle"]
-    assert Retelling.of(rows).ends == whole.ends
+    assert JournalReplay.of(rows).ends == whole.ends
     # the log has gone on since: partition 0 was idle at 12, and has records after that
-    assert Retelling.of(rows, {0: 13, 1: 8, 2: 3}).silence == NO_SILENCE
+    assert JournalReplay.of(rows, {0: 13, 1: 8, 2: 3}).silence == NO_IDLE
 
 
 def test_ends_of_one_partition_are_told_apart() -> None:
-    assert Retelling.of(journal((0, 3, 1, "end"), (0, 3, 1, "end"), (0, 4, 1, "end"))).ends == ({0: 3}, {0: 3}, {0: 4})
+    assert JournalReplay.of(journal((0, 3, 1, "end"), (0, 3, 1, "end"), (0, 4, 1, "end"))).ends == (
+        {0: 3},
+        {0: 3},
+        {0: 4},
+    )
 
 
 def test_an_end_that_is_further_on_in_one_partition_is_not_told() -> None:
     rows = journal((0, 5, 1, "end"), (1, 9, 1, "end"))
-    assert Retelling.of(rows, {0: 5, 1: 8}).ends == ()
-    assert Retelling.of(rows, {0: 6, 1: 9}).ends == ({0: 5, 1: 9},)
+    assert JournalReplay.of(rows, {0: 5, 1: 8}).ends == ()
+    assert JournalReplay.of(rows, {0: 6, 1: 9}).ends == ({0: 5, 1: 9},)
 
 
 def test_an_end_is_no_end_of_a_log_that_begins_anew() -> None:
@@ -71,11 +75,11 @@ def test_an_end_is_no_end_of_a_log_that_begins_anew() -> None:
         (0, 7, 2, "end"),
         (1, 13, 2, "end"),
     )
-    assert Retelling.of(rows, {0: 8, 1: 14}).ends == ({0: 0, 1: 9}, {0: 7, 1: 13})
+    assert JournalReplay.of(rows, {0: 8, 1: 14}).ends == ({0: 0, 1: 9}, {0: 7, 1: 13})
 
 
 def test_times_of_any_year() -> None:
     far = 253_402_300_800_000_000
-    again = Retelling.of(journal((0, 3, None, "idle"), (1, 1, far, "idle")))
-    assert again.silence == Silence((0, 1), far)
-    assert Retelling.of(journal((0, 3, None, "idle"))).silence == Silence((0,), BEFORE_ALL)
+    again = JournalReplay.of(journal((0, 3, None, "idle"), (1, 1, far, "idle")))
+    assert again.silence == IdleAtEnd((0, 1), far)
+    assert JournalReplay.of(journal((0, 3, None, "idle"))).silence == IdleAtEnd((0,), MIN_TIME)

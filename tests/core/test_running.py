@@ -3,7 +3,7 @@
 import json
 
 import windrow as wr
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.hosts.memory import play
 from windrow.model import Pipeline
 

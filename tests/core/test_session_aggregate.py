@@ -20,7 +20,7 @@ from tests.core.session_reference import (
     window,
 )
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.core.tick import Tick
 from windrow.errors import PipelineError
 from windrow.hosts.memory import MemoryHost, play

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.operators.session_keys import number_keys
-from windrow.core.operators.session_state import BUCKETS, bucket_of
+from windrow.core.operators.session.fragments import number_keys
+from windrow.core.operators.session.operator import SESSION_BUCKETS, session_buckets
 
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "ab", "", "b"]), st.integers(-1, 1), st.booleans()), max_size=20)
 
@@ -31,11 +31,11 @@ def test_keys_have_numbers_in_the_order_in_which_they_come(rows: Sequence[tuple[
     [("user-7", 33), (-5, 51), (Decimal("12.50"), 49), (True, 51), (datetime(2026, 1, 1, 12, tzinfo=UTC), 49)],
 )
 def test_a_key_is_in_the_same_bucket_for_ever(value: Any, bucket: int) -> None:  # noqa: ANN401
-    assert bucket_of(pa.table({"key": [value]})).tolist() == [bucket]
+    assert session_buckets(pa.table({"key": [value]})).tolist() == [bucket]
 
 
 def test_buckets_are_about_even() -> None:
-    buckets = bucket_of(pa.table({"key": [f"u{number:05}" for number in range(64_000)]})).tolist()
-    sizes = [buckets.count(bucket) for bucket in range(BUCKETS)]
+    buckets = session_buckets(pa.table({"key": [f"u{number:05}" for number in range(64_000)]})).tolist()
+    sizes = [buckets.count(bucket) for bucket in range(SESSION_BUCKETS)]
     assert min(sizes) > 700
     assert max(sizes) < 1300

@@ -20,9 +20,16 @@ from tests.core.session_reference import (
     window,
 )
 
-from windrow.core.operators.session_atoms import FIRED, Atoms, atoms
-from windrow.core.operators.session_moment import Arrivals, Moment, Numbers, Rules
-from windrow.core.operators.session_step import Worked, work
+from windrow.core.operators.session.fragments import (
+    FIRED,
+    Fragments,
+    Numbers,
+    SessionRecords,
+    SessionSpec,
+    SessionTime,
+    make_fragments,
+)
+from windrow.core.operators.session.merge import SessionPlan, plan_step
 
 Entry = tuple[int, R]
 """The number of a key, and a record."""
@@ -41,18 +48,18 @@ class Told(NamedTuple):
 class Sessions:
     """Takes steps; an accumulator is the set of its records, and no record may be in it twice."""
 
-    rules: Rules
+    rules: SessionSpec
     every: int | None = None
     low: int = BEFORE_ALL
-    stored: Atoms = field(default_factory=lambda: atoms(0))
+    stored: Fragments = field(default_factory=lambda: make_fragments(0))
     values: list[Component] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
 
     def step(self, entries: Sequence[Entry], low: int, *, end: bool = False, now: int | None = None) -> None:
         due = None if now is None or self.every is None else now - self.every
-        moment = Moment(self.low, low, end, due)
+        moment = SessionTime(self.low, low, end, due)
         self.low = low
-        worked = work(self.rules, moment, self.stored, arrivals(entries, self.rules.gap, now))
+        worked = plan_step(self.rules, moment, self.stored, arrivals(entries, self.rules.gap, now))
         totals: dict[int, Component] = {}
         members = [*zip(worked.place.tolist(), (frozenset([record]) for _, record in entries), strict=True)]
         members += zip(worked.stored.tolist(), self.values, strict=True)
@@ -69,11 +76,11 @@ class Sessions:
         self.values = kept
 
 
-def arrivals(entries: Sequence[Entry], gap: int, now: int | None) -> Arrivals:
+def arrivals(entries: Sequence[Entry], gap: int, now: int | None) -> SessionRecords:
     def column(values: Sequence[int]) -> Numbers:
         return np.array(values, dtype=np.int64)
 
-    return Arrivals(
+    return SessionRecords(
         keys=column([key for key, _ in entries]),
         times=column([record.time for _, record in entries]),
         watermarks=column([record.watermark for _, record in entries]),
@@ -90,7 +97,7 @@ def joined(parts: Sequence[Component]) -> Component:
     return together
 
 
-def changes(worked: Worked, totals: dict[int, Component]) -> list[Told]:
+def changes(worked: SessionPlan, totals: dict[int, Component]) -> list[Told]:
     """The changes in the order of their clusters."""
     found = [
         (
@@ -185,7 +192,7 @@ def play(
     case: Case, entries: Sequence[Entry | None], low: Sequence[int], cuts: Sequence[int], every: int | None
 ) -> Sessions:
     """Take all steps; None is a record that has expired."""
-    sessions = Sessions(Rules(case.gap, case.lateness, case.late), every)
+    sessions = Sessions(SessionSpec(case.gap, case.lateness, case.late), every)
     now = 100
     for step, (first, last) in enumerate(zip([0, *cuts], [*cuts, len(entries)], strict=True)):
         now += case.ticks[step % len(case.ticks)]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from tests.core.pipelines import MAIN, MINUTE, main, raw, record
 
-from windrow.core.output import StepOutput
-from windrow.core.stage import ClockStage
+from windrow.core.changelog import StepOutput
+from windrow.core.operators.ingest import Ingest
 from windrow.hosts.memory import MemoryHost, play
 from windrow.model import (
     Aggregate,
@@ -72,7 +72,7 @@ def by_key(tables: list[list[dict[str, object]]]) -> list[list[dict[str, object]
 def test_a_hot_key_is_in_as_many_groups_as_its_salt() -> None:
     log = raw(0, 0, *(record("hot", 1) for _ in range(300)))
     for salt, groups in ((1, 1), (3, 3)):
-        packets = ClockStage(main(salt=salt)).run(log.to_batches())
+        packets = Ingest(main(salt=salt)).run(log.to_batches())
         assert len({packet.key_group for packet in packets if packet.kind == "records"}) == groups
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.pipelines import MAIN, MINUTE, main, raw, record
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.core.schema import RAW
 from windrow.hosts.memory import MemoryHost, play
 from windrow.model import Aggregate, Avg, DataType, DoubleType, Emit, LongType, Max, Min
@@ -152,7 +152,7 @@ def test_what_the_end_fired_is_the_same_in_every_key_group(groups: int) -> None:
 
 def test_a_key_that_is_a_time_has_one_group_in_every_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
-        "import pyarrow as pa; from windrow.core.duck import connect; from windrow.core.keygroups import key_groups;"
+        "import pyarrow as pa; from windrow.core.duckdb_sql import connect; from windrow.core.keys import key_groups;"
         "t = pa.table({'t': pa.array([0, 10**15], pa.timestamp('us', tz='UTC'))});"
         "print(key_groups(connect(), t, 1000).tolist())"
     )

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, raw, record
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.errors import RunError
 from windrow.hosts.memory import MemoryHost
 from windrow.model import (

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, raw, record
 
-from windrow.core.operators.slices import windows_of_slices
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
+from windrow.core.operators.window.slices import windows_of_slices
 from windrow.core.windows import slice_starts
 from windrow.hosts.memory import MemoryHost
 from windrow.model import Emit, Hopping

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tests.contracts.stores import Row, Store
 
 from windrow.core import schema
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.model import Pipeline
 from windrow.sources import open_source
 from windrow.testing.oracle import Answer, LogRecord, differences, run

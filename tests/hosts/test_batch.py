@@ -13,9 +13,9 @@ from tests.hosts.conftest import MakeLog, MakeStore
 from tests.hosts.runs import Runner
 from tests.hosts.spend import HOUR, Files, events, spend
 
-from windrow.core.floors import Floors
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.core.schema import RAW
+from windrow.core.watermarks.journal import WatermarkBounds
 from windrow.errors import InputError, SinkError, SourceError
 from windrow.hosts.batch.run import BatchRun
 from windrow.hosts.batch.settings import BatchSettings
@@ -127,7 +127,7 @@ def test_ends_and_floors_of_a_journal_are_repeated(files: Files, store: Store) -
     assert sort(found) == sort(expected)
     assert sort(run(pipeline, max_records=100)[0]) != sort(expected)
     # a floor makes late what would be on time
-    late = Floors(((0, 0, START + 24 * HOUR), (1, 0, START + 24 * HOUR), (2, 0, START + 24 * HOUR)))
+    late = WatermarkBounds(((0, 0, START + 24 * HOUR), (1, 0, START + 24 * HOUR), (2, 0, START + 24 * HOUR)))
     floored, reports = run(pipeline, floors=late)
     assert floored.changes.num_rows == 0
     assert sum(report.expired for report in reports) == floored.late.num_rows == sum(r.records for r in reports) > 0

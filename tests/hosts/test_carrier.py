@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.hosts.spend import Files, events, spend
 
 from windrow.core.operators.base import StepInput
-from windrow.core.stage import ClockStage
+from windrow.core.operators.ingest import Ingest
 from windrow.hosts.batch.run import BatchRun
 from windrow.hosts.batch.settings import BatchSettings
 from windrow.hosts.memory import MemoryRun
@@ -76,11 +76,11 @@ def test_packets_of_records(least: int, files: Files, tmp_path: Path, monkeypatc
     files.append(events(600))
     pipeline = spend(files.source, SqliteSink("unused.db", "unused"))
     raw = list(open_source(files.source).read_all())
-    sent = list(ClockStage(pipeline, packed=Carrier(tmp_path / "rows").pack).run(raw))
+    sent = list(Ingest(pipeline, packed=Carrier(tmp_path / "rows").pack).run(raw))
     assert len(list(tmp_path.glob("rows/*"))) == sum(packet.kind == "records" for packet in sent) * (least == 0)
     came = StepInput.of(pipeline, packets(packet_batch(packet).to_pandas() for packet in sent))
     assert list(tmp_path.glob("rows/*")) == []
-    expected = StepInput.of(pipeline, ClockStage(pipeline).run(raw))
+    expected = StepInput.of(pipeline, Ingest(pipeline).run(raw))
     assert came.records.num_rows > 400
     assert came.records.equals(expected.records)
     assert (came.dead, came.clocks) == (expected.dead, expected.clocks)

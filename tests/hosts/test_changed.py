@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.hosts.spend import MINUTE, spend
 
-from windrow.core.state import MemoryState
+from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError
 from windrow.hosts.changed import changes
 from windrow.hosts.meaning import meaning

@@ -13,8 +13,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.core.pipelines import main, record
 
-from windrow.core.output import StepOutput
-from windrow.core.packet import PacketKind
+from windrow.core.changelog import StepOutput
+from windrow.core.messages import PacketKind
 from windrow.errors import SinkError, SinkUnavailableError
 from windrow.hosts.report import StepReport
 from windrow.hosts.stream.note import Note

@@ -18,8 +18,8 @@ from tests.hosts.spend import Files, Topic, Value, event, spend
 from tests.servers.kafka import Kafka
 
 from windrow.core import schema
-from windrow.core.floors import Floors
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
+from windrow.core.watermarks.journal import WatermarkBounds
 from windrow.errors import CheckpointError, SourceError
 from windrow.hosts.memory import MemoryHost
 from windrow.model import Pipeline
@@ -72,7 +72,7 @@ def assert_verdicts_repeat(store: Store, pipeline: Pipeline, since: dict[int, in
     kept = pa.Table.from_pylist(
         [{name: row[name] for name in schema.CLOCKS.names} for row in journal(store, pipeline)], schema=schema.CLOCKS
     )
-    host = MemoryHost(pipeline, since, Floors.of(kept))
+    host = MemoryHost(pipeline, since, WatermarkBounds.of(kept))
     raw = pa.Table.from_batches(open_source(pipeline.source).read_all(), schema=schema.RAW)
     output = StepOutput.concat(one.rows for group in (host.step(raw), host.end()) for one in group)
     again = {(row["partition"], row["offset"], micros(row["window_start"])) for row in output.late.to_pylist()}

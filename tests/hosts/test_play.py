@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.hosts import memory
 from windrow.hosts.stream import play as stream
 from windrow.model import (

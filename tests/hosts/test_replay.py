@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.hosts.spend import HOUR, Files, event, spend
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.errors import SinkError
 from windrow.hosts.launch import Options, launch
 from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay

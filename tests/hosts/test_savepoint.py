@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.hosts.spend import spend
 
-from windrow.core.state import MemoryState
+from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.meaning import meaning
 from windrow.hosts.savepoint import Savepoint

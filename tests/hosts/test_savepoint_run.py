@@ -14,7 +14,7 @@ from tests.hosts.runs import Runner
 from tests.hosts.spend import Files, Topic, event, events, spend
 from tests.hosts.test_loss import make_anew
 
-from windrow.core.state import MemoryState
+from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError, SinkError, SourceError
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream import take as taking

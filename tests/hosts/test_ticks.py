@@ -14,9 +14,9 @@ from tests.hosts.runs import Runner, Scene, read
 from tests.hosts.spend import HOUR, Files, event, spend
 from tests.hosts.test_play import PIPELINE, record, rows
 
-from windrow.core.floors import Floors
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.core.tick import PlayStep, Tick
+from windrow.core.watermarks.journal import WatermarkBounds
 from windrow.errors import SinkError
 from windrow.hosts import memory
 from windrow.hosts.memory import MemoryHost
@@ -175,10 +175,10 @@ def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_re
     assert told.clocks.column("reason").to_pylist() == ["idle"] * 2 + ["active"] * 2 + ["end"] * 3
     assert {"on_time", "late"} == set(told.changes.column("pane").to_pylist())
     source = open_source(pipeline.source)
-    host = MemoryHost(pipeline, source.partitions(), Floors.of(told.clocks))
+    host = MemoryHost(pipeline, source.partitions(), WatermarkBounds.of(told.clocks))
     outputs = [*host.step(pa.Table.from_batches(source.read_all())), *host.end()]
     assert unchanging(StepOutput.concat(output.rows for output in outputs), "each") == unchanging(told, "each")
-    replay = Settings(tmp_path / "replay", until_end=True, floors=Floors.of(told.clocks))
+    replay = Settings(tmp_path / "replay", until_end=True, floors=WatermarkBounds.of(told.clocks))
     again = CollectSink()
     StreamRun(pipeline, again, replay).run(lambda _: None)
     assert unchanging(again.output(pipeline), "each") == unchanging(told, "each")

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import pyarrow as pa
 from tests.net.feeds import Feed, Lost, Told
 
-from windrow.core.output import StepOutput
-from windrow.core.packet import Packet
+from windrow.core.changelog import StepOutput
+from windrow.core.messages import Packet
 from windrow.core.schema import RAW
 from windrow.core.tick import Tick
 from windrow.hosts import memory

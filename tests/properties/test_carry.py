@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from tests.properties.strategies import Case, cases
 
 from windrow.core import schema
-from windrow.core.carry import Plan, carry
+from windrow.core.changelog import StepOutput
 from windrow.core.operators.base import GroupOutput
-from windrow.core.output import StepOutput
 from windrow.core.schema import RAW
+from windrow.core.state.migrate import migrate
+from windrow.core.state.widening import StateChange
 from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.memory import MemoryHost
 from windrow.model import Aggregate, Calendar, Count, Formula, Hopping, Pipeline, Tumbling
@@ -41,11 +42,11 @@ class Player:
             self._offsets[partition] += 1
         return together(self.host.step(pa.Table.from_pylist(rows, schema=RAW)))
 
-    def carry(self, pipeline: Pipeline, plan: Plan) -> None:
+    def carry(self, pipeline: Pipeline, plan: StateChange) -> None:
         """Go on with another pipeline."""
         states = self.host.states
         self.host = MemoryHost(pipeline, self._partitions)
-        self.host.begin(carry(pipeline, plan, states))
+        self.host.begin(migrate(pipeline, plan, states))
 
 
 def together(groups: Sequence[GroupOutput]) -> StepOutput:
@@ -60,9 +61,9 @@ def told(case: Case, output: StepOutput) -> dict[str, list[str]]:
     return by_name | {"changes": list(map(repr, rows))}
 
 
-def same(pipeline: Pipeline) -> Plan:
+def same(pipeline: Pipeline) -> StateChange:
     """A plan that changes nothing but key groups."""
-    return Plan(tuple(range(len(pipeline.aggregates))), pipeline.emit.lateness)
+    return StateChange(tuple(range(len(pipeline.aggregates))), pipeline.emit.lateness)
 
 
 def hold(case: Case, data: st.DataObject) -> None:
@@ -118,7 +119,7 @@ def hold_columns(case: Case, data: st.DataObject) -> None:
     for number, step in enumerate([*case.feed, None]):
         if number == at:
             places = tuple(before.index(one) if one in before else None for one in after)
-            changed.carry(then, Plan(places, whole.emit.lateness, same_records=False))
+            changed.carry(then, StateChange(places, whole.emit.lateness, same_records=False))
         outputs = [
             player.step(step) if step is not None else together(player.host.end()) for player in (plain, changed)
         ]

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import SearchStrategy
 from tests.properties.strategies import Case, cases
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.core.tick import PlayStep, Tick
 from windrow.model import Session
 from windrow.testing.oracle import Answer, Journal, LogRecord, differences, run

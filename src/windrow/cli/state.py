@@ -13,7 +13,7 @@ from windrow.cli.progress import format_time
 from windrow.errors import InputError
 
 if TYPE_CHECKING:
-    from windrow.core.census import Census
+    from windrow.core.state.inspect import StateReport
 
 _HELP = {
     "checkpoint": "Of a run that has stopped.  [default: .windrow/NAME]",
@@ -33,7 +33,7 @@ def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, m
 
     PIPELINE is a YAML file, or FILE.py[:VARIABLE] with a fluent one.
     """
-    from windrow.core.census import take_census  # noqa: PLC0415 - help needs no Arrow
+    from windrow.core.state.inspect import inspect_state  # noqa: PLC0415 - help needs no Arrow
 
     valid = open_pipeline(pipeline).valid()
     if checkpoint is not None and savepoint is not None:
@@ -43,12 +43,12 @@ def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, m
         from windrow.hosts.savepoint import Savepoint  # noqa: PLC0415 - as above
 
         epoch = Savepoint.read(savepoint).epoch
-        census = take_census(valid, Savepoint.states(savepoint))
+        census = inspect_state(valid, Savepoint.states(savepoint))
     else:
         from windrow.hosts.stream.take import look  # noqa: PLC0415 - Spark only where it is needed
 
         epoch, states = look(valid, checkpoint or default_checkpoint(valid.name), master)
-        census = take_census(valid, states)
+        census = inspect_state(valid, states)
     if as_json:
         print_json({"pipeline": valid.name, "epoch": epoch, **_plain(census)})
     else:
@@ -56,7 +56,7 @@ def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, m
     return OK
 
 
-def _plain(census: Census) -> dict[str, Any]:
+def _plain(census: StateReport) -> dict[str, Any]:
     clocks = census.clocks
     return {
         "low_watermark": None if clocks is None else _known(clocks.low),
@@ -86,7 +86,7 @@ def _plain(census: Census) -> dict[str, Any]:
     }
 
 
-def _text(name: str, epoch: int, census: Census) -> str:
+def _text(name: str, epoch: int, census: StateReport) -> str:
     plain = _plain(census)
     first = (
         f"{name}: state after epoch {epoch}: {plain['bytes']:,} bytes, {plain['keys']:,} keys, "
@@ -109,9 +109,9 @@ def _text(name: str, epoch: int, census: Census) -> str:
 
 
 def _known(micros: int) -> int | None:
-    from windrow.core.micros import BEFORE_ALL  # noqa: PLC0415 - help needs no numpy
+    from windrow.core.columns import MIN_TIME  # noqa: PLC0415 - help needs no numpy
 
-    return None if micros == BEFORE_ALL else micros
+    return None if micros == MIN_TIME else micros
 
 
 def _time(micros: int | None) -> str:

@@ -1,12 +1,15 @@
-"""The Arrow schemas between the rooms."""
+"""Arrow schemas: raw records, records on their way to a key group, and the outputs of a step.
+
+Columns that records carry beside their fields begin with two underscores, which no field's name does.
+"""
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 import pyarrow as pa
 
-from windrow.expressions import record_fields, results
+from windrow.expressions import computed, record_fields, results
 from windrow.model import (
     AnyPipeline,
     BooleanType,
@@ -42,7 +45,7 @@ DEAD = pa.schema(
         pa.field("raw", pa.binary()),
     ]
 )
-"""Dead letters: records that are not good; `raw` is the value's bytes, null for a tombstone."""
+"""Dead letters: records that cannot be decoded; `raw` is the value's bytes, null for a tombstone."""
 
 LATE = pa.schema(
     [
@@ -57,8 +60,8 @@ LATE = pa.schema(
         pa.field("record", pa.string(), nullable=False),
     ]
 )
-"""Expired records, one row a window that was missed; `lateness_ms` is how far the watermark was past the window's
-end, `record` the decoded fields as a JSON object."""
+"""Late output: expired records, one row for each window that was missed; `lateness_ms` is how far the watermark was
+past the window's end, `record` the decoded fields as a JSON object."""
 
 CLOCKS = pa.schema(
     [
@@ -99,9 +102,9 @@ def key_fields(pipeline: AnyPipeline) -> list[pa.Field]:
 
 
 def value_fields(pipeline: AnyPipeline) -> list[pa.Field]:
-    """Return the Arrow fields of the aggregates, or of what a function returns, in the pipeline's order.
+    """Return the Arrow fields of the aggregates, or of a process function's rows, in the pipeline's order.
 
-    A value can be null if there may be no record that counts for it.
+    A value is nullable if there may be no record that contributes to it.
     """
     if isinstance(pipeline, ProcessPipeline):
         return [pa.field(field.name, arrow_type(field.type)) for field in pipeline.process.returns]
@@ -123,5 +126,32 @@ def changes(pipeline: AnyPipeline) -> pa.Schema:
             pa.field("window_end", MICROS, nullable=False),
             *key_fields(pipeline),
             *value_fields(pipeline),
+        ]
+    )
+
+
+PARTITION: Final = "__partition"
+OFFSET: Final = "__offset"
+TIME: Final = "__time"
+WATERMARK: Final = "__watermark"
+WINDOW: Final = "__window"
+END: Final = "__end"
+REVISION: Final = "__revision"
+
+
+def record_schema(pipeline: AnyPipeline) -> pa.Schema:
+    """Return the schema of good records on their way to a key group.
+
+    Time and watermark are int64 microseconds; the watermark is the one at the record, as far as its own step moved it.
+    The decoded fields come first, then those that expressions compute.
+    """
+    return pa.schema(
+        [
+            pa.field(PARTITION, pa.int32()),
+            pa.field(OFFSET, pa.int64()),
+            pa.field(TIME, pa.int64()),
+            pa.field(WATERMARK, pa.int64()),
+            *(pa.field(field.name, arrow_type(field.type)) for field in pipeline.decode.fields),
+            *(pa.field(one.name, arrow_type(one.expression.type)) for one in computed(pipeline)),
         ]
     )

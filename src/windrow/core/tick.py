@@ -1,4 +1,7 @@
-"""Processing time as data."""
+"""Processing time as data: no operator reads a clock, a tick in the input says what time it is.
+
+It stands apart from the other messages because transcripts are read without numpy and Arrow.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tick:
-    """It is `micros` now: processing time in microseconds since the epoch, UTC."""
+    """The processing time: microseconds since the epoch, UTC."""
 
     micros: int
 
 
 PlayStep = Sequence[tuple[int, bytes]] | Tick
-"""A step of a log that is played: records as (partition, value), or a tick and no records."""
+"""A step of a transcript or test: records as (partition, value), or a tick without records."""

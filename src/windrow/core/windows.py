@@ -1,13 +1,19 @@
-"""Which windows a time falls in."""
+"""Window assignment: the windows that an event time falls in, by vectorised arithmetic on microseconds.
+
+Calendar windows (days, weeks, months in a time zone) are computed once a distinct local day; all others by arithmetic.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple, assert_never
+from zoneinfo import ZoneInfo
 
 import numpy as np
+import numpy.typing as npt
 
-from windrow.core.calendar import calendar_bounds
-from windrow.core.micros import Micros
+from windrow.core.columns import Micros
 from windrow.model import Calendar, Global, Hopping, Session, Tumbling
 
 GLOBAL_START: Final = -62_135_596_800_000_000
@@ -25,14 +31,14 @@ class Bounds(NamedTuple):
 
 
 class Hops(NamedTuple):
-    """Each time's windows by the starts of the first and the last; a time in a gap has its last before its first."""
+    """Hopping windows of each time: the starts of the first and the last; of a time in a gap, last is before first."""
 
     first: Micros
     last: Micros
 
 
 def windows_of(window: Tumbling | Calendar | Global | Session, times: Micros) -> Bounds:
-    """Return each time's window (of a session, what it is without other records); times round down, also negative."""
+    """Return each time's window, of a session the one of this record alone; negative times round down, too."""
     match window:
         case Tumbling(size, offset):
             starts = (times - offset) // size * size + offset
@@ -48,7 +54,7 @@ def windows_of(window: Tumbling | Calendar | Global | Session, times: Micros) ->
 
 
 def window_ends(window: Tumbling | Hopping | Calendar | Global, starts: Micros) -> Micros:
-    """Return the ends of windows that are known by their start."""
+    """Return the ends of windows, given their starts."""
     match window:
         case Tumbling(size) | Hopping(size):
             return starts + size
@@ -59,7 +65,7 @@ def window_ends(window: Tumbling | Hopping | Calendar | Global, starts: Micros) 
 
 
 def slice_starts(window: Hopping, times: Micros) -> Micros:
-    """Return the start of each time's slice: all times of a slice have the same windows."""
+    """Return the start of each time's slice, the longest span in which all times have the same windows."""
     return (times - window.offset) // window.slice * window.slice + window.offset
 
 
@@ -71,8 +77,96 @@ def hops_of(window: Hopping, times: Micros) -> Hops:
 
 
 def expand(window: Hopping, hops: Hops) -> tuple[Micros, Micros]:
-    """Return a row for each time and window of it: the time's place, and the window's start."""
+    """Return a row for each pair of time and window: the index of the time, and the start of the window."""
     counts = np.maximum((hops.last - hops.first) // window.slide + 1, 0)
     places = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
     return places, hops.first[places] + number * window.slide
+
+
+_SECOND: Final = 1_000_000
+_DAY: Final = 86_400 * _SECOND
+_FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
+_LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NEAR: Final = np.arange(-2, 3)
+"""Days by which a local date may differ from the date in UTC; one more than occurs, on both sides."""
+
+
+def calendar_bounds(window: Calendar, times: Micros) -> tuple[Micros, Micros]:
+    """Return the start and end of each time's window. The loop runs over distinct days, not over times."""
+    if len(times) == 0:
+        return times, times
+    days = np.unique(np.unique((times - window.offset) // _DAY)[:, np.newaxis] + _NEAR)
+    numbers = np.unique(_numbers(window, days))
+    # one window more, as the end of the last is the start of the next
+    numbers = np.unique(np.concatenate([numbers, numbers + 1]))
+    # two boundaries are equal where a zone has skipped a whole day
+    boundaries = np.unique(np.array([_boundary(window, number) for number in numbers.tolist()], dtype=np.int64))
+    places = np.searchsorted(boundaries, times, side="right")
+    return boundaries[places - 1], boundaries[places]
+
+
+def _numbers(window: Calendar, days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the number of the window that holds each local day (counted from 1970-01-01)."""
+    match window.unit:
+        case "day":
+            units = days
+        case "week":
+            # Monday 1969-12-29 is day -3
+            units = (days + 3) // 7
+        case "month":
+            units = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+        case _:
+            assert_never(window.unit)
+    return units // window.count
+
+
+@lru_cache(maxsize=1 << 16)
+def _boundary(window: Calendar, number: int) -> int:
+    """Return the start of a window in microseconds UTC: the first moment at which local clocks show it."""
+    unit = number * window.count
+    match window.unit:
+        case "day":
+            day = unit
+        case "week":
+            day = unit * 7 - 3
+        case "month":
+            day = int(np.datetime64(unit, "M").astype("datetime64[D]").astype(np.int64))
+        case _:
+            assert_never(window.unit)
+    return _instant(day * _DAY + window.offset, ZoneInfo(window.zone))
+
+
+def _instant(local: int, zone: ZoneInfo) -> int:
+    """Return the first moment at which clocks in the zone show this local time or, if they skip it, a later one.
+
+    Outside of the years 1 to 9999, the zone's offset is that of the nearest of these years.
+    """
+    shown = _datetime(local).replace(tzinfo=zone)
+    one, other = (local - _difference(shown.replace(fold=fold)) for fold in (0, 1))
+    if one <= other:
+        return one
+    # clocks skip it: read by the offset before the gap it is after the gap, and the other way round
+    before, after = other // _SECOND, -(-one // _SECOND)
+    difference = _difference(_datetime(other).astimezone(zone))
+    while after - before > 1:
+        middle = (before + after) // 2
+        if _difference(_datetime(middle * _SECOND).astimezone(zone)) == difference:
+            before = middle
+        else:
+            after = middle
+    return after * _SECOND
+
+
+def _datetime(micros: int) -> datetime:
+    least, most = ((at - _EPOCH) // timedelta(microseconds=1) for at in (_FIRST, _LAST))
+    return _EPOCH + timedelta(microseconds=min(max(micros, least), most))
+
+
+def _difference(moment: datetime) -> int:
+    difference = moment.utcoffset()
+    if difference is None:
+        msg = f"{moment.tzinfo} does not say how far it is from UTC"
+        raise ValueError(msg)
+    return difference // timedelta(microseconds=1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windrow.core.carry import why_not_wider
+from windrow.core.state.widening import why_not_wider
 from windrow.hosts.meaning import FREE, Meaning
 from windrow.model import DataType, parse_duration, parse_field_type, parse_type
 

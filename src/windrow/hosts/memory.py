@@ -8,17 +8,16 @@ from typing import Literal
 
 import pyarrow as pa
 
-from windrow.core.floors import NO_FLOORS, Floors
+from windrow.core.changelog import StepOutput
+from windrow.core.messages import Packet
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import GroupOutput, StepInput
-from windrow.core.operators.spread import Spread, take_over
-from windrow.core.output import StepOutput
-from windrow.core.packet import Packet
-from windrow.core.retelling import Silence
+from windrow.core.operators.ingest import Ingest
+from windrow.core.operators.local_aggregate import LocalAggregate, copy_clocks
 from windrow.core.schema import RAW
-from windrow.core.stage import ClockStage
-from windrow.core.state import MemoryState
+from windrow.core.state.store import MemoryState
 from windrow.core.tick import PlayStep, Tick
+from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
 from windrow.model import AnyPipeline, is_salted
 from windrow.sinks.base import Run, Sink
@@ -34,12 +33,12 @@ class MemoryHost:
     `floors` are what the clock journal of another run says, which this one repeats.
     """
 
-    def __init__(self, pipeline: AnyPipeline, partitions: Iterable[int], floors: Floors = NO_FLOORS) -> None:
-        self._stage = ClockStage(pipeline, floors)
+    def __init__(self, pipeline: AnyPipeline, partitions: Iterable[int], floors: WatermarkBounds = NO_BOUNDS) -> None:
+        self._stage = Ingest(pipeline, floors)
         self._operator = open_operator(pipeline, partitions)
         self._pipeline = pipeline
         self._states = [MemoryState() for _ in range(pipeline.key_groups)]
-        self._spread = Spread(pipeline, partitions) if is_salted(pipeline) else None
+        self._spread = LocalAggregate(pipeline, partitions) if is_salted(pipeline) else None
         self._spread_states = [MemoryState() for _ in range(pipeline.key_groups)]
 
     @property
@@ -51,7 +50,7 @@ class MemoryHost:
         """Go on from what the key groups of another host remember; call it before the first step."""
         self._states = list(states)
         for spread, state in zip(self._spread_states, self._states, strict=True):
-            take_over(state, spread)
+            copy_clocks(state, spread)
 
     @property
     def state_size(self) -> int:
@@ -67,7 +66,7 @@ class MemoryHost:
         groups = range(self._pipeline.key_groups)
         return self._run(Packet(key_group=group, kind="tick", watermark=micros) for group in groups)
 
-    def rest(self, silence: Silence) -> list[GroupOutput]:
+    def rest(self, silence: IdleAtEnd) -> list[GroupOutput]:
         """Take a step without records after which partitions are idle, as they were in a run that is repeated."""
         groups = range(self._pipeline.key_groups)
         return self._run(
@@ -100,7 +99,9 @@ class MemoryHost:
 class MemoryRun:
     """Runs a pipeline over all that its source holds now, from the beginning; the sink's tables must be empty."""
 
-    def __init__(self, pipeline: AnyPipeline, sink: Sink, max_records: int | None, floors: Floors = NO_FLOORS) -> None:
+    def __init__(
+        self, pipeline: AnyPipeline, sink: Sink, max_records: int | None, floors: WatermarkBounds = NO_BOUNDS
+    ) -> None:
         self._pipeline = pipeline
         self._sink = sink
         self._floors = floors

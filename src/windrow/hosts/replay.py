@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from windrow.api.checks.validate import require_valid
-from windrow.core.operators.triggers import periods
-from windrow.core.retelling import NO_SILENCE, Retelling, Silence
+from windrow.core.operators.window.triggers import trigger_periods
+from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.batch.settings import MAX_RECORDS, BatchSettings
 from windrow.hosts.launch import Ended
@@ -78,9 +78,9 @@ def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
         end = {**first, **options.end}
     else:
         end = {partition: last for partition, (_, last) in there.items()}
-    retelling = Retelling()
+    retelling = JournalReplay()
     if options.journal:
-        retelling = Retelling.of(open_sink(pipeline).journal(), end)
+        retelling = JournalReplay.of(open_sink(pipeline).journal(), end)
     if checkpoint is not None:
         retelling = replace(retelling, silence=_with_unknown(retelling, checkpoint, first, end))
     # a part of the log is no end of it
@@ -90,7 +90,7 @@ def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
         end=end,
         floors=retelling.floors,
         ends=retelling.ends,
-        silence=retelling.silence if holds else NO_SILENCE,
+        silence=retelling.silence if holds else NO_IDLE,
         journal=retelling.rows,
         at_end="hold" if holds else None,
         since=options.since,
@@ -184,7 +184,7 @@ def _epoch(pipeline: AnyPipeline, checkpoint: Checkpoint) -> int | None:
     return None
 
 
-def _with_unknown(retelling: Retelling, checkpoint: Checkpoint, first: Cut, end: Cut) -> Silence:
+def _with_unknown(retelling: JournalReplay, checkpoint: Checkpoint, first: Cut, end: Cut) -> IdleAtEnd:
     """Return who does not hold the low watermark back at the end: also those that the live run has not met yet."""
     known = {*checkpoint.partitions, *(partition for partition in end if end[partition] > first.get(partition, 0))}
     silence = retelling.silence
@@ -209,7 +209,7 @@ def _notes(
     pipeline: AnyPipeline,
     options: ReplayOptions,
     checkpoint: Checkpoint | None,
-    retelling: Retelling,
+    retelling: JournalReplay,
     *,
     first: Cut,
     epoch: int | None,
@@ -232,5 +232,5 @@ def _notes(
             f"the log no longer has its beginning (the first are {gone}): windows that earlier records fell in lack "
             f"them, and so do the first verdicts"
         )
-    if isinstance(pipeline, Pipeline) and pipeline.emit.early is not None and any(periods(pipeline.emit.early)):
+    if isinstance(pipeline, Pipeline) and pipeline.emit.early is not None and any(trigger_periods(pipeline.emit.early)):
         yield "early panes by processing time are not repeated: rows of pane early may differ"

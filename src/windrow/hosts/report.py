@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from windrow.core.micros import BEFORE_ALL
+from windrow.core.columns import MIN_TIME
 from windrow.core.operators.base import GroupStats
 
 
@@ -78,7 +78,7 @@ class StepReport:
 
 
 def _known(watermark: int) -> int | None:
-    return None if watermark == BEFORE_ALL else watermark
+    return None if watermark == MIN_TIME else watermark
 
 
 OnStep = Callable[[StepReport], None]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.core.state import MemoryState
+from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.meaning import Meaning
 from windrow.sinks.base import Run

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from windrow.core.carry import Plan, carry, unsound
-from windrow.core.state import MemoryState
+from windrow.core.state.migrate import migrate
+from windrow.core.state.store import MemoryState
+from windrow.core.state.widening import StateChange, incompatible_fields
 from windrow.errors import CheckpointError
 from windrow.hosts.changed import Change, changes, type_text
 from windrow.hosts.meaning import Meaning, meaning
@@ -24,7 +25,7 @@ def meant(folder: Path, pipeline: AnyPipeline) -> list[Change]:
     kept, now = Savepoint.read(folder).meaning, meaning(pipeline)
     found = [_held(pipeline, change) for change in changes(kept, now)]
     if all(change.means is not None for change in found):
-        reasons = {f"decode.{name}": why for name, why in unsound(pipeline, _plan(kept, now)).items()}
+        reasons = {f"decode.{name}": why for name, why in incompatible_fields(pipeline, _plan(kept, now)).items()}
         found = [change.refused(why) if (why := reasons.get(change.field)) else change for change in found]
     refused = [change for change in found if change.means is None]
     if refused:
@@ -51,7 +52,7 @@ def upgraded(folder: Path, pipeline: AnyPipeline) -> tuple[Savepoint, Iterator[t
     plan = _plan(savepoint.meaning, now)
     if plan == _plan(now, now) and savepoint.key_groups == pipeline.key_groups:
         return given, Savepoint.states(folder)
-    return given, iter(enumerate(carry(pipeline, plan, (state for _, state in Savepoint.states(folder)))))
+    return given, iter(enumerate(migrate(pipeline, plan, (state for _, state in Savepoint.states(folder)))))
 
 
 def _servers(of: Meaning) -> str | None:
@@ -59,9 +60,9 @@ def _servers(of: Meaning) -> str | None:
     return servers
 
 
-def _plan(kept: Meaning, now: Meaning) -> Plan:
+def _plan(kept: Meaning, now: Meaning) -> StateChange:
     before, after = list(kept.get("aggregate", {})), now.get("aggregate", {})
-    return Plan(
+    return StateChange(
         tuple(before.index(name) if name in before else None for name in after),
         parse_duration(kept.get("emit", {}).get("lateness", "0s")),
         same_records=all(

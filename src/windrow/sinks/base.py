@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 
 
 @dataclass(frozen=True)

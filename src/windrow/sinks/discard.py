@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.core.schema import CLOCKS
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.fence import is_new

@@ -9,9 +9,10 @@ import pytest
 from tests.core.test_carry import PLAIN, rows
 from tests.hosts.spend import event
 
-from windrow.core.carry import Plan, carry
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.core.schema import RAW
+from windrow.core.state.migrate import migrate
+from windrow.core.state.widening import StateChange
 from windrow.hosts.memory import MemoryHost
 from windrow.model import Aggregate, Count, DecimalType, Decode, Field, Max, Pipeline
 
@@ -31,25 +32,25 @@ def step(host: MemoryHost, *records: tuple[int, int, float, str]) -> StepOutput:
 @pytest.mark.parametrize(
     ("after", "plan"),
     [
-        (replace(PLAIN, aggregates=MORE), Plan((0, None, None), PLAIN.emit.lateness, same_records=False)),
+        (replace(PLAIN, aggregates=MORE), StateChange((0, None, None), PLAIN.emit.lateness, same_records=False)),
         (
             replace(PLAIN, decode=WIDER),
-            Plan((0,), PLAIN.emit.lateness, same_records=False, were=(PLAIN.decode.fields[2],)),
+            StateChange((0,), PLAIN.emit.lateness, same_records=False, were=(PLAIN.decode.fields[2],)),
         ),
         (
             replace(PLAIN, decode=WIDER, aggregates=MORE),
-            Plan((0, None, None), PLAIN.emit.lateness, same_records=False, were=(PLAIN.decode.fields[2],)),
+            StateChange((0, None, None), PLAIN.emit.lateness, same_records=False, were=(PLAIN.decode.fields[2],)),
         ),
     ],
     ids=["a new aggregate", "a wider type", "both"],
 )
-def test_more_can_wait_with_those_that_wait(after: Pipeline, plan: Plan) -> None:
+def test_more_can_wait_with_those_that_wait(after: Pipeline, plan: StateChange) -> None:
     host = MemoryHost(PLAIN, [0, 1])
     # partition 1 holds the low watermark at 1, where partition 0 is at 7: what comes there for [0, 5) is late
     step(host, (0, 0, 2, "1.00"), (1, 0, 1, "1.00"), (0, 1, 7, "1.00"), (0, 2, 3, "9999999999.00"))
     states = host.states
     host = MemoryHost(after, [0, 1])
-    host.begin(carry(after, plan, states))
+    host.begin(migrate(after, plan, states))
     assert step(host, (0, 3, 4, "100.00")).changes.num_rows == 0
     fired = step(host, (1, 1, 7, "1.00"))
     assert [(pane, float(total)) for pane, total in sorted(rows(fired, "pane", "total"))] == [

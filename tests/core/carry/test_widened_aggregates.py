@@ -9,7 +9,7 @@ import pytest
 from tests.core.test_carry import PLAIN, Story
 from tests.hosts.spend import MINUTE
 
-from windrow.core.carry import Plan, unsound
+from windrow.core.state.widening import StateChange, incompatible_fields
 from windrow.model import (
     Aggregate,
     ApproxCountDistinct,
@@ -91,8 +91,10 @@ def test_each_aggregate_is_taken_over(
     before, after = (
         replace(pipeline, decode=Decode((*PLAIN.decode.fields[:2], Field("amount", type_)))) for type_ in (there, here)
     )
-    plan = Plan(tuple(range(len(functions))), PLAIN.emit.lateness, same_records=False, were=(before.decode.fields[2],))
-    assert unsound(after, plan) == {}
+    plan = StateChange(
+        tuple(range(len(functions))), PLAIN.emit.lateness, same_records=False, were=(before.decode.fields[2],)
+    )
+    assert incompatible_fields(after, plan) == {}
     story, plain = Story(before), Story(after)
     cents = Decimal(1) if there == LongType() else Decimal("0.25")
     some = [(minute, user, str(cents * (7 * minute % 5 - 1))) for minute in range(8) for user in "ab"]

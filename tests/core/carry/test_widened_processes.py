@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from tests.core.test_carry import PLAIN, Story
 
-from windrow.core.carry import Plan
+from windrow.core.state.widening import StateChange
 from windrow.model import (
     DataType,
     DecimalType,
@@ -76,7 +76,7 @@ def test_a_process_goes_on_with_wider_types(
         one.at(*((1, f"u{number}", "3") for number in range(9)), (3, "x", "1"))
         one.at(*((4, f"u{number}", "4") for number in range(5)))  # in order of event time these are held
     were = tuple(field for field in before.decode.fields if field not in after.decode.fields)
-    story.goes_on(replace(after, key_groups=3), Plan(same_records=False, were=were))
+    story.goes_on(replace(after, key_groups=3), StateChange(same_records=False, were=were))
     for records in ([(5, f"u{number}", "12345") for number in range(9)], [(9, "x", "-1")]):
         ours, theirs = (
             one.at(*records).changes.sort_by([("user_id", "ascending"), ("revision", "ascending"), ("op", "ascending")])

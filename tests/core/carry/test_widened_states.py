@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.properties.strategies import Case, cases
 from tests.properties.test_carry import Player, together, told
 
-from windrow.core.carry import Plan, unsound
+from windrow.core.state.widening import StateChange, incompatible_fields
 from windrow.core.tick import PlayStep, Tick
 from windrow.model import DataType, DecimalType, Decode, Field, Pipeline
 
@@ -40,22 +40,22 @@ def widened(draw: st.DrawFn, pipeline: Pipeline) -> Pipeline:
     return replace(pipeline, decode=Decode(tuple(fields)), key_groups=draw(st.integers(1, 3)))
 
 
-def plan_of(before: Pipeline, after: Pipeline) -> Plan:
+def plan_of(before: Pipeline, after: Pipeline) -> StateChange:
     """The plan of a pipeline that differs in its fields alone."""
     were = tuple(field for field in before.decode.fields if field not in after.decode.fields)
     places = tuple(range(len(before.aggregates)))
-    return Plan(places, before.emit.lateness, same_records=not were, were=were)
+    return StateChange(places, before.emit.lateness, same_records=not were, were=were)
 
 
 def sound(before: Pipeline, after: Pipeline) -> Pipeline:
     """The pipeline with the fields as they were whose types cannot be others."""
-    bad = unsound(after, plan_of(before, after))
+    bad = incompatible_fields(after, plan_of(before, after))
     fields = tuple(
         replace(field, type=before.decode.field(field.name).type) if field.name in bad else field
         for field in after.decode.fields
     )
     found = replace(after, decode=Decode(fields))
-    assert unsound(found, plan_of(before, found)) == {}
+    assert incompatible_fields(found, plan_of(before, found)) == {}
     return found
 
 

@@ -12,9 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.hosts.spend import spend
 
-from windrow.core.carry import Plan, unsound, why_not_wider
-from windrow.core.carry.values import widened
 from windrow.core.schema import arrow_type
+from windrow.core.state.widening import StateChange, incompatible_fields, why_not_wider, widen
 from windrow.errors import CheckpointError
 from windrow.model import (
     Aggregate,
@@ -101,7 +100,7 @@ def test_unscaled_decimals_in_lists_and_structs_grow_by_zeros(rows: Any, shift: 
 
     column = pa.chunked_array([pa.array(rows, of(12))])
     start = data.draw(st.integers(0, len(rows)))
-    found = widened(column.slice(start), of(15), shift)
+    found = widen(column.slice(start), of(15), shift)
     assert found.type == of(15)
     assert found.to_pylist() == [
         row and [one and {**one, "v": one["v"] if one["v"] is None else one["v"] * 10**shift} for one in row]
@@ -112,7 +111,7 @@ def test_unscaled_decimals_in_lists_and_structs_grow_by_zeros(rows: Any, shift: 
 def test_a_sum_that_gets_too_many_digits_is_refused() -> None:
     column = pa.chunked_array([pa.array([Decimal(10**37)], pa.decimal128(38, 0))])
     with pytest.raises(CheckpointError, match="too many digits to go on with 2 more"):
-        widened(column, pa.decimal128(38, 0), 2)
+        widen(column, pa.decimal128(38, 0), 2)
 
 
 def changed(function: Function, there: DataType, here: DataType, *more: Aggregate, **parts: Any) -> dict[str, str]:  # noqa: ANN401
@@ -120,7 +119,9 @@ def changed(function: Function, there: DataType, here: DataType, *more: Aggregat
     aggregates = (Aggregate("a", function), *more)
     fields = (*PLAIN.decode.fields[:2], Field("amount", here))
     pipeline: Pipeline = replace(PLAIN, decode=Decode(fields), aggregates=aggregates, **parts)
-    return unsound(pipeline, Plan(tuple(range(len(aggregates))), 0, same_records=False, were=(Field("amount", there),)))
+    return incompatible_fields(
+        pipeline, StateChange(tuple(range(len(aggregates))), 0, same_records=False, were=(Field("amount", there),))
+    )
 
 
 MONEY = DecimalType(12, 2)
@@ -187,6 +188,6 @@ def test_of_a_process_only_keys_and_derived_fields_can_be_refused() -> None:
         process=Process(print, state=(), returns=(Field("amount", StringType()),)),
         sink=PLAIN.sink,
     )
-    plan = Plan(same_records=False, were=(Field("amount", MONEY),))
-    assert unsound(pipeline, plan) == {}
-    assert list(unsound(replace(pipeline, key=("user_id", "amount")), plan)) == ["amount"]
+    plan = StateChange(same_records=False, were=(Field("amount", MONEY),))
+    assert incompatible_fields(pipeline, plan) == {}
+    assert list(incompatible_fields(replace(pipeline, key=("user_id", "amount")), plan)) == ["amount"]

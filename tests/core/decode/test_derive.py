@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.core.pipelines import MAIN
 
 from windrow.core.decode import Decoded, Decoder
-from windrow.core.decode.decoder import SMALL
+from windrow.core.decode.decoder import SMALL_BATCH
 from windrow.core.schema import RAW
 from windrow.model import (
     Aggregate,
@@ -66,7 +66,7 @@ def test_a_derived_field_stands_behind_the_decoded_ones() -> None:
     assert decoded.good.schema.field("twice").type == pa.int64()
 
 
-@pytest.mark.parametrize("count", [3, SMALL + 40])
+@pytest.mark.parametrize("count", [3, SMALL_BATCH + 40])
 def test_a_record_for_which_an_expression_fails_is_dead_and_the_others_go_on(count: int) -> None:
     records = [{"text": "no number" if number % 3 == 1 else str(number)} for number in range(count)]
     decoded = decode(pipeline(Derive("number", "CAST(text AS BIGINT)")), *records)

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windrow.core import schema
-from windrow.core.decode.exact import ExactDecoder
+from windrow.core.decode.exact import ExactDecoder, decode_exactly
 from windrow.core.decode.fast import FastDecoder
-from windrow.core.decode.slow import decode_exactly
 from windrow.model import (
     BooleanType,
     DataType,

@@ -9,7 +9,7 @@ import pytest
 from tests.core.decode.test_decoder import MILLIS, T0, pipeline, raw, reasons
 
 from windrow.core.decode import Decoder
-from windrow.core.decode.decoder import SMALL
+from windrow.core.decode.decoder import SMALL_BATCH
 from windrow.model import DataType, StringType, TimestampType
 
 FIELDS: dict[str, DataType] = {
@@ -32,7 +32,7 @@ def record(**changed: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
 LOG_TIME = T0 * 1000 + 2_000_000 - HOUR
 
 
-@pytest.mark.parametrize("count", [1, SMALL], ids=["one by one", "a batch"])
+@pytest.mark.parametrize("count", [1, SMALL_BATCH], ids=["one by one", "a batch"])
 def test_the_event_time_is_moved_by_the_log_time_less_that_of_sending(count: int) -> None:
     decoded = decoder().decode(raw(*[record()] * count, log_time=LOG_TIME + 7))
     assert decoded.good.column("time").to_pylist() == [T0 * 1000 - HOUR + 7] * count
@@ -41,7 +41,7 @@ def test_the_event_time_is_moved_by_the_log_time_less_that_of_sending(count: int
     assert decoded.dead.num_rows == 0
 
 
-@pytest.mark.parametrize("count", [1, SMALL], ids=["one by one", "a batch"])
+@pytest.mark.parametrize("count", [1, SMALL_BATCH], ids=["one by one", "a batch"])
 def test_the_future_guard_looks_at_the_corrected_time(count: int) -> None:
     # half an hour ahead as it is written, and not when it is corrected
     assert decoder(future=HOUR // 2).decode(raw(*[record()] * count, log_time=LOG_TIME)).dead.num_rows == 0
@@ -54,15 +54,15 @@ def test_the_future_guard_looks_at_the_corrected_time(count: int) -> None:
     )
 
 
-@pytest.mark.parametrize("count", [1, SMALL], ids=["one by one", "a batch"])
+@pytest.mark.parametrize("count", [1, SMALL_BATCH], ids=["one by one", "a batch"])
 def test_a_record_without_a_log_time_is_dead(count: int) -> None:
     assert reasons(decoder().decode(raw(*[record()] * count))) == ["no log time"] * count
 
 
 def test_an_embedded_log_has_the_log_time_inside() -> None:
     values = [record(_log_time=LOG_TIME // 1000), record(), record(sent_at=None, _log_time=5), record(_log_time="x")]
-    decoded = decoder(log=True).decode(raw(*values * SMALL))
-    assert decoded.good.column("time").to_pylist() == [T0 * 1000 - HOUR] * SMALL
+    decoded = decoder(log=True).decode(raw(*values * SMALL_BATCH))
+    assert decoded.good.column("time").to_pylist() == [T0 * 1000 - HOUR] * SMALL_BATCH
     assert [reason.partition(" is ")[0] for reason in reasons(decoded)[:3]] == [
         "no log time",
         "null: sent_at",
@@ -70,7 +70,7 @@ def test_an_embedded_log_has_the_log_time_inside() -> None:
     ]
 
 
-@pytest.mark.parametrize("count", [1, SMALL], ids=["one by one", "a batch"])
+@pytest.mark.parametrize("count", [1, SMALL_BATCH], ids=["one by one", "a batch"])
 def test_a_time_that_is_moved_out_of_all_years_is_dead(count: int) -> None:
     early = record(sent_at=253_402_300_799_999_999)
     [reason, *_] = reasons(decoder().decode(raw(*[early] * count, log_time=-62_135_596_800_000_000)))

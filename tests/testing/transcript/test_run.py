@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.core import schema
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.errors import InputError
 from windrow.hosts import memory
 from windrow.model import Pipeline

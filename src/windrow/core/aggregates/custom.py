@@ -1,4 +1,4 @@
-"""Aggregates in Python: states are JSON, and a call is made for each window and key, not for each record."""
+"""Custom aggregates in Python: states are JSON, and a call is made for each window and key, not for each record."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.aggregates.fold import Accumulator, Fold, Input
+from windrow.core.aggregates.accumulators import Accumulator, AggregateSql, ArgumentSql
 from windrow.core.aggregates.kernels import register, whole
-from windrow.core.aggregates.scale import reinterpret, unscaled
-from windrow.core.duck import identifier
+from windrow.core.columns import reinterpret, unscale_array
+from windrow.core.duckdb_sql import identifier
 from windrow.core.schema import arrow_type
 from windrow.errors import RunError
 from windrow.expressions.types import sql_type
@@ -23,8 +23,10 @@ from windrow.model import CustomAggregate, DataType, DecimalType
 _numbers = count()
 
 
-def custom(name: str, column: str, aggregate: CustomAggregate, names: tuple[str, ...], of: tuple[Input, ...]) -> Fold:
-    """Keep a state; records that lack an argument are left out."""
+def custom(
+    name: str, column: str, aggregate: CustomAggregate, names: tuple[str, ...], of: tuple[ArgumentSql, ...]
+) -> AggregateSql:
+    """Return the SQL of a custom aggregate; records without a value for an argument are skipped."""
     number = next(_numbers)
     fields = ", ".join(f"c{place}: {one.sql}" for place, one in enumerate(of))
     types = ", ".join(f"c{place} {one.type}" for place, one in enumerate(of))
@@ -34,7 +36,7 @@ def custom(name: str, column: str, aggregate: CustomAggregate, names: tuple[str,
     merge = register(f"__merge_{number}", _merge(name, aggregate), ["VARCHAR[]"], "VARCHAR")
     finish = register(f"__finish_{number}", _finish(name, aggregate), ["VARCHAR"], _sql(aggregate.returns))
     state = Accumulator(column, f"{begin}(list({{{fields}}}){given})", "list", f"{merge}({{}})")
-    return Fold(name, (state,), f"{finish}({identifier(column)})")
+    return AggregateSql(name, (state,), f"{finish}({identifier(column)})")
 
 
 def _sql(returns: DataType) -> str:
@@ -42,7 +44,7 @@ def _sql(returns: DataType) -> str:
 
 
 def _begin(
-    name: str, aggregate: CustomAggregate, names: tuple[str, ...], of: tuple[Input, ...]
+    name: str, aggregate: CustomAggregate, names: tuple[str, ...], of: tuple[ArgumentSql, ...]
 ) -> Callable[[pa.Array], pa.Array]:
     def begin(records: pa.Array) -> pa.Array:
         lists = whole(records)
@@ -73,13 +75,13 @@ def _finish(name: str, aggregate: CustomAggregate) -> Callable[[pa.Array], pa.Ar
     def finish(states: pa.Array) -> pa.Array:
         known = (aggregate.zero() if state is None else json.loads(state) for state in states.to_pylist())
         results = pa.array([aggregate.finish(state) for state in known], arrow_type(aggregate.returns))
-        return unscaled(results)
+        return unscale_array(results)
 
     return _named(name, "finish", finish)
 
 
 def _named(name: str, method: str, function: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Array], pa.Array]:
-    """Let errors of the aggregate's own code say where they come from."""
+    """Wrap a function so that errors of the aggregate's own code name the aggregate and the method."""
 
     def named(column: pa.Array) -> pa.Array:
         try:
@@ -99,6 +101,6 @@ def _encoded(state: Any) -> str:  # noqa: ANN401 - the user's own
     return json.dumps(state, allow_nan=False)
 
 
-def _scaled(column: pa.Array, of: Input) -> pa.Array:
-    """Return the values as the aggregate knows them: decimals with their scale."""
+def _scaled(column: pa.Array, of: ArgumentSql) -> pa.Array:
+    """Return the values with their scale, if they are decimals."""
     return column if of.scale is None else reinterpret(column, pa.decimal128(column.type.precision, of.scale))

@@ -1,6 +1,6 @@
-"""What SQL has no words for, as functions over Arrow columns that DuckDB calls, with many rows at once.
+"""Aggregate kernels: functions over Arrow columns that DuckDB calls where SQL has no words, with many rows at once.
 
-Each is registered with the process's DuckDB when it is first asked for, by a name that says its types.
+Each is registered with the process's DuckDB when it is first used, by a name that contains its types.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Longs = npt.NDArray[np.int64]
 HALF = 10**14
 """Where `variance` cuts a number of up to 28 digits in two."""
 BITS = 6
-"""How many bits behind the first a bucket of doubles has: it is within 0.8 % of its middle."""
+"""Bits after the first that a bucket of doubles keeps: its values are within 0.8 % of its middle."""
 _SHIFT = 52 - BITS
 
 
 def register(name: str, function: Callable[..., pa.Array], given: list[str], gives: str) -> str:
-    """Register a function of columns; return its name. Nulls are given to it as they are."""
+    """Register a function over columns and return its name; it receives nulls, too."""
     database().create_function(
         name,
         function,
@@ -162,7 +162,7 @@ def whole(column: pa.Array) -> pa.Array:
 
 
 def _rows(lists: pa.Array) -> Longs:
-    """Return which list each of the flattened values is of."""
+    """Return the index of the list that each of the flattened values is from."""
     return np.repeat(np.arange(len(lists)), lists.value_lengths().fill_null(0).to_numpy())
 
 

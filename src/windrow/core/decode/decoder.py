@@ -1,4 +1,7 @@
-"""Raw records to good records, punctuation marks and dead letters."""
+"""Decoder: raw records to good records, punctuation marks and dead letters.
+
+Large batches go through the fast decoder first; what it does not accept, and small batches, go through the exact one.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.decode.derive import Deriver
-from windrow.core.decode.exact import ExactDecoder, is_optional
+from windrow.core.decode.derived import Deriver
+from windrow.core.decode.exact import DeadRows, ExactDecoder, GoodRows, MarkRows, Rows, decode_exactly, is_optional
 from windrow.core.decode.fast import FastDecoder
-from windrow.core.decode.rows import DeadRows, GoodRows, MarkRows, Rows
-from windrow.core.decode.slow import decode_exactly
 from windrow.expressions import Computed, computed
 from windrow.model import AnyPipeline
 
@@ -26,16 +27,16 @@ MARKS = pa.schema(
 )
 """Punctuation marks; `watermark` is in microseconds."""
 
-SMALL = 256
-"""A batch of fewer records is decoded sooner one by one than by a query."""
+SMALL_BATCH = 256
+"""A batch with fewer records is decoded faster one by one than by a query."""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """What became of a table of raw records, each kind in the order of the input.
+    """The outcome of decoding a table of raw records, each kind in the order of the input.
 
-    `good` has partition, offset, time (the event time in microseconds), the declared fields and what expressions make
-    of them, in that order; take columns by position where a field may be named like one of the first three. `marks` is
+    `good` has partition, offset, time (the event time in microseconds), the declared fields and the computed ones,
+    in that order; take columns by position where a field may be named like one of the first three. `marks` is
     in `MARKS`, `dead` in `schema.DEAD`. Every raw record is in `good` or in `dead`, unless it is a pure mark; one with
     data and a mark is in both `good` and `marks`.
     """
@@ -50,7 +51,7 @@ class Decoder:
 
     def __init__(self, pipeline: AnyPipeline) -> None:
         exact = ExactDecoder.of(pipeline)
-        # what a record must hold are the decoded fields of the key
+        # of the key, a record must have the decoded fields; the derived ones come later
         decoded = tuple(field.name for field in exact.fields)
         self._exact = replace(exact, key=tuple(name for name in exact.key if name in decoded))
         self._deriver = Deriver.of(pipeline, self._exact)
@@ -76,7 +77,7 @@ class Decoder:
         return FastDecoder(self._exact) if FastDecoder.reads(self._exact) else None
 
     def _batch(self, raw: pa.RecordBatch) -> Decoded:
-        if raw.num_rows < SMALL or self._fast is None:
+        if raw.num_rows < SMALL_BATCH or self._fast is None:
             good, pure, dead = decode_exactly(self._exact, raw, np.arange(raw.num_rows))
         else:
             accepted = self._fast.decode(raw)

@@ -1,25 +1,30 @@
-"""The authority on what a record means: one record at a time, in plain Python.
+"""Exact decoder: the authority on what a record means, one record at a time, in plain Python.
 
-The fast path must agree with it wherever it accepts a record; whatever that one does not accept comes here.
+The fast decoder must agree with it wherever it accepts a record; all that it does not accept is decoded here. A row is
+a position in the raw table; `GoodRows`, `MarkRows` and `DeadRows` are what becomes of rows.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, assert_never
 
-from windrow.core.decode.number import NumberText
-from windrow.core.decode.values import MAX_TIME, MIN_TIME, BadValueError, Value, convert
-from windrow.model import AnyPipeline, EventTime, Field, LogSource, Punctuated, TimestampType
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.core import schema
+from windrow.core.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP, BadValueError, NumberText, Value, convert
+from windrow.model import AnyPipeline, DataType, EventTime, Field, LogSource, Punctuated, TimestampType
 
 LOG_TIME = "_log_time"
 """The field of an embedded log's record that holds its log timestamp."""
 LOG_TIME_TYPE = TimestampType("millis")
 MAX_DEPTH = 256
-"""Deeper nesting is malformed: a limit of ours, so that the verdict does not hang on how deep the caller's stack is."""
+"""Deeper nesting is malformed. The limit is ours, so that it does not depend on the depth of the caller's stack."""
 
 _TOO_DEEP = f"malformed: nested too deeply (more than {MAX_DEPTH} levels)"
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
@@ -56,12 +61,12 @@ Outcome = Good | PureMark | Bad
 
 
 class MalformedError(Exception):
-    """Bytes that are no JSON; the message is the dead letter's reason."""
+    """Bytes that are not JSON; the message is the dead letter's reason."""
 
 
 @dataclass(frozen=True)
 class ExactDecoder:
-    """What a record must hold. `mark` is the field of the punctuation, `log_time_inside` says to read `_log_time`."""
+    """The fields that a record must have. `mark` is the punctuation's, `log_time_inside` says to read `_log_time`."""
 
     fields: tuple[Field, ...]
     time: EventTime
@@ -94,7 +99,9 @@ class ExactDecoder:
     def _meaning(self, record: Mapping[str, object], log_time: int | None) -> Good | PureMark:
         mark = self._mark(record, log_time)
         needed = {self.time.field, *self.key}
-        if mark is not None and any(not _said(field, record) for field in self.fields if field.name in needed):
+        if mark is not None and any(
+            not _names_with_value(field, record) for field in self.fields if field.name in needed
+        ):
             return PureMark(mark)
         values = tuple(self._value(field, record) for field in self.fields)
         names = [field.name for field in self.fields]
@@ -105,14 +112,14 @@ class ExactDecoder:
         return Good(values, time, mark)
 
     def _mark(self, record: Mapping[str, object], log_time: int | None) -> int | None:
-        if self.mark is None or not _said(self.mark, record):
+        if self.mark is None or not _names_with_value(self.mark, record):
             return None
         mark = _micros(_value(self.mark, record))
         self._guard(self.mark.name, mark, log_time)
         return mark
 
     def _value(self, field: Field, record: Mapping[str, object]) -> Value | None:
-        if _said(field, record):
+        if _names_with_value(field, record):
             return _value(field, record)
         if is_optional(field, self.mark, self.time, self.key):
             return None
@@ -134,7 +141,7 @@ def _corrected(name: str, time: int, sent: int, log_time: int | None) -> int:
         msg = "no log time"
         raise BadValueError(msg)
     corrected = time + log_time - sent
-    if not MIN_TIME <= corrected <= MAX_TIME:
+    if not MIN_TIMESTAMP <= corrected <= MAX_TIMESTAMP:
         msg = f"out of range: {name}: corrected by {log_time - sent} us it does not fit a timestamp"
         raise BadValueError(msg)
     return corrected
@@ -152,19 +159,19 @@ def mark_field(pipeline: AnyPipeline) -> Field | None:
 
 
 def is_optional(field: Field, mark: Field | None, time: EventTime, key: tuple[str, ...]) -> bool:
-    """Whether a good record may lack the field: if it says so, and the punctuation's; never the key and the times."""
+    """Whether a good record may lack the field: optional ones and the punctuation's, never the key and the times."""
     may_lack = field.optional or (mark is not None and field.name == mark.name)
     return may_lack and field.name not in {time.field, time.sent, *key}
 
 
-def _said(field: Field, record: Mapping[str, object]) -> list[str]:
+def _names_with_value(field: Field, record: Mapping[str, object]) -> list[str]:
     """Return the names of a field under which a record has a value."""
     return [name for name in field.names if record.get(name) is not None]
 
 
 def _value(field: Field, record: Mapping[str, object]) -> Value:
     """Return the value of a field that a record has; raise BadValueError if it has two different ones."""
-    first, *others = ((name, convert(name, field.type, record[name])) for name in _said(field, record))
+    first, *others = ((name, convert(name, field.type, record[name])) for name in _names_with_value(field, record))
     for name, value in others:
         if value != first[1]:
             msg = f"conflict: {field.name}: {first[0]} and {name} differ"
@@ -173,7 +180,7 @@ def _value(field: Field, record: Mapping[str, object]) -> Value:
 
 
 def parse_object(raw: bytes | None) -> dict[str, object]:
-    """Read a record's bytes as a JSON object (RFC 8259); of a key that comes twice the first counts.
+    """Read a record's bytes as a JSON object (RFC 8259); of duplicate names the first counts.
 
     Numbers stay text (`NumberText`). Raises MalformedError.
     """
@@ -251,3 +258,123 @@ def _micros(value: Value | None) -> int:
         msg = "a time must decode to whole microseconds"
         raise TypeError(msg)
     return value
+
+
+def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tuple[GoodRows, MarkRows, DeadRows]:
+    """Decode the given rows of a batch in `schema.RAW`, one by one; the marks are the pure ones."""
+    values = raw.column("value").take(pa.array(rows)).to_pylist()
+    log_times = raw.column("log_time").take(pa.array(rows)).cast(pa.int64()).to_pylist()
+    good: list[tuple[int, Good]] = []
+    marks: list[tuple[int, PureMark]] = []
+    dead: list[tuple[int, Bad]] = []
+    for row, value, log_time in zip(rows.tolist(), values, log_times, strict=True):
+        outcome = decoder.decode(value, log_time)
+        match outcome:
+            case Good():
+                good.append((row, outcome))
+            case PureMark():
+                marks.append((row, outcome))
+            case Bad():
+                dead.append((row, outcome))
+            case _:
+                assert_never(outcome)
+    return (
+        GoodRows(
+            rows=_rows([row for row, _ in good]),
+            times=pa.array([record.time for _, record in good], pa.int64()),
+            columns=[
+                _column([record.values[i] for _, record in good], field.type) for i, field in enumerate(decoder.fields)
+            ],
+            marks=pa.array([record.mark for _, record in good], pa.int64()),
+        ),
+        MarkRows(_rows([row for row, _ in marks]), pa.array([pure.mark for _, pure in marks], pa.int64())),
+        DeadRows(
+            rows=_rows([row for row, _ in dead]),
+            log_times=pa.array([bad.log_time for _, bad in dead], pa.int64()).cast(schema.MICROS),
+            reasons=pa.array([bad.reason for _, bad in dead], pa.string()),
+        ),
+    )
+
+
+def _rows(rows: Sequence[int]) -> Rows:
+    return np.array(rows, dtype=np.int64)
+
+
+def _column(values: Sequence[object], type_: DataType) -> pa.Array:
+    if isinstance(type_, TimestampType):
+        return pa.array(values, pa.int64()).cast(schema.MICROS)
+    return pa.array(values, schema.arrow_type(type_))
+
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class GoodRows:
+    """Records with data: event times, the declared fields in order, and marks (null: none); times in microseconds."""
+
+    rows: Rows
+    times: pa.Array
+    columns: list[pa.Array]
+    marks: pa.Array
+
+    @staticmethod
+    def merge(left: GoodRows, right: GoodRows) -> GoodRows:
+        """Bring two disjoint sets of rows into the order of the input; each is in it already."""
+        if not len(left.rows) or not len(right.rows):
+            return left if len(left.rows) else right
+        rows = np.concatenate([left.rows, right.rows])
+        order = np.argsort(rows, kind="stable")
+        pairs = zip(left._arrays(), right._arrays(), strict=True)
+        times, marks, *columns = [pa.concat_arrays(pair).take(pa.array(order)) for pair in pairs]
+        return GoodRows(rows[order], times, columns, marks)
+
+    def keep(self, mask: npt.NDArray[np.bool_]) -> GoodRows:
+        """Return the rows for which the mask is true."""
+        times, marks, *columns = [array.filter(pa.array(mask)) for array in self._arrays()]
+        return GoodRows(self.rows[mask], times, columns, marks)
+
+    def _arrays(self) -> list[pa.Array]:
+        return [self.times, self.marks, *self.columns]
+
+
+@dataclass(frozen=True)
+class MarkRows:
+    """Punctuation marks, in microseconds."""
+
+    rows: Rows
+    marks: pa.Array
+
+    @staticmethod
+    def merge(good: GoodRows, pure: MarkRows) -> MarkRows:
+        """Return the marks of good records and the pure ones, in the order of the input."""
+        if good.marks.null_count == len(good.rows):
+            return pure
+        marked = good.marks.is_valid()
+        return pure.join(MarkRows(good.rows[marked.to_numpy(zero_copy_only=False)], good.marks.filter(marked)))
+
+    def join(self, other: MarkRows) -> MarkRows:
+        """Bring two disjoint sets of marks into the order of the input."""
+        rows = np.concatenate([self.rows, other.rows])
+        order = np.argsort(rows, kind="stable")
+        return MarkRows(rows[order], pa.concat_arrays([self.marks, other.marks]).take(pa.array(order)))
+
+
+@dataclass(frozen=True)
+class DeadRows:
+    """Dead letters: the log's timestamp, as far as it is known, and the reason."""
+
+    rows: Rows
+    log_times: pa.Array
+    reasons: pa.Array
+
+    def join(self, other: DeadRows) -> DeadRows:
+        """Bring two disjoint sets of dead letters into the order of the input."""
+        rows = np.concatenate([self.rows, other.rows])
+        order = np.argsort(rows, kind="stable")
+        places = pa.array(order)
+        return DeadRows(
+            rows[order],
+            pa.concat_arrays([self.log_times, other.log_times]).take(places),
+            pa.concat_arrays([self.reasons, other.reasons]).take(places),
+        )

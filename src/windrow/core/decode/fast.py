@@ -1,8 +1,20 @@
-"""The fast path: accepts the records that are clearly good, a batch at a time, and says nothing of the others."""
+"""Fast decoder: accepts the records of a batch that are clearly good, and leaves all others to the exact decoder.
+
+DuckDB reads JSON leniently, and casts leniently: it takes a comma before a closing bracket, NaN and infinities, true as
+the number 1, 5 as the text "5", 12.345 as decimal(12,2), and it reads every fraction as a double. So one regular
+expression is matched against the record's own text, before any parsing, and a record that it matches is decoded
+exactly. The expression may match too much (a nested object with a field of the same name), which costs time; it must
+never match too little.
+
+What it relies on: a field's name is written plainly in the record, because a record with an escape that could spell a
+character of it is matched too.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -11,12 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.core import duck, schema
-from windrow.core.decode.exact import LOG_TIME, LOG_TIME_TYPE, MAX_DEPTH, ExactDecoder, is_optional
-from windrow.core.decode.rows import GoodRows, Rows
-from windrow.core.decode.suspicion import DOUBLE_DIGITS, Read, suspicion, working_scale
-from windrow.core.decode.text import valid_text
-from windrow.core.decode.values import MAX_TIME, MICROS_PER_UNIT, MIN_TIME
+from windrow.core import duckdb_sql, schema
+from windrow.core.decode.exact import LOG_TIME, LOG_TIME_TYPE, MAX_DEPTH, ExactDecoder, GoodRows, Rows, is_optional
+from windrow.core.decode.values import MAX_TIMESTAMP, MICROS_PER_UNIT, MIN_TIMESTAMP
 from windrow.model import BooleanType, DataType, DecimalType, DoubleType, Field, LongType, StringType, TimestampType
 
 Mask = npt.NDArray[np.bool_]
@@ -27,7 +36,7 @@ _BRACKET = r"[\[{]"
 
 @dataclass(frozen=True)
 class _Column:
-    """A field as read: its values, and which of them are to be trusted."""
+    """A field as read: its values, and a mask of those that are surely right."""
 
     values: pa.Array
     trusted: Mask
@@ -38,12 +47,12 @@ class FastDecoder:
 
     def __init__(self, exact: ExactDecoder) -> None:
         self._exact = exact
-        self._reads = _reads(exact)
-        self._suspicion = suspicion(self._reads)
+        self._reads = _json_fields(exact)
+        self._suspicion = exact_path_pattern(self._reads)
         structure = json.dumps({read.name: _sql_type(read.type) for read in self._reads})
-        self._duck = duck.connect()
+        self._duck = duckdb_sql.connect()
         self._query = (
-            f"SELECT row, json_transform(value, {duck.literal(structure)}) AS fields "
+            f"SELECT row, json_transform(value, {duckdb_sql.literal(structure)}) AS fields "
             "FROM raw WHERE plain AND json_valid(value)"
         )
 
@@ -54,16 +63,16 @@ class FastDecoder:
         It cannot if two names differ in case only or one is empty, which DuckDB does not take, or if the log's time or
         the mark is declared as a field of another type.
         """
-        reads = {read.name: read.type for read in _reads(exact)}
+        reads = {read.name: read.type for read in _json_fields(exact)}
         one_type = exact.mark is None or reads[exact.mark.name] == exact.mark.type
         if exact.log_time_inside:
             one_type &= reads[LOG_TIME] == LOG_TIME_TYPE
         return one_type and "" not in reads and len({name.casefold() for name in reads}) == len(reads)
 
     def decode(self, raw: pa.RecordBatch) -> GoodRows:
-        """Decode what is clearly good of a batch in `schema.RAW`; all other rows need the exact path."""
+        """Decode the clearly good rows of a batch in `schema.RAW`; all other rows need the exact decoder."""
         value = valid_text(raw.column("value"))
-        found = duck.query(
+        found = duckdb_sql.query(
             self._duck,
             self._query,
             raw=pa.table({"row": np.arange(raw.num_rows), "value": value, "plain": self._plain(value)}),
@@ -95,30 +104,30 @@ class FastDecoder:
         return good if trusted.all() else good.keep(trusted)
 
     def _plain(self, value: pa.Array) -> pa.Array:
-        """Return which values, none of them null, nothing is suspicious in."""
+        """Return a mask of the values that DuckDB reads as the exact decoder does; it is false for nulls."""
         plain = pc.invert(pc.match_substring_regex(value, self._suspicion))
         deep = pc.greater(pc.binary_length(value), 2 * MAX_DEPTH)
         if pc.any(deep).as_py():
-            # only a long text can be nested deeply; the brackets of the others are not counted
+            # only a long text can be nested deeply, so brackets are counted in those alone
             brackets = pc.count_substring_regex(pc.if_else(deep, value, ""), _BRACKET)
             plain = pc.and_(plain, pc.less_equal(brackets, MAX_DEPTH))
         return pc.fill_null(plain, fill_value=False)
 
     def _one_of(self, columns: list[_Column], field: Field) -> _Column:
-        """Return a field's values under whatever name they have; where there are two, the exact path looks at them."""
+        """Return the values of a field with aliases; a record with two of its names is left to the exact decoder."""
         there = np.sum([_valid(column.values) for column in columns], axis=0)
         least = 0 if is_optional(field, self._exact.mark, self._exact.time, self._exact.key) else 1
         return _Column(pc.coalesce(*(column.values for column in columns)), (least <= there) & (there <= 1))
 
-    def _column(self, read: Read, values: pa.Array) -> _Column:
-        """Return a field's values, null where the record has none if it may lack it."""
+    def _column(self, read: JsonField, values: pa.Array) -> _Column:
+        """Return a field's values; those of an optional field are null where the record has none."""
         column = self._present(read, values)
         if not read.optional or not values.null_count:
             return column
         absent = _mask(values.is_null())
         return _Column(pc.if_else(pa.array(absent), None, column.values), column.trusted | absent)
 
-    def _present(self, read: Read, values: pa.Array) -> _Column:
+    def _present(self, read: JsonField, values: pa.Array) -> _Column:
         match read.type:
             case StringType() | BooleanType() | LongType():
                 return _Column(values, _valid(values))
@@ -138,7 +147,7 @@ class FastDecoder:
     def _iso(self, texts: pa.Array) -> pa.Array:
         plain = pc.if_else(pc.match_substring_regex(texts, _ISO), texts, pa.scalar(None, pa.string()))
         sql = "SELECT epoch_us(TRY_CAST(text AS TIMESTAMP)) AS micros FROM texts"
-        return duck.query(self._duck, sql, texts=pa.table({"text": plain})).column("micros").combine_chunks()
+        return duckdb_sql.query(self._duck, sql, texts=pa.table({"text": plain})).column("micros").combine_chunks()
 
     def _log_times(self, raw: pa.RecordBatch, rows: Rows, columns: dict[str, _Column]) -> pa.Array:
         log_times = raw.column("log_time").cast(pa.int64()).take(pa.array(rows))
@@ -147,17 +156,17 @@ class FastDecoder:
         return log_times
 
 
-def _reads(exact: ExactDecoder) -> list[Read]:
-    """Return what to read of a record: the declared fields, the mark and the log's time, each once."""
+def _json_fields(exact: ExactDecoder) -> list[JsonField]:
+    """Return the fields to read from the JSON: declared fields with aliases, the mark and the log time, each once."""
     reads = {
-        name: Read(name, field.type, bool(field.alias) or is_optional(field, exact.mark, exact.time, exact.key))
+        name: JsonField(name, field.type, bool(field.alias) or is_optional(field, exact.mark, exact.time, exact.key))
         for field in exact.fields
         for name in field.names
     }
     if exact.mark is not None and exact.mark.name not in reads:
-        reads[exact.mark.name] = Read(exact.mark.name, exact.mark.type, optional=True)
+        reads[exact.mark.name] = JsonField(exact.mark.name, exact.mark.type, optional=True)
     if exact.log_time_inside and LOG_TIME not in reads:
-        reads[LOG_TIME] = Read(LOG_TIME, LOG_TIME_TYPE, optional=True)
+        reads[LOG_TIME] = JsonField(LOG_TIME, LOG_TIME_TYPE, optional=True)
     return list(reads.values())
 
 
@@ -176,11 +185,11 @@ def _sql_type(type_: DataType) -> str:
 
 
 def _decimals(values: pa.Array, type_: DecimalType) -> _Column:
-    """Turn doubles that were read of at most 15 digits into decimals, exactly."""
+    """Convert doubles that were read from at most 15 digits to decimals, exactly."""
     scale = working_scale(type_)
     unscaled = np.rint(values.fill_null(0.0).to_numpy() * 10.0**scale).astype(np.int64)
     trusted = _valid(values) & (np.abs(unscaled) < 10.0 ** (type_.precision - type_.scale + scale))
-    unscaled *= trusted  # what does not fit would not be cast
+    unscaled *= trusted  # a value that does not fit would fail the cast
     words = np.empty((len(unscaled), 2), dtype=np.int64)  # 128 bits, the lower half first
     words[:, 0] = unscaled
     words[:, 1] = unscaled >> 63
@@ -191,28 +200,28 @@ def _decimals(values: pa.Array, type_: DecimalType) -> _Column:
 
 
 def _times(values: pa.Array, factor: int) -> _Column:
-    """Turn whole units into microseconds."""
+    """Convert whole units to microseconds."""
     units = values.fill_null(0).to_numpy()
-    in_range = (units >= -(-MIN_TIME // factor)) & (units <= MAX_TIME // factor)
+    in_range = (units >= -(-MIN_TIMESTAMP // factor)) & (units <= MAX_TIMESTAMP // factor)
     trusted = _valid(values) & in_range
     micros = np.where(in_range, units, 0) * factor
     return _Column(pa.array(micros).cast(schema.MICROS), trusted)
 
 
 def _correct(times: pa.Array, sent: pa.Array, log_times: pa.Array) -> tuple[pa.Array, Mask]:
-    """Return event times without the skew of the devices' clocks, and which of them are to be trusted."""
+    """Return event times without the skew of the devices' clocks, and a mask of those that are surely right."""
     usual = _mask(pc.fill_null(_usual(log_times), fill_value=False))
     moved = np.where(usual, log_times.fill_null(0).to_numpy(), 0) - sent.fill_null(0).to_numpy()
     corrected = times.fill_null(0).to_numpy() + moved
-    return pa.array(corrected), usual & (corrected >= MIN_TIME) & (corrected <= MAX_TIME)
+    return pa.array(corrected), usual & (corrected >= MIN_TIMESTAMP) & (corrected <= MAX_TIMESTAMP)
 
 
 def _usual(log_times: pa.Array) -> pa.Array:
-    return pc.and_(pc.greater_equal(log_times, MIN_TIME), pc.less_equal(log_times, MAX_TIME))
+    return pc.and_(pc.greater_equal(log_times, MIN_TIMESTAMP), pc.less_equal(log_times, MAX_TIMESTAMP))
 
 
 def _within(times: pa.Array, log_times: pa.Array, future: int) -> Mask:
-    """Return which times are not too far ahead of the log; a null on either side leaves nothing to compare."""
+    """Return a mask of the times that are not too far ahead of the log; it is true where either time is null."""
     usual = _usual(log_times)
     ahead = pc.subtract(times, pc.if_else(usual, log_times, 0))
     return _mask(pc.fill_null(pc.and_(usual, pc.less_equal(ahead, future)), fill_value=True))
@@ -225,3 +234,106 @@ def _valid(values: pa.Array) -> Mask:
 def _mask(array: pa.Array) -> Mask:
     mask: Mask = array.to_numpy(zero_copy_only=False)
     return mask
+
+
+DOUBLE_DIGITS = 15
+"""Decimals of this many digits and their nearest doubles are one to one."""
+_WORKING_SCALE = 6
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
+
+_NOT_STRICT = (
+    r",\s*[}\]]",
+    r"(?i:[:,\[]\s*-?(?:nan|inf|infinity)\s*[,}\]])",
+)
+_BAD_NUMBER_TEXT = r'"(?:[^0-9-]|-[^0-9]|-?(?:0[0-9]|[0-9]+(?:[^0-9."]|\.(?:[^0-9]|[0-9]+[^0-9"]))))'
+_BAD_WHOLE_TEXT = r'"(?:[^0-9-]|-[^0-9]|-?(?:0[0-9]|[0-9]+[^0-9"]))'
+
+
+@dataclass(frozen=True)
+class JsonField:
+    """A field that is read from a record's JSON; an optional one may be null."""
+
+    name: str
+    type: DataType
+    optional: bool = False
+
+
+def exact_path_pattern(fields: Iterable[JsonField]) -> str:
+    """Return an RE2 expression that matches every record whose fields must be read by the exact decoder.
+
+    Of a record without a match it remains to check that DuckDB takes it for JSON, that it is not nested too deeply,
+    that the fields are there and in range, and the form of ISO times; nothing else.
+    """
+    fields = list(fields)
+    parts = [*_NOT_STRICT, _escapes(field.name for field in fields)]
+    parts += [rf'"{_literal(field.name)}"\s*:\s*(?:{_bad_value(field)})' for field in fields]
+    return "|".join(parts)
+
+
+def working_scale(type_: DecimalType) -> int:
+    """Return how many digits behind the point the fast decoder reads: all, or 6 if all could be more than 15 digits."""
+    return type_.scale if type_.precision <= DOUBLE_DIGITS else min(type_.scale, _WORKING_SCALE)
+
+
+def _bad_value(field: JsonField) -> str:
+    null = "n" if field.optional else ""
+    number = rf'[^-"0-9\s{null}]'
+    match field.type:
+        case StringType() | TimestampType(unit="iso"):
+            bad = rf'[^"\s{null}]'
+        case BooleanType():
+            bad = rf"[^tf\s{null}]"
+        case TimestampType():
+            bad = rf'{number}|{_BAD_WHOLE_TEXT}|-?[0-9]+[.eE]|"?-?[0-9]{{19}}'
+        case LongType():
+            # 20 digits if required: a number out of range reads as null, which only an optional field may be
+            digits = 19 if field.optional else 20
+            bad = rf'{number}|{_BAD_WHOLE_TEXT}|-?[0-9]+[.eE]|"?[0-9]{{{digits}}}|"?-[0-9]{{19}}'
+        case DoubleType():
+            bad = rf"{number}|{_BAD_NUMBER_TEXT}"
+            if field.optional:
+                bad += r'|-?[0-9.]+[eE]|"?-?[0-9]{300}'
+        case DecimalType():
+            behind = working_scale(field.type)
+            before = max(1, min(field.type.precision - field.type.scale, DOUBLE_DIGITS - behind))
+            too_much = rf"[0-9]{{{before + 1}}}|[0-9]+\.[0-9]{{{behind + 1}}}|[0-9]+(?:\.[0-9]+)?[eE]"
+            bad = rf'{number}|{_BAD_NUMBER_TEXT}|"?-?(?:{too_much})'
+        case _:
+            assert_never(field.type)
+    return bad
+
+
+def _escapes(names: Iterable[str]) -> str:
+    """Return a pattern of U+0000 and of every escape that could stand for a character of a name."""
+    names = list(names)
+    if not all(_PLAIN_NAME.fullmatch(name) for name in names):
+        return r"\\"
+    codes = "|".join(sorted({f"{ord(character):02x}" for name in names for character in name}))
+    return rf"(?i:\\u00(?:00|{codes}))"
+
+
+def _literal(name: str) -> str:
+    return "".join(rf"\x{{{ord(character):x}}}" for character in name)
+
+
+def valid_text(values: pa.Array) -> pa.Array:
+    """Return binary values as strings; those that are not UTF-8 become null."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        invalid = np.zeros(len(values), dtype=bool)
+        _mark_invalid(values, 0, invalid)
+        return pc.if_else(pa.array(invalid), pa.scalar(None, pa.binary()), values).cast(pa.string())
+
+
+def _mark_invalid(values: pa.Array, start: int, invalid: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+    """Search the values that are not UTF-8 by halving: Arrow says that there are some, but not which."""
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        if len(values) == 1:
+            invalid[start] = True
+            return
+        half = len(values) // 2
+        _mark_invalid(values.slice(0, half), start, invalid)
+        _mark_invalid(values.slice(half), start + half, invalid)

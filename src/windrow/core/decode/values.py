@@ -1,4 +1,4 @@
-"""From a JSON value to the value of a field's type, or the reason why not."""
+"""JSON values to values of a field's type, or the reason why there is none; numbers stay text, so no digit is lost."""
 
 from __future__ import annotations
 
@@ -6,15 +6,76 @@ import datetime as dt
 import json
 import math
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import assert_never
 
-from windrow.core.decode.number import Number, NumberText, parse_number
 from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongType, StringType, TimestampType
 
-MIN_TIME = -62_135_596_800_000_000
+_GRAMMAR = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?)([0-9]+))?")
+_EXPONENT_DIGITS = 18
+
+
+class NumberText(str):
+    """The text of a JSON number, told apart from the text of a JSON string."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """The number ``(-1)**negative * int(digits) * 10**exponent``, with no zero at either end of the digits.
+
+    Zero itself has no digits.
+    """
+
+    negative: bool
+    digits: str
+    exponent: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a whole number."""
+        return self.exponent >= 0
+
+    @property
+    def magnitude(self) -> int:
+        """How many digits stand before the point (negative: how many zeros follow it)."""
+        return len(self.digits) + self.exponent
+
+    def unscaled(self, scale: int) -> int:
+        """Return the number times ``10**scale``, which must be whole; call only for a modest magnitude."""
+        if not self.digits:
+            return 0
+        value = int(self.digits + "0" * (self.exponent + scale))
+        return -value if self.negative else value
+
+
+def parse_number(text: str) -> Number | None:
+    """Read a number in JSON's grammar; None if it is not one."""
+    match = _GRAMMAR.fullmatch(text)
+    if match is None:
+        return None
+    sign, before, behind, exponent_sign, exponent_digits = match.groups(default="")
+    significand = before + behind
+    digits = significand.strip("0")
+    if not digits:
+        return Number(negative=False, digits="", exponent=0)
+    trailing = len(significand) - len(significand.rstrip("0"))
+    exponent = _exponent(exponent_sign, exponent_digits) - len(behind) + trailing
+    return Number(negative=sign == "-", digits=digits, exponent=exponent)
+
+
+def _exponent(sign: str, digits: str) -> int:
+    """Read an exponent; one too long to matter, as no record has so many characters, is read as the greatest."""
+    shortest = digits.lstrip("0") or "0"
+    value = int(shortest) if len(shortest) <= _EXPONENT_DIGITS else 10**_EXPONENT_DIGITS
+    return -value if sign == "-" else value
+
+
+MIN_TIMESTAMP = -62_135_596_800_000_000
 """0001-01-01 00:00:00 UTC in microseconds."""
-MAX_TIME = 253_402_300_799_999_999
+MAX_TIMESTAMP = 253_402_300_799_999_999
 """9999-12-31 23:59:59.999999 UTC in microseconds."""
 
 MICROS_PER_UNIT = {"seconds": 1_000_000, "millis": 1_000, "micros": 1}
@@ -116,7 +177,7 @@ def _timestamp(name: str, value: object, type_: TimestampType) -> int:
         if match is None:
             raise _wrong(name, value, type_)
         micros = _iso(name, value, type_, match)
-    if not MIN_TIME <= micros <= MAX_TIME:
+    if not MIN_TIMESTAMP <= micros <= MAX_TIMESTAMP:
         raise _out_of_range(name, value, type_)
     return micros
 

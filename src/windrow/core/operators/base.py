@@ -1,4 +1,4 @@
-"""What goes into a key group in a step, and what comes out."""
+"""The operator contract: the input of a step in one key group, its output, and the protocol between them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.output import StepOutput
-from windrow.core.packet import Packet, PacketKind
-from windrow.core.packing import unpack
-from windrow.core.records import OFFSET, PARTITION, record_schema
-from windrow.core.state import State
+from windrow.core.changelog import StepOutput
+from windrow.core.columns import unpack
+from windrow.core.messages import Packet, PacketKind
+from windrow.core.schema import OFFSET, PARTITION, record_schema
+from windrow.core.state.store import State
 from windrow.model import AnyPipeline, Custom, Pipeline
 
 
@@ -47,7 +47,7 @@ class StepInput:
             kinds[packet.kind].append(packet)
         records = (unpack(packet.blob) for packet in kinds["records"])
         together = pa.concat_tables([record_schema(pipeline).empty_table(), *records])
-        if _sees_order(pipeline, together.schema):
+        if _depends_on_order(pipeline, together.schema):
             # packets come in any order: a step that is run again must take them in the same
             together = together.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
         dead = (unpack(packet.blob) for packet in kinds["dead"])
@@ -66,7 +66,7 @@ class StepInput:
         )
 
 
-def _sees_order(pipeline: AnyPipeline, records: pa.Schema) -> bool:
+def _depends_on_order(pipeline: AnyPipeline, records: pa.Schema) -> bool:
     """Return whether the order of records can be seen in results: in sums of doubles, and by Python code."""
     has_code = isinstance(pipeline, Pipeline) and any(isinstance(one.function, Custom) for one in pipeline.aggregates)
     return has_code or any(pa.types.is_floating(type_) for type_ in records.types)

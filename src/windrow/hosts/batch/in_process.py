@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.micros import to_micros
+from windrow.core.changelog import StepOutput
+from windrow.core.columns import to_micros
 from windrow.core.operators.base import GroupOutput
-from windrow.core.output import StepOutput
 from windrow.core.schema import RAW
 from windrow.hosts.batch.plan import Plan, batch_plan
 from windrow.hosts.batch.settings import BatchSettings

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from windrow.core.floors import NO_FLOORS, Floors
+from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.hosts.batch.plan import Plan
 from windrow.hosts.batch.stages import clock_stage, key_group_stage, spread_stage
 from windrow.hosts.batch.wire import PACKET_DDL, RESULT_DDL
@@ -24,7 +24,7 @@ class Job:
     pipeline: AnyPipeline
     source: Source
     plan: Plan
-    floors: Floors = NO_FLOORS
+    floors: WatermarkBounds = NO_BOUNDS
     since: int | None = None
     keeps_state: bool = False
 

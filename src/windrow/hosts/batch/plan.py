@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windrow.core.packet import Packet
+from windrow.core.messages import Packet
 from windrow.errors import SourceError
 from windrow.hosts.batch.settings import BatchSettings
 from windrow.hosts.batch.slices import END, Slices, slices

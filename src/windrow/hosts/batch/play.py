@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from windrow.core.output import StepOutput
-from windrow.core.packet import Packet
+from windrow.core.changelog import StepOutput
+from windrow.core.messages import Packet
 from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.batch.job import Job
 from windrow.hosts.batch.plan import Plan

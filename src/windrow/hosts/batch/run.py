@@ -11,7 +11,7 @@ from typing import Literal
 
 from pyspark.sql import Row, SparkSession
 
-from windrow.core.state import MemoryState
+from windrow.core.state.store import MemoryState
 from windrow.errors import EngineError, RunError, WindrowError
 from windrow.hosts.batch.job import Job
 from windrow.hosts.batch.plan import batch_plan

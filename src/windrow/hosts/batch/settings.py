@@ -8,8 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from windrow.core.floors import NO_FLOORS, Floors
-from windrow.core.retelling import NO_SILENCE, Silence
+from windrow.core.watermarks.journal import NO_BOUNDS, NO_IDLE, IdleAtEnd, WatermarkBounds
 from windrow.sinks.base import Run
 from windrow.sources import Cut
 
@@ -32,9 +31,9 @@ class BatchSettings:
 
     begin: Cut | None = None
     end: Cut | None = None
-    floors: Floors = NO_FLOORS
+    floors: WatermarkBounds = NO_BOUNDS
     ends: tuple[Cut, ...] = ()
-    silence: Silence = NO_SILENCE
+    silence: IdleAtEnd = NO_IDLE
     journal: pa.Table | None = None
     at_end: Literal["fire", "hold"] | None = None
     since: int | None = None

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.core.changelog import StepOutput
 from windrow.core.operators.base import GroupOutput
-from windrow.core.output import StepOutput
 from windrow.core.schema import MICROS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from windrow.core.packet import Packet
+from windrow.core.messages import Packet
 from windrow.sources import Cut
 
 END = Packet(key_group=-1, kind="end")

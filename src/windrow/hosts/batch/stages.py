@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from windrow.core.floors import Floors
-from windrow.core.micros import to_micros
+from windrow.core.columns import to_micros
+from windrow.core.messages import Packet
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import StepInput
-from windrow.core.operators.spread import Spread
-from windrow.core.packet import Packet
-from windrow.core.stage import ClockStage
-from windrow.core.state import MemoryState
+from windrow.core.operators.ingest import Ingest
+from windrow.core.operators.local_aggregate import LocalAggregate
+from windrow.core.state.store import MemoryState
+from windrow.core.watermarks.journal import WatermarkBounds
 from windrow.hosts.batch.since import ending_after
 from windrow.hosts.batch.slices import Slices
 from windrow.hosts.batch.wire import by_slice, numbered, output_row, state_rows
@@ -31,12 +31,12 @@ Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _TOLD = ("tick", "idle", "end")
 
 
-def clock_stage(pipeline: AnyPipeline, floors: Floors, cut: Slices) -> Stage:
+def clock_stage(pipeline: AnyPipeline, floors: WatermarkBounds, cut: Slices) -> Stage:
     """Return the function that makes numbered packets of one partition's raw records."""
     sent = send(pipeline)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage = ClockStage(received(sent), floors)
+        stage = Ingest(received(sent), floors)
         for number, pieces in groupby(_pieces(batches, cut), lambda piece: piece[0]):
             for packet in stage.run(batch for _, batch in pieces):
                 yield numbered(number, packet)
@@ -65,7 +65,7 @@ def spread_stage(pipeline: Pipeline, partitions: tuple[int, ...], cut: Slices) -
         pipeline = received(sent)
         if not isinstance(pipeline, Pipeline):
             raise TypeError(pipeline)
-        spread, state, group = Spread(pipeline, partitions), MemoryState(), _key_group()
+        spread, state, group = LocalAggregate(pipeline, partitions), MemoryState(), _key_group()
         for number, packets in _steps(batches, cut, group):
             for packet in spread.step(group, packets, state):
                 if packet.kind not in _TOLD:  # the next stage is told, too

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Row
 
+from windrow.core.changelog import StepOutput
+from windrow.core.columns import pack, unpack
+from windrow.core.messages import Packet
 from windrow.core.operators.base import GroupOutput
-from windrow.core.output import StepOutput
-from windrow.core.packet import Packet
-from windrow.core.packing import pack, unpack
-from windrow.core.state import MemoryState
+from windrow.core.state.store import MemoryState
 from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.wire import PACKET_DDL as ONE_STEP_DDL
 from windrow.hosts.stream.wire import output_columns, packet_batch

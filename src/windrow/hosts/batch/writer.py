@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from windrow.core.changelog import StepOutput
 from windrow.core.operators.base import GroupOutput
-from windrow.core.output import StepOutput
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from windrow.core.packing import Blob, pack, unpack
+from windrow.core.columns import Blob, pack, unpack
 from windrow.hosts.stream.stores import is_one_process
 
 _LEAST = 1 << 16

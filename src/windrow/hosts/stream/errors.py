@@ -8,12 +8,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException
 
 from windrow import errors
-from windrow.errors import (
-    CheckpointError,
-    EngineError,
-    WindrowError,
-    WorkerLostError,
-)
+from windrow.errors import CheckpointError, EngineError, WindrowError, WorkerLostError
 from windrow.hosts.stream.intact import RESTORE
 
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)

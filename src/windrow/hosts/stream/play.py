@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.stream.run import Settings, StreamRun
 from windrow.model import AnyPipeline, LogSource, with_at_end

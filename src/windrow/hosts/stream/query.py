@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from windrow.core.floors import NO_FLOORS, Floors
+from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.slots import slots
@@ -32,7 +32,7 @@ def key_group_outputs(
     max_records: int | None = None,
     cuts: Sequence[Cut] | None = None,
     ticks: int | None = None,
-    floors: Floors = NO_FLOORS,
+    floors: WatermarkBounds = NO_BOUNDS,
     ends: int | None = None,
     size: Path | None = None,
 ) -> DataFrame:

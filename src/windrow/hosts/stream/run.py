@@ -14,7 +14,7 @@ from typing import Literal
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from windrow.core.floors import NO_FLOORS, Floors
+from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RecordsLostError, RunError, WindrowError
 from windrow.hosts.lag import LagWatch
 from windrow.hosts.report import OnStep, StepReport
@@ -72,7 +72,7 @@ class Settings:
     savepoint: Path | None = None
     cuts: Sequence[Cut] | None = None
     ticks: int | None = None
-    floors: Floors = NO_FLOORS
+    floors: WatermarkBounds = NO_BOUNDS
     master: str = "local[*]"
     on_trouble: Callable[[str], None] = lambda _: None
     on_data_loss: OnDataLoss = "stop"

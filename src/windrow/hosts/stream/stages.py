@@ -13,13 +13,13 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from windrow.core.floors import NO_FLOORS, Floors
+from windrow.core.messages import Packet
 from windrow.core.operators import Operator, open_operator
 from windrow.core.operators.base import StepInput
-from windrow.core.operators.spread import Spread, take_over
-from windrow.core.packet import Packet
-from windrow.core.stage import ClockStage
-from windrow.core.state import MemoryState, State
+from windrow.core.operators.ingest import Ingest
+from windrow.core.operators.local_aggregate import LocalAggregate, copy_clocks
+from windrow.core.state.store import MemoryState, State
+from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.carrier import Carrier
 from windrow.hosts.stream.sent import received, send
@@ -30,8 +30,8 @@ from windrow.model import AnyPipeline, is_salted
 
 # a worker process serves many steps: what a pipeline needs is built once in it
 @lru_cache(maxsize=4)
-def _clock_stage(pipeline: AnyPipeline, floors: Floors, carrier: Carrier) -> ClockStage:
-    return ClockStage(pipeline, floors, carrier.pack)
+def _clock_stage(pipeline: AnyPipeline, floors: WatermarkBounds, carrier: Carrier) -> Ingest:
+    return Ingest(pipeline, floors, carrier.pack)
 
 
 @lru_cache(maxsize=4)
@@ -40,15 +40,15 @@ def _operator(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> Operator:
 
 
 @lru_cache(maxsize=4)
-def _spread(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> Spread:
+def _spread(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> LocalAggregate:
     if not is_salted(pipeline):
         msg = "only a salted pipeline has two stages"
         raise TypeError(msg)
-    return Spread(pipeline, partitions)
+    return LocalAggregate(pipeline, partitions)
 
 
 def clock_stage(
-    pipeline: AnyPipeline, carrier: Carrier, floors: Floors = NO_FLOORS, ticks: int | None = None
+    pipeline: AnyPipeline, carrier: Carrier, floors: WatermarkBounds = NO_BOUNDS, ticks: int | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that makes packets of one partition's raw records, for `mapInArrow`.
 
@@ -145,7 +145,7 @@ class SpreadProcessor(_Processor):
 
     def begin(self, state: State, known: MemoryState) -> None:
         """Take over the clocks."""
-        take_over(known, state)
+        copy_clocks(known, state)
 
     def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
         """Take one step."""

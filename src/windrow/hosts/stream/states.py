@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from windrow.core.state import MemoryState
+from windrow.core.state.store import MemoryState
 from windrow.hosts.stream.errors import SPARK_ERRORS, translate
 from windrow.hosts.stream.slots import slots
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from windrow.core.state import MemoryState
+from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.savepoint import Savepoint, refuse_used
 from windrow.hosts.stream.beginning import agree

@@ -82,7 +82,7 @@ class TellingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _told(self, told: Told) -> Iterator[pa.RecordBatch]:
         # who plans a query does not load what the tasks work with
-        from windrow.core.packet import Packet  # noqa: PLC0415
+        from windrow.core.messages import Packet  # noqa: PLC0415
         from windrow.hosts.stream.wire import packet_batch  # noqa: PLC0415
 
         for group in range(self._key_groups):

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from windrow.core.packet import Packet
+from windrow.core.messages import Packet
 from windrow.hosts.stream.wire import PACKET_DDL, packet_batch
 
 EVERY = 1_000_000

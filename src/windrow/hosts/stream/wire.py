@@ -11,9 +11,9 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Row
 
+from windrow.core.changelog import StepOutput
+from windrow.core.messages import Packet
 from windrow.core.operators.base import GroupOutput, GroupStats
-from windrow.core.output import StepOutput
-from windrow.core.packet import Packet
 from windrow.hosts.stream.carrier import Carrier, opened, taken
 from windrow.model import AnyPipeline
 

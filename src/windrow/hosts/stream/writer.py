@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
+from windrow.core.changelog import StepOutput
 from windrow.core.operators.base import GroupOutput
-from windrow.core.output import StepOutput
 from windrow.errors import RunError, WindrowError
 from windrow.hosts.report import OnStep, StepReport, Stopwatch
 from windrow.hosts.stream.errors import translate

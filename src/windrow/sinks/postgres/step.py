@@ -10,8 +10,8 @@ import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import errors
 
-from windrow.core.aggregates.scale import nullable
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
+from windrow.core.columns import nullable
 from windrow.sinks.fold import Settled, settled
 from windrow.sinks.layout import Layout, Table, in_order, of_epoch
 from windrow.sinks.postgres.session import Connection

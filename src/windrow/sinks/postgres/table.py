@@ -9,7 +9,7 @@ from dataclasses import replace
 import psycopg
 import pyarrow as pa
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.errors import SinkError, SinkUnavailableError
 from windrow.model import AnyPipeline, PostgresSink
 from windrow.sinks.base import Follows, Run

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.errors import PipelineError, SinkError
 from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.base import Follows, Run

@@ -10,7 +10,7 @@ from windrow.errors import InputError
 from windrow.model import Pipeline
 
 if TYPE_CHECKING:
-    from windrow.core.output import StepOutput
+    from windrow.core.changelog import StepOutput
     from windrow.core.tick import PlayStep
 
 HOSTS = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.model import Pipeline
 from windrow.testing.oracle import Answer, Change, Missed
 from windrow.testing.transcript.folded import Entry, fold

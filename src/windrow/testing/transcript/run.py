@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
 
-from windrow.core.output import StepOutput
+from windrow.core.changelog import StepOutput
 from windrow.errors import Place
 from windrow.model import Pipeline
 from windrow.testing.transcript.cuts import cuts

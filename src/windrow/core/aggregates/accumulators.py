@@ -1,0 +1,90 @@
+"""Accumulators: the state columns of an aggregate, with SQL that begins, merges and finishes them, and its results.
+
+One algebra serves windows, slices, sessions, salted keys and state migration: `begin` makes an accumulator of records,
+`merge` makes one of several, in any order and grouping, and `finish` makes the result. A decimal is its unscaled whole
+number in all of them, which keeps every division exact; its scale returns when the result leaves (`Results`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.core import duckdb_sql, schema
+from windrow.core.columns import cast_table, rescale
+from windrow.core.duckdb_sql import identifier
+from windrow.expressions import Expression, formulas, results
+from windrow.model import DoubleType, Pipeline
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """One column of state: `begin` is the SQL over records, `merge` the function over accumulators.
+
+    `around` is the SQL around a call of `merge`, which replaces the ``{}`` in it.
+    """
+
+    column: str
+    begin: str
+    merge: str
+    around: str = "{}"
+
+    def merged(self, over: str = "") -> str:
+        """Return the SQL that merges the column, over a window of rows if one is named."""
+        return self.around.replace("{}", f"{self.merge}({identifier(self.column)}){over}")
+
+
+@dataclass(frozen=True)
+class AggregateSql:
+    """An aggregate: its accumulators, and the SQL that computes the result from them."""
+
+    name: str
+    accumulators: tuple[Accumulator, ...]
+    finish: str
+
+
+@dataclass(frozen=True)
+class ArgumentSql:
+    """The argument of an aggregate: a column as SQL, and its DuckDB type with decimals unscaled.
+
+    `scale` is the number of digits that a decimal has behind the point, None for other types.
+    """
+
+    sql: str
+    type: str
+    scale: int | None
+    nullable: bool
+
+    @property
+    def is_double(self) -> bool:
+        """Whether it is a double, of which sums are inexact."""
+        return self.type == "DOUBLE"
+
+    @property
+    def given(self) -> str:
+        """The filter clause that skips records without a value."""
+        return f" FILTER (WHERE {self.sql} IS NOT NULL)" if self.nullable else ""
+
+
+class Results:
+    """Results of aggregates: finished values get their scales, and formulas over them are computed."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._schema = schema.changes(pipeline)
+        self._duck = duckdb_sql.connect()
+        made = [f"{_value(sql)} AS {identifier(name)}" for name, sql in formulas(pipeline, results(pipeline)).items()]
+        self._query = f"SELECT * REPLACE ({', '.join(made)}) FROM rows" if made else None
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return rows in `schema.changes`, given the same columns in the same order with decimals unscaled."""
+        scaled = rescale(rows, self._schema)
+        if self._query is None:
+            return scaled
+        return cast_table(duckdb_sql.query(self._duck, self._query, rows=scaled), self._schema)
+
+
+def _value(formula: Expression) -> str:
+    """Return the SQL of a formula: null where it fails or is no finite number."""
+    value = f"TRY({formula.sql})"
+    return f"CASE WHEN isfinite({value}) THEN {value} END" if isinstance(formula.type, DoubleType) else value

@@ -1,0 +1,74 @@
+"""Outputs of a step: changelog, late output, dead letters and clock journal, in the schemas of `windrow.core.schema`.
+
+The late output has a row for each window that an expired record missed, with how late the record was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from windrow.core import schema
+from windrow.core.duckdb_sql import identifier, literal, query
+from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
+from windrow.model import AnyPipeline, DecimalType, Field, TimestampType
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """All rows of one step (or of one key group in it), in the schemas of `windrow.core.schema`."""
+
+    changes: pa.Table
+    late: pa.Table
+    dead: pa.Table
+    clocks: pa.Table
+
+    @staticmethod
+    def empty(pipeline: AnyPipeline) -> StepOutput:
+        """Return an output with no rows."""
+        return StepOutput(
+            changes=schema.changes(pipeline).empty_table(),
+            late=schema.LATE.empty_table(),
+            dead=schema.DEAD.empty_table(),
+            clocks=schema.CLOCKS.empty_table(),
+        )
+
+    @staticmethod
+    def concat(parts: Iterable[StepOutput]) -> StepOutput:
+        """Join the outputs of several key groups; there must be at least one."""
+        rows = list(parts)
+        return StepOutput(
+            changes=pa.concat_tables([part.changes for part in rows]),
+            late=pa.concat_tables([part.late for part in rows]),
+            dead=pa.concat_tables([part.dead for part in rows]),
+            clocks=pa.concat_tables([part.clocks for part in rows]),
+        )
+
+
+def late_output(connection: duckdb.DuckDBPyConnection, pipeline: AnyPipeline, expired: pa.Table) -> pa.Table:
+    """Return the rows of the late output for expired records with their windows and watermark, in log order."""
+    if expired.num_rows == 0:
+        return schema.LATE.empty_table()
+    record = ", ".join(f"{literal(field.name)}: {_json(field)}" for field in pipeline.decode.fields)
+    sql = f"""
+        SELECT {literal(pipeline.source.label)} AS source, {PARTITION} AS "partition", {OFFSET} AS "offset",
+            {TIME} AS event_time, {WINDOW} AS window_start, {END} AS window_end,
+            ({WATERMARK} - {END}) // 1000 AS lateness_ms, 'expired' AS reason, to_json({{{record}}}) AS record
+        FROM expired ORDER BY {PARTITION}, {OFFSET}, {WINDOW}
+    """
+    return query(connection, sql, expired=expired).cast(schema.LATE)
+
+
+def _json(field: Field) -> str:
+    """Return the SQL of a value that JSON holds without loss: decimals as text, times in ISO 8601."""
+    name = identifier(field.name)
+    match field.type:
+        case DecimalType():
+            return f"{name}::VARCHAR"
+        case TimestampType():
+            return f"strftime({name} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')"
+        case _:
+            return name

@@ -1,0 +1,98 @@
+"""Arrow columns: times as microseconds, tables as bytes, decimals as whole numbers.
+
+A time is an int64 of microseconds since the epoch, UTC; `MIN_TIME` and `MAX_TIME` stand for minus and plus infinity. A
+packed table is an Arrow IPC stream, so that Spark moves one row where there are thousands of records. A decimal is
+seen as its unscaled whole number (12.34 as 1234) by a view of its buffers, without a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Micros = npt.NDArray[np.int64]
+
+MIN_TIME: Final = -(2**63)
+"""Minus infinity: the clock of a partition without a record."""
+
+MAX_TIME: Final = 2**63 - 1
+"""Plus infinity: the watermark at the end of the input."""
+
+
+def to_micros(column: pa.ChunkedArray | pa.Array) -> Micros:
+    """View a column of int64 or timestamp[us] without nulls as a numpy array."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return array.cast(pa.int64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+Blob: TypeAlias = "bytes | pa.Buffer"
+"""A packed table."""
+
+
+def pack(table: pa.Table) -> bytes:
+    """Write a table as one Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def unpack(blob: Blob) -> pa.Table:
+    """Read a table that `pack` wrote."""
+    with pa.ipc.open_stream(blob) as reader:
+        return reader.read_all()
+
+
+def unscale(table: pa.Table) -> pa.Table:
+    """View every decimal column as its unscaled whole numbers."""
+    fields = [field.with_type(_unscaled_type(field.type)) for field in table.schema]
+    return _view(table, pa.schema(fields))
+
+
+def unscale_array(array: pa.Array) -> pa.Array:
+    """View an array of decimals as its unscaled whole numbers; return any other array as it is."""
+    return reinterpret(array, _unscaled_type(array.type))
+
+
+def rescale(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """View unscaled decimals with the scales of `schema`, and cast other columns; both have the same column order."""
+    fields = [
+        target if pa.types.is_decimal(target.type) and target.type.precision == field.type.precision else field
+        for field, target in zip(table.schema, schema, strict=True)
+    ]
+    return cast_table(_view(table, pa.schema(fields)), schema)
+
+
+def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Cast a table to a schema, keeping nulls in columns that it declares without.
+
+    An aggregate that was added to a running pipeline is null for older windows, even if it is otherwise never null.
+    """
+    return pa.table(table.cast(nullable(schema)).columns, schema=schema)
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with every column nullable."""
+    return pa.schema([field.with_nullable(True) for field in schema])  # noqa: FBT003 - Arrow's signature
+
+
+def reinterpret(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """View an array of decimals as a decimal type of another scale."""
+    return (
+        array if array.type == type_ else pa.Array.from_buffers(type_, len(array), array.buffers(), offset=array.offset)
+    )
+
+
+def _unscaled_type(type_: pa.DataType) -> pa.DataType:
+    return pa.decimal128(type_.precision, 0) if pa.types.is_decimal(type_) else type_
+
+
+def _view(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        pa.chunked_array([reinterpret(chunk, field.type) for chunk in column.chunks], type=field.type)
+        for column, field in zip(table.columns, schema, strict=True)
+    ]
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,37 @@
+"""Key groups: the fixed parts that a pipeline's keys, and with them its work and state, are divided into.
+
+How many there are is part of the pipeline; which one a key is in depends on nothing but the key and that number.
+"""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.core.duckdb_sql import identifier, query
+
+KeyGroups = npt.NDArray[np.int64]
+
+
+def key_groups(connection: duckdb.DuckDBPyConnection, keys: pa.Table, groups: int) -> KeyGroups:
+    """Return the key group of each row of a table of keys.
+
+    The hash is MD5 of the key's text, so it is the same on every machine and in every version, and state is found under
+    the key group that it was written for. It is computed once for each distinct key.
+    """
+    distinct = key_texts(connection, keys).combine_chunks().dictionary_encode()
+    sql = f"SELECT (md5_number_lower(text) % {groups})::BIGINT AS key_group FROM texts"
+    hashed = query(connection, sql, texts=pa.table({"text": distinct.dictionary})).column("key_group").to_numpy()
+    return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]
+
+
+def key_texts(connection: duckdb.DuckDBPyConnection, keys: pa.Table) -> pa.ChunkedArray:
+    """Return a text for each row: different for different keys, and the same on every machine."""
+    if keys.num_columns == 1 and pa.types.is_string(keys.schema.types[0]):
+        return keys.column(0)
+    parts = [f"{identifier(name)}::VARCHAR" for name in keys.column_names]
+    # the length before each part: ("a", "bc") and ("ab", "c") are two keys
+    text = " || ".join(f"length({part}) || ':' || {part}" for part in parts)
+    return query(connection, f"SELECT {text} AS text FROM keys", keys=keys).column("text")

@@ -1,0 +1,160 @@
+"""Codecs of values: checked when a user gives them, converted from Arrow columns, and to and from JSON."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from typing import Any, Final
+
+import pyarrow as pa
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_LEAST, _GREATEST = -(2**63), 2**63 - 1
+_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class ValueCodec:
+    """How values of one type go in and out.
+
+    `accept` returns the plain value of what a user gives, or raises TypeError; `write` and `read` make it JSON and
+    back, and are None where JSON holds the value itself.
+    """
+
+    accept: Callable[[Any], Any]
+    write: Callable[[Any], Any] | None = None
+    read: Callable[[Any], Any] | None = None
+
+    def written(self, value: Any) -> Any:  # noqa: ANN401 - a value of the user's type
+        """Return a value, or None, as JSON holds it."""
+        return value if self.write is None or value is None else self.write(value)
+
+    def kept(self, value: Any) -> Any:  # noqa: ANN401 - plain JSON
+        """Return a value, or None, from what `written` returned."""
+        return value if self.read is None or value is None else self.read(value)
+
+
+def value_codec(type_: pa.DataType, name: str) -> ValueCodec:
+    """Return the codec of one of the types that fields have; `name` is what messages call the value."""
+    if pa.types.is_string(type_):
+        return ValueCodec(_text(name))
+    if pa.types.is_boolean(type_):
+        return ValueCodec(_boolean(name))
+    if pa.types.is_int64(type_):
+        return ValueCodec(_long(name))
+    if pa.types.is_float64(type_):
+        return ValueCodec(_double(name))
+    if pa.types.is_decimal(type_):
+        return ValueCodec(_decimal(name, type_.precision, type_.scale), str, Decimal)
+    return ValueCodec(_time(name), micros_of, time_of)
+
+
+def to_python(values: pa.ChunkedArray) -> list[Any]:
+    """Return a column as Python values; null is None, times are UTC."""
+    type_ = values.type
+    if pa.types.is_timestamp(type_):
+        times = values.cast(pa.timestamp("us")).to_numpy().tolist()
+        return [None if time is None else time.replace(tzinfo=UTC) for time in times]
+    if values.null_count == 0 and (pa.types.is_int64(type_) or pa.types.is_float64(type_)):
+        return values.to_numpy().tolist()  # type: ignore[no-any-return]
+    return values.to_pylist()  # type: ignore[no-any-return]
+
+
+def micros_of(time: datetime) -> int:
+    """Return a time with a zone as microseconds since the epoch."""
+    return (time - EPOCH) // _MICROSECOND
+
+
+def time_of(micros: int) -> datetime:
+    """Return microseconds since the epoch as a time in UTC."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def _type_error(name: str, value: object, type_: str) -> TypeError:
+    shown = repr(value)
+    if len(shown) > _SHOWN:
+        shown = f"{shown[:_SHOWN]}..."
+    return TypeError(f"{name} is {shown} ({type(value).__name__}), which is no {type_}")
+
+
+def _text(name: str) -> Callable[[Any], str]:
+    def accept(value: Any) -> str:  # noqa: ANN401 - what a user gives
+        if type(value) is str and value.isascii() and "\x00" not in value:
+            return value
+        if not isinstance(value, str) or "\x00" in value:
+            raise _type_error(name, value, "string (text without U+0000)")
+        try:
+            value.encode()
+        except UnicodeEncodeError as exc:
+            raise _type_error(name, value, "string (half of a surrogate pair is no character)") from exc
+        return str.__str__(value)
+
+    return accept
+
+
+def _boolean(name: str) -> Callable[[Any], bool]:
+    def accept(value: Any) -> bool:  # noqa: ANN401 - what a user gives
+        if type(value) is bool:
+            return value
+        raise _type_error(name, value, "boolean")
+
+    return accept
+
+
+def _long(name: str) -> Callable[[Any], int]:
+    def accept(value: Any) -> int:  # noqa: ANN401 - what a user gives
+        if type(value) is not int:
+            if isinstance(value, bool):
+                raise _type_error(name, value, "long")
+            try:
+                value = operator.index(value)
+            except TypeError as exc:
+                raise _type_error(name, value, "long") from exc
+        if _LEAST <= value <= _GREATEST:
+            return value  # type: ignore[no-any-return]
+        raise _type_error(name, value, "long (64 bits)")
+
+    return accept
+
+
+def _double(name: str) -> Callable[[Any], float]:
+    def accept(value: Any) -> float:  # noqa: ANN401 - what a user gives
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            try:
+                number = float(value)
+            except OverflowError as exc:
+                raise _type_error(name, value, "double") from exc
+            if math.isfinite(number):
+                return number
+        raise _type_error(name, value, "double (finite)")
+
+    return accept
+
+
+def _decimal(name: str, precision: int, scale: int) -> Callable[[Any], Decimal]:
+    exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
+    unit = Decimal(1).scaleb(-scale)
+
+    def accept(value: Any) -> Decimal:  # noqa: ANN401 - what a user gives
+        if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
+            try:
+                return Decimal(value).quantize(unit, context=exact)
+            except (Inexact, InvalidOperation) as exc:
+                raise _type_error(name, value, f"decimal({precision},{scale})") from exc
+        raise _type_error(name, value, f"decimal({precision},{scale}); give a Decimal or an int")
+
+    return accept
+
+
+def _time(name: str) -> Callable[[Any], datetime]:
+    def accept(value: Any) -> datetime:  # noqa: ANN401 - what a user gives
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            return value if value.tzinfo is UTC and type(value) is datetime else time_of(micros_of(value))
+        raise _type_error(name, value, "timestamp; give a datetime with a time zone")
+
+    return accept

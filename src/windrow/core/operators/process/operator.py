@@ -1,0 +1,344 @@
+"""The process operator: calls a user's functions for the records and timers of each key, in the defined order."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.core import duckdb_sql, schema
+from windrow.core.changelog import StepOutput, late_output
+from windrow.core.code_name import code_name
+from windrow.core.columns import MIN_TIME, to_micros
+from windrow.core.keys import key_texts
+from windrow.core.operators.base import GroupOutput, GroupStats, StepInput
+from windrow.core.operators.process.codec import time_of
+from windrow.core.operators.process.context import (
+    CallContext,
+    CurrentCall,
+    EmittedChange,
+    Record,
+    RecordColumns,
+    change_rows,
+)
+from windrow.core.operators.process.state import KeyState, KeyStateCodec, KeyTimer
+from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
+from windrow.core.state.keyed import NEVER, BucketIndex, KeyedEntry, KeyedStore
+from windrow.core.state.store import State
+from windrow.core.state.time_buffer import TimeBuffer
+from windrow.core.watermarks.clocks import PartitionClocks
+from windrow.core.watermarks.tracker import StepTime, advance_clocks
+from windrow.errors import RunError
+from windrow.model import ProcessPipeline, Timer
+
+
+@dataclass
+class ProcessSummary:
+    """The small part of the state: the clocks, the index of the keys' buckets, and the records that are held."""
+
+    clocks: PartitionClocks
+    directory: BucketIndex = field(default_factory=BucketIndex)
+    held: TimeBuffer = field(default_factory=TimeBuffer)
+
+    def encode(self) -> bytes:
+        """Write as JSON."""
+        return json.dumps(
+            {"clocks": self.clocks.encode(), "shelves": self.directory.encode(), "held": self.held.encode()}
+        ).encode()
+
+    @staticmethod
+    def decode(blob: bytes) -> ProcessSummary:
+        """Read what `encode` wrote."""
+        fields = json.loads(blob)
+        return ProcessSummary(
+            PartitionClocks.decode(fields["clocks"]),
+            BucketIndex.decode(fields["shelves"]),
+            TimeBuffer.decode(fields["held"]),
+        )
+
+
+@dataclass(frozen=True)
+class _RecordsByKey:
+    """Records of a step by key, each key's in the order of its calls; `rows` says where each key's are."""
+
+    columns: RecordColumns
+    times: list[int]
+    watermarks: list[int]
+    rows: dict[str, range]
+
+
+class ProcessOperator:
+    """Calls a pipeline's functions for the records and timers of each key, and writes the rows that they emit.
+
+    In the order of the log, the watermark of a call is that of its record. In the order of event time a record is held
+    until the low watermark has passed it, and the watermark of its call is its own time: all that happened before is
+    known then, whatever partition it came from. The Python loop over records is what the pipeline asks for; all around
+    it works on columns.
+    """
+
+    def __init__(self, pipeline: ProcessPipeline, partitions: Iterable[int]) -> None:
+        self._pipeline = pipeline
+        self._partitions = tuple(partitions)
+        self._in_event_time = pipeline.process.order == "event_time"
+        self._duck = duckdb_sql.connect()
+        self._memories = KeyStateCodec(pipeline)
+        self._calls = FunctionCalls(pipeline)
+
+    def step(self, group: int, given: StepInput, state: State) -> GroupOutput:
+        """Run one step of one key group: call the functions for records and timers, key by key."""
+        blob = state.summary()
+        summary = (
+            ProcessSummary(PartitionClocks.start(self._partitions)) if blob is None else ProcessSummary.decode(blob)
+        )
+        time = advance_clocks(self._pipeline, summary.clocks, given)
+        records = given.records.drop_columns(WATERMARK).append_column(WATERMARK, pa.array(time.watermarks))
+        expired = records.slice(0, 0)
+        if self._in_event_time:
+            missed = pa.array(time.watermarks > to_micros(records.column(TIME)))
+            expired = records.filter(missed)
+            records = summary.held.turn(records.filter(pc.invert(missed)), NEVER if given.end else time.low, state)
+        shelves = KeyedStore(summary.directory, state)
+        self._calls.begin(time.latest)
+        self._run(self._batch(records), shelves, time, end=given.end)
+        # nothing is written before all calls are made: one that fails leaves the state as it was
+        shelves.close()
+        summary.held.close(state)
+        state.set_summary(summary.encode())
+        changes = change_rows(self._pipeline, self._calls.changes)
+        late = late_output(self._duck, self._pipeline, _with_own_windows(expired))
+        return GroupOutput(
+            StepOutput(
+                changes=changes,
+                late=late,
+                dead=given.dead,
+                # clocks are identical in every key group, so only group 0 writes the journal
+                clocks=time.journal if group == 0 else schema.CLOCKS.empty_table(),
+            ),
+            GroupStats(
+                records=given.records.num_rows,
+                late=0,
+                expired=late.num_rows,
+                dead=given.dead.num_rows,
+                inserts=sum(change.before is None for change in self._calls.changes),
+                revisions=sum(change.before is not None and change.after is not None for change in self._calls.changes),
+                open_windows=summary.directory.keys,
+                watermarks=dict(summary.clocks.watermarks),
+                offsets=dict(summary.clocks.next),
+                low=time.low,
+                idle=sorted(summary.clocks.idle),
+            ),
+        )
+
+    def _batch(self, records: pa.Table) -> _RecordsByKey:
+        """Sort records by key, and within a key in the order of its calls."""
+        texts = key_texts(self._duck, records.select(list(self._pipeline.key)))
+        encoded = texts.combine_chunks().dictionary_encode()
+        codes = encoded.indices.to_numpy()
+        places = [to_micros(records.column(name)) for name in (OFFSET, PARTITION)]
+        times = to_micros(records.column(TIME))
+        order = np.lexsort((*places, times, codes) if self._in_event_time else (*places, codes))
+        ends = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary))).tolist()
+        rows = {
+            key: range(start, end)
+            for key, start, end in zip(encoded.dictionary.to_pylist(), [0, *ends], ends, strict=False)
+        }
+        watermarks = times if self._in_event_time else to_micros(records.column(WATERMARK))
+        return _RecordsByKey(
+            RecordColumns(records.take(pa.array(order))), times[order].tolist(), watermarks[order].tolist(), rows
+        )
+
+    def _run(self, batch: _RecordsByKey, shelves: KeyedStore, time: StepTime, *, end: bool) -> None:
+        """Make the calls of a step, and store the keys."""
+        due = set(shelves.due(NEVER - 1 if end else time.low, time.now))
+        for key in sorted(due | batch.rows.keys()):
+            shelf = shelves.of(key)
+            blob = shelf.get(key)
+            rows = batch.rows.get(key, range(0))
+            memory = self._new(batch, rows) if blob is None else self._memories.decode(blob)
+            self._calls.records(memory, batch.columns, rows, batch.times, batch.watermarks)
+            self._calls.sweep(memory, time.low)
+            if end:
+                self._calls.end(memory)
+            if time.now is not None and memory.tick <= time.now:
+                self._calls.tick(memory, time.now, time.low)
+            self._memories.prune(memory)
+            shelf.put(
+                key, None if memory.is_empty else KeyedEntry(memory.due, memory.tick, self._memories.encode(memory))
+            )
+
+    def _new(self, batch: _RecordsByKey, rows: range) -> KeyState:
+        return self._memories.new(tuple(batch.columns[name][rows.start] for name in self._pipeline.key))
+
+
+def _with_own_windows(expired: pa.Table) -> pa.Table:
+    """Add the window that each expired record missed: its own microsecond."""
+    times = to_micros(expired.column(TIME))
+    return expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
+
+
+_HERE: Final = Path(__file__).parent
+"""The folder of what stands between a call and the user's code."""
+
+_UserFunction = Callable[[CallContext, Any], object]
+"""A function of the user's as it may be: what it returns is looked at."""
+
+
+class FunctionCalls:
+    """Calls the functions of a pipeline, and gathers what they emit.
+
+    A key's watermark goes on with its calls: a timer's call has the timer's time as event time and as watermark, so it
+    is the same whether the timer is found due at the end of a step or before the key's next record.
+    """
+
+    def __init__(self, pipeline: ProcessPipeline) -> None:
+        process = pipeline.process
+        self._pipeline = pipeline
+        self._function = process.function
+        self._on_timer = process.on_timer
+        self._on_processing_timer = process.on_processing_timer
+        self._ttl = process.ttl
+        self._call = CurrentCall()
+        self._context = CallContext(pipeline, self._call)
+
+    def begin(self, now: int | None) -> None:
+        """Begin a step; `now` is the last processing time that is known."""
+        self._context.changes = []
+        self._context.now = now
+
+    @property
+    def changes(self) -> list[EmittedChange]:
+        """What was emitted since `begin`."""
+        return self._context.changes
+
+    def records(
+        self, memory: KeyState, columns: RecordColumns, rows: range, times: list[int], watermarks: list[int]
+    ) -> None:
+        """Give a key its records, each after the timers that its watermark has reached."""
+        call, context, function, ttl = self._call, self._context, self._function, self._ttl
+        call.memory = memory
+        row = -1
+        try:
+            for row in rows:
+                watermark = watermarks[row]
+                if memory.due <= watermark:
+                    self.sweep(memory, watermark)
+                call.time = time = times[row]
+                call.watermark = watermark
+                if ttl is not None:
+                    memory.reached = max(memory.reached, watermark)
+                    call.horizon = memory.reached - ttl
+                    returned = function(context, Record(columns, row))
+                    memory.lives_until(time + ttl)
+                else:
+                    returned = function(context, Record(columns, row))
+                if returned is not None:
+                    _reject_return_value(returned)
+        except RunError:
+            raise  # a timer's
+        except Exception as exc:
+            raise self._failure(function, exc, memory, self._place(columns, row)) from exc
+
+    def sweep(self, memory: KeyState, bound: int) -> None:
+        """Let all happen to a key that is due up to a watermark: timers, and the end of its life, in order of time."""
+        while memory.due <= bound:
+            if memory.expiry < memory.alarm:
+                self._expire(memory)
+            else:
+                name, alarm = min(
+                    ((name, alarm) for name, alarm in memory.timers.items() if alarm.kind == "event"),
+                    key=lambda pair: (pair[1].due, pair[0]),
+                )
+                self._fire(memory, name, alarm)
+
+    def end(self, memory: KeyState) -> None:
+        """Fire each timer of event time that is set now once, in order of time."""
+        alarms = [(alarm.due, name, alarm) for name, alarm in memory.timers.items() if alarm.kind == "event"]
+        for due, name, alarm in sorted(alarms, key=lambda each: each[:2]):
+            if memory.timers.get(name) is alarm:
+                if memory.expiry < due:
+                    self._expire(memory)
+                self._fire(memory, name, alarm)
+
+    def tick(self, memory: KeyState, now: int, low: int) -> None:
+        """Fire the timers of processing time that are due."""
+        for name, alarm in list(memory.timers.items()):
+            if alarm.kind == "wait":
+                memory.set_timer(name, KeyTimer("tick", now + alarm.due))
+        due = [(alarm.due, name, alarm) for name, alarm in memory.timers.items() if alarm.kind == "tick"]
+        for at, name, alarm in sorted(due, key=lambda each: each[:2]):
+            if at <= now and memory.timers.get(name) is alarm and self._on_processing_timer is not None:
+                memory.cancel(name)
+                self._call.early = True
+                try:
+                    self._timed(memory, self._on_processing_timer, Timer(name, time_of(at)), self._known(memory, low))
+                finally:
+                    self._call.early = False
+
+    def _known(self, memory: KeyState, low: int) -> int:
+        """Return the event time of a call that no record's or timer's event time explains."""
+        time = max(low, memory.reached)
+        if time == MIN_TIME and memory.expiry != NEVER and self._ttl is not None:
+            return memory.expiry - self._ttl
+        return time
+
+    def _fire(self, memory: KeyState, name: str, alarm: KeyTimer) -> None:
+        memory.cancel(name)
+        if self._on_timer is None:  # it was set when there was one
+            return
+        self._context.in_timer = True
+        try:
+            self._timed(memory, self._on_timer, Timer(name, time_of(alarm.due)), alarm.due)
+        finally:
+            self._context.in_timer = False
+
+    def _timed(self, memory: KeyState, function: _UserFunction, timer: Timer, time: int) -> None:
+        call, ttl = self._call, self._ttl
+        call.memory, call.time, call.watermark = memory, time, time
+        if ttl is not None:
+            memory.reached = max(memory.reached, time)
+            call.horizon = memory.reached - ttl
+        try:
+            returned = function(self._context, timer)
+            if returned is not None:
+                _reject_return_value(returned)
+        except Exception as exc:
+            where = f"in the timer {timer.name!r} of {timer.at.isoformat()}"
+            raise self._failure(function, exc, memory, where) from exc
+        if ttl is not None and time != MIN_TIME:
+            memory.lives_until(time + ttl)
+
+    def _expire(self, memory: KeyState) -> None:
+        """Forget a key whose time to live is over, and take its row out of the table."""
+        if memory.row is not None:
+            self.changes.append(
+                EmittedChange(early=False, key=memory.key, revision=memory.revision, before=memory.row, after=None)
+            )
+        memory.forget()
+
+    def _place(self, columns: RecordColumns, row: int) -> str:
+        partition, offset = columns.coordinates(row)
+        return f"at partition {partition}, offset {offset} of {self._pipeline.source.label}"
+
+    def _failure(self, function: _UserFunction, exc: Exception, memory: KeyState, where: str) -> RunError:
+        key = ", ".join(f"{name}={value!r}" for name, value in zip(self._pipeline.key, memory.key, strict=True))
+        # the last line of the user's own: below it there is only ours
+        frames = [frame for frame in traceback.extract_tb(exc.__traceback__) if Path(frame.filename).parent != _HERE]
+        line = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+        said = " ".join(str(exc).split())
+        return RunError(
+            f"the function {code_name(function)} failed {where}, key {key}: {type(exc).__name__}: {said}{line}; "
+            "what was committed stays; mend it and start again"
+        )
+
+
+def _reject_return_value(returned: object) -> None:
+    """Raise TypeError for what a function returned: to drop it in silence would drop a row that was meant."""
+    msg = f"it returned a value ({type(returned).__name__}), and must return nothing: a row is written by ctx.emit(...)"
+    raise TypeError(msg)

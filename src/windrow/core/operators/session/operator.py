@@ -1,0 +1,368 @@
+"""The session operator: runs a step, and stores the fragments of its keys in buckets.
+
+The state of a key group is a summary and 64 blobs, each with the fragments of the keys with one hash. The summary says
+when each bucket has something due, so that a step reads the buckets of its records and those that are due, and no
+others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.core import duckdb_sql, schema
+from windrow.core.changelog import StepOutput, late_output
+from windrow.core.columns import MIN_TIME, Micros, pack, to_micros, unpack, unscale
+from windrow.core.operators.base import GroupOutput, GroupStats, StepInput
+from windrow.core.operators.session.fragments import (
+    FIRED,
+    ON_TIME,
+    UNSEEN,
+    Fragments,
+    Numbers,
+    SessionRecords,
+    SessionSpec,
+    SessionTime,
+    make_fragments,
+    number_keys,
+)
+from windrow.core.operators.session.merge import plan_step
+from windrow.core.operators.session.sql import SessionValues
+from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
+from windrow.core.state.store import State
+from windrow.core.watermarks.clocks import PartitionClocks
+from windrow.core.watermarks.tracker import StepTime, advance_clocks
+from windrow.errors import PipelineError
+from windrow.model import AllOf, AnyOf, Every, Pipeline, Session, Trigger
+
+
+class SessionOperator:
+    """The aggregate of each session and key.
+
+    An on-time session is all that came before the watermark passed its end. On-time records that come after that make
+    it longer, late ones join it with whatever they touch, and rows that are no session any more are deleted.
+
+    It keeps nothing between steps: what is to be remembered is in the state that a step is given, so one object serves
+    all key groups. `partitions` are those that the source had when the pipeline was first started.
+    """
+
+    def __init__(self, pipeline: Pipeline, partitions: Iterable[int]) -> None:
+        if not isinstance(pipeline.window, Session):
+            msg = f"{pipeline.window} is no session window"
+            raise TypeError(msg)
+        self._pipeline = pipeline
+        self._partitions = tuple(partitions)
+        self._rules = SessionSpec(pipeline.window.gap, pipeline.emit.lateness, pipeline.emit.late)
+        self._every = None if pipeline.emit.early is None else _early_period(pipeline.emit.early)
+        self._duck = duckdb_sql.connect()
+        no_records = unscale(record_schema(pipeline).empty_table())
+        self._values = SessionValues(pipeline, self._duck, no_records)
+        self._stored = StoredSessions(self._rules, no_records.select(list(pipeline.key)), self._values.none)
+
+    def step(self, group: int, given: StepInput, state: State) -> GroupOutput:
+        """Run one step of one key group: assign verdicts, fire what the watermark has passed, merge, drop."""
+        blob = state.summary()
+        summary = (
+            SessionSummary(PartitionClocks.start(self._partitions)) if blob is None else SessionSummary.decode(blob)
+        )
+        before = summary.clocks.low
+        time = advance_clocks(self._pipeline, summary.clocks, given)
+        summary.first_tick = time.latest if summary.first_tick is None else summary.first_tick
+        moment = SessionTime(before, time.low, given.end, self._due(time))
+
+        records, watermarks, missed = self._judge(given.records, time, summary.gone)
+        late = watermarks >= to_micros(records.column(TIME)) + self._rules.gap
+        numbers, keys = number_keys(records.select(list(self._pipeline.key)))
+        buckets = session_buckets(keys)
+        arrivals = SessionRecords(
+            keys=numbers,
+            times=to_micros(records.column(TIME)),
+            watermarks=watermarks,
+            late=late,
+            partitions=records.column(PARTITION).to_numpy().astype(np.int64),
+            offsets=to_micros(records.column(OFFSET)),
+            since=MIN_TIME if time.latest is None else time.latest,
+        )
+        touched = {*np.unique(buckets).tolist(), *summary.pressing(moment)}
+        changes = schema.changes(self._pipeline).empty_table()
+        if touched:
+            there = self._stored.load(state, summary, touched, keys, buckets)
+            changes, left = self._work(moment, there, arrivals, records)
+            self._stored.save(state, summary, touched, left)
+        state.set_summary(summary.encode())
+        return GroupOutput(
+            StepOutput(
+                changes=changes,
+                late=missed,
+                dead=given.dead,
+                # clocks are identical in every key group, so only group 0 writes the journal
+                clocks=time.journal if group == 0 else schema.CLOCKS.empty_table(),
+            ),
+            GroupStats(
+                records=given.records.num_rows,
+                late=int(np.count_nonzero(late)),
+                expired=missed.num_rows,
+                dead=given.dead.num_rows,
+                inserts=_count_op(changes, "insert"),
+                revisions=_count_op(changes, "update_after"),
+                open_windows=sum(bucket.open for bucket in summary.buckets.values()),
+                watermarks=dict(summary.clocks.watermarks),
+                offsets=dict(summary.clocks.next),
+                low=time.low,
+                idle=sorted(summary.clocks.idle),
+            ),
+        )
+
+    def _due(self, time: StepTime) -> int | None:
+        """Return up to which processing time a record must have come to be due for an early pane now."""
+        return None if self._every is None or time.now is None else time.now - self._every
+
+    def _judge(self, records: pa.Table, time: StepTime, gone: int) -> tuple[pa.Table, Micros, pa.Table]:
+        """Return the records that have not expired, the watermarks at them, and the late output of the others."""
+        times = to_micros(records.column(TIME))
+        expired = time.watermarks >= times + self._rules.gap + self._rules.lateness
+        expired |= times + self._rules.gap <= gone
+        if not expired.any():
+            return unscale(records), time.watermarks, schema.LATE.empty_table()
+        missed = records.filter(pa.array(expired)).drop_columns(WATERMARK)
+        for name, values in (
+            (WATERMARK, time.watermarks),
+            (WINDOW, times),
+            (END, times + self._rules.gap),
+        ):
+            missed = missed.append_column(name, pa.array(values[expired]))
+        return (
+            unscale(records.filter(pa.array(~expired))),
+            time.watermarks[~expired],
+            late_output(self._duck, self._pipeline, missed),
+        )
+
+    def _work(
+        self, moment: SessionTime, there: LoadedSessions, arrivals: SessionRecords, records: pa.Table
+    ) -> tuple[pa.Table, LoadedSessions]:
+        """Merge the sessions of the loaded buckets; return the changes, and what is left in the buckets."""
+        concerned = np.zeros(there.keys.num_rows, dtype=np.bool_)
+        concerned[arrivals.keys] = True
+        of = there.atoms["key"]
+        concerned[of[self._rules.moved(there.atoms, moment) | self._rules.gone(there.atoms, moment)]] = True
+        chosen = np.flatnonzero(concerned[of])
+        worked = plan_step(self._rules, moment, there.atoms[chosen], arrivals)
+        totals = self._values.totals(worked, records, there.values.take(pa.array(chosen)))
+        changes = self._values.changes(worked, totals, there.keys)
+        made, values = self._values.made(worked, totals)
+        stays = np.ones(len(of), dtype=np.bool_)
+        stays[chosen] = (worked.stored < 0) & ~worked.dropped
+        return changes, LoadedSessions(
+            np.concatenate([there.atoms[stays], made]),
+            pa.concat_tables([there.values.filter(pa.array(stays)), values]),
+            there.keys,
+            there.buckets,
+        )
+
+
+def _early_period(trigger: Trigger) -> int:
+    """Return the processing time between early panes."""
+    match trigger:
+        case Every(micros):
+            return micros
+        case AnyOf(triggers):
+            return min(map(_early_period, triggers))
+        case AllOf(triggers):
+            return max(map(_early_period, triggers))
+        case _:
+            msg = (
+                f"sessions cannot have early panes by {trigger}, as counts start over whenever sessions merge; "
+                "use processing time (every) alone"
+            )
+            raise PipelineError(msg)
+
+
+def _count_op(changes: pa.Table, op: str) -> int:
+    return int(pc.sum(pc.equal(changes.column("op"), op)).as_py() or 0)
+
+
+SESSION_BUCKETS: Final = 64
+"""A step touches the buckets of its keys, so a small one reads and writes little whatever the number of keys."""
+_SESSION_KIND: Final = "sessions"
+_FIELDS: Final = "__fields"
+_NEVER: Final = 2**63 - 1
+
+
+class SessionBucket(NamedTuple):
+    """A bucket in the summary: when something in it is due, and how many sessions are open in it.
+
+    `due` is the least low watermark at which a session fires or is dropped; `since` the least processing time from
+    which an early pane waits.
+    """
+
+    due: int
+    since: int
+    open: int
+
+
+@dataclass
+class SessionSummary:
+    """The small part of the state; `first_tick` is the first processing time that was known.
+
+    Sessions that end by `gone` were forgotten when lateness was shorter than it is now.
+    """
+
+    clocks: PartitionClocks
+    first_tick: int | None = None
+    buckets: dict[int, SessionBucket] = field(default_factory=dict)
+    gone: int = MIN_TIME
+
+    def pressing(self, moment: SessionTime) -> set[int]:
+        """Return the buckets in which time alone may make something happen."""
+        return {
+            number
+            for number, bucket in self.buckets.items()
+            if bucket.due <= moment.low
+            or (moment.end and bucket.open)
+            or (moment.due is not None and bucket.since <= moment.due)
+        }
+
+    def encode(self) -> bytes:
+        """Write as JSON."""
+        return json.dumps(
+            {
+                "clocks": self.clocks.encode(),
+                "first_tick": self.first_tick,
+                "buckets": [[number, *bucket] for number, bucket in sorted(self.buckets.items())],
+                "gone": self.gone,
+            }
+        ).encode()
+
+    @staticmethod
+    def decode(blob: bytes) -> SessionSummary:
+        """Read what `encode` wrote."""
+        fields = json.loads(blob)
+        return SessionSummary(
+            PartitionClocks.decode(fields["clocks"]),
+            fields["first_tick"],
+            {number: SessionBucket(*rest) for number, *rest in fields["buckets"]},
+            fields.get("gone", MIN_TIME),
+        )
+
+
+@dataclass(frozen=True)
+class LoadedSessions:
+    """Fragments of some buckets and their accumulators; the keys of these and of the step, and the bucket of each."""
+
+    atoms: Fragments
+    values: pa.Table
+    keys: pa.Table
+    buckets: Numbers
+
+
+class StoredSessions:
+    """Reads and writes fragments by bucket: one table of key, accumulators and packed fields for each."""
+
+    def __init__(self, rules: SessionSpec, no_keys: pa.Table, no_values: pa.Table) -> None:
+        self._rules = rules
+        self._keys = no_keys.column_names
+        self._values = no_values.column_names
+        self._no_rows = pa.table(
+            {
+                **dict(zip(no_keys.column_names, no_keys.columns, strict=True)),
+                **dict(zip(no_values.column_names, no_values.columns, strict=True)),
+                _FIELDS: _to_column(make_fragments(0)),
+            }
+        )
+
+    def load(
+        self, state: State, summary: SessionSummary, touched: Iterable[int], keys: pa.Table, buckets: Numbers
+    ) -> LoadedSessions:
+        """Read some buckets; the keys of a step keep their numbers."""
+        tables, numbers, lengths = [self._no_rows], [], []
+        for bucket in sorted(touched):
+            blob = state.get(_SESSION_KIND, bucket)
+            if blob is not None:
+                tables.append(unpack(blob))
+                numbers.append(bucket)
+                lengths.append(tables[-1].num_rows)
+        rows = pa.concat_tables(tables)
+        of, together = number_keys(pa.concat_tables([keys, rows.select(self._keys)]))
+        of = of[keys.num_rows :]
+        bucket_of = np.concatenate([buckets, np.zeros(together.num_rows - len(buckets), dtype=np.int64)])
+        bucket_of[of] = np.repeat(np.array(numbers, dtype=np.int64), lengths)
+        loaded = _from_column(rows.column(_FIELDS))
+        loaded["key"] = of
+        if summary.first_tick is not None:
+            # what came before the first tick counts from it
+            loaded["since"] = np.maximum(loaded["since"], summary.first_tick)
+        return LoadedSessions(loaded, rows.select(self._values), together, bucket_of)
+
+    def save(self, state: State, summary: SessionSummary, touched: Iterable[int], left: LoadedSessions) -> None:
+        """Write the fragments left in some buckets, and when each bucket has something due."""
+        buckets = left.buckets[left.atoms["key"]]
+        order = np.argsort(buckets, kind="stable")
+        there, firsts = np.unique(buckets[order], return_index=True)
+        lengths = np.diff(firsts, append=len(order))
+        its_atoms = left.atoms[order]
+        keys = left.keys.take(pa.array(np.ascontiguousarray(its_atoms["key"])))
+        values = left.values.take(pa.array(order))
+        rows = pa.table([*keys.columns, *values.columns, _to_column(its_atoms)], names=self._no_rows.column_names)
+        rows = rows.combine_chunks()
+        for bucket in set(touched) - set(there.tolist()):
+            summary.buckets.pop(bucket, None)
+            state.drop(_SESSION_KIND, bucket)
+        looks = self._look(its_atoms, firsts, summary.clocks.low)
+        for bucket, first, length, look in zip(there.tolist(), firsts.tolist(), lengths.tolist(), looks, strict=True):
+            state.set(_SESSION_KIND, bucket, pack(rows.slice(first, length)))
+            summary.buckets[bucket] = look
+
+    def put(self, state: State, summary: SessionSummary, bucket: int, rows: pa.Table, *, now: bool) -> None:
+        """Store a bucket's rows as another state held them; with `now` the next step looks at them, whatever is due."""
+        low = summary.clocks.low
+        (look,) = self._look(_from_column(rows.column(_FIELDS)), np.array([0]), low)
+        state.set(_SESSION_KIND, bucket, pack(rows.select(self._no_rows.column_names)))
+        summary.buckets[bucket] = look._replace(due=low) if now else look
+
+    def _look(self, its_atoms: Fragments, firsts: Numbers, low: int) -> list[SessionBucket]:
+        """Return when each bucket has something due; `firsts` is where its fragments begin."""
+        if len(firsts) == 0:
+            return []
+        ends = its_atoms["closes"] + self._rules.gap
+        is_open = (its_atoms["role"] == ON_TIME) & (ends > low)
+        goes = its_atoms["end"] + self._rules.gap + self._rules.lateness
+        # a row that could go but for an open session beside it is looked at when that fires
+        goes = np.where((its_atoms["seen"] != UNSEEN) & (goes > low), goes, _NEVER)
+        due = np.minimum(np.where(is_open, ends, _NEVER), goes)
+        since = np.where(is_open & (its_atoms["seen"] == UNSEEN), its_atoms["since"], _NEVER)
+        unfired = (is_open & (its_atoms["seen"] != FIRED)).astype(np.int64)
+        columns = (
+            np.minimum.reduceat(due, firsts),
+            np.minimum.reduceat(since, firsts),
+            np.add.reduceat(unfired, firsts),
+        )
+        return [SessionBucket(*one) for one in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def session_buckets(keys: pa.Table) -> Numbers:
+    """Return the bucket of each of some keys, by a hash of their text: it is the same on every machine."""
+    plain = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in keys.columns)
+    texts = zip(*(map(str, column.to_pylist()) for column in plain), strict=True)
+    return np.array([crc32("\0".join(text).encode()) % SESSION_BUCKETS for text in texts], dtype=np.int64)
+
+
+def _to_column(given: Fragments) -> pa.Array:
+    """Return fragments as one column of bytes: a table of a few rows costs what its columns cost."""
+    given = given.copy()
+    given["key"] = 0  # it is the step's number of it
+    return pa.Array.from_buffers(pa.binary(given.itemsize), len(given), [None, pa.py_buffer(given)])
+
+
+def _from_column(column: pa.ChunkedArray) -> Fragments:
+    """Read what `_to_column` wrote."""
+    array = column.combine_chunks()
+    kind = make_fragments(0).dtype
+    read = np.frombuffer(array.buffers()[1] or b"", dtype=kind)
+    return read[array.offset : array.offset + len(array)].copy()

@@ -1,0 +1,91 @@
+"""The window assigner: the windows of each record, and its verdict (on time, late or expired) for each of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.core.columns import MIN_TIME, Micros, to_micros
+from windrow.core.schema import END, TIME, WATERMARK, WINDOW
+from windrow.core.windows import expand, hops_of, slice_starts, windows_of
+from windrow.model import Calendar, Global, Hopping, Pipeline, Session, Tumbling, Window
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Assigned(NamedTuple):
+    """A step's records by window: a row a record and window, with WINDOW and END, and what the verdict on it is.
+
+    The records in `whole` are on time for every window that they are in; their WINDOW is the start of their slice.
+    """
+
+    rows: pa.Table
+    on_time: Mask
+    expired: Mask
+    whole: pa.Table
+
+
+def on_time_for_all(window: Window, times: Micros, watermarks: Micros, ended: int) -> tuple[Mask, Micros]:
+    """Return which records are on time for every window that they are in, none of which has fired, and these windows.
+
+    A hopping window stands there by the start of the record's slice. `ended` is the time up to which windows have fired
+    at an end before.
+    """
+    match window:
+        case Hopping():
+            hops = hops_of(window, times)
+            # no time past the first window's end, which is the least of all, is past any other's
+            on_time = (watermarks < hops.first + window.size) & (hops.first > ended) & (hops.first <= hops.last)
+            return on_time, slice_starts(window, times)
+        case Tumbling() | Calendar():
+            starts, ends = windows_of(window, times)
+            return (watermarks < ends) & (starts > ended), starts
+        case _:
+            msg = "windows that have no end of their own are not told by a record's time alone"
+            raise TypeError(msg)
+
+
+def assign(pipeline: Pipeline, records: pa.Table, watermarks: Micros, ended: int, gone: int = MIN_TIME) -> Assigned:
+    """Judge records by the watermark at each; `ended` is the time up to which windows have fired at an end before.
+
+    Windows that end by `gone` take no records, whatever the lateness.
+    """
+    times = to_micros(records.column(TIME))
+    records = records.drop_columns(WATERMARK).append_column(WATERMARK, pa.array(watermarks))
+    match pipeline.window:
+        case Hopping() as window:
+            hops = hops_of(window, times)
+            whole = _with_window(records, times, times).slice(0, 0)
+            if pipeline.emit.early is None:
+                sliced, starts = on_time_for_all(window, times, watermarks, ended)
+                whole = _with_window(records, starts, starts + window.slice)
+                if sliced.all():
+                    return _assigned(pipeline, whole.slice(0, 0), whole, gone)
+                whole = whole.filter(pa.array(sliced))
+                records = records.filter(pa.array(~sliced))
+                hops = hops_of(window, times[~sliced])
+            places, starts = expand(window, hops)
+            rows = _with_window(records.take(pa.array(places)), starts, starts + window.size)
+            return _assigned(pipeline, rows, whole, gone)
+        case Session():
+            msg = "sessions are not known by their records' times alone"
+            raise TypeError(msg)
+        case window:
+            rows = _with_window(records, *windows_of(window, times))
+            return _assigned(pipeline, rows, rows.slice(0, 0), gone)
+
+
+def _with_window(records: pa.Table, starts: Micros, ends: Micros) -> pa.Table:
+    return records.append_column(WINDOW, pa.array(starts)).append_column(END, pa.array(ends))
+
+
+def _assigned(pipeline: Pipeline, rows: pa.Table, whole: pa.Table, gone: int) -> Assigned:
+    if isinstance(pipeline.window, Global):
+        # nothing comes after all time
+        return Assigned(rows, np.full(rows.num_rows, fill_value=True), np.full(rows.num_rows, fill_value=False), whole)
+    watermarks, ends = to_micros(rows.column(WATERMARK)), to_micros(rows.column(END))
+    expired = (watermarks >= ends + pipeline.emit.lateness) | (ends <= gone)
+    return Assigned(rows, watermarks < ends, expired, whole)

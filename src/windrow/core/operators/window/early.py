@@ -1,0 +1,220 @@
+"""Early panes: panes that a trigger fires before the watermark, then the on-time pane and the revisions.
+
+A trigger that SQL can evaluate (`SqlTrigger`) costs no loop. Any other is evaluated in Python for each record, in the
+order of the log.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.core import duckdb_sql, schema
+from windrow.core.aggregates.accumulators import Results
+from windrow.core.columns import MIN_TIME, Micros, to_micros
+from windrow.core.operators.window.panes import LateChunks, PaneStep, with_window_ends
+from windrow.core.operators.window.sql import (
+    CHUNK,
+    COUNT,
+    EARLY,
+    MEMORY,
+    NTH,
+    PANES,
+    ROW,
+    SINCE,
+    WAITING,
+    early_pane_sql,
+)
+from windrow.core.operators.window.triggers import sql_trigger, start_trigger, trigger_periods
+from windrow.core.schema import REVISION, TIME, WINDOW
+from windrow.core.state.store import State
+from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
+from windrow.core.windows import window_ends
+from windrow.model import PaneSoFar, Pipeline, Session, Trigger
+
+
+class EarlyPanes:
+    """Early panes, the on-time pane, and the revisions of late records."""
+
+    def __init__(
+        self, pipeline: Pipeline, trigger: Trigger, connection: duckdb.DuckDBPyConnection, no_records: pa.Table
+    ) -> None:
+        if isinstance(pipeline.window, Session):
+            msg = "sessions have an operator of their own"
+            raise TypeError(msg)
+        self._pipeline = pipeline
+        self._window = pipeline.window
+        self._trigger = trigger
+        self._plain = sql_trigger(trigger)
+        self._shortest = min(trigger_periods(trigger), default=None)
+        self._duck = connection
+        self._sql = early_pane_sql(pipeline, self._plain)
+        self._results = Results(pipeline)
+        self._chunks = LateChunks(pipeline, connection)
+        self._no_panes = duckdb_sql.query(connection, self._sql.empty, records=no_records)
+
+    def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
+        """Take a step; return its changes, by window and key in the order of effect."""
+        windows = windows_in(step.on_time) | windows_in(step.due) | step.firing | self._ticked(step, summary)
+        panes = load_panes(state, "panes", windows & step.known, self._no_panes)
+        changes = schema.changes(self._pipeline).empty_table()
+        if panes.num_rows + step.on_time.num_rows + step.due.num_rows:
+            changes, settled = self._change(step, panes)
+            stays = ~is_in_windows(to_micros(settled.column(WINDOW)), step.gone)
+            store_panes(state, "panes", settled.filter(pa.array(stays)))
+            self._note_pending(settled, windows, summary)
+        for start in sorted(step.gone & step.known):
+            state.drop("panes", start)
+        return changes
+
+    def _change(self, step: PaneStep, panes: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the step's changes, and the panes as they are after it."""
+        changes: list[pa.Table] = []
+        for late in self._chunks.of(step.due):
+            if changes:
+                # all else was in the first chunk
+                still = replace(step.time, now=None)
+                step = replace(step, time=still, on_time=step.on_time.slice(0, 0), firing=frozenset())
+            clock = pa.table({"now": pa.array([step.time.now], pa.int64()),
+                              "latest": pa.array([step.time.latest], pa.int64())})  # fmt: skip
+            atoms = self._atoms(replace(step, due=late), panes, clock)
+            panes = duckdb_sql.query(self._duck, self._sql.settle, atoms=atoms, clock=clock)
+            rows = duckdb_sql.query(self._duck, self._sql.changes, atoms=atoms)
+            changes.append(
+                self._results.of(with_window_ends(self._pipeline, rows))
+                if rows.num_rows
+                else schema.changes(self._pipeline).empty_table()
+            )
+        return self._chunks.joined(changes), panes
+
+    def _ticked(self, step: PaneStep, summary: WindowSummary) -> set[int]:
+        """Return the windows that an early pane may be due for by now."""
+        if step.time.now is None or self._shortest is None:
+            return set()
+        return {window for window, since in summary.pending.items() if step.time.now - since >= self._shortest}
+
+    def _note_pending(self, panes: pa.Table, windows: set[int], summary: WindowSummary) -> None:
+        """Note from when on windows wait for an early pane; where no tick has come yet, at the first one."""
+        if self._shortest is None:
+            return
+        for window in windows:
+            summary.pending.pop(window, None)
+        waiting = panes.filter(pc.is_null(panes.column(REVISION)))
+        since = waiting.append_column("since", pc.fill_null(waiting.column(SINCE), MIN_TIME))
+        least = since.group_by(WINDOW).aggregate([("since", "min")])
+        summary.pending.update(zip(*(least.column(name).to_pylist() for name in (WINDOW, "since_min")), strict=True))
+
+    def _atoms(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> pa.Table:
+        """Return what happens to each window and key, in order."""
+        firing = pa.table({WINDOW: pa.array(sorted(step.firing), pa.int64())})
+        tables = {"panes": panes, "late": step.due, "firing": firing, "clock": clock}
+        if self._plain is not None:
+            return duckdb_sql.query(self._duck, self._sql.atoms, records=step.on_time, **tables)
+        records, memory = self._follow(step, panes)
+        return duckdb_sql.query(self._duck, self._sql.atoms, records=records, memory=memory, **tables)
+
+    def _follow(self, step: PaneStep, panes: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Ask the trigger at each record, and at the tick; return the records in chunks, and what it remembers."""
+        rows = pa.array(np.arange(step.on_time.num_rows))
+        told = duckdb_sql.query(self._duck, self._sql.told, records=step.on_time.append_column(ROW, rows), panes=panes)
+        found = evaluate_trigger(self._trigger, told, window_ends(self._window, to_micros(told.column(WINDOW))), step)
+        memory = told.select([WINDOW, *self._pipeline.key]).take(found.firsts)
+        return (
+            step.on_time.append_column(CHUNK, found.chunks).append_column(EARLY, found.early),
+            memory.append_column(MEMORY, found.memories).append_column("__due", found.due),
+        )
+
+
+_Known = tuple[int, int, int, int | None, str | None]
+"""Of a window and key before the step: records, pending ones, early panes, since when it waits, what is remembered."""
+
+
+class Evaluation(NamedTuple):
+    """What a trigger said.
+
+    By record: its chunk (how many early panes of its window and key the step has had before it), and whether an early
+    pane follows it. By window and key: its first row in what was told, what the trigger remembers, and whether an early
+    pane is due by processing time.
+    """
+
+    chunks: pa.Array
+    early: pa.Array
+    firsts: pa.Array
+    memories: pa.Array
+    due: pa.Array
+
+
+class _TriggerRun:
+    """The trigger of one window and key in one step."""
+
+    def __init__(self, trigger: Trigger, bounds: tuple[int, int], known: _Known) -> None:
+        self._bounds = bounds
+        self._records, self._waiting, self._panes, self._since, memory = known
+        self._before = self._panes
+        self._asked = start_trigger(trigger)
+        if memory is not None:
+            self._asked.memory = json.loads(memory)
+
+    def at_record(self, time: int) -> tuple[int, bool]:
+        """Return a record's chunk, and whether an early pane follows it."""
+        chunk = self._panes - self._before
+        self._records += 1
+        self._waiting += 1
+        says = self._asked.at_record(PaneSoFar(*self._bounds, self._records, self._waiting, self._panes, time))
+        if says:
+            self._begin_anew()
+        return chunk, says
+
+    def at_tick(self, now: int, latest: int) -> bool:
+        """Return whether an early pane is due."""
+        if self._waiting == 0:
+            return False
+        says = self._asked.at_tick(now - (latest if self._since is None else self._since))
+        if says:
+            self._begin_anew()
+        return says
+
+    @property
+    def memory(self) -> str:
+        """What the trigger remembers."""
+        return json.dumps(self._asked.memory)
+
+    def _begin_anew(self) -> None:
+        self._panes += 1
+        self._waiting, self._since = 0, None
+        self._asked.begin_anew()
+
+
+def evaluate_trigger(trigger: Trigger, told: pa.Table, ends: Micros, step: PaneStep) -> Evaluation:
+    """Ask a trigger at each on-time record in log order, and at the step's tick; `ends` are those of told windows."""
+    chunks = np.zeros(step.on_time.num_rows, dtype=np.int64)
+    early = np.zeros(step.on_time.num_rows, dtype=np.bool_)
+    firsts: list[int] = []
+    followed: list[_TriggerRun] = []
+    windows: list[int] = []
+    columns = (told.column(name).to_pylist() for name in (WINDOW, ROW, TIME, NTH, COUNT, WAITING, PANES, SINCE, MEMORY))
+    for place, (window, row, time, nth, *known) in enumerate(zip(*columns, strict=True)):
+        if nth is None or nth == 1:
+            firsts.append(place)
+            windows.append(window)
+            followed.append(_TriggerRun(trigger, (window, int(ends[place])), tuple(known)))
+        if nth is not None:
+            chunks[row], early[row] = followed[-1].at_record(time)
+    now, latest = step.time.now, step.time.latest
+    due = [
+        now is not None and latest is not None and window not in step.firing and one.at_tick(now, latest)
+        for window, one in zip(windows, followed, strict=True)
+    ]
+    return Evaluation(
+        pa.array(chunks),
+        pa.array(early),
+        pa.array(firsts, pa.int64()),
+        pa.array([one.memory for one in followed], pa.string()),
+        pa.array(due, pa.bool_()),
+    )

@@ -1,0 +1,189 @@
+"""Panes that only the watermark fires, and late records in batches of revisions.
+
+`WatermarkPanes` writes one on-time pane for each window and key, then a revision for each late record or for all late
+records of a step. `EarlyPanes` (see `early`) could do the same work; this form exists because it needs fewer and
+cheaper queries in each step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.core import duckdb_sql, schema
+from windrow.core.aggregates.accumulators import Results
+from windrow.core.aggregates.catalogue import compile_aggregates
+from windrow.core.columns import to_micros
+from windrow.core.duckdb_sql import identifier
+from windrow.core.operators.window.slices import SliceTree
+from windrow.core.operators.window.sql import window_sql
+from windrow.core.schema import OFFSET, PARTITION, WINDOW
+from windrow.core.state.store import State
+from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
+from windrow.core.watermarks.tracker import StepTime
+from windrow.core.windows import window_ends
+from windrow.model import Hopping, Pipeline, Session
+
+
+@dataclass(frozen=True)
+class PaneStep:
+    """What happens to windows in a step.
+
+    `on_time` are records of windows that have not fired before, `whole` those of slices (WINDOW is the slice's start),
+    `parts` panes that salted key groups made of such records (of hopping windows, slices),
+    `due` late records of windows that have fired by now. `firing` are the windows that fire in this step, `known` those
+    that had something before it, `gone` those that nothing can reach after it. Those that end by `reached`
+    have fired.
+    """
+
+    time: StepTime
+    on_time: pa.Table
+    whole: pa.Table
+    parts: pa.Table
+    due: pa.Table
+    firing: frozenset[int]
+    known: frozenset[int]
+    gone: frozenset[int]
+    reached: int
+
+
+class Panes(Protocol):
+    """How panes are kept and written."""
+
+    def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
+        """Take a step; return its changes, those of a window and key in the order of effect."""
+        ...
+
+
+class WatermarkPanes:
+    """Panes that the watermark fires: one pane of the records on time, then the revisions of late ones."""
+
+    def __init__(self, pipeline: Pipeline, connection: duckdb.DuckDBPyConnection, no_records: pa.Table) -> None:
+        self._pipeline = pipeline
+        self._duck = connection
+        self._sql = window_sql(pipeline)
+        self._results = Results(pipeline)
+        self._no_panes = duckdb_sql.query(self._duck, self._sql.begin, records=no_records)
+        self._no_changes = schema.changes(pipeline).empty_table()
+        self._chunks = LateChunks(pipeline, connection)
+        self._slices = (
+            SliceTree(pipeline.window, connection, self._sql, self._no_panes)
+            if isinstance(pipeline.window, Hopping)
+            else None
+        )
+
+    def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
+        """Take a step; return its changes: on-time panes by window and key, then the revisions."""
+        fired = self._fill(step, summary, state)
+        changes = self._no_changes
+        if fired.num_rows:
+            changes = self._changes(duckdb_sql.query(self._duck, self._sql.fired, panes=fired))
+        revised = windows_in(step.due) - step.firing
+        panes = fired if not revised else pa.concat_tables([fired, self._load(revised & step.known, state)])
+        if step.due.num_rows:
+            revisions, panes = self._revise(panes, step)
+            changes = pa.concat_tables([changes, revisions])
+        else:
+            panes = _retained(panes, step.gone)
+        store_panes(state, "panes", panes)
+        for start in sorted(step.gone & step.known):
+            state.drop("panes", start)
+        return changes
+
+    def _revise(self, panes: pa.Table, step: PaneStep) -> tuple[pa.Table, pa.Table]:
+        """Return the revisions that late records make, and the panes that stay, as they are after them."""
+        revisions: list[pa.Table] = []
+        chunks = deque(self._chunks.of(step.due))
+        while chunks:
+            history = duckdb_sql.query(self._duck, self._sql.revise, base=panes, late=chunks.popleft())
+            revisions.append(self._changes(duckdb_sql.query(self._duck, self._sql.revised, history=history)))
+            if not chunks:
+                panes, history = _retained(panes, step.gone), _retained(history, step.gone)
+            panes = duckdb_sql.query(self._duck, self._sql.settle, base=panes, history=history)
+        return self._chunks.joined(revisions), panes
+
+    def _fill(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
+        """Add on-time records to the panes of their windows; return the panes that fire and store the others."""
+        parts = self._no_panes if self._slices else step.parts
+        touched = windows_in(step.on_time) | windows_in(parts) | step.firing
+        panes = self._sql.added(self._duck, step.on_time, parts, self._load(touched & step.known, state))
+        fires = is_in_windows(to_micros(panes.column(WINDOW)), step.firing)
+        store_panes(state, "panes", panes.filter(pa.array(~fires)))
+        fired = panes.filter(pa.array(fires))
+        if self._slices is None:
+            return fired
+        parts = self._slices.take(step.firing, step.whole, step.parts, summary, state, low=step.reached)
+        if parts.num_rows == 0:
+            return fired
+        return duckdb_sql.query(self._duck, self._sql.merge, panes=pa.concat_tables([fired, parts]))
+
+    def _load(self, windows: Collection[int], state: State) -> pa.Table:
+        return load_panes(state, "panes", windows, self._no_panes)
+
+    def _changes(self, rows: pa.Table) -> pa.Table:
+        """Return changes of what a statement made."""
+        return self._results.of(with_window_ends(self._pipeline, rows))
+
+
+def _retained(panes: pa.Table, gone: Collection[int]) -> pa.Table:
+    """Return the panes of windows that something can still reach."""
+    return panes.filter(pa.array(~is_in_windows(to_micros(panes.column(WINDOW)), gone)))
+
+
+def with_window_ends(pipeline: Pipeline, changes: pa.Table) -> pa.Table:
+    """Put the ends of windows into changes as statements make them."""
+    if isinstance(pipeline.window, Session):
+        msg = "the end of a session is not known by its start"
+        raise TypeError(msg)
+    starts, places = np.unique(to_micros(changes.column("window_start")), return_inverse=True)
+    ends = pa.array(window_ends(pipeline.window, starts)[places])
+    return changes.set_column(changes.column_names.index("window_end"), "window_end", ends)
+
+
+MAX_REVISIONS: Final = 256
+"""So many revisions of a window and key are made at once, where each holds a state that grows with its records."""
+
+_CHUNK: Final = "__chunk"
+
+
+class LateChunks:
+    """Cuts late records, so that the revisions of a chunk fit into memory with a state each."""
+
+    def __init__(self, pipeline: Pipeline, connection: duckdb.DuckDBPyConnection) -> None:
+        self._duck = connection
+        self._keys = pipeline.key
+        accumulators = (accumulator for one in compile_aggregates(pipeline) for accumulator in one.accumulators)
+        self._grows = pipeline.emit.late == "each" and any(one.merge == "list" for one in accumulators)
+        by = ", ".join([WINDOW, *(identifier(name) for name in pipeline.key)])
+        self._number = f"""
+            SELECT *,
+                (row_number() OVER (PARTITION BY {by} ORDER BY {PARTITION}, {OFFSET}) - 1) // {MAX_REVISIONS}
+                    AS {_CHUNK}
+            FROM late
+        """
+
+    def of(self, late: pa.Table) -> Iterator[pa.Table]:
+        """Yield late records in the order in which they revise a window and key; there is one chunk at least."""
+        if not self._grows or late.num_rows <= MAX_REVISIONS:
+            yield late
+            return
+        numbered = duckdb_sql.query(self._duck, self._number, late=late)
+        numbers = numbered.column(_CHUNK)
+        for number in range(pc.max(numbers).as_py() + 1):
+            yield numbered.filter(pc.equal(numbers, number)).drop_columns(_CHUNK)
+
+    def joined(self, changes: Iterable[pa.Table]) -> pa.Table:
+        """Join the changes of chunks: by window and key, and those of each in the order of the chunks."""
+        first, *others = changes
+        if not others:
+            return first
+        rows = pa.concat_tables([first, *others])
+        by = [(name, "ascending") for name in ("window_start", *self._keys)]
+        return rows.take(pc.sort_indices(rows, sort_keys=by))  # a stable sort

@@ -1,0 +1,1 @@
+"""State of key groups: the store, reports on what it holds, and its migration to a changed pipeline."""

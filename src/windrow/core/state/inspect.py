@@ -1,0 +1,99 @@
+"""State report: what the states of key groups hold, counted in bytes, keys, windows and blobs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.core.columns import unpack
+from windrow.core.operators.window.slices import windows_of_slices
+from windrow.core.state.store import MemoryState
+from windrow.core.watermarks.clocks import PartitionClocks
+from windrow.model import AnyPipeline, Hopping, Pipeline
+
+
+@dataclass(frozen=True)
+class KeyGroupReport:
+    """State of one key group: number of bytes, keys, and blobs (panes by window, slices, buckets of keys)."""
+
+    group: int
+    bytes: int
+    keys: int
+    blobs: int
+
+
+@dataclass(frozen=True)
+class StateReport:
+    """State of all key groups: the clocks, identical in each (None before the first step), and counts of windows.
+
+    `windows` are those open in some key group (of sessions: of some key), `revisable` those that have fired and are
+    kept for revisions, without sessions. `kinds` are bytes by kind of blob, `largest` the largest blobs as
+    (bytes, key group, kind, bucket).
+    """
+
+    clocks: PartitionClocks | None
+    windows: int
+    revisable: int
+    groups: tuple[KeyGroupReport, ...]
+    kinds: dict[str, int]
+    largest: tuple[tuple[int, int, str, int], ...]
+
+
+def inspect_state(pipeline: AnyPipeline, states: Iterable[tuple[int, MemoryState]], largest: int = 5) -> StateReport:
+    """Count windows, keys and bytes in the states of a pipeline's key groups."""
+    clocks: PartitionClocks | None = None
+    open_windows: set[int] = set()
+    fired: set[int] = set()
+    sessions = 0
+    groups: list[KeyGroupReport] = []
+    kinds: Counter[str] = Counter()
+    blobs: list[tuple[int, int, str, int]] = []
+    for group, state in states:
+        summary = state.summary()
+        if summary is not None:
+            fields = json.loads(summary)
+            clocks = PartitionClocks.decode(fields["clocks"])
+            open_windows.update(fields.get("open", ()))
+            open_windows |= _windows_of_slices(pipeline, fields, clocks.low)
+            fired.update(fields.get("fired", ()))
+            sessions += sum(bucket[-1] for bucket in fields.get("buckets", ()))
+        found: list[pa.Table] = []
+        count = 0
+        for (kind, bucket), blob in state.items():
+            count += 1
+            kinds[kind] += len(blob)
+            blobs.append((len(blob), group, kind, bucket))
+            table = unpack(blob)
+            found.append(table.select(["key"] if kind == "keys" else list(pipeline.key)))
+        blobs = sorted(blobs, reverse=True)[:largest]
+        groups.append(KeyGroupReport(group, state.size, _distinct_keys(found), count))
+    return StateReport(
+        clocks, len(open_windows) + sessions, len(fired), tuple(groups), dict(sorted(kinds.items())), tuple(blobs)
+    )
+
+
+def _windows_of_slices(pipeline: AnyPipeline, summary: Any, low: int) -> set[int]:  # noqa: ANN401 - plain JSON
+    """Return the open hopping windows that the stored slices belong to."""
+    slices = dict(summary.get("slices", ())).get(0, ())
+    if not isinstance(pipeline, Pipeline) or not isinstance(pipeline.window, Hopping) or not slices:
+        return set()
+    return windows_of_slices(pipeline.window, slices, low)
+
+
+def _distinct_keys(tables: list[pa.Table]) -> int:
+    """Return the number of distinct keys in tables; a process stores its keys as text, but held records as columns."""
+    return max((_count([one for one in tables if one.schema.names == names]) for names in _names(tables)), default=0)
+
+
+def _names(tables: list[pa.Table]) -> list[list[str]]:
+    return list({tuple(table.schema.names): table.schema.names for table in tables}.values())
+
+
+def _count(tables: list[pa.Table]) -> int:
+    rows = pa.concat_tables(tables)
+    return int(rows.group_by(rows.column_names).aggregate([]).num_rows)

@@ -1,0 +1,308 @@
+"""State migration: the states of a run's key groups, rewritten for a pipeline that resumes from its savepoint.
+
+The pipeline may have other aggregates, wider types, another lateness and another number of key groups; `StateChange`
+says how it differs. Rows of stored tables go to the key group that their key has now. Clocks are the same in every key
+group, so any summary gives them; what a summary says of windows is merged over all groups and cut to the blobs that
+each has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import takewhile
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from windrow.core import duckdb_sql, schema
+from windrow.core.aggregates.catalogue import compile_aggregates
+from windrow.core.columns import cast_table, pack, rescale, unpack, unscale
+from windrow.core.decode.derived import Evaluator
+from windrow.core.duckdb_sql import identifier
+from windrow.core.keys import key_groups
+from windrow.core.operators.process.operator import ProcessSummary
+from windrow.core.operators.session.fragments import SessionSpec
+from windrow.core.operators.session.operator import SessionSummary, StoredSessions
+from windrow.core.operators.session.sql import SessionValues
+from windrow.core.operators.window.slices import SLICE_KIND, is_slice_node
+from windrow.core.schema import WATERMARK, arrow_type, record_schema
+from windrow.core.state.keyed import KEYED_KIND, BucketIndex, KeyedStore
+from windrow.core.state.store import MemoryState
+from windrow.core.state.time_buffer import BUFFER_KIND, TimeBuffer
+from windrow.core.state.widening import StateChange, added_digits, why_not_wider, widen
+from windrow.core.state.window_store import WindowSummary
+from windrow.expressions import arguments, computed
+from windrow.model import AnyPipeline, Pipeline, ProcessPipeline, Session
+
+
+def migrate(pipeline: AnyPipeline, plan: StateChange, states: Iterable[MemoryState]) -> list[MemoryState]:
+    """Return the initial states of the pipeline's key groups, in their order, from the states of a run."""
+    known = list(states)
+    if all(state.summary() is None for state in known):
+        return [MemoryState() for _ in range(pipeline.key_groups)]
+    if isinstance(pipeline, ProcessPipeline):
+        return migrate_process(pipeline, known)
+    if isinstance(pipeline.window, Session):
+        return migrate_sessions(pipeline, plan, known)
+    return migrate_windows(pipeline, plan, known)
+
+
+def migrate_windows(pipeline: Pipeline, plan: StateChange, states: list[MemoryState]) -> list[MemoryState]:
+    """Migrate panes, slices and waiting records of a window aggregate."""
+    connection = duckdb_sql.connect()
+    columns, groups = StoredColumns(pipeline, plan, connection), RowsByKeyGroup(pipeline, connection)
+    summaries = [WindowSummary.decode(blob) for state in states if (blob := state.summary()) is not None]
+    for state in states:
+        for (kind, bucket), blob in state.items():
+            # inner nodes of slice trees are computed again: not every key group may have had them
+            if not is_slice_node(kind):
+                table = unpack(blob)
+                fitted = columns.records(table) if kind == "waiting" else columns.panes(table)
+                groups.add((kind, bucket), fitted)
+    together = _merged_summary(summaries)
+    together.gone = plan.gone(together.gone, together.clocks.low, pipeline.emit.lateness)
+    made = []
+    for tables in groups.tables():
+        state = state_of_tables(tables)
+        state.set_summary(_summary_of_group(together, set(tables)).encode())
+        made.append(state)
+    return made
+
+
+def _merged_summary(summaries: list[WindowSummary]) -> WindowSummary:
+    """Return the union of the summaries of all key groups; the clocks are the same in each."""
+    pending: dict[int, int] = {}
+    for summary in summaries:
+        for window, since in summary.pending.items():
+            pending[window] = min(since, pending.get(window, since))
+    return replace(
+        summaries[0],
+        open={window for summary in summaries for window in summary.open},
+        fired={window for summary in summaries for window in summary.fired},
+        pending=pending,
+    )
+
+
+def _summary_of_group(together: WindowSummary, addresses: set[BlobAddress]) -> WindowSummary:
+    """Return the summary of a key group that has blobs at these addresses."""
+    there: defaultdict[str, set[int]] = defaultdict(set)
+    for kind, bucket in addresses:
+        there[kind].add(bucket)
+    own = there["panes"] | there["waiting"]
+    return replace(
+        together,
+        open=together.open & own,
+        waiting=there["waiting"],
+        fired=together.fired & own,
+        slices={0: there[SLICE_KIND]},
+        pending={window: since for window, since in together.pending.items() if window in own},
+    )
+
+
+def migrate_sessions(pipeline: Pipeline, plan: StateChange, states: list[MemoryState]) -> list[MemoryState]:
+    """Migrate sessions, bucket by bucket: the bucket of a key does not depend on its key group."""
+    connection = duckdb_sql.connect()
+    columns, groups = StoredColumns(pipeline, plan, connection), RowsByKeyGroup(pipeline, connection)
+    together = next(SessionSummary.decode(blob) for state in states if (blob := state.summary()) is not None)
+    together.gone = plan.gone(together.gone, together.clocks.low, pipeline.emit.lateness)
+    for state in states:
+        for (kind, bucket), blob in state.items():
+            groups.add((kind, bucket), columns.panes(unpack(blob)))
+    sessions = _session_store(pipeline)
+    made = []
+    for tables in groups.tables():
+        state, together.buckets = MemoryState(), {}
+        for (_, bucket), rows in tables.items():
+            # with a shorter lateness, some sessions can be dropped at once
+            sessions.put(state, together, bucket, rows, now=pipeline.emit.lateness < plan.lateness)
+        state.set_summary(together.encode())
+        made.append(state)
+    return made
+
+
+def _session_store(pipeline: Pipeline) -> StoredSessions:
+    if not isinstance(pipeline.window, Session):
+        msg = f"{pipeline.window} is no session window"
+        raise TypeError(msg)
+    no_records: pa.Table = unscale(record_schema(pipeline).empty_table())
+    rules = SessionSpec(pipeline.window.gap, pipeline.emit.lateness, pipeline.emit.late)
+    values = SessionValues(pipeline, duckdb_sql.connect(), no_records)
+    return StoredSessions(rules, no_records.select(list(pipeline.key)), values.none)
+
+
+_TEXT = pa.schema([("key", pa.string())])
+
+
+def migrate_process(pipeline: ProcessPipeline, states: list[MemoryState]) -> list[MemoryState]:
+    """Migrate the states of keys and the held records of a keyed process."""
+    groups, fields = RowsByKeyGroup(pipeline, duckdb_sql.connect()), _held_schema(pipeline)
+    clocks = next(ProcessSummary.decode(blob).clocks for state in states if (blob := state.summary()) is not None)
+    for state in states:
+        for (kind, _), blob in state.items():
+            table = unpack(blob)
+            if kind == KEYED_KIND:
+                groups.add_texts((KEYED_KIND, 0), table, table.select(["key"]).cast(_TEXT))
+            else:
+                groups.add((BUFFER_KIND, 0), cast_table(table.select(fields.names), fields))
+    made = []
+    for tables in groups.tables():
+        state, directory, held = MemoryState(), BucketIndex(), TimeBuffer()
+        if (KEYED_KIND, 0) in tables:
+            KeyedStore(directory, state).fill(tables[KEYED_KIND, 0])
+        if (BUFFER_KIND, 0) in tables:
+            held.put(tables[BUFFER_KIND, 0], state)
+        state.set_summary(ProcessSummary(clocks, directory, held).encode())
+        made.append(state)
+    return made
+
+
+def _held_schema(pipeline: ProcessPipeline) -> pa.Schema:
+    """Return the schema of records that are held; `KeyedProcess` puts the watermark behind the others."""
+    fields = list(record_schema(pipeline))
+    return pa.schema(sorted(fields, key=lambda field: field.name == WATERMARK))
+
+
+_ACCUMULATOR = re.compile(r"__a(\d+)(.*)")
+_COMPUTED = re.compile(r"__e\d+")
+
+
+class StoredColumns:
+    """Columns of stored tables, converted to those of a pipeline; a new aggregate starts as one of no records."""
+
+    def __init__(self, pipeline: Pipeline, plan: StateChange, connection: duckdb.DuckDBPyConnection) -> None:
+        self._pipeline = pipeline
+        self._plan = plan
+        accumulators = [one for fold in compile_aggregates(pipeline) for one in fold.accumulators]
+        self._names = [one.column for one in accumulators]
+        self._no_records = unscale(record_schema(pipeline).empty_table())
+        made = ", ".join(f"{one.begin} AS {identifier(one.column)}" for one in accumulators)
+        sql = f"SELECT {made or '0 AS __none'} FROM records"
+        self._nothing = duckdb_sql.query(connection, sql, records=self._no_records)
+        was = plan.before(pipeline)
+        self._were = pa.schema([pa.field(field.name, arrow_type(field.type)) for field in was.decode.fields])
+        self._columns = computed(was)
+        self._anew = [
+            here.name
+            for there, here in zip(self._columns, computed(pipeline), strict=True)
+            if why_not_wider(there.expression.type, here.expression.type) is not None
+        ]
+        self._shifts = [
+            sum(added_digits(there.type, here.type) for there, here in zip(*both, strict=True))
+            for both in zip(arguments(was), arguments(pipeline), strict=True)
+        ]
+
+    def panes(self, table: pa.Table) -> pa.Table:
+        """Return stored panes with the accumulators of the pipeline; columns are keys, accumulators, others."""
+        before = [name for name in table.column_names if _ACCUMULATOR.fullmatch(name)]
+        same_aggregates = self._plan.aggregates == tuple(range(len(self._plan.aggregates))) and before == self._names
+        if same_aggregates and not self._plan.were:
+            return table
+        rest = table.drop_columns(before)
+        keys = list(self._pipeline.key)
+        rows = pa.array([0] * table.num_rows, pa.int64())
+        columns = {name: widen(rest.column(name), self._no_records.schema.field(name).type) for name in keys}
+        for name in self._names:
+            nothing = self._nothing.column(name)
+            number, there = self._before(name)
+            columns[name] = (
+                nothing.take(rows) if there is None else widen(table.column(there), nothing.type, self._shifts[number])
+            )
+        columns |= {name: rest.column(name) for name in rest.column_names if name not in keys}
+        return pa.table(columns)
+
+    def records(self, table: pa.Table) -> pa.Table:
+        """Return waiting records with the fields of the pipeline; a field that they were not decoded for is null.
+
+        Expressions are computed from the types that records were decoded with. Those whose type would then not be one
+        that the pipeline's is wider than, so that no run has computed them, are computed from the pipeline's types.
+        """
+        if self._plan.same_records:
+            return table
+        there = [name for name in self._were.names if name in table.column_names]
+        kept = rescale(table.select(there), pa.schema([self._were.field(name) for name in there]))
+        decoded = pa.table(
+            [
+                kept.column(field.name) if field.name in there else pa.nulls(table.num_rows, field.type)
+                for field in self._were
+            ],
+            schema=self._were,
+        )
+        types = record_schema(self._pipeline)
+        fields = decoded.cast(pa.schema([types.field(name) for name in decoded.column_names]))
+        values = dict(zip(fields.column_names, fields.columns, strict=True))
+        values |= {
+            name: pa.chunked_array([array.cast(types.field(name).type)])
+            for name, array in self._computed(decoded, fields).items()
+        }
+        columns = {
+            name: values[name] if name in values else table.column(name) for name in _in_order(table, list(values))
+        }
+        return unscale(pa.table(columns))
+
+    def _computed(self, decoded: pa.Table, fields: pa.Table) -> dict[str, pa.Array]:
+        """Return computed columns: from records as they were decoded, some from records as the pipeline has them."""
+        made, _ = Evaluator(self._columns).compute(decoded)
+        found = {one.name: array for one, array in zip(self._columns, made, strict=True)}
+        if self._anew:
+            columns = computed(self._pipeline)
+            made, _ = Evaluator(columns).compute(fields)
+            found |= {one.name: array for one, array in zip(columns, made, strict=True) if one.name in self._anew}
+        return found
+
+    def _before(self, name: str) -> tuple[int, str | None]:
+        """Return the number of an accumulator's aggregate, and its column in the run, or None."""
+        found = _ACCUMULATOR.fullmatch(name)
+        if found is None:
+            raise ValueError(name)
+        number = self._plan.aggregates[int(found[1])]
+        return int(found[1]), None if number is None else f"__a{number}{found[2]}"
+
+
+def _in_order(table: pa.Table, values: list[str]) -> list[str]:
+    """Return the columns of records in order: values between the columns that the operator has put around them."""
+    names = table.column_names
+    own = [name for name in names if name.startswith("__") and not _COMPUTED.fullmatch(name)]
+    before = list(takewhile(lambda name: name in own, names))
+    return [*before, *values, *own[len(before) :]]
+
+
+BlobAddress = tuple[str, int]
+"""The kind and bucket of a blob."""
+
+
+class RowsByKeyGroup:
+    """Rows of stored tables, gathered by the key group that the pipeline has for their key."""
+
+    def __init__(self, pipeline: AnyPipeline, connection: duckdb.DuckDBPyConnection) -> None:
+        self._duck = connection
+        self._keys = pa.schema(schema.key_fields(pipeline))
+        self._parts: list[dict[BlobAddress, list[pa.Table]]] = [defaultdict(list) for _ in range(pipeline.key_groups)]
+
+    def add(self, address: BlobAddress, rows: pa.Table) -> None:
+        """Add rows that have the key as columns, with decimals scaled or unscaled."""
+        keys = rows.select(self._keys.names)
+        plain = keys if keys.schema.types == self._keys.types else rescale(keys, self._keys)
+        self.add_texts(address, rows, plain)
+
+    def add_texts(self, address: BlobAddress, rows: pa.Table, keys: pa.Table) -> None:
+        """Add rows whose keys are given as a table beside them."""
+        groups = key_groups(self._duck, keys, len(self._parts))
+        for group in np.unique(groups).tolist():
+            self._parts[group][address].append(rows.filter(pa.array(groups == group)))
+
+    def tables(self) -> Iterator[dict[BlobAddress, pa.Table]]:
+        """Yield the tables of each key group, by kind and bucket."""
+        for parts in self._parts:
+            yield {address: pa.concat_tables(tables).combine_chunks() for address, tables in parts.items()}
+
+
+def state_of_tables(tables: dict[BlobAddress, pa.Table]) -> MemoryState:
+    """Return a state with a blob for each table."""
+    state = MemoryState()
+    for (kind, bucket), table in tables.items():
+        state.set(kind, bucket, pack(table))
+    return state

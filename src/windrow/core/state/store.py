@@ -1,0 +1,80 @@
+"""State store of a key group: one summary, and blobs by kind and bucket.
+
+`State` is the contract that operators use; `MemoryState` keeps it in a dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+
+class State(Protocol):
+    """A key group's store: one summary, and blobs by kind and bucket.
+
+    Operators define what a bucket is: a window's start, a hash of keys.
+    """
+
+    def summary(self) -> bytes | None:
+        """Return the summary, None in the first step."""
+        ...
+
+    def set_summary(self, blob: bytes) -> None:
+        """Replace the summary."""
+        ...
+
+    def get(self, kind: str, bucket: int) -> bytes | None:
+        """Return a blob, None if there is none."""
+        ...
+
+    def set(self, kind: str, bucket: int, blob: bytes) -> None:
+        """Write a blob, replacing the one that is there, if any."""
+        ...
+
+    def drop(self, kind: str, bucket: int) -> None:
+        """Delete a blob, if there is one."""
+        ...
+
+
+class MemoryState:
+    """A state store in a dictionary."""
+
+    def __init__(self) -> None:
+        self._summary: bytes | None = None
+        self._blobs: dict[tuple[str, int], bytes] = {}
+
+    def summary(self) -> bytes | None:
+        """Return the summary, None in the first step."""
+        return self._summary
+
+    def set_summary(self, blob: bytes) -> None:
+        """Replace the summary."""
+        self._summary = blob
+
+    def get(self, kind: str, bucket: int) -> bytes | None:
+        """Return a blob, None if there is none."""
+        return self._blobs.get((kind, bucket))
+
+    def set(self, kind: str, bucket: int, blob: bytes) -> None:
+        """Write a blob."""
+        self._blobs[kind, bucket] = blob
+
+    def drop(self, kind: str, bucket: int) -> None:
+        """Delete a blob."""
+        self._blobs.pop((kind, bucket), None)
+
+    def items(self) -> Iterator[tuple[tuple[str, int], bytes]]:
+        """Iterate over the blobs, by kind and bucket."""
+        return iter(self._blobs.items())
+
+    def copy_to(self, other: State) -> None:
+        """Copy everything into an empty store."""
+        if self._summary is not None:
+            other.set_summary(self._summary)
+        for (kind, bucket), blob in self._blobs.items():
+            other.set(kind, bucket, blob)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the summary and the blobs."""
+        return len(self._summary or b"") + sum(map(len, self._blobs.values()))

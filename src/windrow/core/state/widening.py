@@ -1,0 +1,237 @@
+"""Type widening: which changes of field types stored state survives, and its values converted to the wider types.
+
+A type may take the place of another if each value of the old type is the same value in the new one. That is not
+enough where the value's type shows in what is stored: in a key's text, a sketch's hashes, a rounded mean.
+`incompatible_fields` returns the fields for which this is so, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeVar
+
+import pyarrow as pa
+
+from windrow.errors import CheckpointError, PipelineError
+from windrow.expressions import Argument, arguments, computed, formulas, record_fields, results
+from windrow.model import (
+    Aggregate,
+    AnyPipeline,
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Avg,
+    CollectList,
+    CollectSet,
+    Custom,
+    DataType,
+    DecimalType,
+    Decode,
+    Field,
+    Function,
+    LongType,
+    Pipeline,
+    Stddev,
+    StringType,
+    TopK,
+    Variance,
+)
+
+_P = TypeVar("_P", bound=AnyPipeline)
+
+
+@dataclass(frozen=True)
+class StateChange:
+    """How a restored pipeline differs from the one that wrote the savepoint, as far as state is concerned.
+
+    `aggregates` holds for each aggregate of the pipeline its number in the run, None for a new one; `lateness` is the
+    run's, in microseconds. `same_records` says that records have the same columns. `were` are the decoded fields, as
+    the run had them, whose type has changed or that are now optional.
+    """
+
+    aggregates: tuple[int | None, ...] = ()
+    lateness: int = 0
+    same_records: bool = True
+    were: tuple[Field, ...] = ()
+
+    def gone(self, gone: int, low: int, lateness: int) -> int:
+        """Return the end up to which windows can no longer be revised; `gone` is the run's, `low` the low watermark.
+
+        A window that the run has dropped stays dropped, however much lateness the pipeline allows.
+        """
+        return max(gone, low - self.lateness) if lateness > self.lateness else gone
+
+    def before(self, pipeline: _P) -> _P:
+        """Return the pipeline with the field types of the run."""
+        were = {field.name: field for field in self.were}
+        fields = tuple(were.get(field.name, field) for field in pipeline.decode.fields)
+        return replace(pipeline, decode=Decode(fields))
+
+
+LONG_DIGITS = 19
+"""Digits that a decimal needs before the point to hold every long."""
+
+
+def why_not_wider(there: DataType, here: DataType) -> str | None:
+    """Return why a type cannot take the place of another; None if each of its values is the same value in both."""
+    if there == here or (isinstance(here, DecimalType) and _holds(here, there)):
+        return None
+    return f"not every {there} is the same value as a {here}"
+
+
+def _holds(here: DecimalType, there: DataType) -> bool:
+    match there:
+        case DecimalType(precision, scale):
+            return here.scale >= scale and here.precision - here.scale >= precision - scale
+        case LongType():
+            return here.precision - here.scale >= LONG_DIGITS
+        case _:
+            return False
+
+
+def added_digits(there: DataType, here: DataType) -> int:
+    """Return how many more digits behind the point the wider type has."""
+    return _scale(here) - _scale(there)
+
+
+def _scale(type_: DataType) -> int:
+    return type_.scale if isinstance(type_, DecimalType) else 0
+
+
+def incompatible_fields(pipeline: AnyPipeline, plan: StateChange) -> dict[str, str]:
+    """Return the decoded fields whose new types stored state does not allow, with the reason of each."""
+    try:
+        return _TypeChanges(pipeline, plan).found()
+    except PipelineError as exc:
+        # expressions over stored records are computed by the types that they were decoded with
+        return {field.name: exc.message for field in plan.were}
+
+
+class _TypeChanges:
+    """A pipeline with the types of the run and with its own, compared."""
+
+    def __init__(self, pipeline: AnyPipeline, plan: StateChange) -> None:
+        self._now = pipeline
+        self._was = plan.before(pipeline)
+        self._plan = plan
+        self._before = {field.name: field.type for field in record_fields(self._was)}
+        self._after = {field.name: field.type for field in record_fields(pipeline)}
+        self._made = {one.name: one.expression for one in computed(pipeline)}
+
+    def found(self) -> dict[str, str]:
+        """Return the reason for each decoded field whose change is not allowed."""
+        found: dict[str, str] = {}
+        for columns, why in chain(self._fields(), self._keys(), self._aggregates()):
+            for name in self._roots(columns):
+                found.setdefault(name, why)
+        return found
+
+    def _fields(self) -> Iterator[tuple[Iterable[str], str]]:
+        for name, here in self._after.items():
+            there = self._before[name]
+            why = why_not_wider(there, here)
+            if why is not None:
+                yield [name], why if name not in self._made else f"derive.{name} would be {here}, and is {there}; {why}"
+
+    def _keys(self) -> Iterator[tuple[Iterable[str], str]]:
+        for name in self._now.key:
+            there, here = self._before[name], self._after[name]
+            if added_digits(there, here):
+                yield [name], f"a key's digits behind the point are part of what it is ({there} there, {here} here)"
+            elif name in self._made and isinstance(here, StringType):
+                yield [name], f"the key {name} is a text that is made of it, and would be another"
+
+    def _aggregates(self) -> Iterator[tuple[Iterable[str], str]]:
+        if not isinstance(self._now, Pipeline) or not isinstance(self._was, Pipeline):
+            return
+        plan = zip(self._now.aggregates, self._plan.aggregates, strict=True)
+        both = zip(arguments(self._was), arguments(self._now), strict=True)
+        kept: dict[str, tuple[Argument, ...]] = {}
+        for (aggregate, number), (there, here) in zip(plan, both, strict=True):
+            if number is None:
+                continue
+            kept[aggregate.name] = here
+            for before, after in zip(there, here, strict=True):
+                why = _why_not(aggregate, before.type, after.type)
+                if why is not None:
+                    yield [after.column], f"aggregate.{aggregate.name} {why}"
+        types = results(self._was), results(self._now)
+        others = {here.name for there, here in zip(*types, strict=True) if _may_differ(there.type, here.type)}
+        for name, formula in formulas(self._now, types[1]).items():
+            for of in others & set(formula.columns) & kept.keys() if name in kept else set():
+                yield (
+                    (one.column for one in kept[of]),
+                    f"aggregate.{name} is a formula over {of}, of another type then",
+                )
+
+    def _roots(self, columns: Iterable[str]) -> Iterator[str]:
+        """Yield the decoded fields with changed types that columns are computed from."""
+        for column in columns:
+            if column in self._made:
+                yield from self._roots(self._made[column].columns)
+            elif self._before[column] != self._after[column]:
+                yield column
+
+
+def _may_differ(there: DataType, here: DataType) -> bool:
+    """Whether results over values may differ though the values are the same numbers."""
+    return there != here and bool(added_digits(there, here) or not isinstance(there, DecimalType))
+
+
+def _why_not(aggregate: Aggregate, there: DataType, here: DataType) -> str | None:
+    """Return why the state of an aggregate cannot be kept with another type of its argument, or None."""
+    why = why_not_wider(there, here)
+    if why is not None:
+        return f"would be over {here}, and is over {there}; {why}"
+    if not _may_differ(there, here):
+        return None
+    return _why_not_over(aggregate.function, there, added_digits(there, here))
+
+
+def _why_not_over(function: Function, there: DataType, digits: int) -> str | None:
+    match function:
+        case TopK() | CollectList() | CollectSet():
+            return "shows values as they are written, which would change what it has said"
+        case Custom():
+            return f"has a state of its own, made of {there}"
+        case Avg() if digits:
+            return "is rounded by the digits of its field, which would change what it has said"
+        case ApproxCountDistinct() | ApproxQuantile() | Variance() | Stddev() if digits:
+            return f"knows numbers by their digits, which are those of {there}"
+        case _:
+            return None
+
+
+def widen(column: pa.ChunkedArray, type_: pa.DataType, shift: int = 0) -> pa.ChunkedArray:
+    """Return values in a wider type; unscaled decimals are multiplied by 10 to the power of `shift`.
+
+    Values in lists and structs are converted too. Raises CheckpointError for a value that the type cannot hold.
+    """
+    if column.type == type_ and not shift:
+        return column
+    table = pa.table({"column": column})
+    try:
+        # more digits behind the point: the unscaled number gets as many zeros at its end
+        grown = table.cast(pa.schema({"column": _with_scale(type_, shift)}))
+    except pa.ArrowInvalid as exc:
+        msg = f"a number in the savepoint has too many digits to go on with {shift} more behind the point: {exc}"
+        raise CheckpointError(msg) from exc
+    return _view(grown, pa.schema({"column": type_})).column("column")
+
+
+def _with_scale(type_: pa.DataType, scale: int) -> pa.DataType:
+    """Return a type whose decimals, also those in lists and structs, have a scale."""
+    if pa.types.is_decimal(type_):
+        return pa.decimal128(type_.precision, scale)
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_with_scale(type_.value_type, scale)))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_with_scale(field.type, scale)) for field in type_])
+    return type_
+
+
+def _view(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """View a table as a schema with the same buffers, through Arrow's messages, which hold buffers without types."""
+    batches = (pa.ipc.read_record_batch(batch.serialize(), schema) for batch in table.to_batches())
+    return pa.Table.from_batches(batches, schema=schema)

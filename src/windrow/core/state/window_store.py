@@ -1,0 +1,113 @@
+"""Window store: the window operator's summary, and its panes in one blob for each window (or slice)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.core.columns import MIN_TIME, Micros, pack, to_micros, unpack
+from windrow.core.schema import WINDOW
+from windrow.core.state.store import State
+from windrow.core.watermarks.clocks import PartitionClocks
+
+
+def load_panes(state: State, kind: str, windows: Collection[int], empty: pa.Table) -> pa.Table:
+    """Return the stored panes of some windows, with the columns of `empty`."""
+    tables = [empty]
+    for start in sorted(windows):
+        blob = state.get(kind, start)
+        if blob is not None:
+            tables.append(with_window(unpack(blob), start).select(empty.column_names))
+    return pa.concat_tables(tables)
+
+
+def store_panes(state: State, kind: str, panes: pa.Table) -> None:
+    """Store panes under their windows, in the place of what is there."""
+    for start, part in split_by_window(panes):
+        state.set(kind, start, pack(part.drop_columns(WINDOW)))
+
+
+def with_window(panes: pa.Table, start: int) -> pa.Table:
+    """Put panes into a window."""
+    return panes.append_column(WINDOW, pa.array(np.full(panes.num_rows, start, dtype=np.int64)))
+
+
+def windows_in(table: pa.Table) -> set[int]:
+    """Return the windows that a table has rows of."""
+    return set(np.unique(to_micros(table.column(WINDOW))).tolist())
+
+
+def is_in_windows(windows: Micros, starts: Collection[int]) -> npt.NDArray[np.bool_]:
+    """Return which windows are among some."""
+    return np.isin(windows, np.fromiter(starts, dtype=np.int64, count=len(starts)))
+
+
+def split_by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Split a table at its windows, in their order."""
+    windows = to_micros(table.column(WINDOW))
+    order = np.argsort(windows, kind="stable")
+    table = table.take(pa.array(order))
+    starts, firsts = np.unique(windows[order], return_index=True)
+    lengths = np.diff(firsts, append=len(windows))
+    for start, first, length in zip(starts.tolist(), firsts.tolist(), lengths.tolist(), strict=True):
+        yield start, table.slice(first, length)
+
+
+@dataclass
+class WindowSummary:
+    """The small part of the state, read and written whole in each step; windows are known by their start.
+
+    `open` holds the windows that have something of their own and have not fired, `waiting` those of them that late
+    records wait for, `fired` those that have fired and can still be revised. `ended` is how far the event time had come
+    when the input last ended: a window that began by then has fired, whether or not this key group had anything in it.
+    `low` is the low watermark of the step before. `slices` holds by level the starts of the slices that windows are
+    made of, `pending` by window the processing time from which on it waits for an early pane. Windows that end by
+    `gone` were forgotten when lateness was shorter than it is now.
+    """
+
+    clocks: PartitionClocks
+    open: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
+    fired: set[int] = field(default_factory=set)
+    ended: int = MIN_TIME
+    low: int = MIN_TIME
+    slices: dict[int, set[int]] = field(default_factory=dict)
+    pending: dict[int, int] = field(default_factory=dict)
+    gone: int = MIN_TIME
+
+    def encode(self) -> bytes:
+        """Write as JSON."""
+        return json.dumps(
+            {
+                "clocks": self.clocks.encode(),
+                "open": sorted(self.open),
+                "waiting": sorted(self.waiting),
+                "fired": sorted(self.fired),
+                "ended": self.ended,
+                "low": self.low,
+                "slices": [[level, sorted(starts)] for level, starts in sorted(self.slices.items()) if starts],
+                "pending": sorted(self.pending.items()),
+                "gone": self.gone,
+            }
+        ).encode()
+
+    @staticmethod
+    def decode(blob: bytes) -> WindowSummary:
+        """Read what `encode` wrote."""
+        fields = json.loads(blob)
+        return WindowSummary(
+            PartitionClocks.decode(fields["clocks"]),
+            set(fields["open"]),
+            set(fields["waiting"]),
+            set(fields["fired"]),
+            fields["ended"],
+            fields["low"],
+            {level: set(starts) for level, starts in fields["slices"]},
+            dict(fields["pending"]),
+            fields.get("gone", MIN_TIME),
+        )

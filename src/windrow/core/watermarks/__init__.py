@@ -1,0 +1,1 @@
+"""Watermarks: clocks of partitions, the adaptive delay, and the clock journal."""

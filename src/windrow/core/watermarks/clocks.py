@@ -1,0 +1,263 @@
+"""Partition clocks: the watermark of every partition as a key group knows it, and the low watermark of them all.
+
+Watermarks are kept in two places. `StepWatermark` is the running watermark of one partition within one step; ingest
+writes it beside each record. `PartitionClocks` is what earlier steps left behind; it is part of the state of every key
+group, and identical in all of them, because each receives the same clock packets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, assert_never
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core.columns import MIN_TIME, Micros, to_micros
+from windrow.core.messages import Packet
+from windrow.core.schema import OFFSET, TIME, WATERMARK
+from windrow.core.watermarks.adaptive import AdaptiveProgress, Lateness, PartitionSlice, advance_adaptive
+from windrow.model import Adaptive, Delay, Punctuated, Watermark
+
+RaiseReason = Literal["joined", "active"]
+
+
+@dataclass(frozen=True)
+class RaisedPartition:
+    """A partition whose watermark is not below `low` from the offset `first` on; its clock is at `clock` there."""
+
+    partition: int
+    first: int
+    clock: int
+    low: int
+    reason: RaiseReason
+
+
+@dataclass(frozen=True)
+class LostRecords:
+    """Lost records of a partition: it resumes at the offset `first`, with this clock and watermark; what happened."""
+
+    partition: int
+    first: int
+    clock: int
+    watermark: int
+    what: str
+
+
+@dataclass
+class PartitionClocks:
+    """Each known partition's watermark and next offset, and the low watermark of them all, which never goes back.
+
+    Partitions that were there at the start hold the low watermark back until their first record. One that comes later
+    joins with its watermark at the low watermark, as its records cannot be on time for windows that have fired.
+
+    `now` is the last tick, `active` the tick at which a partition last had a record. The `idle` ones do not hold the
+    low watermark back. `still` is the tick at which all of them became idle, and the low watermark then.
+    `lateness` is what an adaptive delay depends on, `reached` the greatest event time so far.
+    """
+
+    watermarks: dict[int, int] = field(default_factory=dict)
+    next: dict[int, int] = field(default_factory=dict)
+    low: int = MIN_TIME
+    now: int | None = None
+    active: dict[int, int] = field(default_factory=dict)
+    idle: set[int] = field(default_factory=set)
+    still: tuple[int, int] | None = None
+    lateness: dict[int, Lateness] = field(default_factory=dict)
+    reached: int = MIN_TIME
+
+    @staticmethod
+    def start(partitions: Iterable[int]) -> PartitionClocks:
+        """Return the clocks before the first record."""
+        return PartitionClocks(dict.fromkeys(partitions, MIN_TIME), dict.fromkeys(partitions, 0))
+
+    def clock(self, watermark: Watermark, partition: int) -> int:
+        """Return the clock behind a partition's watermark; a punctuated watermark is its own clock."""
+        value = self.watermarks[partition]
+        match watermark:
+            case Delay(micros):
+                return MIN_TIME if value == MIN_TIME else value + micros
+            case Adaptive():
+                return self.lateness[partition].clock if partition in self.lateness else MIN_TIME
+            case Punctuated():
+                return value
+            case _:
+                assert_never(watermark)
+
+    def tick(self, micros: int) -> int:
+        """Advance the processing time and return it; it never goes back."""
+        self.now = micros if self.now is None else max(self.now, micros)
+        for partition in self.watermarks:
+            self.active.setdefault(partition, self.now)
+        return self.now
+
+    def raise_to_low(self, watermark: Watermark, packets: Iterable[Packet]) -> list[RaisedPartition]:
+        """Raise the watermarks of partitions of the step that were unknown or idle to the low watermark."""
+        raised = []
+        for packet in packets:
+            partition = packet.partition
+            known = partition in self.watermarks
+            if known and partition not in self.idle:
+                continue
+            self.watermarks[partition] = max(self.watermarks.get(partition, MIN_TIME), self.low)
+            reason: RaiseReason = "active" if known else "joined"
+            raised.append(RaisedPartition(partition, packet.first, self.clock(watermark, partition), self.low, reason))
+            self.idle.discard(partition)
+            self.still = None
+        return raised
+
+    def skip(self, watermark: Watermark, packets: Iterable[Packet]) -> list[LostRecords]:
+        """Resume behind lost records; the clocks stay, as nobody knows how the lost records would have moved them."""
+        lost = []
+        for packet in packets:
+            partition, at, clock = packet.partition, MIN_TIME, MIN_TIME
+            if partition in self.watermarks:
+                at, clock = self.watermarks[partition], self.clock(watermark, partition)
+                if not 0 < packet.first <= self.next.get(partition, 0):
+                    # no record that was read is there any more: the adaptive delay starts again, as it does in a replay
+                    self.lateness.pop(partition, None)
+                self.next[partition] = packet.first
+            lost.append(LostRecords(partition, packet.first, clock, at, packet.blob.decode()))
+        return lost
+
+    def adapt(
+        self, adaptive: Adaptive, packets: Iterable[Packet], times: Iterable[Packet]
+    ) -> dict[int, AdaptiveProgress]:
+        """Advance watermarks with an adaptive delay through the step's records; return the progress by partition."""
+        blobs: dict[int, list[bytes]] = {}
+        for packet in times:
+            blobs.setdefault(packet.partition, []).append(packet.blob)
+        stretches = (
+            PartitionSlice(
+                partition=packet.partition,
+                lateness=self.lateness.get(packet.partition, Lateness.start(adaptive)),
+                watermark=self.watermarks[packet.partition],
+                times=tuple(blobs.get(packet.partition, ())),
+                following=packet.next,
+            )
+            for packet in packets
+        )
+        found = advance_adaptive(adaptive, tuple(stretches))
+        for partition, reached in found.items():
+            self.lateness[partition] = reached.lateness
+            self.watermarks[partition] = reached.watermark
+        return found
+
+    def advance(self, packets: Iterable[Packet]) -> None:
+        """Advance the partitions to the end of the step."""
+        for packet in packets:
+            self.watermarks[packet.partition] = max(self.watermarks[packet.partition], packet.watermark)
+            self.next[packet.partition] = packet.next
+            self.reached = max(self.reached, packet.reached)
+            if self.now is not None:
+                self.active[packet.partition] = self.now
+        self._settle()
+
+    def rest(self, idle: int, all_idle: Literal["hold", "advance"]) -> list[int]:
+        """Mark partitions without a record for `idle` microseconds as idle; return the newly idle ones.
+
+        When all are idle, the low watermark stays (hold), or advances with processing time from then on (advance).
+        """
+        now = self.now
+        if now is None:
+            return []
+        silent = {partition for partition in self.watermarks if now - self.active[partition] >= idle}
+        if silent == self.watermarks.keys():
+            if all_idle == "hold":
+                return []
+            if self.still is None:
+                self.still = (now, self.low)
+            since, low = self.still
+            if low != MIN_TIME:
+                self.low = low + now - since
+        fallen = sorted(silent - self.idle)
+        self.idle = silent
+        self._settle()
+        return fallen
+
+    def leave_out(self, packets: Iterable[Packet]) -> None:
+        """Mark partitions as idle that were so in the run that is replayed; its processing time is unknown."""
+        told = list(packets)
+        for packet in told:
+            self.idle.add(packet.partition)
+            # they have been idle since before any later tick
+            self.active[packet.partition] = MIN_TIME
+            self.low = max(self.low, packet.watermark)
+        if told:
+            self._settle()
+
+    def _settle(self) -> None:
+        holding = [watermark for partition, watermark in self.watermarks.items() if partition not in self.idle]
+        if holding:
+            self.low = max(self.low, min(holding))
+
+    def at(self, partitions: pa.ChunkedArray, watermarks: Micros) -> Micros:
+        """Return the watermark at each record: that of the step's records, but not below the one before the step."""
+        # partitions are few, and by now each one that has records is known
+        known = np.array(sorted(self.watermarks.items()), dtype=np.int64).reshape(-1, 2)
+        places = np.searchsorted(known[:, 0], partitions.to_numpy())
+        reached: Micros = np.maximum(watermarks, known[places, 1])
+        return reached
+
+    def encode(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {
+            "partitions": [
+                [partition, watermark, self.next.get(partition, 0), self.active.get(partition), partition in self.idle]
+                for partition, watermark in self.watermarks.items()
+            ],
+            "low": self.low,
+            "now": self.now,
+            "still": self.still,
+            "lateness": [[partition, lateness.encode()] for partition, lateness in self.lateness.items()],
+            "reached": self.reached,
+        }
+
+    @staticmethod
+    def decode(fields: Any) -> PartitionClocks:  # noqa: ANN401 - plain JSON
+        """Read the JSON that `encode` returned."""
+        rows: Sequence[tuple[int, int, int, int | None, bool]] = fields["partitions"]
+        return PartitionClocks(
+            watermarks={partition: watermark for partition, watermark, *_ in rows},
+            next={partition: offset for partition, _, offset, *_ in rows},
+            low=fields["low"],
+            now=fields["now"],
+            active={partition: active for partition, _, _, active, _ in rows if active is not None},
+            idle={partition for partition, *_, idle in rows if idle},
+            still=None if fields["still"] is None else tuple(fields["still"]),
+            lateness={partition: Lateness.decode(lateness) for partition, lateness in fields["lateness"]},
+            reached=fields["reached"],
+        )
+
+
+class StepWatermark:
+    """The running watermark of one partition in one step.
+
+    The watermark before the step is in the state of the key groups, and the watermark at a record is the greater of the
+    two. An adaptive delay is computed there as well, since it depends on all earlier records.
+    """
+
+    def __init__(self, watermark: Watermark) -> None:
+        self._watermark = watermark
+        self.value: int = MIN_TIME
+
+    def advance(self, good: pa.Table, marks: pa.Table) -> Micros:
+        """Advance through the partition's next good records and marks; return the watermark at each record.
+
+        A record's own time or mark moves the watermark only for the records after it.
+        """
+        match self._watermark:
+            case Delay(micros):
+                moves = to_micros(good.column(TIME)) - micros
+                before = np.arange(len(moves))
+            case Punctuated():
+                moves = to_micros(marks.column(WATERMARK))
+                before = np.searchsorted(to_micros(marks.column(OFFSET)), to_micros(good.column(OFFSET)))
+            case Adaptive():
+                return np.full(good.num_rows, MIN_TIME, dtype=np.int64)
+            case _:
+                assert_never(self._watermark)
+        reached = np.maximum.accumulate(np.concatenate(([self.value], moves)))
+        self.value = int(reached[-1])
+        return reached[before]

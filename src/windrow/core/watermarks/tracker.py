@@ -1,0 +1,115 @@
+"""Clocks in a step: how its input advances them, and the clock journal's rows of it. All operators share this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core import schema
+from windrow.core.columns import MIN_TIME, Micros, to_micros
+from windrow.core.schema import OFFSET, PARTITION, WATERMARK
+from windrow.core.watermarks.clocks import LostRecords, PartitionClocks, RaisedPartition
+from windrow.core.watermarks.journal import LOST
+from windrow.model import Adaptive, AnyPipeline
+
+if TYPE_CHECKING:
+    from windrow.core.operators.base import StepInput
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """What a step does to the clocks.
+
+    `watermarks` are those at the step's records, in their order; `low` is the low watermark after the step. `now` is
+    the processing time then, if the step had a tick; `latest` the last that is known, of this step or one before, None
+    before the first tick. `reached` is how far event time has come in any partition, or the low watermark if that is
+    further. `journal` holds the moves that the records do not explain.
+    """
+
+    watermarks: Micros
+    low: int
+    now: int | None
+    latest: int | None
+    reached: int
+    journal: pa.Table
+
+
+def advance_clocks(pipeline: AnyPipeline, clocks: PartitionClocks, given: StepInput) -> StepTime:
+    """Move the clocks through a step."""
+    time = pipeline.time
+    lost = clocks.skip(time.watermark, given.lost)
+    raised = clocks.raise_to_low(time.watermark, given.clocks)
+    watermarks = clocks.at(given.records.column(PARTITION), to_micros(given.records.column(WATERMARK)))
+    if isinstance(time.watermark, Adaptive):
+        watermarks = np.maximum(watermarks, _advance_adaptive(time.watermark, clocks, given))
+    now = None if given.tick is None else clocks.tick(given.tick)
+    clocks.advance(given.clocks)
+    clocks.leave_out(given.idle)
+    fallen = [] if now is None or time.idle is None else clocks.rest(time.idle, time.all_idle)
+    return StepTime(
+        watermarks=watermarks,
+        low=clocks.low,
+        now=now,
+        latest=clocks.now,
+        reached=max(clocks.low, clocks.reached),
+        journal=journal_rows(pipeline, clocks, lost, raised, fallen, end=given.end),
+    )
+
+
+def _advance_adaptive(adaptive: Adaptive, clocks: PartitionClocks, given: StepInput) -> Micros:
+    """Move the clocks through all records of the step, and return the watermarks at those of the key group."""
+    numbers = given.records.column(PARTITION).to_numpy()
+    offsets = to_micros(given.records.column(OFFSET))
+    watermarks = np.empty(len(offsets), dtype=np.int64)
+    for partition, reached in clocks.adapt(adaptive, given.clocks, given.times).items():
+        its_own = numbers == partition
+        watermarks[its_own] = reached.watermarks[np.searchsorted(reached.offsets, offsets[its_own])]
+    return watermarks
+
+
+JournalRow = tuple[int, int, int | None, int | None, str]
+
+
+def journal_rows(
+    pipeline: AnyPipeline,
+    clocks: PartitionClocks,
+    lost: Iterable[LostRecords],
+    raised: Iterable[RaisedPartition],
+    fallen: Iterable[int],
+    *,
+    end: bool,
+) -> pa.Table:
+    """Return the moves of the clocks that the records do not explain, as they stand after the step.
+
+    There is a row for each partition that lost records, that joined late or came back, and that fell idle, and for each
+    at the end of the input. A row holds the first offset that it is true of, the partition's clock there,
+    and the low watermark, at which a partition joins or comes back (of one that lost records, its own watermark); both
+    are null where no record has set them yet.
+    """
+    rows: list[JournalRow] = [
+        (one.partition, one.first, _time_or_none(one.clock), _time_or_none(one.watermark), f"{LOST}{one.what}")
+        for one in lost
+    ]
+    rows += [
+        (one.partition, one.first, _time_or_none(one.clock), _time_or_none(one.low), one.reason)
+        for one in raised
+        # before there is a low watermark, who joins is as who was there from the start
+        if one.reason == "active" or one.low != MIN_TIME
+    ]
+    now = [(partition, "idle") for partition in fallen]
+    if end:
+        now += [(partition, "end") for partition in sorted(clocks.watermarks)]
+    low = _time_or_none(clocks.low)
+    for partition, reason in now:
+        clock = clocks.clock(pipeline.time.watermark, partition)
+        rows.append((partition, clocks.next.get(partition, 0), _time_or_none(clock), low, reason))
+    columns = list(zip(*rows, strict=True)) or [()] * 5
+    return pa.table([[pipeline.source.label] * len(rows), *columns], schema=schema.CLOCKS)
+
+
+def _time_or_none(micros: int) -> int | None:
+    return None if micros == MIN_TIME else micros
