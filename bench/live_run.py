@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from windrow.api.opened import open_pipeline
+from windrow.api.load import open_pipeline
 from windrow.cli.run import command
 from windrow.hosts.launch import Options, launch
 from windrow.hosts.report import StepReport

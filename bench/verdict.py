@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from windrow.api.opened import open_pipeline
+from windrow.api.load import open_pipeline
 from windrow.model import KafkaSource, Pipeline
 from windrow.sources import open_source
 from windrow.sources.kafka import KafkaTopic

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from os import PathLike, fspath
 
-from windrow.api.fluent.delays import adaptive
-from windrow.api.fluent.fields import field
-from windrow.api.fluent.functions import (
+from windrow.api.fluent.aggregates import (
     approx_count_distinct,
     approx_quantile,
     avg,
@@ -27,14 +25,25 @@ from windrow.api.fluent.functions import (
     top_k,
     variance,
 )
-from windrow.api.fluent.functions import max_ as max  # noqa: A004 the field's name, read as wr.max
-from windrow.api.fluent.functions import min_ as min  # noqa: A004 the same
-from windrow.api.fluent.functions import sum_ as sum  # noqa: A004 the same
+from windrow.api.fluent.aggregates import max_ as max  # noqa: A004 the field's name, read as wr.max
+from windrow.api.fluent.aggregates import min_ as min  # noqa: A004 the same
+from windrow.api.fluent.aggregates import sum_ as sum  # noqa: A004 the same
+from windrow.api.fluent.connectors import kafka, log, postgres, sqlite
 from windrow.api.fluent.process import list_state, map_state, value_state
-from windrow.api.fluent.sinks import postgres, sqlite
-from windrow.api.fluent.sources import kafka, log
-from windrow.api.fluent.triggers import all_of, any_of, every, every_count, repeat, when
-from windrow.api.fluent.windows import global_window, hopping, session, tumbling
+from windrow.api.fluent.streams import field
+from windrow.api.fluent.windows import (
+    adaptive,
+    all_of,
+    any_of,
+    every,
+    every_count,
+    global_window,
+    hopping,
+    repeat,
+    session,
+    tumbling,
+    when,
+)
 from windrow.errors import WindrowError
 from windrow.model import AnyPipeline, Context, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline, Timer
 
@@ -97,6 +106,6 @@ def load(path: str | PathLike[str]) -> AnyPipeline:
     Paths in the file are relative to the current directory. Raise PipelineError, with file:line, for all that is wrong.
     """
     # YAML is read by few who import windrow: Spark's workers, for one, do without
-    from windrow.api.opened import open_pipeline  # noqa: PLC0415
+    from windrow.api.load import open_pipeline  # noqa: PLC0415
 
     return open_pipeline(fspath(path)).valid()

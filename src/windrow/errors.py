@@ -1,27 +1,29 @@
-"""Everything that windrow raises on purpose.
+"""Errors: everything that windrow raises on purpose.
 
 ::
 
     WindrowError
-    ├── InputError               what was given is wrong           exit code 2
+    ├── InputError               the input is wrong               exit code 2
     │   ├── PipelineError        a pipeline, with file:line
+    │   │   └── ManyProblemsError        several problems of one pipeline
     │   ├── TranscriptError      a story, with file:line
     │   ├── CheckpointError      a checkpoint that is not this pipeline's
     │   └── SetupError           Java, a jar or a package is missing
-    └── RunError                 it ran, and failed                exit code 1
+    └── RunError                 it ran, and failed               exit code 1
         ├── SourceError          the log or the broker
         │   ├── SourceUnavailableError   it does not answer now, or does not know the topic
-        │   └── RecordsLostError         records are gone that were being read
+        │   └── RecordsLostError         unread records are lost
         ├── SinkError            the database
         │   └── SinkUnavailableError     it does not answer now, or somebody holds a lock
         └── EngineError          Spark
-            └── WorkerLostError          a Python process of Spark's has died
+            └── WorkerLostError          a Python worker of Spark has died
 
 Each message says what is wrong, where, and what to do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -110,3 +112,25 @@ class WorkerLostError(EngineError):
     """A Python process of Spark's has died, or did not start in time."""
 
     passes = True
+
+
+class ManyProblemsError(PipelineError):
+    """Several things are wrong with a pipeline; `errors` holds them one by one, in the order of the file."""
+
+    def __init__(self, errors: Sequence[PipelineError]) -> None:
+        super().__init__("\n".join(str(error) for error in errors))
+        self.errors = tuple(errors)
+        self.place = errors[0].place
+
+
+def each_error(error: PipelineError) -> tuple[PipelineError, ...]:
+    """Return the single problems that an error tells of."""
+    return error.errors if isinstance(error, ManyProblemsError) else (error,)
+
+
+def join_errors(errors: Sequence[PipelineError]) -> PipelineError:
+    """Return one error for several, in the order of the file; there must be at least one."""
+    single = [one for error in errors for one in each_error(error)]
+    if len(single) == 1:
+        return single[0]
+    return ManyProblemsError(sorted(single, key=lambda error: error.place.line if error.place else 0))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import windrow as wr
-from windrow.api.checks.validate import validate
-from windrow.api.code_name import code_name
+from windrow.api.checks import validate
 from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
+from windrow.api.python_code import code_name
 from windrow.errors import PipelineError
 from windrow.model import AnyOf, Custom, DataType, LongType, Pipeline, Records, When
 

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 import windrow as wr
-from windrow.api.aggregate_text import parse_aggregate
-from windrow.api.calls import NAMES
-from windrow.api.fluent.stages import Aggregated, Decoded, Timed
-from windrow.api.problems import each_error
-from windrow.errors import PipelineError
+from windrow.api.aggregate_text import NAMES, parse_aggregate
+from windrow.api.fluent.streams import Aggregated, Decoded, Timed
+from windrow.errors import PipelineError, each_error
 from windrow.model import (
     Adaptive,
     Aggregate,

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from windrow.api.checks.validate import validate
+from windrow.api.checks import validate
 from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
-from windrow.api.printing.mask import mask_option, mask_url, masked
+from windrow.api.printing.plain import mask_option, mask_secrets, mask_url
 from windrow.api.yaml import parse_pipeline
 from windrow.model import (
     Delay,
@@ -213,7 +213,7 @@ def test_mermaid_shows_the_way_and_where_the_rest_goes(pipeline: Pipeline) -> No
 def test_no_print_out_holds_a_secret(secretive: Pipeline) -> None:
     for print_ in (to_dict, to_json, to_yaml, to_text, to_python, to_mermaid):
         assert "hunter2" not in str(print_(secretive))
-    assert masked(masked(secretive)) == masked(secretive)
+    assert mask_secrets(mask_secrets(secretive)) == mask_secrets(secretive)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 import windrow as wr
-from windrow.api.checks import PROCESS_RULES
-from windrow.api.checks.validate import validate
-from windrow.api.fluent.stages import Keyed
+from windrow.api.checks import PROCESS_RULES, validate
+from windrow.api.fluent.streams import Keyed
 from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
 from windrow.errors import PipelineError
 from windrow.model import (

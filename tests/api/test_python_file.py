@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 import windrow as wr
-from windrow.api.problems import each_error
-from windrow.api.python_file import split_spec
-from windrow.errors import PipelineError, Place
+from windrow.api.load import split_spec
+from windrow.errors import PipelineError, Place, each_error
 
 SOURCE = """\
 from pathlib import Path

@@ -6,9 +6,8 @@ import pytest
 import yaml
 
 import windrow as wr
-from windrow.api.problems import ManyProblemsError, each_error
 from windrow.api.yaml import Sections, load_pipeline, parse_pipeline, read_document, read_sections
-from windrow.errors import PipelineError, Place
+from windrow.errors import ManyProblemsError, PipelineError, Place, each_error
 from windrow.model import (
     Adaptive,
     Aggregate,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
-from windrow.api.checks.validate import validate
+from windrow.api.checks import validate
 from windrow.api.printing import to_json
 from windrow.model import (
     Adaptive,

@@ -13,7 +13,7 @@ from tests.hosts.runs import Runner
 from tests.hosts.spend import events
 from tests.servers.kafka import Kafka
 
-from windrow.api.opened import open_pipeline
+from windrow.api.load import open_pipeline
 
 DAMAGE = [
     "UPDATE user_spend SET total = total + 0.01 WHERE ctid = (SELECT max(ctid) FROM user_spend)",

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from windrow.api.opened import open_pipeline
+from windrow.api.load import open_pipeline
 from windrow.api.printing import to_mermaid, to_python_file, to_text, to_yaml
-from windrow.api.printing.mask import masked
+from windrow.api.printing.plain import mask_secrets
 from windrow.api.yaml import parse_pipeline
 from windrow.cli import main
 
@@ -49,7 +49,7 @@ def test_each_format() -> None:
 
 def test_the_python_is_a_file_that_gives_the_pipeline_again() -> None:
     Path("again.py").write_text(explain("--format", "python").stdout)
-    assert open_pipeline("again.py").valid() == masked(PIPELINE)
+    assert open_pipeline("again.py").valid() == mask_secrets(PIPELINE)
 
 
 @pytest.mark.parametrize("format_", ["text", "yaml", "json", "mermaid", "python"])

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from windrow.cli.interrupt import stopping
+from windrow.cli.common import stopping
 
 
 def test_a_second_signal_in_the_midst_of_the_words_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from windrow.cli import COMMANDS, main
-from windrow.cli.group import Entry, LazyGroup
+from windrow.cli import COMMANDS, CommandEntry, LazyGroup, main
 from windrow.errors import PipelineError, Place, SinkError
 
 
@@ -47,12 +46,12 @@ def test_help_has_a_line_for_each_command() -> None:
 
 def test_help_imports_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.import_module", raising(AssertionError()))
-    group = LazyGroup("windrow", entries={"later": Entry("windrow.cli.no_such_module", "It comes later.")})
+    group = LazyGroup("windrow", entries={"later": CommandEntry("windrow.cli.no_such_module", "It comes later.")})
     assert "later  It comes later." in CliRunner().invoke(group, ["--help"]).output
 
 
 def test_a_command_whose_module_is_missing() -> None:
-    group = LazyGroup("windrow", entries={"later": Entry("windrow.cli.no_such_module", "It comes later.")})
+    group = LazyGroup("windrow", entries={"later": CommandEntry("windrow.cli.no_such_module", "It comes later.")})
     result = CliRunner().invoke(group, ["later"])
     assert result.exit_code == 1
     assert result.stderr == "Error: this installation has no command 'later': windrow.cli.no_such_module is missing\n"

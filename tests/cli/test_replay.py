@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.hosts.spend import Files, event, events
 
-from windrow.api.opened import open_pipeline
+from windrow.api.load import open_pipeline
 from windrow.cli import main
 from windrow.core.changelog import StepOutput
 from windrow.errors import SourceError

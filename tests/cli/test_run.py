@@ -18,7 +18,7 @@ from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 from tests.servers.secure_postgres import SECRET, TlsProxy
 
-from windrow.api.opened import open_pipeline
+from windrow.api.load import open_pipeline
 from windrow.cli import main
 from windrow.core.changelog import StepOutput
 from windrow.hosts.stream.checkpoint import Checkpoint

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.hosts.spend import event
 
-from windrow.api.opened import open_pipeline
+from windrow.api.load import open_pipeline
 from windrow.cli import main
 from windrow.core.schema import RAW
 from windrow.hosts.meaning import meaning

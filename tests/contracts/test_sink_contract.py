@@ -12,7 +12,7 @@ from tests.contracts.stores import Row, Store, brief, committed
 
 from windrow.errors import PipelineError, SinkError
 from windrow.model import Aggregate, Count, Emit, Field, StringType, Sum
-from windrow.model.decode import Decode
+from windrow.model.types import Decode
 from windrow.sinks.layout import EPOCHS
 
 

@@ -13,12 +13,10 @@ import yaml
 from tests.docs.pages import ROOT
 
 import windrow
-from windrow.api.aggregate_text import parse_aggregate
-from windrow.api.calls import NAMES
-from windrow.api.checks.validate import validate
+from windrow.api.aggregate_text import NAMES, parse_aggregate
+from windrow.api.checks import validate
 from windrow.api.yaml import read_document
-from windrow.api.yaml.fields import Fields
-from windrow.api.yaml.spot import Spot
+from windrow.api.yaml.node import YamlMapping, YamlNode
 from windrow.errors import PipelineError
 from windrow.model import Formula, Pipeline, parse_type
 
@@ -71,15 +69,15 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Read documents of every kind, and note which keys the reader takes where."""
     known: set[str] = set()
     given: set[str] = set()
-    begin = Fields.__init__
+    begin = YamlMapping.__init__
 
-    def spy(self: Fields, spot: Spot, keys: Sequence[str] | None = None) -> None:
+    def spy(self: YamlMapping, spot: YamlNode, keys: Sequence[str] | None = None) -> None:
         begin(self, spot, keys)
         prefix = f"{spot.name}." if spot.name else ""
         known.update(f"{prefix}{key}" for key in keys or ())
         given.update(f"{prefix}{key}" for key, _ in self)
 
-    monkeypatch.setattr(Fields, "__init__", spy)
+    monkeypatch.setattr(YamlMapping, "__init__", spy)
     for other in OTHERS:
         read(LEAST | other)
     # what a trigger is made of is a trigger

@@ -4,27 +4,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.expressions import Call, split_call
+from windrow.expressions import SqlCall, split_call
 
 
 @pytest.mark.parametrize(
     ("text", "call"),
     [
-        ("sum(amount)", Call("sum", ("amount",), None)),
-        (" count( ) ", Call("count", (), None)),
-        ("quantile(x, 0.99)", Call("quantile", ("x", "0.99"), None)),
-        ("count() where kind='a'", Call("count", (), "kind='a'")),
-        ("sum(a) WHERE b\n", Call("sum", ("a",), "b")),
-        ("sum(price * qty) where kind = 'buy'", Call("sum", ("price * qty",), "kind = 'buy'")),
-        ("sum(a, 'x)') where kind = 'b)'", Call("sum", ("a", "'x)'"), "kind = 'b)'")),
-        ("sum(f(a, b), [1, 2], {'c': 3})", Call("sum", ("f(a, b)", "[1, 2]", "{'c': 3}"), None)),
-        ('sum("a,b(")', Call("sum", ('"a,b("',), None)),
-        ("sum((a)) /* where ( */ where x", Call("sum", ("(a)",), "x")),
-        ("sum(größe * 2) where ä = 'ü'", Call("sum", ("größe * 2",), "ä = 'ü'")),
-        ("round(a / b, 2)", Call("round", ("a / b", "2"), None)),
+        ("sum(amount)", SqlCall("sum", ("amount",), None)),
+        (" count( ) ", SqlCall("count", (), None)),
+        ("quantile(x, 0.99)", SqlCall("quantile", ("x", "0.99"), None)),
+        ("count() where kind='a'", SqlCall("count", (), "kind='a'")),
+        ("sum(a) WHERE b\n", SqlCall("sum", ("a",), "b")),
+        ("sum(price * qty) where kind = 'buy'", SqlCall("sum", ("price * qty",), "kind = 'buy'")),
+        ("sum(a, 'x)') where kind = 'b)'", SqlCall("sum", ("a", "'x)'"), "kind = 'b)'")),
+        ("sum(f(a, b), [1, 2], {'c': 3})", SqlCall("sum", ("f(a, b)", "[1, 2]", "{'c': 3}"), None)),
+        ('sum("a,b(")', SqlCall("sum", ('"a,b("',), None)),
+        ("sum((a)) /* where ( */ where x", SqlCall("sum", ("(a)",), "x")),
+        ("sum(größe * 2) where ä = 'ü'", SqlCall("sum", ("größe * 2",), "ä = 'ü'")),
+        ("round(a / b, 2)", SqlCall("round", ("a / b", "2"), None)),
     ],
 )
-def test_a_call_has_a_name_arguments_and_a_condition(text: str, call: Call) -> None:
+def test_a_call_has_a_name_arguments_and_a_condition(text: str, call: SqlCall) -> None:
     assert split_call(text) == call
 
 
@@ -58,4 +58,4 @@ PARTS = st.lists(
 @given(arguments=PARTS, where=st.none() | st.sampled_from(["a > 1", "b = ') where ('", "f(a, b) and (c)"]))
 def test_what_is_put_together_comes_apart(arguments: list[str], where: str | None) -> None:
     text = f"fn({', '.join(arguments)}\n)" + ("" if where is None else f" where {where}")
-    assert split_call(text) == Call("fn", tuple(arguments), where)
+    assert split_call(text) == SqlCall("fn", tuple(arguments), where)

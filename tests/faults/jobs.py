@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.contracts.stores import Store
 from tests.faults.windrow_process import WindrowProcess
 
-from windrow.api.opened import open_pipeline
+from windrow.api.load import open_pipeline
 from windrow.api.printing import to_yaml
 from windrow.model import Pipeline
 

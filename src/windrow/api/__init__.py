@@ -1,1 +1,1 @@
-"""Two ways to write a pipeline, fluent stages and YAML, and how it prints back."""
+"""Ways to write a pipeline, fluent and YAML; its checks; and how it is printed."""

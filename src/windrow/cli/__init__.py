@@ -1,26 +1,101 @@
 """The `windrow` command.
 
-Exit codes: 0 well, 1 it ran and found a difference or a failure, 2 the input is wrong, 130 stopped by Ctrl-C.
+Commands are imported when they run, and every error ends here. Exit codes: 0 success, 1 it ran and found a difference
+or a failure, 2 the input is wrong, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import click
 
-from windrow.cli.group import Entry, LazyGroup
+from windrow.cli.common import INTERRUPTED, flush_output, report_error, wants_stack
+
+
+@dataclass(frozen=True)
+class CommandEntry:
+    """A command: the module that has it as `command`, and its line in the group's help."""
+
+    module: str
+    help: str
+
+
+class LazyGroup(click.Group):
+    """Commands by name; help needs none of their modules.
+
+    A command returns its exit code (None is 0) or raises. Called as a program (``standalone_mode``), the group always
+    ends in SystemExit: 130 after Ctrl-C, an error's own `exit_code`, and 1 for what nobody expected.
+    """
+
+    def __init__(self, *args: Any, entries: Mapping[str, CommandEntry] | None = None, **kwargs: Any) -> None:  # noqa: ANN401 click's own parameters
+        super().__init__(*args, **kwargs)
+        self.entries = dict(entries or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 click asks so
+        """Return the names in the order of the registry."""
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 click asks so
+        """Import a command; raise ClickException if its module is not there."""
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        try:
+            command = importlib.import_module(entry.module).command
+        except ModuleNotFoundError as exc:
+            if exc.name != entry.module:
+                raise
+            msg = f"this installation has no command {cmd_name!r}: {entry.module} is missing"
+            raise click.ClickException(msg) from exc
+        if not isinstance(command, click.Command):
+            msg = f"{entry.module}.command is not a command"
+            raise TypeError(msg)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 click asks so
+        """Write the list of commands from the registry."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002 click's own parameter
+        **extra: Any,  # noqa: ANN401 click's own parameters
+    ) -> Any:  # noqa: ANN401 what the command returns
+        """Run a command line."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        if not standalone_mode:
+            return super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            result = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
+            flush_output()
+        except click.Abort:
+            sys.exit(INTERRUPTED)
+        except Exception as exc:  # noqa: BLE001 the last place: whatever it is becomes a message and an exit code
+            sys.exit(report_error(exc, as_json="--json" in arguments, debug=wants_stack(arguments)))
+        sys.exit(result if isinstance(result, int) else 0)
+
 
 COMMANDS = {
-    "demo": Entry("windrow.cli.demo", "Make a day of events, run the main job over it, and replay it."),
-    "run": Entry("windrow.cli.run", "Run a pipeline, live or to the end of its input."),
-    "savepoint": Entry("windrow.cli.savepoint", "Write what a stopped run knows, to go on from."),
-    "state": Entry("windrow.cli.state", "Say what a stopped run, or a savepoint, holds."),
-    "replay": Entry("windrow.cli.replay", "Replay a log into a shadow of the live table."),
-    "diff": Entry("windrow.cli.diff", "Compare a table with its replay."),
-    "promote": Entry("windrow.cli.promote", "Put a replay in the place of the live table."),
-    "check": Entry("windrow.cli.check", "Say what is wrong with pipelines, and what is likely not meant."),
-    "explain": Entry("windrow.cli.explain", "Print a pipeline as text, YAML, JSON, Python or a Mermaid chart."),
-    "transcript": Entry("windrow.cli.transcript", "Run golden event-time stories."),
-    "generate": Entry("windrow.cli.generate", "Make events, in an embedded log or a Kafka topic."),
+    "demo": CommandEntry("windrow.cli.demo", "Make a day of events, run the main job over it, and replay it."),
+    "run": CommandEntry("windrow.cli.run", "Run a pipeline, live or to the end of its input."),
+    "savepoint": CommandEntry("windrow.cli.savepoint", "Write what a stopped run knows, to go on from."),
+    "state": CommandEntry("windrow.cli.state", "Say what a stopped run, or a savepoint, holds."),
+    "replay": CommandEntry("windrow.cli.replay", "Replay a log into a shadow of the live table."),
+    "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),
+    "promote": CommandEntry("windrow.cli.promote", "Put a replay in the place of the live table."),
+    "check": CommandEntry("windrow.cli.check", "Say what is wrong with pipelines, and what is likely not meant."),
+    "explain": CommandEntry("windrow.cli.explain", "Print a pipeline as text, YAML, JSON, Python or a Mermaid chart."),
+    "transcript": CommandEntry("windrow.cli.transcript", "Run golden event-time stories."),
+    "generate": CommandEntry("windrow.cli.generate", "Make events, in an embedded log or a Kafka topic."),
 }
 """The commands: one line each; their modules are imported when they run."""
 

@@ -7,15 +7,13 @@ from typing import Any
 
 import click
 
-from windrow.api.opened import open_pipeline
-from windrow.api.problems import each_error
-from windrow.cli.common import DIFFERENT, OK, WRONG, json_option, print_json
-from windrow.cli.failure import place_fields
-from windrow.errors import PipelineError, Place
+from windrow.api.load import open_pipeline
+from windrow.cli.common import DIFFERENT, OK, WRONG, json_option, place_fields, print_json
+from windrow.errors import PipelineError, Place, each_error
 
 
 @dataclass(frozen=True)
-class _Line:
+class _FileFinding:
     """A finding of one file; `where` is a path in the pipeline, or nothing if it could not be read."""
 
     level: str
@@ -59,15 +57,15 @@ def command(pipelines: tuple[str, ...], *, strict: bool, as_json: bool) -> int:
     return DIFFERENT if strict and "warning" in levels else OK
 
 
-def _check(spec: str) -> list[_Line]:
+def _check(spec: str) -> list[_FileFinding]:
     try:
         opened = open_pipeline(spec)
     except PipelineError as exc:
-        return [_Line("error", error.place, "", error.message) for error in each_error(exc)]
-    return [_Line(finding.level, place, finding.where, finding.message) for place, finding in opened.findings()]
+        return [_FileFinding("error", error.place, "", error.message) for error in each_error(exc)]
+    return [_FileFinding(finding.level, place, finding.where, finding.message) for place, finding in opened.findings()]
 
 
-def _summary(lines: list[_Line]) -> str:
+def _summary(lines: list[_FileFinding]) -> str:
     counts = [(level, _count(lines, level)) for level in ("error", "warning")]
     said = [f"{number} {level}{'s' if number > 1 else ''}" for level, number in counts if number]
     if not _count(lines, "error"):
@@ -75,5 +73,5 @@ def _summary(lines: list[_Line]) -> str:
     return ", ".join(said)
 
 
-def _count(lines: list[_Line], level: str) -> int:
+def _count(lines: list[_FileFinding], level: str) -> int:
     return sum(line.level == level for line in lines)

@@ -1,13 +1,23 @@
-"""What the commands share: exit codes, options, and how things are printed."""
+"""Shared parts of the commands: exit codes, arguments, JSON output, error reports and Ctrl-C."""
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Callable
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
 
 import click
+
+from windrow.errors import PipelineError, Place, WindrowError, each_error
 
 OK = 0
 DIFFERENT = 1
@@ -37,3 +47,115 @@ def json_option(function: F) -> F:
 def print_json(value: object) -> None:
     """Print a value as indented JSON on stdout."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+INTERRUPTED = 130
+_DEBUG = "WINDROW_DEBUG"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+"""Errors of the machine's disks and devices: not defects of windrow."""
+
+
+def wants_stack(arguments: list[str]) -> bool:
+    """Return whether stacks are wanted, by ``--debug`` or by WINDROW_DEBUG=1."""
+    return "--debug" in arguments or os.environ.get(_DEBUG, "") not in {"", "0"}
+
+
+def report_error(exc: Exception, *, as_json: bool, debug: bool) -> int:
+    """Write what went wrong to stderr, as text or as ``{"error": {...}}``, and return the exit code."""
+    if debug and not isinstance(exc, click.ClickException):
+        click.echo("".join(traceback.format_exception(exc)), err=True, nl=False)
+    code = _exit_code(exc)
+    if as_json:
+        click.echo(json.dumps({"error": _error_fields(exc, code)}, ensure_ascii=False), err=True)
+    elif isinstance(exc, click.ClickException):
+        exc.show()
+    else:
+        click.echo(f"windrow: {_message(exc)}", err=True)
+    return code
+
+
+def flush_output() -> None:
+    """Write what standard output still holds; if that fails, drop it, so that the interpreter does not try again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - it lives as long as the process
+        raise
+
+
+def _exit_code(exc: Exception) -> int:
+    match exc:
+        case WindrowError() | click.ClickException():
+            return exc.exit_code
+        case _:
+            return 1
+
+
+def _message(exc: Exception) -> str:
+    match exc:
+        case click.ClickException():
+            return exc.format_message()
+        case WindrowError():
+            return str(exc)
+        case OSError() if exc.errno in _NO_ROOM:
+            return f"{exc.filename or 'the output'} cannot be written: {exc.strerror}"
+        case _:
+            return (
+                f"unexpected {type(exc).__name__}: {exc}\n"
+                "This is a defect of windrow. `windrow --debug COMMAND ...` (or WINDROW_DEBUG=1) shows the stack; "
+                "please report it."
+            )
+
+
+def _error_fields(exc: Exception, code: int) -> dict[str, Any]:
+    plain: dict[str, Any] = {"kind": type(exc).__name__, "message": _message(exc), "exit_code": code}
+    if isinstance(exc, PipelineError):
+        plain["problems"] = [{"message": one.message, **place_fields(one.place)} for one in each_error(exc)]
+    else:
+        plain.update(place_fields(getattr(exc, "place", None)))
+    return plain
+
+
+def place_fields(place: Place | None) -> dict[str, Any]:
+    """Return a place as the JSON fields `file` and `line`, or nothing."""
+    return {} if place is None else {"file": place.file, "line": place.line}
+
+
+def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """Handle a signal by KeyboardInterrupt, which py4j must not log with the stack of the call that it breaks off."""
+    del number, frame
+    logging.disable()
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end what is within, with nothing said about it."""
+    kept = signal.signal(signal.SIGINT, raise_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, kept)
+
+
+@contextmanager
+def stopping() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Let the first Ctrl-C (or SIGTERM) ask the run to stop, and the second one end it at once."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def on_start(stop: Callable[[], None]) -> None:
+        def ask(number: int, frame: FrameType | None) -> None:
+            del frame
+            stop()
+            # before it is said: who is quick is not to break into the same words
+            signal.signal(number, raise_interrupt)
+            click.echo("stopping after this step (again to stop at once)", err=True)
+
+        for number in kept:
+            signal.signal(number, ask)
+
+    try:
+        yield on_start
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

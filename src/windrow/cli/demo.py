@@ -1,22 +1,23 @@
-"""`windrow demo`: a day of events, the main job over it, and the proof that a replay gives the same."""
+"""`windrow demo`: a day of events, the main job over it, and the proof that a replay gives the same results."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
+from rich.table import Table
 
-from windrow.api.opened import open_pipeline
-from windrow.cli.common import DIFFERENT, OK, json_option, print_json
-from windrow.cli.demo_results import show_results
-from windrow.cli.interrupt import interruptible
-from windrow.cli.progress import Progress
+from windrow.api.load import open_pipeline
+from windrow.cli.common import DIFFERENT, OK, interruptible, json_option, print_json
+from windrow.cli.progress import ProgressLine
 from windrow.errors import InputError
 from windrow.hosts.launch import HostName, Options, launch
 from windrow.hosts.totals import Totals
@@ -113,7 +114,7 @@ def _prepare(console: Console, folder: Path, events: int) -> AnyPipeline:
 
 def _run(pipeline: AnyPipeline, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
     options = Options(checkpoint=checkpoint, host=host, until_end=True, max_records=step)
-    with Progress(f"steps of {step:,}", quiet=quiet) as progress, interruptible():
+    with ProgressLine(f"steps of {step:,}", quiet=quiet) as progress, interruptible():
         launch(pipeline, options, progress.on_step, lambda _: None)
     return progress.totals
 
@@ -131,3 +132,56 @@ def _replay(console: Console, pipeline: AnyPipeline, database: Path, host: HostN
         f"and dead letters are {verdict}"
     )
     return {"max_records": step, "steps": totals.steps, "seconds": round(totals.seconds, 3), "differences": found}
+
+
+_ROWS = """
+    SELECT window_start, user_id, total, events, pane, revision FROM user_spend_5m ORDER BY total DESC LIMIT 5
+"""
+_RETRACTION = """
+    SELECT op, pane, revision, window_start, user_id, total, events FROM user_spend_5m_changes
+    WHERE (window_start, user_id) = (
+        SELECT window_start, user_id FROM user_spend_5m_changes
+        WHERE op = 'update_before' ORDER BY epoch, seq LIMIT 1
+    ) ORDER BY epoch, seq LIMIT 3
+"""
+_QUERIES = (
+    "SELECT * FROM user_spend_5m WHERE user_id = 'u00042' ORDER BY window_start;",
+    "SELECT window_start, sum(total) FROM user_spend_5m GROUP BY 1 ORDER BY 1;",
+    "SELECT * FROM user_spend_5m_late LIMIT 10;   -- what came too late, with its record",
+    "SELECT substr(reason, 1, instr(reason, ':') - 1) AS why, count(*) FROM user_spend_5m_dead GROUP BY 1;",
+)
+
+
+def show_results(console: Console, database: Path, totals: Totals, *, on_spark: bool) -> None:
+    """Print the figures of the run, some rows, a retraction, and the SQL to look further."""
+    since = ", after Spark's start" if on_spark else ""
+    figures = Table(show_header=False, box=None, padding=(0, 2))
+    for name, value in (
+        ("events read", f"{totals.events:,}"),
+        ("rows", f"{totals.inserts:,}"),
+        ("revisions", f"{totals.revisions:,}   (late, within the hour: retracted and updated)"),
+        ("late", f"{totals.late:,}"),
+        ("expired", f"{totals.expired:,}   (later than that: in user_spend_5m_late)"),
+        ("dead letters", f"{totals.dead:,}   (in user_spend_5m_dead)"),
+        ("time", f"{totals.seconds:.1f} s, {totals.rate:,.0f} events/s{since}"),
+    ):
+        figures.add_row(name, value)
+    console.print(figures)
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
+        _print_rows(console, "The greatest totals of five minutes", db.execute(_ROWS))
+        if totals.revisions:
+            title = "A retraction: a late record took back a row and put another in its place"
+            _print_rows(console, title, db.execute(_RETRACTION))
+    console.print(f"\nTo look further, [bold]sqlite3 {database}[/]:")
+    for query in _QUERIES:
+        console.print(f"  {query}", markup=False)
+    console.print()
+
+
+def _print_rows(console: Console, title: str, cursor: sqlite3.Cursor) -> None:
+    table = Table(title=f"\n{title}", title_justify="left", header_style="bold", box=None, padding=(0, 2, 0, 0))
+    for column in cursor.description:
+        table.add_column(column[0], no_wrap=True)
+    for row in cursor:
+        table.add_row(*(str(value) for value in row))
+    console.print(table)

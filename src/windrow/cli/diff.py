@@ -10,10 +10,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from windrow.api.checks.validate import require_valid
-from windrow.api.opened import open_pipeline
+from windrow.api.checks import require_valid
+from windrow.api.load import open_pipeline
 from windrow.cli.common import DIFFERENT, OK, json_option, pipeline_argument, print_json
-from windrow.cli.point import TIME
+from windrow.cli.options import TIME
 from windrow.cli.progress import format_time
 from windrow.errors import InputError
 from windrow.hosts.replay import SHADOW

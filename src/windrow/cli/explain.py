@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from windrow.api.opened import open_pipeline
+from windrow.api.load import open_pipeline
 from windrow.api.printing import to_json, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.cli.common import OK, json_option, pipeline_argument
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from windrow.cli.common import OK, json_option, print_json
-from windrow.cli.duration import DURATION
+from windrow.cli.options import DURATION
 from windrow.testing.generator import Made, Pace, Spec, write_kafka, write_log
 
 _SCHEME = "kafka://"

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on."""
+"""The progress line of a run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from windrow.hosts.totals import Totals
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CYCLE_YEARS = 400
-_CYCLE = (datetime(1970 + _CYCLE_YEARS, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_CALENDAR_CYCLE = (datetime(1970 + _CYCLE_YEARS, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 """The Gregorian calendar repeats after so many microseconds."""
-_PLAIN_SECONDS = 1.0
+_LINE_SECONDS = 1.0
 """Where there is no terminal, a line at most that often."""
 _NAMED = 5
 """So many partitions are named in a line."""
 
 
-class Progress:
+class ProgressLine:
     """One line on stderr that changes with each step; where stderr is no terminal, a line now and then."""
 
     def __init__(self, label: str, *, quiet: bool = False) -> None:
@@ -57,7 +57,7 @@ class Progress:
         line = f"{self._label}: {status(self.totals)}"
         if self._live is not None:
             self._live.update(Spinner("dots", Text(line)))
-        elif time.monotonic() - self._told >= _PLAIN_SECONDS:
+        elif time.monotonic() - self._told >= _LINE_SECONDS:
             self._told = time.monotonic()
             self._console.print(line, soft_wrap=True)
 
@@ -104,7 +104,7 @@ def _partitions(numbers: list[int]) -> str:
 def format_time(micros: int) -> str:
     """Write a point in time of any year in UTC, to the second, as SQLite's tables have it: 0000 is before 0001."""
     # a watermark may be before the year 1, which Python's dates do not know
-    cycles, since = divmod(micros, _CYCLE)
+    cycles, since = divmod(micros, _CALENDAR_CYCLE)
     point = _EPOCH + timedelta(microseconds=since)
     year = point.year + cycles * _CYCLE_YEARS
     return f"{'-' if year < 0 else ''}{abs(year):04}-{point:%m-%d %H:%M:%S}"

@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from windrow.api.opened import open_pipeline
-from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, pipeline_argument, print_json
-from windrow.cli.interrupt import stopping
-from windrow.cli.point import BEGIN, END, Offsets
-from windrow.cli.progress import Progress
+from windrow.api.load import open_pipeline
+from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, pipeline_argument, print_json, stopping
+from windrow.cli.options import BEGIN, END, Offsets
+from windrow.cli.progress import ProgressLine
 from windrow.hosts.batch.settings import MAX_RECORDS
 from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
 
@@ -85,7 +84,7 @@ def command(
     if not as_json:
         for note in replay.notes:
             click.echo(f"{valid.name}: {note}", err=True)
-    with Progress(table, quiet=as_json) as progress, stopping() as on_start:
+    with ProgressLine(table, quiet=as_json) as progress, stopping() as on_start:
         ended = run_replay(replay, options, progress.on_step, on_start)
     if as_json:
         print_json(_plain(replay, table, ended) | progress.totals.plain())

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from windrow.api.opened import open_pipeline
-from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json
-from windrow.cli.duration import DURATION
-from windrow.cli.interrupt import stopping
-from windrow.cli.progress import Progress, format_time
+from windrow.api.load import open_pipeline
+from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, stopping
+from windrow.cli.options import DURATION
+from windrow.cli.progress import ProgressLine, format_time
 from windrow.errors import InputError
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.totals import Totals
@@ -94,7 +93,7 @@ def command(
         msg = "a savepoint goes on in its tables, which --fresh would remove: leave out one of the two"
         raise InputError(msg)
     valid = open_pipeline(pipeline).valid()
-    progress = Progress(valid.name, quiet=as_json)
+    progress = ProgressLine(valid.name, quiet=as_json)
     options = Options(
         checkpoint=checkpoint or default_checkpoint(valid.name),
         host=host,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from windrow.api.opened import open_pipeline
+from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json
 
 _HELP = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windrow.api.opened import open_pipeline
+from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json
 from windrow.cli.progress import format_time
 from windrow.errors import InputError

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from windrow.errors import RunError
-from windrow.expressions import said_by
+from windrow.expressions import duckdb_message
 from windrow.expressions.engine import database
 
 # the alternative, a relation, binds each query twice, which costs more than a copy of a step's usual results
@@ -49,7 +49,9 @@ def _parsed(sql: str) -> duckdb.Statement:
 def _failure(error: duckdb.Error) -> RunError:
     """Translate DuckDB's error: the message of a RunError that Python code in the query raised, or DuckDB's own."""
     _, raised, message = str(error).partition(f"{RunError.__name__}: ")
-    return RunError(message if raised else f"a step cannot be computed: {said_by(error)}; what was committed stays")
+    return RunError(
+        message if raised else f"a step cannot be computed: {duckdb_message(error)}; what was committed stays"
+    )
 
 
 def identifier(name: str) -> str:

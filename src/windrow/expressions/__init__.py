@@ -1,10 +1,9 @@
-"""SQL expressions over the fields of a record: their types, what they need, and why some are refused.
+"""SQL expressions over the fields of a record: their types, the columns they need, and why some are refused.
 
-DuckDB parses and types them, and is loaded with the first of them.
+DuckDB parses and types them. It is imported when the first expression is analysed.
 """
 
-from windrow.expressions.analyse import Expression, analyse, said_by
-from windrow.expressions.calls import Call, split_call
+from windrow.expressions.analyse import Expression, analyse, duckdb_message
 from windrow.expressions.inputs import (
     Argument,
     Computed,
@@ -16,22 +15,23 @@ from windrow.expressions.inputs import (
     record_fields,
 )
 from windrow.expressions.results import Result, formulas, results
+from windrow.expressions.syntax import SqlCall, split_call
 
 __all__ = [
     "Argument",
-    "Call",
     "Computed",
     "Expression",
     "Result",
+    "SqlCall",
     "analyse",
     "arguments",
     "computed",
     "computed_arguments",
     "derived",
+    "duckdb_message",
     "formulas",
     "nullable_fields",
     "record_fields",
     "results",
-    "said_by",
     "split_call",
 ]

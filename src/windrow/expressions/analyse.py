@@ -1,16 +1,19 @@
-"""What an SQL expression over a record's fields gives."""
+"""Analysis of an SQL expression over a record's fields: its type, its columns, and whether it can be null.
+
+An expression counts as nullable unless its tree proves that it is not.
+"""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from windrow.errors import PipelineError
-from windrow.expressions.engine import database
-from windrow.expressions.nulls import can_be_null
-from windrow.expressions.syntax import columns, parse, refuse
-from windrow.expressions.types import instead_of, sql_type, type_of_sql
+from windrow.expressions.engine import database, remedy, sql_type, type_of_sql
+from windrow.expressions.syntax import columns, parse, refuse_impure
 from windrow.model import DataType, Field
 
 
@@ -38,7 +41,7 @@ def analyse(text: str, fields: tuple[Field, ...], nullable: frozenset[str] = fro
     tree = parse(text, frozenset(field.name for field in fields))
     try:
         names = columns(tree)
-        refuse(tree, frozenset(field.name for field in fields))
+        refuse_impure(tree, frozenset(field.name for field in fields))
     except PipelineError as exc:
         msg = f"{text!r} {exc.message}" if exc.message[0] != "'" else f"{text!r}: {exc.message}"
         raise PipelineError(msg) from exc
@@ -50,7 +53,7 @@ def analyse(text: str, fields: tuple[Field, ...], nullable: frozenset[str] = fro
     given = _describe(text, tuple(by_name[name] for name in names))
     type_ = type_of_sql(given)
     if type_ is None:
-        msg = f"{text!r} is of SQL's type {given}, which no field has; {instead_of(given)}"
+        msg = f"{text!r} is of SQL's type {given}, which no field has; {remedy(given)}"
         raise PipelineError(msg)
     return Expression(
         text=text,
@@ -84,13 +87,85 @@ def _describe(text: str, fields: tuple[Field, ...]) -> str:
     try:
         described = database().cursor().execute(f"DESCRIBE SELECT ({text}\n) {of}").fetchall()
     except duckdb.Error as exc:
-        msg = f"{text!r}: {said_by(exc)}"
+        msg = f"{text!r}: {duckdb_message(exc)}"
         raise PipelineError(msg) from exc
     return str(described[0][1])
 
 
-def said_by(error: Exception) -> str:
+def duckdb_message(error: Exception) -> str:
     """Return what DuckDB says of an error, in a line."""
     first = str(error).strip().splitlines()[0]
     kind, colon, rest = first.partition(": ")
     return rest if colon and kind.endswith("Error") else first
+
+
+Node = dict[str, Any]
+
+_STRICT_FUNCTIONS = frozenset(
+    """
+    + - * || ~~ !~~ abs ceil ceiling concat concat_ws contains date_diff date_part date_trunc ends_with epoch_ms
+    epoch_us floor greatest hour instr least left length lower lpad ltrim md5 minute month prefix regexp_matches
+    regexp_replace repeat replace reverse right round rpad rtrim second sign split_part starts_with strlen substr
+    substring suffix time_bucket trim trunc upper year
+    """.split()  # noqa: SIM905 - as a list it would be a page
+)
+"""Functions whose value is null only if one of their arguments is."""
+
+
+def can_be_null(node: Node, nullable: frozenset[str]) -> bool:
+    """Return whether the value of a tree can be null; `nullable` are the columns that can."""
+    if node["class"] == "COLUMN_REF":
+        return node["column_names"][0] in nullable
+    if node["type"] == "OPERATOR_COALESCE":
+        return all(can_be_null(child, nullable) for child in node["children"])
+    operands = _OPERANDS.get(node["class"], _unknown)(node)
+    return operands is None or any(can_be_null(operand, nullable) for operand in operands)
+
+
+def _unknown(_: Node) -> list[Node] | None:
+    return None
+
+
+def _constant(node: Node) -> list[Node] | None:
+    return None if node["literal"]["kind"] == "NULL_LITERAL" else []
+
+
+def _comparison(node: Node) -> list[Node] | None:
+    return [] if "DISTINCT" in node["type"] else [node["left"], node["right"]]
+
+
+def _case(node: Node) -> list[Node] | None:
+    return [node["else_expr"], *(check["then_expr"] for check in node["case_checks"])]
+
+
+def _cast(node: Node) -> list[Node] | None:
+    return None if node["try_cast"] else [node["child"]]
+
+
+def _operator(node: Node) -> list[Node] | None:
+    match node["type"]:
+        case "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL":
+            return []
+        case "OPERATOR_NOT" | "COMPARE_IN" | "COMPARE_NOT_IN":
+            return list(node["children"])
+        case _:
+            return None
+
+
+def _function(node: Node) -> list[Node] | None:
+    if node["function_name"].lower() not in _STRICT_FUNCTIONS:
+        return None
+    return [argument["expression"] for argument in node.get("arguments", [])]
+
+
+# by a tree's class, the operands of which one must be null for its value to be so; None: it may be anyhow
+_OPERANDS: dict[str, Callable[[Node], list[Node] | None]] = {
+    "CONSTANT": _constant,
+    "COMPARISON": _comparison,
+    "CONJUNCTION": lambda node: list(node["children"]),
+    "BETWEEN": lambda node: [node["input"], node["lower"], node["upper"]],
+    "CASE": _case,
+    "CAST": _cast,
+    "OPERATOR": _operator,
+    "FUNCTION": _function,
+}

@@ -1,10 +1,14 @@
-"""The DuckDB that understands expressions, and computes: one a process."""
+"""DuckDB as the engine of expressions: one connection a process, its functions, and its names of the field types."""
 
 from __future__ import annotations
 
 import atexit
+import re
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
+
+from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongType, StringType, TimestampType
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,11 +26,101 @@ def database() -> duckdb.DuckDBPyConnection:
         config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
     )
     opened.execute("SET GLOBAL TimeZone = 'UTC'")
-    atexit.register(_close)
+    atexit.register(_close_database)
     return opened
 
 
-def _close() -> None:
+def _close_database() -> None:
     """Let go of the functions in Python that are registered with it while the interpreter is still there."""
     database().close()
     database.cache_clear()
+
+
+@dataclass(frozen=True)
+class SqlFunction:
+    """All that goes by a function's name: kinds (scalar, macro ...), stabilities, and the definitions of macros."""
+
+    kinds: frozenset[str]
+    stabilities: frozenset[str]
+    definitions: tuple[str, ...]
+
+
+@lru_cache(maxsize=1)
+def sql_functions() -> dict[str, SqlFunction]:
+    """Return every function by its name in lower case."""
+    rows = (
+        database()
+        .cursor()
+        .execute("""
+        SELECT lower(function_name), list(DISTINCT function_type), coalesce(list(DISTINCT stability), []),
+            coalesce(list(DISTINCT macro_definition ORDER BY macro_definition), [])
+        FROM duckdb_functions() GROUP BY ALL
+    """)
+    )
+    return {
+        name: SqlFunction(
+            frozenset(kinds), frozenset(stabilities) - {None}, tuple(text for text in definitions if text)
+        )
+        for name, kinds, stabilities, definitions in rows.fetchall()
+    }
+
+
+WIDEST = 28
+"""An expression's decimals have so many digits at the most: ten thousand million of them still have an exact sum."""
+
+_TYPES: dict[str, DataType] = {
+    "VARCHAR": StringType(),
+    "BOOLEAN": BooleanType(),
+    "FLOAT": DoubleType(),
+    "DOUBLE": DoubleType(),
+    "TIMESTAMP": TimestampType("iso"),
+    "TIMESTAMP WITH TIME ZONE": TimestampType("iso"),
+    **dict.fromkeys(
+        ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"),
+        LongType(),
+    ),
+}
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+_REMEDIES = {
+    "DATE": "cast it to timestamp or varchar",
+    "TIME": "cast it to varchar",
+    "JSON": "cast it to varchar",
+    "INTERVAL": "take a part of it, such as its epoch",
+    '"NULL"': "it is null for every record",
+    "HUGEINT": "cast it to bigint or decimal",
+    "UHUGEINT": "cast it to bigint or decimal",
+    "UBIGINT": "cast it to bigint or decimal",
+}
+
+
+def sql_type(type_: DataType) -> str:
+    """Return the DuckDB type that holds a type's values."""
+    match type_:
+        case StringType():
+            return "VARCHAR"
+        case BooleanType():
+            return "BOOLEAN"
+        case LongType():
+            return "BIGINT"
+        case DoubleType():
+            return "DOUBLE"
+        case DecimalType(precision, scale):
+            return f"DECIMAL({precision},{scale})"
+        case TimestampType():
+            return "TIMESTAMPTZ"
+        case _:
+            assert_never(type_)
+
+
+def type_of_sql(name: str) -> DataType | None:
+    """Return the type that holds all values of a DuckDB type, or None; a wide decimal is narrowed to `WIDEST`."""
+    decimal = _DECIMAL.fullmatch(name)
+    if decimal:
+        precision, scale = int(decimal[1]), int(decimal[2])
+        return DecimalType(min(precision, WIDEST), scale) if scale <= WIDEST else None
+    return _TYPES.get(name)
+
+
+def remedy(name: str) -> str:
+    """Say what to do about a DuckDB type that no field has."""
+    return _REMEDIES.get(name, "make it text, a number, a boolean or a timestamp")

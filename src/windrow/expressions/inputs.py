@@ -1,4 +1,4 @@
-"""What a pipeline computes of each record, and what its aggregates take of it."""
+"""Inputs of a pipeline's operators: derived fields, and the columns that its aggregates read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of a pipeline's results."""
+"""Result columns of a pipeline: the type of each, and whether it can be null."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def _result(function: Function, given: tuple[Argument, ...]) -> tuple[DataType, 
         case Formula():
             return DoubleType(), True
         case _:
-            return _of_one(function, given[0]), given[0].nullable or isinstance(function, Variance | Stddev)
+            return _type_of_one(function, given[0]), given[0].nullable or isinstance(function, Variance | Stddev)
 
 
-def _of_one(
+def _type_of_one(
     function: Sum
     | Avg
     | Min
@@ -106,9 +106,9 @@ def _of_one(
 ) -> DataType:
     match function:
         case Sum():
-            return _exact(given.type, extra=0)
+            return _sum_type(given.type, extra=0)
         case Avg():
-            return _exact(given.type, extra=MEAN_DIGITS)
+            return _sum_type(given.type, extra=MEAN_DIGITS)
         case Min() | Max() | Quantile() | First() | Last():
             return given.type
         case ApproxQuantile() | Variance() | Stddev():
@@ -121,7 +121,7 @@ def _of_one(
             assert_never(function)
 
 
-def _exact(type_: DataType, *, extra: int) -> DataType:
+def _sum_type(type_: DataType, *, extra: int) -> DataType:
     """Return the type of a sum: as wide as decimals get, so that it stays exact."""
     match type_:
         case LongType():

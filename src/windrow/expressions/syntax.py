@@ -1,21 +1,100 @@
-"""An expression's syntax tree, as DuckDB parses it, and what must not stand in it."""
+"""Syntax of SQL expressions: calls divided into their parts, syntax trees, and what an expression must not contain.
+
+DuckDB parses the text. A tree is its JSON, as `json_serialize_sql` returns it. An expression is a function of its
+record alone: it has no subquery, aggregate, window function or clock.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from windrow.errors import PipelineError
-from windrow.expressions.catalogue import catalogue
-from windrow.expressions.engine import database
+from windrow.expressions.engine import database, sql_functions
+
+_PLAIN_CALL = re.compile(r"\s*(\w+)\s*\(([\w\s.,]*)\)\s*")
+_WORD = re.compile(r"\w+")
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+@dataclass(frozen=True)
+class SqlCall:
+    """A function's name, the texts of its arguments, and the condition behind `where`, if there is one."""
+
+    name: str
+    arguments: tuple[str, ...]
+    where: str | None
+
+
+def split_call(text: str) -> SqlCall | None:
+    """Cut a call with an optional condition into its parts; return None for any other text.
+
+    Brackets and commas in quotes or in comments are none. What the parts mean is not looked at.
+    """
+    plain = _PLAIN_CALL.fullmatch(text)
+    if plain:
+        return SqlCall(plain[1], _arguments([argument.strip() for argument in plain[2].split(",")]), None)
+    tokens = list(_tokens(text))
+    if [_WORD.fullmatch(part) is not None for _, part in tokens[:2]] != [True, False] or tokens[1][1] != "(":
+        return None
+    depth, cuts = 0, [tokens[1][0]]
+    for number, (position, part) in enumerate(tokens[1:], 1):
+        depth += (part in _OPEN) - (part in _CLOSE)
+        if depth == 0 or (depth == 1 and part == ","):
+            cuts.append(position)
+        if depth == 0:
+            where = _condition(text, tokens[number + 1 :])
+            arguments = [text[start + 1 : end].strip() for start, end in pairwise(cuts)]
+            return None if where is None else SqlCall(tokens[0][1], _arguments(arguments), where or None)
+    return None
+
+
+def _arguments(arguments: list[str]) -> tuple[str, ...]:
+    return () if arguments == [""] else tuple(arguments)
+
+
+def _condition(text: str, rest: list[tuple[int, str]]) -> str | None:
+    """Return the condition that the tokens behind a call are, empty if there are none; None if they are another."""
+    if not rest:
+        return ""
+    if rest[0][1].lower() != "where" or len(rest) == 1:
+        return None
+    return text[rest[1][0] :].strip()
+
+
+def _tokens(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the tokens of SQL with their positions; brackets and commas by themselves, a text with its quotes."""
+    import duckdb  # noqa: PLC0415 - it is heavy, and plain calls are cut without it
+
+    # the positions are those of bytes
+    written = text.encode()
+    found = [(len(written[:position].decode()), str(kind)) for position, kind in duckdb.tokenize(text)]
+    starts = [position for position, _ in found]
+    for (start, kind), end in zip(found, [*starts[1:], len(text)], strict=False):
+        if not kind.endswith("comment"):
+            yield start, text[start:end].strip()
+
 
 Node = dict[str, Any]
 
-_PLAIN = {"CONJUNCTION", "COMPARISON", "BETWEEN", "CASE", "CAST", "COLUMN_REF", "CONSTANT", "FUNCTION", "OPERATOR"}
-_INSIDE = {"LAMBDA", "TYPE"}
-_REFUSED = {
+_NODE_CLASSES = {
+    "CONJUNCTION",
+    "COMPARISON",
+    "BETWEEN",
+    "CASE",
+    "CAST",
+    "COLUMN_REF",
+    "CONSTANT",
+    "FUNCTION",
+    "OPERATOR",
+}
+_INNER_CLASSES = {"LAMBDA", "TYPE"}
+_REFUSED_CLASSES = {
     "SUBQUERY": "has a query in it; an expression sees the fields of its own record alone",
     "WINDOW": "has a window function; an expression sees the fields of its own record alone",
     "PARAMETER": "has a parameter; write the value",
@@ -50,12 +129,12 @@ def parse(text: str, fields: frozenset[str] = frozenset()) -> Node:
     nodes = [statement["node"] for statement in said["statements"]]
     whole = nodes[0]
     if len(nodes) != 1 or whole["type"] != "SELECT_NODE" or set(whole) - _SELECT_OF_ONE:
-        raise _not_one(text)
+        raise _not_an_expression(text)
     if whole["from_table"]["type"] != "EMPTY" or len(whole["select_list"]) != 1 or whole["cte_map"]:
-        raise _not_one(text)
+        raise _not_an_expression(text)
     tree: Node = whole["select_list"][0]
     if tree.get("alias"):
-        raise _not_one(text)
+        raise _not_an_expression(text)
     return tree
 
 
@@ -79,7 +158,7 @@ def _reserved_hint(text: str, fields: frozenset[str]) -> str:
     return f"; {', '.join(found)} {are} of SQL: as a field, write {quoted} in double quotes"
 
 
-def _not_one(text: str) -> PipelineError:
+def _not_an_expression(text: str) -> PipelineError:
     return PipelineError(f"{text!r} is not one SQL expression; write a value such as price * quantity, without clauses")
 
 
@@ -108,30 +187,30 @@ def _columns(node: Any, bound: frozenset[str]) -> Iterator[str]:  # noqa: ANN401
                     yield from _columns(part, bound)
 
 
-def functions(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON
+def function_calls(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON
     """Yield the calls in a tree."""
-    for part in _parts(node):
+    for part in _descendants(node):
         if part.get("class") == "FUNCTION":
             yield part
 
 
-def refuse(tree: Node, fields: frozenset[str]) -> None:
+def refuse_impure(tree: Node, fields: frozenset[str]) -> None:
     """Raise PipelineError if a tree is not a function of its record alone."""
-    for node in _parts(tree):
+    for node in _descendants(tree):
         kind = node.get("class")
-        if kind in _REFUSED:
-            raise PipelineError(_REFUSED[kind])
-        if kind is not None and kind not in _PLAIN | _INSIDE:
+        if kind in _REFUSED_CLASSES:
+            raise PipelineError(_REFUSED_CLASSES[kind])
+        if kind is not None and kind not in _NODE_CLASSES | _INNER_CLASSES:
             msg = f"has a {kind.lower().replace('_', ' ')}, which is not for expressions over a record"
             raise PipelineError(msg)
         if kind == "COLUMN_REF" and node["column_names"][0] in _CLOCKS - fields:
-            raise PipelineError(_changing(node["column_names"][0]))
-    for call in functions(tree):
-        _refuse_call(call["function_name"].lower(), len(call.get("arguments", ())))
+            raise PipelineError(_not_repeatable(node["column_names"][0]))
+    for call in function_calls(tree):
+        _refuse_impure_call(call["function_name"].lower(), len(call.get("arguments", ())))
 
 
-def _refuse_call(name: str, arguments: int) -> None:
-    known = catalogue().get(name)
+def _refuse_impure_call(name: str, arguments: int) -> None:
+    known = sql_functions().get(name)
     if known is None:
         return  # the binder says so, with the names that are close
     if known.kinds & {"aggregate", "window"}:
@@ -143,33 +222,37 @@ def _refuse_call(name: str, arguments: int) -> None:
     if name == "age" and arguments == 1:
         msg = "calls age() of one time, which is as of today; give it two"
         raise PipelineError(msg)
-    if name in _ENVIRONMENT or known.stabilities - {"CONSISTENT"} or any(_changes(text) for text in known.definitions):
-        raise PipelineError(_changing(f"{name}()"))
+    if (
+        name in _ENVIRONMENT
+        or known.stabilities - {"CONSISTENT"}
+        or any(_is_volatile(text) for text in known.definitions)
+    ):
+        raise PipelineError(_not_repeatable(f"{name}()"))
 
 
 @lru_cache(maxsize=256)
-def _changes(definition: str) -> bool:
+def _is_volatile(definition: str) -> bool:
     """Return whether a macro calls something that gives another value each time."""
     said = _serialize(f"SELECT {definition}\n")
     if said["error"]:
         return True
-    calls = {call["function_name"].lower() for call in functions(said["statements"][0]["node"])}
-    known = [catalogue()[call] for call in calls if call in catalogue()]
+    calls = {call["function_name"].lower() for call in function_calls(said["statements"][0]["node"])}
+    known = [sql_functions()[call] for call in calls if call in sql_functions()]
     return bool(calls & _ENVIRONMENT) or any(one.stabilities - {"CONSISTENT"} for one in known)
 
 
-def _changing(what: str) -> str:
+def _not_repeatable(what: str) -> str:
     return f"has {what}, which is not the same in every run; results must be a function of the log alone"
 
 
-def _parts(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON
+def _descendants(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON
     if isinstance(node, list):
         for part in node:
-            yield from _parts(part)
+            yield from _descendants(part)
     elif isinstance(node, dict):
         yield node
         for part in node.values():
-            yield from _parts(part)
+            yield from _descendants(part)
 
 
 def _serialize(sql: str) -> Node:

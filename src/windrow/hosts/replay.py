@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, assert_never
 
-from windrow.api.checks.validate import require_valid
+from windrow.api.checks import require_valid
 from windrow.core.operators.window.triggers import trigger_periods
 from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError

@@ -1,6 +1,6 @@
-"""What a pipeline is: frozen dataclasses, one noun a file."""
+"""Pipelines as data: frozen dataclasses, one module for each noun of a pipeline."""
 
-from windrow.model.aggregate import (
+from windrow.model.aggregates import (
     Aggregate,
     ApproxCountDistinct,
     ApproxQuantile,
@@ -25,39 +25,34 @@ from windrow.model.aggregate import (
     TopK,
     Variance,
 )
-from windrow.model.context import Context, Timer
-from windrow.model.decode import Decode, Field, parse_field_type
-from windrow.model.derive import Derive
-from windrow.model.duration import format_duration, parse_duration
-from windrow.model.emit import Emit, Mode
-from windrow.model.needs import is_salted, needs_ticks
-from windrow.model.pipeline import DEFAULT_KEY_GROUPS, Pipeline
-from windrow.model.process import (
+from windrow.model.connectors import KafkaSource, LogSource, PostgresSink, Sink, Source, SqliteSink
+from windrow.model.pipeline import (
+    DEFAULT_KEY_GROUPS,
     AnyPipeline,
-    KeyedState,
-    ListState,
-    MapState,
-    Process,
-    ProcessFunction,
+    Pipeline,
     ProcessPipeline,
-    ValueState,
+    is_salted,
+    needs_ticks,
     with_at_end,
 )
-from windrow.model.sink import PostgresSink, Sink, SqliteSink
-from windrow.model.source import KafkaSource, LogSource, Source
-from windrow.model.time import Adaptive, Delay, EventTime, Punctuated, Watermark
-from windrow.model.trigger import AllOf, AnyOf, Every, PaneSoFar, Records, Repeat, Trigger, When
+from windrow.model.process import Context, KeyedState, ListState, MapState, Process, ProcessFunction, Timer, ValueState
+from windrow.model.time import Adaptive, Delay, EventTime, Punctuated, Watermark, format_duration, parse_duration
+from windrow.model.triggers import AllOf, AnyOf, Emit, Every, Mode, PaneSoFar, Records, Repeat, Trigger, When
 from windrow.model.types import (
     BooleanType,
     DataType,
     DecimalType,
+    Decode,
+    Derive,
     DoubleType,
+    Field,
     LongType,
     StringType,
     TimestampType,
+    parse_field_type,
     parse_type,
 )
-from windrow.model.window import Calendar, CalendarUnit, Global, Hopping, Session, Tumbling, Window
+from windrow.model.windows import Calendar, CalendarUnit, Global, Hopping, Session, Tumbling, Window
 
 __all__ = [
     "DEFAULT_KEY_GROUPS",

@@ -1,18 +1,17 @@
-"""The whole of a pipeline."""
+"""Pipelines: with windows and aggregates, or with a process function; and what either needs of its host."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, TypeGuard, assert_never
 
-from windrow.model.aggregate import Aggregate
-from windrow.model.decode import Decode
-from windrow.model.derive import Derive
-from windrow.model.emit import Emit
-from windrow.model.sink import Sink
-from windrow.model.source import Source
+from windrow.model.aggregates import Aggregate
+from windrow.model.connectors import Sink, Source
+from windrow.model.process import Process
 from windrow.model.time import EventTime
-from windrow.model.window import Window
+from windrow.model.triggers import AllOf, AnyOf, Emit, Every, Records, Repeat, Trigger, When
+from windrow.model.types import Decode, Derive
+from windrow.model.windows import Window
 
 DEFAULT_KEY_GROUPS = 8
 
@@ -43,3 +42,61 @@ class Pipeline:
     def at_end(self) -> Literal["fire", "hold"]:
         """What a bounded run does with what is still open when the input ends."""
         return self.emit.at_end
+
+
+@dataclass(frozen=True)
+class ProcessPipeline:
+    """From a log to a table of one row a key, by a Python function; only the fluent form has it.
+
+    `at_end` says whether the end of a bounded input fires the timers (and gives the records that event time still
+    holds) or leaves them for the next run. The other fields are those of `Pipeline`.
+    """
+
+    name: str
+    source: Source
+    decode: Decode
+    time: EventTime
+    key: tuple[str, ...]
+    process: Process
+    sink: Sink
+    key_groups: int = DEFAULT_KEY_GROUPS
+    derive: tuple[Derive, ...] = ()
+    at_end: Literal["fire", "hold"] = "fire"
+
+
+AnyPipeline = Pipeline | ProcessPipeline
+
+
+def with_at_end(pipeline: AnyPipeline, at_end: Literal["fire", "hold"]) -> AnyPipeline:
+    """Return the pipeline with another end of the input."""
+    if isinstance(pipeline, ProcessPipeline):
+        return replace(pipeline, at_end=at_end)
+    return replace(pipeline, emit=replace(pipeline.emit, at_end=at_end))
+
+
+def is_salted(pipeline: AnyPipeline) -> TypeGuard[Pipeline]:
+    """Return whether a key's records are spread over several key groups, and come together in a second stage."""
+    return isinstance(pipeline, Pipeline) and pipeline.salt > 1
+
+
+def needs_ticks(pipeline: AnyPipeline) -> bool:
+    """Return whether anything in a pipeline depends on processing time, which comes as ticks."""
+    if pipeline.time.idle is not None:
+        return True
+    if isinstance(pipeline, ProcessPipeline):
+        return pipeline.process.on_processing_timer is not None
+    return pipeline.emit.early is not None and _has_every(pipeline.emit.early)
+
+
+def _has_every(trigger: Trigger) -> bool:
+    match trigger:
+        case Every():
+            return True
+        case AnyOf(triggers) | AllOf(triggers):
+            return any(_has_every(part) for part in triggers)
+        case Repeat(inner):
+            return _has_every(inner)
+        case Records() | When():
+            return False
+        case _:
+            assert_never(trigger)

@@ -1,19 +1,79 @@
-"""A Python function for each record, with state for each key: what windows cannot say."""
+"""Process functions: a Python function called for each record, with state and timers for each key.
+
+`Context` and `Timer` are what the function receives beside the record.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol
 
-from windrow.model.context import Context
-from windrow.model.decode import Decode, Field
-from windrow.model.derive import Derive
-from windrow.model.pipeline import DEFAULT_KEY_GROUPS, Pipeline
-from windrow.model.sink import Sink
-from windrow.model.source import Source
-from windrow.model.time import EventTime
-from windrow.model.types import DataType
+from windrow.model.types import DataType, Field
+
+
+@dataclass(frozen=True)
+class Timer:
+    """A timer that is due: its name, and when it is due, in event time or processing time."""
+
+    name: str
+    at: datetime
+
+
+class Context(Protocol):
+    """The key's state, times and timers, and the way out for rows.
+
+    One object serves all calls: what is to be kept belongs in `state`, which has a handle for each declared state:
+    ``get(default)``, ``set``, ``clear`` of a value; ``append``, ``get``, ``clear`` of a list; ``get(key, default)``,
+    ``set``, ``delete``, ``items``, ``clear`` of a map. Lists and maps have a length and can be gone through.
+    """
+
+    @property
+    def state(self) -> Any:  # noqa: ANN401 - it has the names that the pipeline declares
+        """The key's state: ``ctx.state.NAME``."""
+        ...
+
+    @property
+    def key(self) -> Mapping[str, Any]:
+        """The key's fields by name."""
+        ...
+
+    @property
+    def event_time(self) -> datetime | None:
+        """The event time of the record or the timer; None for a processing-time timer before any event time."""
+        ...
+
+    @property
+    def watermark(self) -> datetime | None:
+        """How far event time is complete at this call; None before the partition's first record."""
+        ...
+
+    def emit(self, /, **values: Any) -> None:  # noqa: ANN401 - of the declared types
+        """Write the key's row, in the place of the one that was there: a value, or None, for each declared column.
+
+        Raise TypeError if a column is missing or is not declared, or if a value is not of its type.
+        """
+        ...
+
+    def timer(self, *, at: datetime, name: str = "") -> None:
+        """Call `on_timer` when the watermark reaches a time; one that it has reached is due right after this call.
+
+        A timer replaces the key's other timer of that name. Raise ValueError if `on_timer` sets one that is not later
+        than itself, which would go on for ever.
+        """
+        ...
+
+    def processing_timer(self, *, after: str | timedelta, name: str = "") -> None:
+        """Call `on_processing_timer` so long after now by processing time, at the first tick then.
+
+        A timer replaces the key's other timer of that name.
+        """
+        ...
+
+    def cancel(self, name: str = "") -> None:
+        """Forget the key's timer of that name, if it is set."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -64,33 +124,3 @@ class Process:
     order: Literal["log", "event_time"] = "log"
     on_timer: ProcessFunction | None = None
     on_processing_timer: ProcessFunction | None = None
-
-
-@dataclass(frozen=True)
-class ProcessPipeline:
-    """From a log to a table of one row a key, by a Python function; only the fluent form has it.
-
-    `at_end` says whether the end of a bounded input fires the timers (and gives the records that event time still
-    holds) or leaves them for the next run. The other fields are those of `Pipeline`.
-    """
-
-    name: str
-    source: Source
-    decode: Decode
-    time: EventTime
-    key: tuple[str, ...]
-    process: Process
-    sink: Sink
-    key_groups: int = DEFAULT_KEY_GROUPS
-    derive: tuple[Derive, ...] = ()
-    at_end: Literal["fire", "hold"] = "fire"
-
-
-AnyPipeline = Pipeline | ProcessPipeline
-
-
-def with_at_end(pipeline: AnyPipeline, at_end: Literal["fire", "hold"]) -> AnyPipeline:
-    """Return the pipeline with another end of the input."""
-    if isinstance(pipeline, ProcessPipeline):
-        return replace(pipeline, at_end=at_end)
-    return replace(pipeline, emit=replace(pipeline.emit, at_end=at_end))

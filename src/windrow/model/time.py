@@ -1,9 +1,15 @@
-"""Event time: which field holds it, and what moves the watermark."""
+"""Event time and durations: the field that holds event time, the watermark, and the text of a duration.
+
+A duration is text like ``10m`` or ``1h30m`` outside, and whole microseconds inside.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
+
+from windrow.errors import PipelineError
 
 
 @dataclass(frozen=True)
@@ -51,3 +57,35 @@ class EventTime:
     sent: str | None = None
     idle: int | None = None
     all_idle: Literal["hold", "advance"] = "hold"
+
+
+UNITS = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_DURATION_PART = re.compile(r"([0-9]{1,18})(us|ms|s|m|h|d)")
+_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern})+")
+
+
+def parse_duration(text: str) -> int:
+    """Read ``90s``, ``1h30m`` or ``250ms`` as microseconds; raise PipelineError for anything else."""
+    if not _DURATION.fullmatch(text):
+        msg = f"{text!r} is not a duration; write a number and a unit (us, ms, s, m, h, d), such as 10m or 1h30m"
+        raise PipelineError(msg)
+    return sum(int(number) * UNITS[unit] for number, unit in _DURATION_PART.findall(text))
+
+
+def format_duration(micros: int) -> str:
+    """Write microseconds in the shortest form that `parse_duration` reads back."""
+    if micros == 0:
+        return "0s"
+    parts = []
+    for unit, size in reversed(UNITS.items()):
+        number, micros = divmod(micros, size)
+        if number:
+            parts.append(f"{number}{unit}")
+    return "".join(parts)

@@ -1,46 +1,43 @@
-"""What is wrong with a pipeline, or likely not meant: one rule a file."""
+"""Checks of a pipeline: errors, and warnings about what is likely not meant.
+
+A rule is a function from a pipeline to its findings; `RULES` holds them in the order in which they are reported. The
+other modules hold the rules by the noun of the pipeline that they check.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
-from windrow.api.checks.adaptive_delay import adaptive_delay
-from windrow.api.checks.aggregate_arguments import aggregate_arguments
-from windrow.api.checks.aggregate_types import aggregate_types
-from windrow.api.checks.all_idle import all_idle
-from windrow.api.checks.custom_aggregates import custom_aggregates
-from windrow.api.checks.decode_fields import decode_fields
-from windrow.api.checks.derived_fields import derived_fields
-from windrow.api.checks.discard_panes import discard_panes
-from windrow.api.checks.durations import durations
-from windrow.api.checks.expressions import expressions
-from windrow.api.checks.finding import Finding
-from windrow.api.checks.float_sums import float_sums
-from windrow.api.checks.formulas import formulas
-from windrow.api.checks.global_window import global_window
-from windrow.api.checks.hopping_windows import hopping_windows
-from windrow.api.checks.key_fields import key_fields
-from windrow.api.checks.key_groups import key_groups
-from windrow.api.checks.no_future_guard import no_future_guard
-from windrow.api.checks.no_lateness import no_lateness
-from windrow.api.checks.null_keys import null_keys
-from windrow.api.checks.pipeline_name import pipeline_name
-from windrow.api.checks.process_code import process_code
-from windrow.api.checks.process_state import process_state
-from windrow.api.checks.process_ttl import process_ttl
-from windrow.api.checks.result_columns import result_columns
-from windrow.api.checks.salt import salt
-from windrow.api.checks.sent_field import sent_field
-from windrow.api.checks.session_panes import session_panes
-from windrow.api.checks.sink_address import sink_address
-from windrow.api.checks.sink_key import sink_key
-from windrow.api.checks.sink_table import sink_table
-from windrow.api.checks.source_address import source_address
-from windrow.api.checks.sqlite_digits import sqlite_digits
-from windrow.api.checks.time_field import time_field
-from windrow.api.checks.triggers import triggers
-from windrow.api.checks.window_lengths import window_lengths
-from windrow.api.checks.window_zone import window_zone
-from windrow.api.checks.zero_delay import zero_delay
-from windrow.model import Pipeline, ProcessPipeline
+from windrow.api.checks.aggregate import (
+    aggregate_arguments,
+    aggregate_types,
+    custom_aggregates,
+    expressions,
+    float_sums,
+    formulas,
+)
+from windrow.api.checks.base import Finding
+from windrow.api.checks.connectors import sink_address, sink_key, sink_table, source_address, sqlite_digits
+from windrow.api.checks.emit import discard_panes, no_lateness, session_panes, triggers
+from windrow.api.checks.fields import decode_fields, derived_fields, pipeline_name, result_columns
+from windrow.api.checks.key import key_fields, key_groups, null_keys, salt
+from windrow.api.checks.process import process_code, process_state, process_ttl
+from windrow.api.checks.time import (
+    adaptive_delay,
+    all_idle,
+    durations,
+    no_future_guard,
+    sent_field,
+    time_field,
+    zero_delay,
+)
+from windrow.api.checks.window import global_window, hopping_windows, window_lengths, window_zone
+from windrow.errors import PipelineError, Place, join_errors
+from windrow.model import AnyPipeline, Pipeline, ProcessPipeline
+
+__all__ = ["PROCESS_RULES", "RULES", "Finding", "require_valid", "validate"]
+
 
 RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     # errors, in the order of the data's way (and what is likely not meant beside them)
@@ -107,4 +104,24 @@ PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
 )
 """The rules for a pipeline that is a Python function."""
 
-__all__ = ["PROCESS_RULES", "RULES", "Finding"]
+
+P = TypeVar("P", bound=AnyPipeline)
+
+
+def validate(pipeline: AnyPipeline) -> list[Finding]:
+    """Return what the rules find, in their order."""
+    if isinstance(pipeline, ProcessPipeline):
+        return [finding for rule in PROCESS_RULES for finding in rule(pipeline)]
+    return [finding for rule in RULES for finding in rule(pipeline)]
+
+
+def require_valid(pipeline: P, place: Callable[[str], Place] | None = None) -> P:
+    """Return the pipeline; raise PipelineError if a rule finds errors. `place` tells where a path stands in a file."""
+    errors = [
+        PipelineError(finding.text, place(finding.where) if place else None)
+        for finding in validate(pipeline)
+        if finding.level == "error"
+    ]
+    if errors:
+        raise join_errors(errors)
+    return pipeline

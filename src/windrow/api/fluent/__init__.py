@@ -1,1 +1,1 @@
-"""The fluent form of a pipeline: stages that allow only what makes sense next."""
+"""The fluent form of a pipeline."""

@@ -1,4 +1,4 @@
-"""What `process` takes and gives."""
+"""Process functions: the state they declare, and the stage they make."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from windrow.api.checks.validate import require_valid
+from windrow.api.checks import require_valid
 from windrow.errors import PipelineError
 from windrow.model import (
     DEFAULT_KEY_GROUPS,
@@ -28,26 +28,26 @@ from windrow.model import (
 
 
 @dataclass(frozen=True)
-class StateOf:
+class StateType:
     """A kind of state with its types, which `process` gives a name."""
 
     kind: Literal["value", "list", "map"]
     types: tuple[str | DataType, ...]
 
 
-def value_state(type_: str | DataType) -> StateOf:
+def value_state(type_: str | DataType) -> StateType:
     """Keep one value for each key."""
-    return StateOf("value", (type_,))
+    return StateType("value", (type_,))
 
 
-def list_state(type_: str | DataType) -> StateOf:
+def list_state(type_: str | DataType) -> StateType:
     """Keep values in the order in which they are appended."""
-    return StateOf("list", (type_,))
+    return StateType("list", (type_,))
 
 
-def map_state(key: str | DataType, value: str | DataType) -> StateOf:
+def map_state(key: str | DataType, value: str | DataType) -> StateType:
     """Keep values by keys of their own."""
-    return StateOf("map", (key, value))
+    return StateType("map", (key, value))
 
 
 @dataclass(frozen=True)
@@ -96,19 +96,19 @@ class Processed:
         )
 
 
-def declared(state: Mapping[str, StateOf]) -> tuple[KeyedState, ...]:
+def declared_states(state: Mapping[str, StateType]) -> tuple[KeyedState, ...]:
     """Return states with their names; raise PipelineError for a type that is none."""
     return tuple(_state(name, of) for name, of in state.items())
 
 
-def columns(returns: Mapping[str, str | DataType]) -> tuple[Field, ...]:
+def declared_columns(returns: Mapping[str, str | DataType]) -> tuple[Field, ...]:
     """Return the columns that a function emits; raise PipelineError for a type that is none."""
     return tuple(Field(name, _type(f"process.returns.{name}", type_)) for name, type_ in returns.items())
 
 
-def _state(name: str, of: StateOf) -> KeyedState:
+def _state(name: str, of: StateType) -> KeyedState:
     where = f"process.state.{name}"
-    if not isinstance(of, StateOf):
+    if not isinstance(of, StateType):
         msg = f"{where}: give wr.value_state, wr.list_state or wr.map_state, not {of!r}"
         raise PipelineError(msg)
     types = [_type(where, type_) for type_ in of.types]

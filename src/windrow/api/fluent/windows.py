@@ -1,14 +1,36 @@
-"""What `window` takes."""
+"""Windows, triggers, delays and durations: the arguments of the stages that concern time.
+
+A trigger, the argument `early` of `emit`, looks at a window's on-time records and at processing time since its last
+pane, and begins anew with each pane.
+"""
 
 from __future__ import annotations
 
-from windrow.api.calendar_size import parse_calendar_size
-from windrow.api.fluent.length import Length, micros
+from collections.abc import Callable
+from datetime import timedelta
+
 from windrow.errors import PipelineError
-from windrow.model import Calendar, Global, Hopping, Session, Tumbling
+from windrow.model import (
+    Adaptive,
+    AllOf,
+    AnyOf,
+    Calendar,
+    Every,
+    Global,
+    Hopping,
+    PaneSoFar,
+    Records,
+    Repeat,
+    Session,
+    Trigger,
+    Tumbling,
+    When,
+    parse_duration,
+)
+from windrow.model.windows import parse_calendar_size
 
 
-def tumbling(size: Length, *, offset: Length = "0s", zone: str | None = None) -> Tumbling | Calendar:
+def tumbling(size: Duration, *, offset: Duration = "0s", zone: str | None = None) -> Tumbling | Calendar:
     """Cut time into windows of one size, one after the other.
 
     Args:
@@ -21,10 +43,10 @@ def tumbling(size: Length, *, offset: Length = "0s", zone: str | None = None) ->
         PipelineError: size or offset is none, or a zone is given with a duration.
     """
     calendar = parse_calendar_size(size) if isinstance(size, str) else None
-    shift = micros(offset, "window.tumbling.offset")
+    shift = duration_micros(offset, "window.tumbling.offset")
     if calendar:
         return Calendar(*calendar, zone=Calendar.zone if zone is None else zone, offset=shift)
-    length = micros(size, "window.tumbling.size")
+    length = duration_micros(size, "window.tumbling.size")
     if zone is not None:
         msg = (
             "window.tumbling: a zone goes with a number of days, weeks or months, such as '1 day', "
@@ -34,20 +56,92 @@ def tumbling(size: Length, *, offset: Length = "0s", zone: str | None = None) ->
     return Tumbling(length, shift)
 
 
-def hopping(size: Length, *, slide: Length, offset: Length = "0s") -> Hopping:
+def hopping(size: Duration, *, slide: Duration, offset: Duration = "0s") -> Hopping:
     """Cut time into windows [k * slide + offset, k * slide + offset + size): a record is in several."""
     return Hopping(
-        micros(size, "window.hopping.size"),
-        micros(slide, "window.hopping.slide"),
-        micros(offset, "window.hopping.offset"),
+        duration_micros(size, "window.hopping.size"),
+        duration_micros(slide, "window.hopping.slide"),
+        duration_micros(offset, "window.hopping.offset"),
     )
 
 
-def session(gap: Length) -> Session:
+def session(gap: Duration) -> Session:
     """Put records of a key that are less than `gap` apart into one window, [first, last + gap)."""
-    return Session(micros(gap, "window.session"))
+    return Session(duration_micros(gap, "window.session"))
 
 
 def global_window() -> Global:
     """Put all records of a key into one window; `emit` needs `early`, as it has no end."""
     return Global()
+
+
+def every(length: Duration) -> Every:
+    """So much processing time after a record that no pane has shown yet; such panes repeat in no replay."""
+    return Every(duration_micros(length, "emit.early.every"))
+
+
+def every_count(number: int) -> Records:
+    """After every `number`-th on-time record; in YAML, `count`."""
+    return Records(number)
+
+
+def any_of(*triggers: Trigger) -> AnyOf:
+    """As soon as one of the triggers says so."""
+    return AnyOf(tuple(map(as_trigger, triggers)))
+
+
+def all_of(*triggers: Trigger) -> AllOf:
+    """When each of the triggers has said so."""
+    return AllOf(tuple(map(as_trigger, triggers)))
+
+
+def repeat(trigger: Trigger, *, times: int) -> Repeat:
+    """As another trigger says, for at most so many panes of a window and key."""
+    return Repeat(as_trigger(trigger), times)
+
+
+def when(predicate: Callable[[PaneSoFar], bool]) -> When:
+    """After each on-time record for which a function of `windrow.PaneSoFar` says true; YAML has none."""
+    if not callable(predicate):
+        msg = f"emit.early: wr.when takes a function of a windrow.PaneSoFar, not {predicate!r}"
+        raise PipelineError(msg)
+    return When(predicate)
+
+
+def as_trigger(given: Trigger) -> Trigger:
+    """Return what was given as a trigger; raise PipelineError if it is none."""
+    if not isinstance(given, Trigger):
+        msg = f"emit.early: {given!r} is no trigger; give one, such as wr.every('30s') or wr.every_count(100)"
+        raise PipelineError(msg)
+    return given
+
+
+def adaptive(target: float, *, min: Duration, max: Duration) -> Adaptive:  # noqa: A002 the words of the YAML
+    """Follow the lateness that each partition has shown so far.
+
+    Args:
+        target: the part of the records that is to be on time, such as 0.999.
+        min: the least delay.
+        max: the greatest, and the one to begin with.
+    """
+    return Adaptive(
+        target, duration_micros(min, "time.delay.adaptive.min"), duration_micros(max, "time.delay.adaptive.max")
+    )
+
+
+Duration = str | timedelta
+"""A duration: text such as ``"10m"``, or a timedelta."""
+
+
+def duration_micros(length: Duration, where: str) -> int:
+    """Return a length in microseconds; raise PipelineError, which names `where`, if it is none."""
+    if isinstance(length, timedelta):
+        return length // timedelta(microseconds=1)
+    if not isinstance(length, str):
+        msg = f"{where} must be a duration such as '10m' or a timedelta, not {length!r}"
+        raise PipelineError(msg)
+    try:
+        return parse_duration(length)
+    except PipelineError as exc:
+        msg = f"{where}: {exc.message}"
+        raise PipelineError(msg) from exc

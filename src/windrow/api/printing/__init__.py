@@ -1,10 +1,8 @@
-"""How a pipeline prints back; secrets never do."""
+"""Printed forms of a pipeline. Secrets are masked in all of them."""
 
-from windrow.api.printing.to_dict import to_dict
-from windrow.api.printing.to_json import to_json
-from windrow.api.printing.to_mermaid import to_mermaid
-from windrow.api.printing.to_python import to_python, to_python_file
-from windrow.api.printing.to_text import to_text
-from windrow.api.printing.to_yaml import to_yaml
+from windrow.api.printing.mermaid import to_mermaid
+from windrow.api.printing.plain import to_dict, to_json, to_yaml
+from windrow.api.printing.python import to_python, to_python_file
+from windrow.api.printing.text import to_text
 
 __all__ = ["to_dict", "to_json", "to_mermaid", "to_python", "to_python_file", "to_text", "to_yaml"]

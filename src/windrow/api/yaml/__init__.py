@@ -1,8 +1,7 @@
 """The YAML form of a pipeline."""
 
-from windrow.api.yaml.compose import compose
-from windrow.api.yaml.document import Document, read_document, read_file
-from windrow.api.yaml.load import load_pipeline, parse_pipeline
+from windrow.api.yaml.document import Document, load_pipeline, parse_pipeline, read_document, read_file
+from windrow.api.yaml.node import compose
 from windrow.api.yaml.sections import Sections, read_sections
 
 __all__ = [

@@ -7,15 +7,26 @@ from pathlib import Path
 
 import yaml
 
-from windrow.api.yaml.compose import compose
-from windrow.api.yaml.decode import read_decode
-from windrow.api.yaml.fields import Fields
-from windrow.api.yaml.sections import section_fields
-from windrow.api.yaml.sink import read_sink
-from windrow.api.yaml.source import read_source
-from windrow.api.yaml.spot import Spot
+from windrow.api.checks import require_valid
+from windrow.api.yaml.node import YamlMapping, YamlNode, compose
+from windrow.api.yaml.sections import read_decode, read_sink, read_source, section_fields
 from windrow.errors import PipelineError, Place
 from windrow.model import DEFAULT_KEY_GROUPS, Pipeline
+
+
+def load_pipeline(path: str | Path) -> Pipeline:
+    """Read and validate a pipeline file.
+
+    Paths in it are relative to the current directory. Raise PipelineError, with file:line, for all that is wrong.
+    """
+    return parse_pipeline(read_file(path), str(path))
+
+
+def parse_pipeline(text: str, file: str = "<string>") -> Pipeline:
+    """Read and validate the text of a pipeline file; raise PipelineError, with file:line, for all that is wrong."""
+    document = read_document(text, file)
+    return require_valid(document.pipeline, document.place)
+
 
 PIPELINE_KEYS = (
     *("name", "source", "decode", "derive", "time", "key", "window", "aggregate", "emit", "sink"),
@@ -58,13 +69,13 @@ class Document:
 def read_document(text: str, file: str) -> Document:
     """Read the text of a pipeline file; raise PipelineError, with file:line, for all that is wrong with its form."""
     root = compose(text, file)
-    fields = Fields(root, PIPELINE_KEYS)
-    name = fields.required("name", Spot.text)
+    fields = YamlMapping(root, PIPELINE_KEYS)
+    name = fields.required("name", YamlNode.text)
     source = fields.required("source", read_source)
     decode = fields.required("decode", read_decode)
     sections = section_fields(fields)
     sink = fields.required("sink", read_sink)
-    key_groups = fields.optional("key_groups", Spot.number, DEFAULT_KEY_GROUPS)
+    key_groups = fields.optional("key_groups", YamlNode.number, DEFAULT_KEY_GROUPS)
     fields.check()
     meaning = sections.value
     pipeline = Pipeline(

@@ -29,8 +29,8 @@ from windrow.core.aggregates.custom import custom
 from windrow.core.duckdb_sql import identifier
 from windrow.core.schema import OFFSET, PARTITION, TIME
 from windrow.expressions import Argument, arguments, results
+from windrow.expressions.engine import sql_type
 from windrow.expressions.results import MEAN_DIGITS
-from windrow.expressions.types import sql_type
 from windrow.model import (
     ApproxCountDistinct,
     ApproxQuantile,

@@ -17,7 +17,7 @@ from windrow.core.columns import reinterpret, unscale_array
 from windrow.core.duckdb_sql import identifier
 from windrow.core.schema import arrow_type
 from windrow.errors import RunError
-from windrow.expressions.types import sql_type
+from windrow.expressions.engine import sql_type
 from windrow.model import CustomAggregate, DataType, DecimalType
 
 _numbers = count()

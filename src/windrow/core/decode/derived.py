@@ -31,7 +31,7 @@ from windrow.core.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP, convert
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.schema import arrow_type
 from windrow.errors import RunError
-from windrow.expressions import Computed, Expression, computed, said_by
+from windrow.expressions import Computed, Expression, computed, duckdb_message
 from windrow.model import (
     AnyPipeline,
     BooleanType,
@@ -186,7 +186,7 @@ class Evaluator:
             try:
                 self._duck.execute(f"EXECUTE alone({', '.join(values)})" if values else "EXECUTE alone").fetchall()
             except duckdb.Error as exc:
-                why = said_by(exc)
+                why = duckdb_message(exc)
                 yield from ((row, why) for row in rows.as_py())
         self._duck.execute("DEALLOCATE alone")
 

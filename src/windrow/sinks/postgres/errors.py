@@ -13,7 +13,7 @@ import psycopg
 from psycopg import conninfo, errors
 
 from windrow.errors import SinkError, SinkUnavailableError
-from windrow.model.secret import resolved
+from windrow.model.connectors import resolve_references
 
 _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.InsufficientPrivilege, "a privilege is missing; grant it, then start again"),
@@ -83,7 +83,7 @@ _HINT = re.compile(" Either provide the file.*? certificate verification[.]")
 
 def address(url: str) -> str:
     """Return a url with what its references name; raise InputError if that is not there."""
-    return resolved(url, "the sink's url", partial(quote, safe=""))
+    return resolve_references(url, "the sink's url", partial(quote, safe=""))
 
 
 def where(url: str) -> str:

@@ -6,7 +6,7 @@ import re
 
 from windrow.errors import InputError
 from windrow.model import KafkaSource
-from windrow.model.secret import resolved
+from windrow.model.connectors import resolve_references
 
 TIMEOUT = 10.0
 """Seconds that a broker is asked for."""
@@ -46,7 +46,7 @@ def checked_options(source: KafkaSource) -> dict[str, str]:
             msg = f"the Kafka option {name} has a prefix too much; write {name.removeprefix('kafka.')}"
             raise InputError(msg)
     return {
-        name: resolved(value, f"the Kafka option {name}", _quoted if name == _LOGIN else str)
+        name: resolve_references(value, f"the Kafka option {name}", _quoted if name == _LOGIN else str)
         for name, value in source.options
     }
 

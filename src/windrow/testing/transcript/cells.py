@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import yaml
 
-from windrow.api.yaml.spot import Spot
+from windrow.api.yaml.node import YamlNode
 from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongType, StringType, TimestampType
 from windrow.testing.transcript.story import Value
 from windrow.testing.transcript.times import parse_time
@@ -31,7 +31,7 @@ class Cell:
     json: str
 
 
-def read_cell(spot: Spot) -> Cell:
+def read_cell(spot: YamlNode) -> Cell:
     """Read a text, a number or a boolean; no digit goes through a float. Raise PipelineError for anything else."""
     if not isinstance(spot.node, yaml.ScalarNode):
         msg = f"{spot.called} must be one value, not {spot.kind}"
@@ -54,13 +54,13 @@ def read_cell(spot: Spot) -> Cell:
             raise spot.error(msg)
 
 
-def read_time(spot: Spot) -> Cell:
+def read_time(spot: YamlNode) -> Cell:
     """Read a time."""
     micros = spot.parsed(parse_time)
     return Cell(TimestampType("micros"), micros, str(micros))
 
 
-def read_log_time(spot: Spot) -> Cell:
+def read_log_time(spot: YamlNode) -> Cell:
     """Read a log timestamp, which JSON holds in milliseconds."""
     micros = spot.parsed(parse_time)
     if micros % 1000:
@@ -69,7 +69,7 @@ def read_log_time(spot: Spot) -> Cell:
     return Cell(TimestampType("millis"), micros, str(micros // 1000))
 
 
-def read_value(spot: Spot, type_: DataType | None) -> Value:
+def read_value(spot: YamlNode, type_: DataType | None) -> Value:
     """Read a value that a key's field of that type can have (None: any)."""
     if isinstance(type_, TimestampType):
         return read_time(spot).value
@@ -84,7 +84,7 @@ def read_value(spot: Spot, type_: DataType | None) -> Value:
     raise spot.error(msg)
 
 
-def read_result(spot: Spot, type_: DataType | None) -> Value:
+def read_result(spot: YamlNode, type_: DataType | None) -> Value:
     """Read a result: null, or a value of that type (a number for any number; None: any value; a time is a text)."""
     if spot.is_null:
         return None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from windrow.api.problems import joined
-from windrow.errors import PipelineError
+from windrow.errors import PipelineError, join_errors
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -22,5 +21,5 @@ def each(items: Iterable[S], read: Callable[[S], T]) -> tuple[T, ...]:
         except PipelineError as exc:
             errors.append(exc)
     if errors:
-        raise joined(errors)
+        raise join_errors(errors)
     return tuple(done)

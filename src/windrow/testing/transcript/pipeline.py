@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from windrow.api.checks.validate import require_valid
+from windrow.api.checks import require_valid
 from windrow.api.yaml import Document, Sections
-from windrow.api.yaml.spot import Spot
+from windrow.api.yaml.node import YamlNode
 from windrow.model import LogSource, Pipeline, SqliteSink
 from windrow.testing.transcript.fields import infer_fields
 from windrow.testing.transcript.records import Written
@@ -17,7 +17,7 @@ KEY_GROUPS = 2
 """Few, as a story has few keys and each group costs something in each step."""
 
 
-def story_pipeline(spot: Spot, sections: Sections, records: Sequence[Written], at_end: AtEnd) -> Pipeline:
+def story_pipeline(spot: YamlNode, sections: Sections, records: Sequence[Written], at_end: AtEnd) -> Pipeline:
     """Return the pipeline; raise PipelineError if it means nothing. Its source and sink are names only."""
     pipeline = Pipeline(
         name="story",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from windrow.api.yaml import compose, read_file, read_sections
-from windrow.api.yaml.fields import Fields
-from windrow.api.yaml.spot import Spot
+from windrow.api.yaml.node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, TranscriptError
 from windrow.testing.transcript.pipeline import story_pipeline
 from windrow.testing.transcript.rows import read_rows, read_table_row
@@ -36,9 +35,9 @@ def parse_story(text: str, file: str) -> Story:
         raise error from exc
 
 
-def _story(root: Spot) -> Story:
-    fields = Fields(Spot(root.node, root.file, "story"), KEYS)
-    name = fields.required("name", Spot.text)
+def _story(root: YamlNode) -> Story:
+    fields = YamlMapping(YamlNode(root.node, root.file, "story"), KEYS)
+    name = fields.required("name", YamlNode.text)
     pipeline = fields.required("pipeline", lambda entry: (entry, read_sections(entry.node, entry.file)))
     outline = fields.required("steps", read_outline)
     final = fields.required("final", lambda entry: entry)

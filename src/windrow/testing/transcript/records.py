@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from windrow.api.yaml.fields import Fields
-from windrow.api.yaml.spot import Spot
+from windrow.api.yaml.node import YamlMapping, YamlNode
 from windrow.errors import Place
 from windrow.model import EventTime, Punctuated
 from windrow.testing.transcript.cells import Cell, read_cell, read_log_time, read_time
@@ -39,7 +38,7 @@ class Written:
         return f"{{{text}}}".encode()
 
 
-def read_records(spot: Spot, time: EventTime) -> tuple[Written, ...]:
+def read_records(spot: YamlNode, time: EventTime) -> tuple[Written, ...]:
     """Read a list of records that is not empty; raise PipelineError for what is wrong with it."""
     written = each(spot.items(), lambda item: _record(item, time))
     if not written:
@@ -48,8 +47,8 @@ def read_records(spot: Spot, time: EventTime) -> tuple[Written, ...]:
     return written
 
 
-def _record(spot: Spot, time: EventTime) -> Written:
-    fields = Fields(spot)
+def _record(spot: YamlNode, time: EventTime) -> Written:
+    fields = YamlMapping(spot)
     partition = fields.optional(PARTITION, _partition, 0)
     raw = fields.optional(RAW, _raw, None)
     readers = {time.field: read_time, time.sent: read_time, mark_field(time): read_time, LOG_TIME: read_log_time}
@@ -67,11 +66,11 @@ def _record(spot: Spot, time: EventTime) -> Written:
     return Written(partition.value, {name: cell.value for name, cell in cells.items()}, raw.value, spot.place)
 
 
-def _partition(spot: Spot) -> int:
+def _partition(spot: YamlNode) -> int:
     return partition_number(spot.text(), spot)
 
 
-def partition_number(text: str, spot: Spot) -> int:
+def partition_number(text: str, spot: YamlNode) -> int:
     """Read the number of a partition."""
     if not _NUMBER.fullmatch(text):
         msg = f"{spot.called}: {text!r} is not the number of a partition (0, 1, 2 ...)"
@@ -79,7 +78,7 @@ def partition_number(text: str, spot: Spot) -> int:
     return int(text)
 
 
-def _raw(spot: Spot) -> str:
+def _raw(spot: YamlNode) -> str:
     if not spot.is_scalar or "\n" in spot.node.value:
         msg = f"{spot.called} must be a text of one line"
         raise spot.error(msg)
@@ -87,7 +86,7 @@ def _raw(spot: Spot) -> str:
     return text
 
 
-def read_marks(spot: Spot, time: EventTime, partitions: Sequence[int]) -> tuple[Written, ...]:
+def read_marks(spot: YamlNode, time: EventTime, partitions: Sequence[int]) -> tuple[Written, ...]:
     """Read a watermark for all `partitions`, or a mapping of partitions to watermarks."""
     name = mark_field(time)
     if name is None:
@@ -103,9 +102,9 @@ def read_marks(spot: Spot, time: EventTime, partitions: Sequence[int]) -> tuple[
     return tuple(Written(partition, {name: cell}, None, spot.place) for partition, cell in marks.items())
 
 
-def read_mark_mapping(spot: Spot) -> dict[int, Cell]:
+def read_mark_mapping(spot: YamlNode) -> dict[int, Cell]:
     """Read ``{0: "10:05"}``."""
-    fields = Fields(spot)
+    fields = YamlMapping(spot)
     numbers = [fields.attempt(partial(partition_number, name), entry) for name, entry in fields]
     cells = [fields.attempt(read_time, entry) for _, entry in fields]
     fields.check()

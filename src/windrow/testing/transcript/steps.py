@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from windrow.api.yaml.fields import read_one_of
-from windrow.api.yaml.spot import Spot
+from windrow.api.yaml.node import YamlNode, read_one_of
 from windrow.model import EventTime, Pipeline
 from windrow.testing.transcript.each import each
 from windrow.testing.transcript.records import Written, read_mark_mapping, read_marks, read_records
@@ -34,7 +33,7 @@ class Outlined:
     """A step by its one key; `spot` is what is under it."""
 
     kind: str
-    spot: Spot
+    spot: YamlNode
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,10 @@ class Fed:
 
     kind: str
     records: tuple[Written, ...]
-    spot: Spot
+    spot: YamlNode
 
 
-def read_outline(spot: Spot) -> Outline:
+def read_outline(spot: YamlNode) -> Outline:
     """Read the kinds of the steps, and where the input ends."""
     steps = each(spot.items(), _outlined)
     ends = [number for number, step in enumerate(steps) if step.kind == "end"]
@@ -68,7 +67,7 @@ def read_outline(spot: Spot) -> Outline:
     return Outline(steps, steps[ends[0]].spot.choice(AT_END))
 
 
-def _outlined(spot: Spot) -> Outlined:
+def _outlined(spot: YamlNode) -> Outlined:
     # a reader by kind that keeps the value for later
     return read_one_of(spot, "kind of step", {kind: partial(Outlined, kind) for kind in KINDS})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.api.checks.typed import type_of
+from windrow.api.checks.base import type_of
 from windrow.model import (
     Aggregate,
     ApproxCountDistinct,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from windrow.api.yaml.spot import Spot
+from windrow.api.yaml.node import YamlNode
 from windrow.model import Global, Hopping, Pipeline, Session
 from windrow.testing.transcript.times import format_time, parse_time
 
 GLOBAL = "global"
 
 
-def read_window(spot: Spot, pipeline: Pipeline) -> tuple[int, int]:
+def read_window(spot: YamlNode, pipeline: Pipeline) -> tuple[int, int]:
     """Read a window of the pipeline; raise PipelineError if it has no such window."""
     first, slash, second = spot.text().partition("/")
     if isinstance(pipeline.window, Global):
@@ -42,7 +42,7 @@ def window_text(pipeline: Pipeline, window: tuple[int, int]) -> str:
             return f'"{format_time(window[0])}"'
 
 
-def _session(spot: Spot, window: Session, start: int, end: int | None) -> tuple[int, int]:
+def _session(spot: YamlNode, window: Session, start: int, end: int | None) -> tuple[int, int]:
     if end is None:
         msg = f'{spot.called}: a session is written "start/end", as its start does not say its end'
         raise spot.error(msg)

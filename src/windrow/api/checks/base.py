@@ -1,0 +1,176 @@
+"""Findings, and what several rules ask about a pipeline: its names, and the types of its fields and expressions."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from windrow.errors import PipelineError
+from windrow.expressions import Expression, analyse
+from windrow.model import (
+    AnyPipeline,
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Avg,
+    BoolAnd,
+    BoolOr,
+    CollectList,
+    CollectSet,
+    Count,
+    CountDistinct,
+    Custom,
+    DataType,
+    Derive,
+    Field,
+    First,
+    Formula,
+    Function,
+    Last,
+    Max,
+    Min,
+    ProcessPipeline,
+    Quantile,
+    Sink,
+    SqliteSink,
+    Stddev,
+    Sum,
+    TopK,
+    Variance,
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An error (it cannot run, or not mean what it says) or a warning, at `where`: a path such as ``aggregate.total``.
+
+    The message says what to do about it.
+    """
+
+    level: Literal["error", "warning"]
+    where: str
+    message: str
+
+    @property
+    def text(self) -> str:
+        """Where and what, on one line."""
+        return f"{self.where}: {self.message}"
+
+
+def error(where: str, message: str) -> Finding:
+    """Return an error."""
+    return Finding("error", where, message)
+
+
+def warning(where: str, message: str) -> Finding:
+    """Return a warning."""
+    return Finding("warning", where, message)
+
+
+_WORD = re.compile(r"[^\W\d]\w*")
+
+
+def decoded_type(pipeline: AnyPipeline, name: str) -> DataType | None:
+    """Return the type of a decoded field, or None if there is no such field."""
+    return next((field.type for field in pipeline.decode.fields if field.name == name), None)
+
+
+def is_field(pipeline: AnyPipeline, name: str) -> bool:
+    """Whether it is the name of a field, decoded or derived."""
+    return name in _fields(pipeline)
+
+
+def is_misspelt(pipeline: AnyPipeline, text: str) -> bool:
+    """Whether a text can only be meant as a field's name, and is none."""
+    return _WORD.fullmatch(text) is not None and not is_field(pipeline, text)
+
+
+def no_field(pipeline: AnyPipeline, name: str) -> str:
+    """Return the message that `name` is no field, or no decoded one."""
+    if is_field(pipeline, name):
+        return f"{name!r} is a derived field; name one of decode"
+    close = difflib.get_close_matches(name, _fields(pipeline), n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "add it there with its type"
+    return f"{name!r} is not a field of decode; {hint}"
+
+
+def aggregated_texts(function: Function) -> tuple[str, ...]:
+    """Return the fields or expressions that an aggregate is over."""
+    match function:
+        case Count() | Formula():
+            return ()
+        case Custom(_, of):
+            return of
+        case (
+            Sum(of)
+            | Min(of)
+            | Max(of)
+            | Avg(of)
+            | CountDistinct(of)
+            | ApproxCountDistinct(of)
+            | Quantile(of)
+            | ApproxQuantile(of)
+            | TopK(of)
+            | First(of)
+            | Last(of)
+            | CollectList(of)
+            | CollectSet(of)
+            | Variance(of)
+            | Stddev(of)
+            | BoolAnd(of)
+            | BoolOr(of)
+        ):
+            return (of,)
+        case _:
+            assert_never(function)
+
+
+def sink_path(sink: Sink) -> str:
+    """Return the path of the sink's own mapping."""
+    return "sink.sqlite" if isinstance(sink, SqliteSink) else "sink.postgres"
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can name a field or a column: printable, and without blanks around it."""
+    return bool(text) and text.isprintable() and text == text.strip()
+
+
+def result_names(pipeline: AnyPipeline) -> list[tuple[str, str]]:
+    """Return the columns of a pipeline's results: where each is declared, and its name."""
+    if isinstance(pipeline, ProcessPipeline):
+        return [(f"process.returns.{field.name}", field.name) for field in pipeline.process.returns]
+    return [(f"aggregate.{aggregate.name}", aggregate.name) for aggregate in pipeline.aggregates]
+
+
+def _fields(pipeline: AnyPipeline) -> list[str]:
+    return [field.name for field in pipeline.decode.fields] + [derived.name for derived in pipeline.derive]
+
+
+def type_of(pipeline: AnyPipeline, text: str) -> DataType | None:
+    """Return the type of a field, decoded or derived, or of an expression over them; None if it is neither."""
+    decoded = decoded_type(pipeline, text)
+    if decoded is not None or is_misspelt(pipeline, text):
+        return decoded
+    given = next((field.type for field in valid_record_fields(pipeline) if field.name == text), None)
+    if given is not None:
+        return given
+    try:
+        return analyse(text, valid_record_fields(pipeline)).type
+    except PipelineError:
+        return None  # the rule `expressions` says why
+
+
+def valid_record_fields(pipeline: AnyPipeline) -> tuple[Field, ...]:
+    """Return the fields of a record, without those whose expressions are wrong."""
+    made = [(derived.name, derived_field(pipeline, derived)) for derived in pipeline.derive]
+    derived = [Field(name, one.type) for name, one in made if isinstance(one, Expression)]
+    return (*pipeline.decode.fields, *derived)
+
+
+def derived_field(pipeline: AnyPipeline, derived: Derive) -> Expression | PipelineError:
+    """Return what a derived field's expression is, or why it is none."""
+    try:
+        return analyse(derived.sql, pipeline.decode.fields)
+    except PipelineError as exc:
+        return exc

@@ -1,0 +1,174 @@
+"""Checks of the source and the sink: their addresses, and the sink's table, key and digits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import assert_never
+from urllib.parse import urlsplit
+
+from windrow.api.checks.base import Finding, error, result_names, sink_path, type_of, warning
+from windrow.model import (
+    AnyPipeline,
+    Avg,
+    DataType,
+    DecimalType,
+    First,
+    Function,
+    KafkaSource,
+    Last,
+    LogSource,
+    Max,
+    Min,
+    Pipeline,
+    PostgresSink,
+    Quantile,
+    SqliteSink,
+    Sum,
+)
+from windrow.model.connectors import is_reference, with_placeholders
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s,:\[\]]+):[0-9]{1,5}")
+_OWN_OPTIONS = {
+    "bootstrap.servers": "write it as `servers`",
+    "auto.offset.reset": "write it as `start`",
+    "group.id": "leave it out: offsets are kept in the checkpoint, in no group",
+    "enable.auto.commit": "leave it out: offsets are kept in the checkpoint, in no group",
+    "isolation.level": "leave it out: only committed records are read",
+    "key.deserializer": "leave it out: keys are read as bytes",
+    "value.deserializer": "leave it out: values are read as bytes, and `decode` says what they hold",
+    "interceptor.classes": "leave it out: records are read as they are",
+}
+
+
+def source_address(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """A log has a path; a topic has a name that Kafka allows, and brokers with ports."""
+    match pipeline.source:
+        case LogSource(path):
+            if not path:
+                yield error("source.log.path", "is empty; name the folder that holds partition-0.jsonl ...")
+        case KafkaSource(servers, topic, _, options):
+            if not all(_SERVER.fullmatch(server.strip()) for server in servers.split(",")):
+                message = f"{servers!r} must be HOST:PORT, or several with commas, such as localhost:9092"
+                yield error("source.kafka.servers", message)
+            if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+                message = f"{topic!r} is no topic's name: letters, digits, '.', '_' and '-', at most 249"
+                yield error("source.kafka.topic", message)
+            for option, _ in options:
+                where = f"source.kafka.options.{option}"
+                if option in _OWN_OPTIONS:
+                    yield error(where, f"is not yours to set; {_OWN_OPTIONS[option]}")
+                elif option.startswith("kafka."):
+                    yield error(where, f"has a prefix too much; write {option.removeprefix('kafka.')}")
+        case _:
+            assert_never(pipeline.source)
+
+
+_SCHEMES = ("postgresql", "postgres")
+
+
+def sink_address(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """SQLite has a file, and PostgreSQL a URL. The URL is not repeated in messages: it may hold a password."""
+    match pipeline.sink:
+        case SqliteSink(path):
+            if not path or path.startswith(":memory:"):
+                yield error("sink.sqlite.path", f"{path!r} keeps nothing; name a file, such as results.db")
+        case PostgresSink(url):
+            if not (is_reference(url) or _is_postgres(with_placeholders(url))):
+                message = "must be a URL such as postgresql://user@host:5432/database"
+                yield error("sink.postgres.url", message)
+        case _:
+            assert_never(pipeline.sink)
+
+
+def _is_postgres(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in _SCHEMES and url.startswith(f"{parts.scheme}://")
+
+
+_TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_TABLE = 48
+"""PostgreSQL's 63 less what the names of companion tables add (``_changes`` ...)."""
+
+
+def sink_table(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """The table has a plain name that leaves room for its companions'."""
+    match pipeline.sink:
+        case SqliteSink(_, table):
+            yield from _table("sink.sqlite.table", table)
+            if table.lower().startswith("sqlite_"):
+                yield error("sink.sqlite.table", f"{table!r}: SQLite keeps names that begin with sqlite_ for itself")
+        case PostgresSink(_, table):
+            if "." in table:
+                hint = "name the table alone; the schema is the url's search_path (?options=-csearch_path%3Dmy_schema)"
+                yield error("sink.postgres.table", f"{table!r} names a schema: {hint}")
+            else:
+                yield from _table("sink.postgres.table", table)
+        case _:
+            assert_never(pipeline.sink)
+
+
+def _table(where: str, name: str) -> Iterator[Finding]:
+    if not _TABLE_NAME.fullmatch(name) or len(name) > _LONGEST_TABLE:
+        yield error(where, f"{name!r} must be at most {_LONGEST_TABLE} letters, digits and '_', no digit first")
+    if name.lower().startswith("windrow_"):
+        yield error(where, f"{name!r}: names that begin with windrow_ are windrow's own")
+
+
+def sink_key(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """Two windows, and two keys, never share a row; and a row stays one when its values are revised."""
+    key = pipeline.sink.key
+    if not key:
+        return
+    where = f"{sink_path(pipeline.sink)}.key"
+    # with mode discard each pane is a row of its own
+    revision = ("revision",) if isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard" else ()
+    missing = [name for name in ("window_start", *pipeline.key, *revision) if name not in key]
+    if missing:
+        yield error(
+            where, f"lacks {', '.join(missing)}, so rows would overwrite each other; add it, or leave `key` out"
+        )
+    identity = ("window_start", "window_end", *pipeline.key, *revision)
+    values = {name for _, name in result_names(pipeline)}
+    for index, name in enumerate(key):
+        if name in values:
+            message = f"{name!r} is a result, which revisions change; a key is made of {', '.join(identity)}"
+            yield error(f"{where}.{index}", message)
+        elif name not in identity:
+            yield error(f"{where}.{index}", f"there is no column {name!r}; a key is made of {', '.join(identity)}")
+        if name in key[:index]:
+            yield error(f"{where}.{index}", f"{name!r} is twice in the key; keep one of them")
+
+
+_SQLITE_DIGITS = 15
+
+
+def sqlite_digits(pipeline: Pipeline) -> Iterator[Finding]:
+    """SQLite keeps 15 digits of a NUMERIC; a sum is taken to be some hundred times its terms."""
+    if not isinstance(pipeline.sink, SqliteSink) or pipeline.sink.decimals == "text":
+        return
+    for aggregate in pipeline.aggregates:
+        type_, more = _digits_needed(pipeline, aggregate.function)
+        if isinstance(type_, DecimalType) and type_.precision + more > _SQLITE_DIGITS:
+            message = (
+                f"over a {type_} can need more than {_SQLITE_DIGITS} digits, which NUMERIC rounds; set `decimals: text`"
+            )
+            yield warning(f"aggregate.{aggregate.name}", message)
+
+
+def _digits_needed(pipeline: Pipeline, function: Function) -> tuple[DataType | None, int]:
+    """Return the type of what an aggregate is over, and how many digits more than that its result may have."""
+    match function:
+        case Sum(of):
+            return type_of(pipeline, of), 2
+        case Avg(of):
+            return type_of(pipeline, of), 6
+        case Min(of) | Max(of) | Quantile(of) | First(of) | Last(of):
+            return type_of(pipeline, of), 0
+        case _:
+            return None, 0  # no decimal

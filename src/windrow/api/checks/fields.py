@@ -1,0 +1,96 @@
+"""Checks of names and fields: the pipeline's name, decoded and derived fields, and the columns of the results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from windrow.api.checks.base import Finding, derived_field, error, is_name, result_names
+from windrow.errors import PipelineError
+from windrow.model import AnyPipeline, Derive
+
+_PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def pipeline_name(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """The name marks the pipeline's rows and checkpoint, so it is plain."""
+    if not _PIPELINE_NAME.fullmatch(pipeline.name):
+        yield error(
+            "name", f"{pipeline.name!r} must be 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first"
+        )
+
+
+def decode_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """There are fields, with printable names of their own that differ by more than case; times are always there."""
+    if not pipeline.decode.fields:
+        yield error("decode", "names no field; name the fields that a record must have, with their types")
+    seen: dict[str, str] = {}
+    for field in pipeline.decode.fields:
+        where = f"decode.{field.name}"
+        if not is_name(field.name):
+            yield error(where, f"{field.name!r} is not a name; it must be printable and without blanks around it")
+        if field.name.startswith("__"):
+            yield error(where, f"{field.name!r} begins with two underscores, as windrow's own columns do; rename it")
+        other = seen.setdefault(field.name.lower(), field.name)
+        if other is not field.name:
+            yield error(
+                where, f"{field.name!r} and {other!r} are one column to SQL, which ignores case; keep one of them"
+            )
+        if field.optional and field.name in {pipeline.time.field, pipeline.time.sent}:
+            yield error(where, f"a record without {field.name!r} has no event time: it cannot be optional")
+    for field in pipeline.decode.fields:
+        for index, name in enumerate(field.alias):
+            other = seen.setdefault(name.lower(), name)
+            if other is not name:
+                yield error(
+                    f"decode.{field.name}.alias.{index}",
+                    f"{name!r} is the name of two fields (or differs from {other!r} in case only); keep one of them",
+                )
+
+
+def derived_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """Derived fields have names of their own, and expressions over the decoded fields alone."""
+    seen = {field.name.lower(): field.name for field in pipeline.decode.fields}
+    for derived in pipeline.derive:
+        where = f"derive.{derived.name}"
+        if not is_name(derived.name):
+            yield error(where, f"{derived.name!r} is not a name; it must be printable and without blanks around it")
+        if derived.name.startswith("__"):
+            yield error(where, f"{derived.name!r} begins with two underscores, as windrow's own columns do; rename it")
+        other = seen.get(derived.name.lower())
+        if other is not None:
+            yield error(where, f"there is a field {other!r} already (SQL ignores case); give this one another name")
+        seen[derived.name.lower()] = derived.name
+        made = derived_field(pipeline, derived)
+        if isinstance(made, PipelineError):
+            yield error(where, f"{made.message}{_of_another(pipeline, derived)}")
+
+
+def _of_another(pipeline: AnyPipeline, derived: Derive) -> str:
+    """Say so if an expression has another derived field's name in it."""
+    words = set(re.findall(r"\w+", derived.sql))
+    others = [other.name for other in pipeline.derive if other is not derived and other.name in words]
+    return f"; a derived field is made of decoded ones alone, and {others[0]!r} is none" if others else ""
+
+
+RESERVED = ("window_start", "window_end", "pane", "revision", "op", "epoch", "seq")
+"""The columns that the result table and its changelog have of themselves."""
+
+_LONGEST_COLUMN = 63
+
+
+def result_columns(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """Keys and results are columns: their names fit a database, and differ by more than case."""
+    seen: dict[str, str] = {}
+    keys = [(f"key.{index}", name) for index, name in enumerate(dict.fromkeys(pipeline.key))]
+    for where, name in keys + result_names(pipeline):
+        if not is_name(name) or len(name.encode(errors="replace")) > _LONGEST_COLUMN:
+            yield error(where, f"{name!r} cannot name a column; use at most {_LONGEST_COLUMN} printable characters")
+        if name.startswith("__"):
+            yield error(where, f"{name!r} begins with two underscores, as windrow's own columns do; rename it")
+        folded = name.lower()
+        if folded in RESERVED:
+            yield error(where, f"{name!r} is a column that every result has ({', '.join(RESERVED)}); use another name")
+        elif folded in seen:
+            yield error(where, f"{name!r} and {seen[folded]!r} are one column to SQL, which ignores case; rename one")
+        seen[folded] = name

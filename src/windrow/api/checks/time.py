@@ -1,0 +1,124 @@
+"""Checks of event time: its fields, the watermark's delay, idle partitions, and the length of durations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windrow.api.checks.base import Finding, decoded_type, error, no_field, warning
+from windrow.model import (
+    Adaptive,
+    AnyPipeline,
+    Delay,
+    Global,
+    KafkaSource,
+    Pipeline,
+    Punctuated,
+    TimestampType,
+    format_duration,
+)
+
+
+def time_field(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """Both are timestamps of one type, and the watermark's is no key, for a record may lack it."""
+    time = decoded_type(pipeline, pipeline.time.field)
+    if time is None:
+        yield error("time.field", no_field(pipeline, pipeline.time.field))
+    elif not isinstance(time, TimestampType):
+        hint = "declare it as timestamp_millis, timestamp_seconds, timestamp_micros or timestamp"
+        yield error("time.field", f"{pipeline.time.field!r} is a {time}, not a time; {hint}")
+    if isinstance(pipeline.time.watermark, Punctuated):
+        yield from _watermark_field(pipeline, pipeline.time.watermark.field)
+
+
+def _watermark_field(pipeline: AnyPipeline, mark: str) -> Iterator[Finding]:
+    where = "time.punctuated"
+    type_, time = decoded_type(pipeline, mark), decoded_type(pipeline, pipeline.time.field)
+    if type_ is None:
+        yield error(where, no_field(pipeline, mark))
+    elif mark == pipeline.time.field:
+        yield error(where, f"{mark!r} is the event time itself; name the field that holds the watermark")
+    elif time is not None and type_ != time:
+        yield error(where, f"{mark!r} is a {type_}, but {pipeline.time.field!r} a {time}; give both one type")
+    if mark in pipeline.key:
+        yield error("key", f"{mark!r} holds the watermark, and records may lack it; leave it out of the key")
+
+
+def sent_field(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """It is a decoded timestamp other than the event time."""
+    name, where = pipeline.time.sent, "time.sent"
+    if name is None:
+        return
+    type_ = decoded_type(pipeline, name)
+    if type_ is None:
+        yield error(where, no_field(pipeline, name))
+    elif not isinstance(type_, TimestampType):
+        yield error(where, f"{name!r} is a {type_}, not a time; declare it as timestamp_millis or another timestamp")
+    elif name == pipeline.time.field:
+        yield error(where, f"{name!r} is the event time itself; name the field that holds the time of sending")
+
+
+LONGEST = 36_500 * 86_400_000_000
+"""A hundred years, in microseconds."""
+
+
+def durations(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """Nothing is negative or longer than a hundred years, and idleness takes some time."""
+    time = pipeline.time
+    lengths = {"time.future": time.future or 0}
+    if isinstance(pipeline, Pipeline):
+        lengths["emit.lateness"] = pipeline.emit.lateness
+    if isinstance(time.watermark, Delay):
+        lengths["time.delay"] = time.watermark.micros
+    for where, micros in lengths.items():
+        if micros < 0:
+            yield error(where, "must not be negative")
+        yield from too_long(where, micros)
+    if time.idle is not None:
+        if time.idle <= 0:
+            yield error("time.idle", "must be longer than nothing: a partition is idle after so long without a record")
+        yield from too_long("time.idle", time.idle)
+
+
+def too_long(where: str, micros: int) -> Iterator[Finding]:
+    """Find a length of more than a hundred years."""
+    if micros > LONGEST:
+        yield error(where, "is longer than a hundred years (36500d)")
+
+
+def adaptive_delay(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """The target is a fraction of the records, and the bounds are in order."""
+    mark = pipeline.time.watermark
+    if not isinstance(mark, Adaptive):
+        return
+    where = "time.delay.adaptive"
+    if not 0 < mark.target <= 1:
+        message = f"must be more than 0 and at most 1, not {mark.target}: the part of the records that is to be on time"
+        yield error(f"{where}.target", message)
+    for name, micros in (("min", mark.least), ("max", mark.most)):
+        if micros < 0:
+            yield error(f"{where}.{name}", "must not be negative")
+        yield from too_long(f"{where}.{name}", micros)
+    if mark.least > mark.most:
+        yield error(f"{where}.min", f"must not be longer than max ({format_duration(mark.most)})")
+
+
+def zero_delay(pipeline: Pipeline) -> Iterator[Finding]:
+    """With a delay of 0 a record is late as soon as it is out of order across a window's end."""
+    if pipeline.time.watermark == Delay(0) and not isinstance(pipeline.window, Global):
+        message = "is 0s: a record out of order by a moment can be late; give how far out of order records come (10m)"
+        yield warning("time.delay", message)
+
+
+def all_idle(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """That all are idle means something only if one can be."""
+    if pipeline.time.all_idle == "advance" and pipeline.time.idle is None:
+        yield error("time.all_idle", "needs `idle`, after which a partition counts as silent, such as idle: 1m")
+
+
+def no_future_guard(pipeline: AnyPipeline) -> Iterator[Finding]:
+    """A Kafka record has a log timestamp, so a wrong clock can be told from a right one."""
+    if isinstance(pipeline.source, KafkaSource) and pipeline.time.future is None:
+        message = (
+            "has no `future`: one device whose clock runs ahead makes the records of its partition late; give 1h or so"
+        )
+        yield warning("time", message)

@@ -1,0 +1,118 @@
+"""Checks of windows: their lengths, offsets and time zones, and what a global window needs."""
+
+from __future__ import annotations
+
+import difflib
+import zoneinfo
+from collections.abc import Iterator
+from typing import assert_never
+
+from windrow.api.checks.base import Finding, error, warning
+from windrow.api.checks.time import too_long
+from windrow.model import Calendar, Global, Hopping, Pipeline, Session, Tumbling, format_duration
+
+_DAY = 86_400_000_000
+_LEAST_UNIT = {"day": _DAY, "week": 7 * _DAY, "month": 28 * _DAY}
+_MOST_UNITS = {"day": 36_500, "week": 5_214, "month": 1_200}
+
+
+def window_lengths(pipeline: Pipeline) -> Iterator[Finding]:
+    """A window has a length of at most a hundred years, and its offset lies within one turn of it."""
+    match pipeline.window:
+        case Tumbling(size, offset):
+            yield from _length("window.tumbling.size", size)
+            yield from _offset("window.tumbling.offset", offset, size, "the window")
+        case Calendar() as window:
+            yield from _calendar(window)
+        case Hopping(size, slide, offset):
+            yield from _length("window.hopping.size", size)
+            yield from _length("window.hopping.slide", slide)
+            yield from _offset("window.hopping.offset", offset, slide, "the slide")
+        case Session(gap):
+            yield from _length("window.session", gap)
+        case Global():
+            return
+        case _:
+            assert_never(pipeline.window)
+
+
+def _length(where: str, micros: int) -> Iterator[Finding]:
+    if micros <= 0:
+        yield error(where, "must be longer than nothing, such as 5m")
+    yield from too_long(where, micros)
+
+
+def _offset(where: str, offset: int, turn: int, what: str) -> Iterator[Finding]:
+    if turn > 0 and not 0 <= offset < turn:
+        yield error(where, f"must be shorter than {what} ({format_duration(turn)}) and not negative")
+
+
+def _calendar(window: Calendar) -> Iterator[Finding]:
+    where = "window.tumbling.size"
+    if window.count < 1:
+        yield error(where, f"must be 1 {window.unit} or more")
+    elif window.count > _MOST_UNITS[window.unit]:
+        yield error(where, f"is longer than a hundred years ({_MOST_UNITS[window.unit]} {window.unit}s)")
+    yield from _offset("window.tumbling.offset", window.offset, window.count * _LEAST_UNIT[window.unit], "the window")
+
+
+def window_zone(pipeline: Pipeline) -> Iterator[Finding]:
+    """A zone is one that the time zone database knows."""
+    if isinstance(pipeline.window, Calendar) and not _is_known(pipeline.window.zone):
+        zone = pipeline.window.zone
+        names = {name.lower(): name for name in zoneinfo.available_timezones()}
+        close = difflib.get_close_matches(zone.lower().replace(" ", "_"), names, n=1)
+        hint = f"did you mean {names[close[0]]!r}?" if close else "give a name such as Europe/Berlin"
+        yield error("window.tumbling.zone", f"{zone!r} is no zone of the time zone database; {hint}")
+
+
+def _is_known(zone: str) -> bool:
+    if zone == "localtime":
+        return False  # it is each machine's own
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+_MOST_HOPS = 10_000
+
+
+def hopping_windows(pipeline: Pipeline) -> Iterator[Finding]:
+    """A record is in at most 10,000 windows, and should be in one at least."""
+    window = pipeline.window
+    if not isinstance(window, Hopping) or window.size <= 0 or window.slide <= 0:
+        return
+    windows = -(-window.size // window.slide)
+    where = "window.hopping.slide"
+    if windows > _MOST_HOPS:
+        message = (
+            f"puts each record into {windows} windows, which is a revision of each for a late one; "
+            f"at most {_MOST_HOPS} are kept: give a slide of {format_duration(-(-window.size // _MOST_HOPS))} or more"
+        )
+        yield error(where, message)
+    if window.slide > window.size:
+        gap = format_duration(window.slide - window.size)
+        message = (
+            f"is longer than the size, so {gap} lies between two windows: records in it are counted nowhere; "
+            f"give a slide of at most {format_duration(window.size)}"
+        )
+        yield warning(where, message)
+
+
+def global_window(pipeline: Pipeline) -> Iterator[Finding]:
+    """It has no end that a watermark could pass: early panes are all it has, and nothing is late for it."""
+    if not isinstance(pipeline.window, Global):
+        return
+    emit = pipeline.emit
+    if emit.early is None:
+        message = (
+            "has no end, so without early panes nothing would be written before the end of the input; "
+            "give emit.early, such as early: {count: 100}"
+        )
+        yield error("window.global", message)
+    if emit.lateness:
+        yield error("emit.lateness", "is for windows that end, and nothing is ever late for a global one; leave it out")
+    if emit.late == "batch":
+        yield error("emit.late", "is for windows that end, and nothing is ever late for a global one; leave it out")

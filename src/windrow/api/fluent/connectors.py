@@ -1,0 +1,55 @@
+"""Sources, which begin a stream, and sinks, the argument of `to`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from typing import Literal
+
+from windrow.api.fluent.streams import Stream
+from windrow.model import KafkaSource, LogSource, PostgresSink, SqliteSink
+
+
+def log(path: str | PathLike[str]) -> Stream:
+    """Read an embedded log: a folder with ``partition-0.jsonl``, ``partition-1.jsonl`` ..."""
+    return Stream(LogSource(fspath(path)))
+
+
+def kafka(
+    topic: str,
+    *,
+    servers: str,
+    start: Literal["earliest", "latest"] = "earliest",
+    options: Mapping[str, str] | None = None,
+) -> Stream:
+    """Read a Kafka topic; `options` go to the consumer as they are (``{"security.protocol": "SSL"}``)."""
+    return Stream(KafkaSource(servers, topic, start, tuple((options or {}).items())))
+
+
+def sqlite(
+    path: str | PathLike[str],
+    *,
+    table: str,
+    key: Sequence[str] = (),
+    decimals: Literal["numeric", "text"] = "numeric",
+    changelog: bool = True,
+) -> SqliteSink:
+    """Write to tables of an SQLite file: `table`, and beside it its changelog, late output, dead letters and clocks.
+
+    `key` is the table's primary key (left out: the window and the pipeline's key). SQLite's NUMERIC keeps 15 digits of
+    a decimal; ``decimals="text"`` keeps all. With ``changelog=False`` the table of changes stays empty.
+    """
+    return SqliteSink(fspath(path), table, _key_names(key), decimals, changelog)
+
+
+def postgres(url: str, *, table: str, key: Sequence[str] = (), changelog: bool = True) -> PostgresSink:
+    """Write to tables of a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...).
+
+    The table is in the schema that the url's search_path names first; `key` is its primary key (left out: window and
+    pipeline's key). With ``changelog=False`` the table of changes stays empty.
+    """
+    return PostgresSink(url, table, _key_names(key), changelog)
+
+
+def _key_names(key: Sequence[str]) -> tuple[str, ...]:
+    return (key,) if isinstance(key, str) else tuple(key)

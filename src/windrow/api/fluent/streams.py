@@ -1,0 +1,356 @@
+"""Stages of a pipeline, from a stream of bytes to a sink. Every step returns a new value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, overload
+
+from windrow.api.aggregate_text import Measure, parse_aggregate
+from windrow.api.checks import require_valid
+from windrow.api.fluent.process import Processed, StateType, declared_columns, declared_states
+from windrow.api.fluent.windows import Duration, as_trigger, duration_micros
+from windrow.errors import PipelineError
+from windrow.model import (
+    DEFAULT_KEY_GROUPS,
+    Adaptive,
+    Aggregate,
+    DataType,
+    Decode,
+    Delay,
+    Derive,
+    Emit,
+    EventTime,
+    Field,
+    Global,
+    Mode,
+    Pipeline,
+    Process,
+    ProcessFunction,
+    Punctuated,
+    Records,
+    Sink,
+    Source,
+    Trigger,
+    Watermark,
+    Window,
+    parse_field_type,
+)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Records as bytes."""
+
+    source: Source
+
+    def decode(self, /, **fields: str | DataType | FieldType) -> Decoded:
+        """Say which fields a record, a JSON object, must have, with their types: ``amount="decimal(12,2)"``.
+
+        One that a record may lack has a question mark, ``country="string?"``; for other names see `windrow.field`.
+        """
+        given = ((name, one if isinstance(one, FieldType) else FieldType(one)) for name, one in fields.items())
+        return Decoded(self.source, Decode(tuple(one.named(name) for name, one in given)))
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Records with fields."""
+
+    source: Source
+    fields: Decode
+    derived: tuple[Derive, ...] = ()
+
+    def derive(self, /, **expressions: str) -> Decoded:
+        """Add fields that SQL expressions over the decoded ones give: ``domain="split_part(url, '/', 3)"``."""
+        return replace(self, derived=self.derived + _derived(expressions))
+
+    @overload
+    def event_time(
+        self,
+        field: str,
+        *,
+        delay: Duration | Adaptive,
+        future: Duration | None = None,
+        sent: str | None = None,
+        idle: Duration | None = None,
+        all_idle: Literal["hold", "advance"] = "hold",
+    ) -> Timed: ...
+
+    @overload
+    def event_time(
+        self,
+        field: str,
+        *,
+        punctuated: str,
+        future: Duration | None = None,
+        sent: str | None = None,
+        idle: Duration | None = None,
+        all_idle: Literal["hold", "advance"] = "hold",
+    ) -> Timed: ...
+
+    def event_time(
+        self,
+        field: str,
+        *,
+        delay: Duration | Adaptive | None = None,
+        punctuated: str | None = None,
+        future: Duration | None = None,
+        sent: str | None = None,
+        idle: Duration | None = None,
+        all_idle: Literal["hold", "advance"] = "hold",
+    ) -> Timed:
+        """Say which field holds event time, and what moves the watermark.
+
+        Args:
+            field: a field of a timestamp type.
+            delay: how far out of order records come; the watermark is that far behind the greatest event time. Or
+                `windrow.adaptive`, which takes it from the records themselves.
+            punctuated: in place of `delay`, the field by which records carry the watermark.
+            future: a record whose event time is further than this ahead of its log timestamp is a dead letter.
+            sent: the field that holds the device's own time of sending, by which its event times are corrected.
+            idle: a partition without a record for so long, in processing time, no longer holds the others back.
+            all_idle: when all partitions are idle, time stands still, or goes on with processing time.
+
+        Raises:
+            PipelineError: neither or both of `delay` and `punctuated` are given, or a duration is none.
+        """
+        return Timed(
+            self,
+            EventTime(
+                field,
+                _watermark(delay, punctuated),
+                None if future is None else duration_micros(future, "time.future"),
+                sent,
+                None if idle is None else duration_micros(idle, "time.idle"),
+                all_idle,
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Records with an event time."""
+
+    decoded: Decoded
+    time: EventTime
+
+    def key_by(self, /, *names: str, **expressions: str) -> Keyed:
+        """Say for which fields results are kept; expressions add fields: ``domain="split_part(url, '/', 3)"``."""
+        return Keyed(replace(self, decoded=self.decoded.derive(**expressions)), (*names, *expressions))
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """Records with a key."""
+
+    timed: Timed
+    key: tuple[str, ...]
+
+    def window(self, window: Window) -> Windowed:
+        """Say how event time is cut: `windrow.tumbling`, `hopping`, `session` or `global_window`.
+
+        Raises:
+            PipelineError: it is no window.
+        """
+        if not isinstance(window, Window):
+            msg = f"window: {window!r} is no window; give one, such as wr.tumbling('5m') or wr.session('5m')"
+            raise PipelineError(msg)
+        return Windowed(self, window)
+
+    def running(self, /, **results: Measure | str) -> Emitted:
+        """Keep a result for each key over all its records so far, and write it anew with each record.
+
+        Short for one window of all time with a pane for each record:
+        ``.window(wr.global_window()).aggregate(...).emit(early=wr.every_count(1))``.
+        """
+        return self.window(Global()).aggregate(**results).emit(early=Records(1))
+
+    def process(
+        self,
+        function: ProcessFunction,
+        *,
+        state: Mapping[str, StateType] | None = None,
+        returns: Mapping[str, str | DataType],
+        ttl: Duration | None = None,
+        order: Literal["log", "event_time"] = "log",
+        on_timer: ProcessFunction | None = None,
+        on_processing_timer: ProcessFunction | None = None,
+    ) -> Processed:
+        """Call a Python function for each record, with state for its key: what windows cannot say.
+
+        Args:
+            function: called as ``function(ctx, record)``: the record's fields by name, and in `ctx` the key, its state,
+                times and timers, and ``ctx.emit(...)``, which writes the key's row.
+            state: what is kept for each key: `windrow.value_state`, `list_state` or `map_state`, by name.
+            returns: the columns of the row, with their types.
+            ttl: how long in event time an entry of state is kept after it is written, and a key after its last call.
+            order: a key's records come as they stand in the log, or in order of event time, once the watermark has
+                passed them (records that come too late for that go to the late output).
+            on_timer: called as ``on_timer(ctx, timer)`` when the watermark reaches a time that ``ctx.timer`` set.
+            on_processing_timer: the same for ``ctx.processing_timer``.
+
+        Raises:
+            PipelineError: a type or a duration is none.
+        """
+        process = Process(
+            function=function,
+            state=declared_states(state or {}),
+            returns=declared_columns(returns),
+            ttl=None if ttl is None else duration_micros(ttl, "process.ttl"),
+            order=order,
+            on_timer=on_timer,
+            on_processing_timer=on_processing_timer,
+        )
+        decoded = self.timed.decoded
+        return Processed(decoded.source, decoded.fields, decoded.derived, self.timed.time, self.key, process)
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """Records of a key in a window."""
+
+    keyed: Keyed
+    cut: Window
+
+    def aggregate(self, /, **results: Measure | str) -> Aggregated:
+        """Name the results: ``total=wr.sum("amount"), events=wr.count(), mean="total / events"``.
+
+        A text is what it is in YAML: a formula over the other results, or an aggregate.
+
+        Raises:
+            PipelineError: a text is a call that is not as it should be.
+        """
+        return Aggregated(self, tuple(_aggregate(name, measure) for name, measure in results.items()))
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """Results of a key in a window."""
+
+    windowed: Windowed
+    aggregates: tuple[Aggregate, ...]
+
+    def emit(
+        self,
+        *,
+        lateness: Duration = "0s",
+        late: Literal["each", "batch"] = "each",
+        mode: Mode = "retract",
+        at_end: Literal["fire", "hold"] = "fire",
+        early: Trigger | None = None,
+    ) -> Emitted:
+        """Say when results are written, and what late records do.
+
+        Args:
+            lateness: for how long after its end (by the watermark) late records revise a window.
+            late: one revision for each late record, or one a step.
+            mode: a revision takes the old row back and gives the new one (retract), gives the new one alone
+                (accumulate), or holds only what is new (discard).
+            at_end: at the end of a bounded input, windows that are still open fire, or stay open.
+            early: when a window's result is written before that: `windrow.every`, `every_count` and others.
+
+        Raises:
+            PipelineError: a duration is none, or `early` is no trigger.
+        """
+        if early is not None:
+            early = as_trigger(early)
+        return Emitted(self, Emit(duration_micros(lateness, "emit.lateness"), late, mode, at_end, early))
+
+    def to(
+        self, sink: Sink, *, name: str | None = None, key_groups: int = DEFAULT_KEY_GROUPS, salt: int = 1
+    ) -> Pipeline:
+        """Write to a sink, and leave `emit` at its defaults; see `Emitted.to`."""
+        return Emitted(self, Emit()).to(sink, name=name, key_groups=key_groups, salt=salt)
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """Changes of results."""
+
+    aggregated: Aggregated
+    how: Emit
+
+    def to(
+        self, sink: Sink, *, name: str | None = None, key_groups: int = DEFAULT_KEY_GROUPS, salt: int = 1
+    ) -> Pipeline:
+        """Write to a sink, and so complete the pipeline.
+
+        Args:
+            sink: `windrow.sqlite` or `windrow.postgres`.
+            name: the pipeline's name; left out, the table's.
+            key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
+            salt: over how many key groups each key's records are spread before they come together.
+
+        Raises:
+            PipelineError: the pipeline as a whole means nothing; all that is wrong, at once.
+        """
+        windowed = self.aggregated.windowed
+        timed = windowed.keyed.timed
+        return require_valid(
+            Pipeline(
+                name=sink.table if name is None else name,
+                source=timed.decoded.source,
+                decode=timed.decoded.fields,
+                time=timed.time,
+                key=windowed.keyed.key,
+                window=windowed.cut,
+                aggregates=self.aggregated.aggregates,
+                emit=self.how,
+                sink=sink,
+                key_groups=key_groups,
+                derive=timed.decoded.derived,
+                salt=salt,
+            )
+        )
+
+
+def _derived(expressions: Mapping[str, str]) -> tuple[Derive, ...]:
+    return tuple(Derive(name, sql) for name, sql in expressions.items())
+
+
+def _watermark(delay: Duration | Adaptive | None, punctuated: str | None) -> Watermark:
+    if punctuated is not None and delay is None:
+        return Punctuated(punctuated)
+    if delay is not None and punctuated is None:
+        return delay if isinstance(delay, Adaptive) else Delay(duration_micros(delay, "time.delay"))
+    msg = "time: give either delay (how far out of order records come) or punctuated"
+    raise PipelineError(msg)
+
+
+def _aggregate(name: str, measure: Measure | str) -> Aggregate:
+    if not isinstance(measure, str):
+        return Aggregate(name, measure.function, measure.where)
+    try:
+        read = parse_aggregate(measure)
+    except PipelineError as exc:
+        msg = f"aggregate.{name}: {exc.message}"
+        raise PipelineError(msg) from exc
+    return Aggregate(name, read.function, read.where)
+
+
+@dataclass(frozen=True)
+class FieldType:
+    """A field without its name."""
+
+    type: str | DataType
+    alias: tuple[str, ...] = ()
+
+    def named(self, name: str) -> Field:
+        """Return the field of that name; raise PipelineError if its type is none."""
+        if not isinstance(self.type, str):
+            return Field(name, self.type, alias=self.alias)
+        try:
+            type_, optional = parse_field_type(self.type)
+        except PipelineError as exc:
+            msg = f"decode.{name}: {exc.message}"
+            raise PipelineError(msg) from exc
+        return Field(name, type_, optional, self.alias)
+
+
+def field(type_: str | DataType, *, alias: Sequence[str] = ()) -> FieldType:
+    """Give a field other names that records may have it under: ``amount=wr.field("decimal(12,2)", alias=["amt"])``."""
+    if isinstance(alias, str):
+        msg = f"alias is a list of names: [{alias!r}]"
+        raise PipelineError(msg)
+    return FieldType(type_, tuple(alias))

@@ -1,0 +1,94 @@
+"""Loading of a pipeline by the name that a command is given: a YAML file, ``file.py`` or ``file.py:variable``."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from windrow.api.checks import Finding, require_valid, validate
+from windrow.api.yaml import Document, read_document, read_file
+from windrow.errors import PipelineError, Place, each_error, join_errors
+from windrow.model import AnyPipeline
+
+
+@dataclass(frozen=True)
+class OpenedPipeline:
+    """A pipeline, and what was found in it, with places; `file` is how it was named."""
+
+    file: str
+    pipeline: AnyPipeline
+    document: Document | None
+
+    def place(self, finding: Finding) -> Place | None:
+        """Return the line of a finding; None for a pipeline that is written in Python."""
+        return self.document.place(finding.where) if self.document else None
+
+    def findings(self) -> list[tuple[Place | None, Finding]]:
+        """Return what the rules find, in the order of the file."""
+        found = [(self.place(finding), finding) for finding in validate(self.pipeline)]
+        return sorted(found, key=lambda pair: pair[0].line if pair[0] else 0)
+
+    def valid(self) -> AnyPipeline:
+        """Return the pipeline; raise PipelineError if it has errors."""
+        return require_valid(self.pipeline, self.document.place if self.document else None)
+
+
+def open_pipeline(spec: str) -> OpenedPipeline:
+    """Read a pipeline without validating it; raise PipelineError if it cannot be read."""
+    python = split_spec(spec)
+    if python:
+        return OpenedPipeline(spec, load_python(*python), None)
+    document = read_document(read_file(spec), spec)
+    return OpenedPipeline(spec, document.pipeline, document)
+
+
+DEFAULT_VARIABLE = "pipeline"
+_PYTHON_FILE = re.compile(r"(?P<file>.*\.py)(?::(?P<variable>\w+))?", re.DOTALL)
+
+
+def split_spec(spec: str) -> tuple[str, str] | None:
+    """Return the file and the variable of ``file.py`` or ``file.py:variable``, or None for anything else."""
+    match = _PYTHON_FILE.fullmatch(spec)
+    return (match["file"], match["variable"] or DEFAULT_VARIABLE) if match else None
+
+
+def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> AnyPipeline:
+    """Run a Python file (not as ``__main__``) and return the pipeline in `variable`.
+
+    Raise PipelineError if it fails, or if there is no such pipeline.
+    """
+    read_file(file)
+    folder = str(Path(file).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        names = runpy.run_path(file, run_name="windrow_pipeline")
+    except PipelineError as exc:
+        place = _last_line(exc, file)
+        raise join_errors([PipelineError(one.message, place) for one in each_error(exc)]) from exc
+    except SyntaxError as exc:
+        msg = f"is not Python: {exc.msg}"
+        raise PipelineError(msg, Place(exc.filename or file, exc.lineno or 1)) from exc
+    except (Exception, SystemExit) as exc:
+        # the file is the person's own: whatever it raises is told with its line
+        msg = f"the file failed: {type(exc).__name__}: {exc}"
+        raise PipelineError(msg, _last_line(exc, file)) from exc
+    finally:
+        sys.path.remove(folder)
+    found = names.get(variable)
+    if isinstance(found, AnyPipeline):
+        return found
+    pipelines = [name for name, value in names.items() if isinstance(value, AnyPipeline)]
+    hint = (
+        f"it has {', '.join(pipelines)}: give {file}:{pipelines[0]}" if pipelines else "end the stages with .to(sink)"
+    )
+    msg = f"{file!r} has no pipeline called {variable!r}; {hint}"
+    raise PipelineError(msg)
+
+
+def _last_line(exc: BaseException, file: str) -> Place:
+    lines = [frame.lineno for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == file]
+    return Place(file, (lines[-1] if lines else None) or 1)

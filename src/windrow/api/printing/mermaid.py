@@ -1,0 +1,98 @@
+"""A pipeline as a Mermaid flowchart."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from windrow.api.aggregate_text import aggregate_text
+from windrow.api.printing.plain import mask_secrets, state_words
+from windrow.api.printing.text import trigger_words, window_words
+from windrow.api.python_code import code_name
+from windrow.model import (
+    Adaptive,
+    AnyPipeline,
+    Delay,
+    Emit,
+    KafkaSource,
+    LogSource,
+    Pipeline,
+    ProcessPipeline,
+    Punctuated,
+    Source,
+    SqliteSink,
+    format_duration,
+)
+
+
+def to_mermaid(pipeline: AnyPipeline) -> str:
+    """Return a flowchart: the data's way from source to sink, with dead letters and late output; secrets are ***."""
+    shown = mask_secrets(pipeline)
+    table = shown.sink.table
+    where = shown.sink.path if isinstance(shown.sink, SqliteSink) else shown.sink.url
+    fields = [f"{field.name} {field.type_text}" for field in shown.decode.fields]
+    fields += [f"{derived.name} = {derived.sql}" for derived in shown.derive]
+    way = ("process",) if isinstance(shown, ProcessPipeline) else ("window", "aggregate", "emit")
+    lines = [
+        "flowchart LR",
+        f"  source[({_label('source', _source(shown.source))})]",
+        f"  decode[{_label('decode', ', '.join(fields))}]",
+        f"  time[{_label('time', f'{shown.time.field}, {_watermark(shown)}')}]",
+        f"  key[{_label('key', ', '.join(shown.key))}]",
+        *(_process(shown) if isinstance(shown, ProcessPipeline) else _windowed(shown)),
+        f"  sink[({_label('sink', f'{table} in {where}')})]",
+        f"  dead[({_label('dead letters', f'{table}_dead')})]",
+        f"  late[({_label('late output', f'{table}_late')})]",
+        f"  source --> decode --> time --> key --> {' --> '.join(way)} --> sink",
+        "  decode -. not good .-> dead",
+        "  time -. too far ahead .-> dead" if shown.time.future is not None else None,
+        f"  {way[0]} -. expired .-> late",
+    ]
+    return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def _windowed(pipeline: Pipeline) -> list[str]:
+    results = ", ".join(f"{aggregate.name} = {aggregate_text(aggregate)}" for aggregate in pipeline.aggregates)
+    return [
+        f"  window[{_label('window', window_words(pipeline.window))}]",
+        f"  aggregate[{_label('aggregate', results)}]",
+        f"  emit[{_label('emit', _emit(pipeline.emit))}]",
+    ]
+
+
+def _process(pipeline: ProcessPipeline) -> list[str]:
+    state = "".join(f", {state.name} {state_words(state)}" for state in pipeline.process.state)
+    returns = ", ".join(f"{field.name} {field.type}" for field in pipeline.process.returns)
+    return [f"  process[{_label('process', f'{code_name(pipeline.process.function)}{state}: {returns}')}]"]
+
+
+def _source(source: Source) -> str:
+    match source:
+        case LogSource(path):
+            return f"log {path}"
+        case KafkaSource(servers, topic):
+            return f"kafka {topic} at {servers}"
+        case _:
+            assert_never(source)
+
+
+def _watermark(pipeline: AnyPipeline) -> str:
+    match pipeline.time.watermark:
+        case Delay(micros):
+            return f"delay {format_duration(micros)}"
+        case Adaptive(target, least, most):
+            return f"delay of {target * 100:g} % of the records, {format_duration(least)} to {format_duration(most)}"
+        case Punctuated(field):
+            return f"watermark in {field}"
+        case _:
+            assert_never(pipeline.time.watermark)
+
+
+def _emit(emit: Emit) -> str:
+    early = "" if emit.early is None else f", early {trigger_words(emit.early)}"
+    return f"{emit.mode}, lateness {format_duration(emit.lateness)}, late {emit.late}{early}"
+
+
+def _label(noun: str, text: str) -> str:
+    """Quote a label: within quotes Mermaid gives a meaning to these characters alone."""
+    escaped = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    return f'"<b>{noun}</b><br/>{escaped}"'

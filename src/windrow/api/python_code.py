@@ -1,0 +1,101 @@
+"""Python code in a pipeline: its name where it cannot be printed, and where it is refused.
+
+Process functions, custom aggregates and the predicates of triggers are Python code. No file but a Python file can hold
+them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import partial
+from typing import assert_never
+
+from windrow.errors import PipelineError
+from windrow.model import (
+    AllOf,
+    AnyOf,
+    AnyPipeline,
+    Custom,
+    Every,
+    Pipeline,
+    ProcessPipeline,
+    Records,
+    Repeat,
+    Trigger,
+    When,
+)
+
+
+def code_name(code: object) -> str:
+    """Return a name that is the same in every run: the module and name of a function, or of an object's class.
+
+    A dataclass is told with its plain fields, and a partial with its plain arguments.
+    """
+    if isinstance(code, partial):
+        given = [
+            *map(_plain_value, code.args),
+            *(f"{name}={_plain_value(value)}" for name, value in code.keywords.items()),
+        ]
+        return f"{code_name(code.func)}({', '.join(given)})"
+    if hasattr(code, "__qualname__"):
+        return f"{code.__module__}.{code.__qualname__}"
+    name = code_name(type(code))
+    if is_dataclass(code):
+        given = [f"{field.name}={_plain_value(getattr(code, field.name))}" for field in fields(code)]
+        return f"{name}({', '.join(given)})"
+    return name
+
+
+def _plain_value(value: object) -> str:
+    return repr(value) if isinstance(value, str | int | float | bool | None) else code_name(value)
+
+
+def refuse_code(pipeline: AnyPipeline, form: str) -> Pipeline:
+    """Return the pipeline.
+
+    Raise PipelineError if it has functions or aggregates of a person's own, which `form` cannot hold.
+    """
+    if isinstance(pipeline, ProcessPipeline):
+        raise PipelineError(_refusal([f"process calls {code_name(pipeline.process.function)}"], form))
+    code = [
+        *(f"emit.early calls {name}" for name in _predicates(pipeline.emit.early)),
+        *(
+            f"aggregate.{aggregate.name} is {code_name(aggregate.function.aggregate)}"
+            for aggregate in pipeline.aggregates
+            if isinstance(aggregate.function, Custom)
+        ),
+    ]
+    if code:
+        raise PipelineError(_refusal(code, form))
+    return pipeline
+
+
+def _refusal(code: list[str], form: str) -> str:
+    return f"the pipeline has Python code in it, which {form} cannot hold ({'; '.join(code)}); keep its Python file"
+
+
+def _predicates(trigger: Trigger | None) -> Iterator[str]:
+    match trigger:
+        case When(predicate):
+            yield code_name(predicate)
+        case AnyOf(parts) | AllOf(parts):
+            for part in parts:
+                yield from _predicates(part)
+        case Repeat(part, _):
+            yield from _predicates(part)
+        case Every() | Records() | None:
+            return
+        case _:
+            assert_never(trigger)
+
+
+def why_not_callable(function: object) -> str | None:
+    """Return what is wrong with a function whose body a call does not run, such as a generator; None if nothing is."""
+    tried = [function, function.__call__] if callable(function) else []
+    if any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in tried):
+        return "is async, so a call of it does nothing; write it with a plain def"
+    if any(inspect.isgeneratorfunction(one) for one in tried):
+        return "has a yield in it, so a call of it does nothing; write it without one"
+    return None

@@ -1,0 +1,343 @@
+"""YAML nodes that know their file and line, and readers of texts, numbers, durations, lists and mappings.
+
+A mapping's reader knows its keys. It collects the problems of all of them, and raises them as one PipelineError.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import yaml
+
+from windrow.errors import PipelineError, Place, join_errors
+from windrow.model import parse_duration
+
+
+def compose(text: str, file: str) -> YamlNode:
+    """Read one YAML document; raise PipelineError, with the line, if it is none or is empty."""
+    # libyaml's loader is quicker, but ends the process on deeply nested input; a pipeline is small
+    try:
+        node = yaml.compose(text.removeprefix("\ufeff"), Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as exc:
+        raise PipelineError(_syntax_message(exc), Place(file, _error_line(exc))) from exc
+    except yaml.reader.ReaderError as exc:
+        msg = f"the file is not YAML: the character {chr(exc.character)!r} cannot stand in it"
+        raise PipelineError(msg, Place(file, text.count("\n", 0, exc.position) + 1)) from exc
+    except RecursionError as exc:
+        msg = "the file is nested too deeply"
+        raise PipelineError(msg, Place(file, 1)) from exc
+    if node is None or YamlNode(node, file).is_null:
+        msg = "the file is empty"
+        raise PipelineError(msg, Place(file, 1))
+    return YamlNode(node, file)
+
+
+def _syntax_message(exc: yaml.MarkedYAMLError) -> str:
+    parts = [part for part in (exc.context, exc.problem) if part]
+    return f"the file is not YAML: {', '.join(parts)}"
+
+
+def _error_line(exc: yaml.MarkedYAMLError) -> int:
+    # a quote that is never closed is a problem of the line that it opens in, not of the file's end
+    is_open = exc.context is not None and exc.context.startswith("while scanning a quoted scalar")
+    mark = (exc.context_mark if is_open else None) or exc.problem_mark or exc.context_mark
+    return mark.line + 1 if mark else 1
+
+
+T = TypeVar("T")
+_NULL = "tag:yaml.org,2002:null"
+
+
+@dataclass(frozen=True)
+class YamlNode:
+    """A node of `file`; `name` is the way to it, such as ``window.tumbling`` (empty for the whole file)."""
+
+    node: yaml.Node
+    file: str
+    name: str = ""
+
+    @property
+    def place(self) -> Place:
+        """Where the node begins."""
+        return Place(self.file, self.node.start_mark.line + 1)
+
+    @property
+    def called(self) -> str:
+        """The name as it is said in a message."""
+        return self.name or "the pipeline"
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is one value, and no list or mapping."""
+        return isinstance(self.node, yaml.ScalarNode)
+
+    @property
+    def is_null(self) -> bool:
+        """Whether it is nothing: left out, ``~`` or ``null``."""
+        return bool(self.node.tag == _NULL)
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether it is a mapping."""
+        return isinstance(self.node, yaml.MappingNode)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a list."""
+        return isinstance(self.node, yaml.SequenceNode)
+
+    @property
+    def kind(self) -> str:
+        """What it is, as said in a message."""
+        match self.node:
+            case yaml.MappingNode():
+                return "a mapping"
+            case yaml.SequenceNode():
+                return "a list"
+            case yaml.ScalarNode() if self.is_null:
+                return "nothing"
+            case _:
+                return "a text"  # which is not repeated: it may hold a password
+
+    def under(self, node: yaml.Node, name: str) -> YamlNode:
+        """Return the spot of a node below this one."""
+        return YamlNode(node, self.file, f"{self.name}.{name}" if self.name else name)
+
+    def error(self, message: str) -> PipelineError:
+        """Return the error that `message` is at this place."""
+        return PipelineError(message, self.place)
+
+    def text(self) -> str:
+        """Read a value as it is written: ``no`` and ``2024`` are texts too. Null and empty text are errors."""
+        if not self.is_scalar or self.is_null:
+            msg = f"{self.called} must be a text, not {self.kind}"
+            raise self.error(msg)
+        text: str = self.node.value
+        if not text:
+            msg = f"{self.called} must not be empty"
+            raise self.error(msg)
+        if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
+            msg = f"{self.called} holds a character that no text can hold (U+0000 or half a surrogate pair)"
+            raise self.error(msg)
+        return text
+
+    def number(self) -> int:
+        """Read a whole number."""
+        text = self.text()
+        try:
+            return int(text)
+        except ValueError as exc:
+            msg = f"{self.called} must be a whole number, not {text!r}"
+            raise self.error(msg) from exc
+
+    def fraction(self) -> float:
+        """Read a number such as 0.99."""
+        text = self.text()
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            msg = f"{self.called} must be a number, such as 0.99, not {text!r}"
+            raise self.error(msg)
+        return number
+
+    def choice(self, options: Iterable[T]) -> T:
+        """Read one of the texts in `options`."""
+        text = self.text()
+        known = tuple(options)
+        for option in known:
+            if option == text:
+                return option
+        msg = f"{self.called} must be {_either(known)}, not {text!r}"
+        raise self.error(msg)
+
+    def duration(self) -> int:
+        """Read a duration as microseconds."""
+        return self.parsed(parse_duration)
+
+    def parsed(self, parse: Callable[[str], T]) -> T:
+        """Read a text by a function that raises PipelineError for what it cannot read."""
+        text = self.text()
+        try:
+            return parse(text)
+        except PipelineError as exc:
+            msg = f"{self.called}: {exc.message}"
+            raise self.error(msg) from exc
+
+    def items(self) -> list[YamlNode]:
+        """Read a list."""
+        if not self.is_list:
+            msg = f"{self.called} must be a list, not {self.kind}"
+            raise self.error(msg)
+        return [self.under(node, str(index)) for index, node in enumerate(self.node.value)]
+
+    def each(self, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
+        """Read each item of a list; raise the problems of all of them as one PipelineError."""
+        values: list[T] = []
+        errors: list[PipelineError] = []
+        for item in self.items():
+            try:
+                values.append(read(item))
+            except PipelineError as exc:
+                errors.append(exc)
+        if errors:
+            raise join_errors(errors)
+        return tuple(values)
+
+
+def _either(options: tuple[object, ...]) -> str:
+    return " or ".join(str(option) for option in options)
+
+
+D = TypeVar("D")
+
+
+@dataclass(frozen=True)
+class ReadResult(Generic[T]):
+    """What reading a key gave: its value, or the problem, which is told with the mapping's others."""
+
+    result: T | PipelineError
+
+    @property
+    def value(self) -> T:
+        """The value; raises the problem if there was one."""
+        if isinstance(self.result, PipelineError):
+            raise self.result
+        return self.result
+
+
+class YamlMapping:
+    """A mapping that is being read.
+
+    Problems are collected, and `check` raises them all as one PipelineError; only then may values be used.
+    """
+
+    def __init__(self, spot: YamlNode, known: Sequence[str] | None = None) -> None:
+        """Take the entries of a mapping; keys other than `known` are problems (None: any key will do)."""
+        self.spot = spot
+        self._errors: list[PipelineError] = []
+        self._meant: set[str] = set()
+        self._entries: dict[str, YamlNode] = {}
+        for key, spot_ in self._pairs():
+            if known is None or key.node.value in known:
+                self._entries[key.node.value] = spot_
+            else:
+                self._unknown(key, known)
+
+    def __iter__(self) -> Iterator[tuple[str, YamlNode]]:
+        """Go through the entries in the order of the file."""
+        return iter(self._entries.items())
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def problem(self, error: PipelineError) -> None:
+        """Add a problem."""
+        self._errors.append(error)
+
+    def attempt(self, read: Callable[[YamlNode], T], spot: YamlNode) -> ReadResult[T]:
+        """Read a spot; its problems become this mapping's."""
+        try:
+            return ReadResult(read(spot))
+        except PipelineError as exc:
+            self._errors.append(exc)
+            return ReadResult(exc)
+
+    def required(self, key: str, read: Callable[[YamlNode], T], hint: str = "") -> ReadResult[T]:
+        """Read the value of a key that must be there; `hint` follows its name if it is not."""
+        if key in self._entries:
+            return self.attempt(read, self._entries[key])
+        error = self.spot.error(f"{self.spot.called} needs the key {key!r} {hint}".rstrip())
+        if key not in self._meant:
+            self._errors.append(error)
+        return ReadResult(error)
+
+    def optional(self, key: str, read: Callable[[YamlNode], T], default: D) -> ReadResult[T | D]:
+        """Read the value of a key, or take the default if it is not there."""
+        if key not in self._entries:
+            return ReadResult(default)
+        return ReadResult(self.attempt(read, self._entries[key]).result)
+
+    def check(self) -> None:
+        """Raise what was found, if anything was."""
+        if self._errors:
+            raise join_errors(self._errors)
+
+    def _pairs(self) -> Iterator[tuple[YamlNode, YamlNode]]:
+        if not self.spot.is_mapping:
+            msg = f"{self.spot.called} must be a mapping (key: value), not {self.spot.kind}"
+            raise self.spot.error(msg)
+        first: dict[str, YamlNode] = {}
+        for key_node, node in self.spot.node.value:
+            key = self.spot.under(key_node, "a key")
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problem(key.error(f"a key of {self.spot.called} must be a text, not {key.kind}"))
+                continue
+            named = YamlNode(key_node, self.spot.file, f"a key of {self.spot.called}")
+            if isinstance(self.attempt(YamlNode.text, named).result, PipelineError):
+                continue
+            if key_node.value in first:
+                line = first[key_node.value].place.line
+                self.problem(key.error(f"{key_node.value!r} is twice in {self.spot.called} (first on line {line})"))
+                continue
+            first[key_node.value] = key
+            yield key, self.spot.under(node, key_node.value)
+
+    def _unknown(self, key: YamlNode, known: Sequence[str]) -> None:
+        name: str = key.node.value
+        # case counts for nothing in a guess
+        close = difflib.get_close_matches(name.lower(), known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"expected {_one_of(known)}"
+        self._meant.update(close)
+        self.problem(key.error(f"{name!r} is not a key of {self.spot.called}; {hint}"))
+
+
+def read_one_of(spot: YamlNode, what: str, readers: Mapping[str, Callable[[YamlNode], T]]) -> T:
+    """Read a mapping whose one key says which kind it is, such as ``{tumbling: 5m}``."""
+    if not spot.is_mapping:
+        msg = f"{spot.called} must be a mapping such as {{{next(iter(readers))}: ...}}, not {spot.kind}"
+        raise spot.error(msg)
+    fields = YamlMapping(spot, tuple(readers))
+    present = list(fields)
+    if len(present) > 1:
+        fields.problem(spot.error(f"{spot.called} must be one {what}, not {len(present)}"))
+    read = [fields.attempt(readers[kind], entry) for kind, entry in present]
+    fields.check()
+    if not read:
+        msg = f"{spot.called} is empty; give one {what}: {' or '.join(readers)}"
+        raise spot.error(msg)
+    return read[0].value
+
+
+def _one_of(known: Sequence[str]) -> str:
+    if not known:
+        return "none"
+    return known[0] if len(known) == 1 else f"one of {', '.join(known)}"
+
+
+def read_texts(spot: YamlNode, parse: Callable[[str], T]) -> tuple[tuple[str, T], ...]:
+    """Read a mapping of texts; raise PipelineError, with file:line, for those that `parse` refuses."""
+    fields = YamlMapping(spot)
+    entries = list(fields)
+    read = []
+    cut = False
+    for (name, entry), (_, after) in zip(entries, [*entries[1:], ("", None)], strict=False):
+        if cut and entry.is_null:
+            continue  # told already, with the beginning
+        cut = _has_open_bracket(entry) and after is not None and after.is_null
+        if cut:
+            msg = f'{entry.called}: a comma ends a value within {{...}}; put the text in quotes: "f(a, b)"'
+            fields.problem(entry.error(msg))
+        else:
+            read.append((name, fields.attempt(lambda entry: entry.parsed(parse), entry)))
+    fields.check()
+    return tuple((name, value.value) for name, value in read)
+
+
+def _has_open_bracket(spot: YamlNode) -> bool:
+    return spot.is_scalar and spot.node.value.count("(") > spot.node.value.count(")")

@@ -1,0 +1,107 @@
+"""Option types of the command line: durations, times, and points in a log."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar
+
+import click
+
+from windrow.errors import PipelineError
+from windrow.model import parse_duration
+
+
+class _Duration(click.ParamType[int]):
+    """Text like 10m, in microseconds."""
+
+    name = "duration"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it; fail as click does."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_duration(value)
+        except PipelineError as exc:
+            self.fail(exc.message, param, ctx)
+
+
+DURATION = _Duration()
+
+
+_OFFSETS = re.compile(r"\d+=\d+(,\d+=\d+)*")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Offsets = dict[int, int]
+
+
+def parse_offsets(text: str) -> Offsets | None:
+    """Read ``0=100,1=250``: partition and next offset; None for anything else."""
+    if not _OFFSETS.fullmatch(text):
+        return None
+    pairs = (part.partition("=") for part in text.split(","))
+    return {int(partition): int(offset) for partition, _, offset in pairs}
+
+
+def parse_time(text: str) -> int | None:
+    """Read an ISO 8601 time, in UTC if it names no zone, as microseconds; None for anything else."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+
+
+class _Time(click.ParamType[int]):
+    """A time, as microseconds."""
+
+    name = "time"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it; fail as click does."""
+        time = value if isinstance(value, int) else parse_time(value)
+        if time is None:
+            self.fail(f"{value!r} is no time; write 2026-01-31 or 2026-01-31T10:05 (UTC)", param, ctx)
+        return time
+
+
+class _Point(click.ParamType[str | int | Offsets]):
+    """One of some words (the same), a time (microseconds), or offsets."""
+
+    name = "point"
+    words: ClassVar[tuple[str, ...]] = ()
+    others: ClassVar[tuple[str, ...]] = ("offsets (0=100,1=250)",)
+
+    def convert(
+        self, value: str | int | Offsets, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | int | Offsets:
+        """Read it; fail as click does."""
+        if not isinstance(value, str) or value in self.words:
+            return value
+        found = self.read(value)
+        if found is None:
+            self.fail(f"{value!r} is none of {', '.join((*self.words, *self.others))}", param, ctx)
+        return found
+
+    def read(self, text: str) -> int | Offsets | None:
+        """Read what is no word."""
+        return parse_offsets(text)
+
+
+class _Begin(_Point):
+    words = ("beginning",)
+    others = ("a time (2026-01-31T10:05, UTC)", "offsets (0=100,1=250)")
+
+    def read(self, text: str) -> int | Offsets | None:
+        """Read a time or offsets."""
+        return parse_offsets(text) or parse_time(text)
+
+
+class _End(_Point):
+    words = ("live", "end")
+
+
+TIME = _Time()
+BEGIN = _Begin()
+END = _End()

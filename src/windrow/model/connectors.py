@@ -1,0 +1,111 @@
+"""Sources and sinks, and secrets in their settings.
+
+A secret is a reference: ``${NAME}`` to an environment variable, ``${file:PATH}`` to a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Literal
+
+from windrow.errors import InputError
+
+
+@dataclass(frozen=True)
+class LogSource:
+    """An embedded log: a folder with ``partition-N.jsonl``; the offset is the line's number from 0."""
+
+    path: str
+
+    @property
+    def label(self) -> str:
+        """The name of the source in the late output, the dead letters and the clock journal."""
+        return PurePath(self.path).name
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """A Kafka topic; `options` go to the consumer as they are (``security.protocol`` ...)."""
+
+    servers: str
+    topic: str
+    start: Literal["earliest", "latest"] = "earliest"
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name of the source in the late output, the dead letters and the clock journal."""
+        return self.topic
+
+
+Source = LogSource | KafkaSource
+
+
+@dataclass(frozen=True)
+class SqliteSink:
+    """Tables in an SQLite file.
+
+    `key` is the result table's primary key; empty, it is window_start, window_end and the pipeline's key. NUMERIC
+    columns hold 15 digits: `decimals` ``text`` keeps more. Without `changelog` the table of changes stays empty.
+    """
+
+    path: str
+    table: str
+    key: tuple[str, ...] = ()
+    decimals: Literal["numeric", "text"] = "numeric"
+    changelog: bool = True
+
+
+@dataclass(frozen=True)
+class PostgresSink:
+    """Tables in a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...)."""
+
+    url: str
+    table: str
+    key: tuple[str, ...] = ()
+    changelog: bool = True
+
+
+Sink = SqliteSink | PostgresSink
+
+
+_SECRET_REFERENCE = re.compile(r"\$\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text is a reference and nothing else."""
+    return _SECRET_REFERENCE.fullmatch(text) is not None
+
+
+def with_placeholders(text: str) -> str:
+    """Return a text with a letter for each reference, to look at its form."""
+    return _SECRET_REFERENCE.sub("x", text)
+
+
+def resolve_references(text: str, called: str, encode: Callable[[str], str]) -> str:
+    """Return a text with what its references name; `encode` writes that so that it may stand within other text.
+
+    Raise InputError, which says what a value is `called` and never the value, where one is not there.
+    """
+    if is_reference(text):
+        return _SECRET_REFERENCE.sub(lambda match: _referenced_value(match, called), text)
+    return _SECRET_REFERENCE.sub(lambda match: encode(_referenced_value(match, called)), text)
+
+
+def _referenced_value(match: re.Match[str], called: str) -> str:
+    path, name = match.groups()
+    if path is None:
+        if name not in os.environ:
+            msg = f"{called}: the environment has no {name}; set it before the start"
+            raise InputError(msg)
+        return os.environ[name]
+    try:
+        return Path(path).read_text(encoding="utf-8").removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
+        msg = f"{called}: cannot read the file {path}: {why}"
+        raise InputError(msg) from exc

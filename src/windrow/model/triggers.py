@@ -1,0 +1,92 @@
+"""Emission: when the panes of a window are written, and how late records change them.
+
+The watermark triggers the on-time pane, `Emit.early` the panes before it. An early trigger counts on-time records and
+processing time since the last pane of its window and key, and begins anew with each pane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Mode = Literal["retract", "accumulate", "discard"]
+
+
+@dataclass(frozen=True)
+class Emit:
+    """A window fires at the watermark; records up to `lateness` microseconds late revise it.
+
+    `early` writes panes before that. `late` is one revision for each late record, or one a step. `mode` says what a
+    pane holds: all records of its window, with the row it replaces taken back (retract) or not (accumulate), or only
+    what is new since the last pane (discard). `at_end` says what a bounded run does with windows that are still open
+    when the input ends.
+    """
+
+    lateness: int = 0
+    late: Literal["each", "batch"] = "each"
+    mode: Mode = "retract"
+    at_end: Literal["fire", "hold"] = "fire"
+    early: Trigger | None = None
+
+
+@dataclass(frozen=True)
+class Every:
+    """At the first tick that is `micros` of processing time or more after the window's first unseen record came."""
+
+    micros: int
+
+
+@dataclass(frozen=True)
+class Records:
+    """At every `number`-th on-time record of a window and key, in log order."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """As soon as one of the triggers says so."""
+
+    triggers: tuple[Trigger, ...]
+
+
+@dataclass(frozen=True)
+class AllOf:
+    """When each of the triggers has said so since the last pane."""
+
+    triggers: tuple[Trigger, ...]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Another trigger, `times` times at the most for a window and key."""
+
+    trigger: Trigger
+    times: int
+
+
+@dataclass(frozen=True)
+class PaneSoFar:
+    """A window of a key that a `When` looks at after each on-time record; times are microseconds, UTC.
+
+    `records` is how many the window has had, `since` how many of them since its last pane, `panes` how many panes it
+    has had, `event_time` that of the record.
+    """
+
+    window_start: int
+    window_end: int
+    records: int
+    since: int
+    panes: int
+    event_time: int
+
+
+@dataclass(frozen=True)
+class When:
+    """After each on-time record for which a Python function says true; only the fluent form has it."""
+
+    predicate: Callable[[PaneSoFar], bool]
+
+
+Trigger = Every | Records | AnyOf | AllOf | Repeat | When

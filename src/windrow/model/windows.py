@@ -1,0 +1,79 @@
+"""Windows: how event time is divided, and the text of a calendar window's size.
+
+All windows are half-open, and all lengths are in microseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import gcd
+from typing import Literal
+
+CalendarUnit = Literal["day", "week", "month"]
+
+
+@dataclass(frozen=True)
+class Tumbling:
+    """Windows [k * size + offset, (k + 1) * size + offset) for every whole k."""
+
+    size: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Hopping:
+    """Windows [k * slide + offset, k * slide + offset + size) for every whole k; a record is in several."""
+
+    size: int
+    slide: int
+    offset: int = 0
+
+    @property
+    def slice(self) -> int:
+        """The longest length of which every window is made whole."""
+        return gcd(self.size, self.slide)
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """Windows of so many days, weeks (from Monday) or months in a time zone, where a day may have 23 or 25 hours.
+
+    They are counted from 1970-01-01 (weeks from Monday 1969-12-29); `offset` moves each boundary on the local clock, as
+    a business day that begins at 6 in the morning does.
+    """
+
+    count: int
+    unit: CalendarUnit
+    zone: str = "UTC"
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Session:
+    """Records of a key less than `gap` apart are in one window, [first, last + gap)."""
+
+    gap: int
+
+
+@dataclass(frozen=True)
+class Global:
+    """One window of all time."""
+
+
+Window = Tumbling | Hopping | Calendar | Session | Global
+
+
+_CALENDAR_SIZE = re.compile(r"([0-9]{1,9})\s+(day|week|month)s?")
+_CALENDAR_UNITS: dict[str, CalendarUnit] = {"day": "day", "week": "week", "month": "month"}
+
+
+def parse_calendar_size(text: str) -> tuple[int, CalendarUnit] | None:
+    """Read ``1 day`` (a number, a blank and a unit); None for anything else, such as the duration ``1d``."""
+    size = _CALENDAR_SIZE.fullmatch(text.strip())
+    return (int(size[1]), _CALENDAR_UNITS[size[2]]) if size else None
+
+
+def format_calendar_size(window: Calendar) -> str:
+    """Write a calendar window's size so that it reads back."""
+    return f"{window.count} {window.unit}{'' if window.count == 1 else 's'}"
