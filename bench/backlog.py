@@ -26,8 +26,8 @@ from tests.servers.postgres import Postgres
 
 from windrow.api.yaml import parse_pipeline
 from windrow.core.changelog import StepOutput
-from windrow.hosts.report import StepReport
-from windrow.hosts.stream.run import Settings, StreamRun
+from windrow.hosts.reports import StepReport
+from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import KafkaSource, LogSource, PostgresSink, Source
 from windrow.sinks import open_sink
 from windrow.sinks.base import Sink
@@ -62,7 +62,7 @@ def run(case: str, address: str, url: str, rate: float, folder: Path) -> None:
     if case.endswith("postgres"):
         pipeline = replace(pipeline, sink=PostgresSink(url, "user_spend_5m"))
     sink: Sink = open_sink(pipeline) if case.endswith("postgres") else ThrottledSink(rate)
-    settings = Settings(folder / "checkpoint", max_records=MAX_RECORDS, step_time=STEP_TIME)
+    settings = StreamSettings(folder / "checkpoint", max_records=MAX_RECORDS, step_time=STEP_TIME)
     running = StreamRun(pipeline, sink, settings)
 
     def on_step(report: StepReport) -> None:

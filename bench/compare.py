@@ -25,7 +25,7 @@ from bench.peers.measure import ROOT, Servers, answer, run, servers
 from bench.peers.picture import picture
 from bench.peers.results import Results, Run
 
-from windrow.hosts.java import java
+from windrow.hosts.jars import java
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURE = ROOT / "docs" / "images" / "benchmarks.svg"

@@ -22,12 +22,12 @@ from pyspark.sql import SparkSession
 
 from windrow.api.yaml import parse_pipeline
 from windrow.core.columns import unpack
-from windrow.hosts.report import StepReport
+from windrow.hosts.reports import StepReport
+from windrow.hosts.spark import spark_session
 from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.run import Settings, StreamRun
-from windrow.hosts.stream.session import spark_session
-from windrow.hosts.stream.standing import Standing
-from windrow.hosts.stream.states import states
+from windrow.hosts.stream.offsets import OffsetLog
+from windrow.hosts.stream.run import StreamRun, StreamSettings
+from windrow.hosts.stream.take_savepoint import read_states
 from windrow.model import AnyPipeline
 from windrow.sinks.discard import DiscardSink
 from windrow.sources.loss import Loss
@@ -70,7 +70,7 @@ def run(pipeline: AnyPipeline, sink: DiscardSink, checkpoint: Path, step: int) -
     used = cpu(leader)
     with Sampler(lambda: leader, 0.1) as sampler:
         began = time.monotonic()
-        StreamRun(pipeline, sink, Settings(checkpoint, until_end=True, max_records=step)).run(steps.append)
+        StreamRun(pipeline, sink, StreamSettings(checkpoint, until_end=True, max_records=step)).run(steps.append)
         seconds = time.monotonic() - began
     most = {
         name: max((getattr(sample, name) for sample in sampler.samples), default=0.0)
@@ -98,12 +98,12 @@ def held(spark: SparkSession, pipeline: AnyPipeline, sink: DiscardSink, folder: 
         raise RuntimeError(msg)
     # what tells that nothing is gone is a step without records
     stood = checkpoint.offsets().get(0, 0)
-    Standing(checkpoint).move(checkpoint.note(checkpoint.batch).at, [Loss(0, stood, stood, "nothing")])
-    StreamRun(pipeline, sink, Settings(folder, until_end=True)).run(lambda _: None)
+    OffsetLog(checkpoint).move(checkpoint.note(checkpoint.batch).at, [Loss(0, stood, stood, "nothing")])
+    StreamRun(pipeline, sink, StreamSettings(folder, until_end=True)).run(lambda _: None)
     compacted = last_version(folder / "spark" / "state")
     rows: Counter[str] = Counter()
     size = 0
-    for _, state in states(spark, checkpoint.spark, checkpoint.batch, checkpoint.meaning["key_groups"]):
+    for _, state in read_states(spark, checkpoint.spark, checkpoint.batch, checkpoint.meaning["key_groups"]):
         for (kind, _), blob in state.items():
             rows[kind] += unpack(blob).num_rows
             size += len(blob)

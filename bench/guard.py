@@ -26,8 +26,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from windrow.api.yaml import parse_pipeline
-from windrow.hosts.stream.run import Settings, StreamRun
-from windrow.hosts.stream.session import spark_session
+from windrow.hosts.spark import spark_session
+from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.sinks.discard import DiscardSink
 from windrow.testing.generator import Spec, write_log
 
@@ -104,7 +104,7 @@ def _timed(run: Callable[[SparkSession, Path, Path], None], spark: SparkSession,
 
 def _windrow(spark: SparkSession, log: Path, checkpoint: Path) -> None:  # noqa: ARG001 - one signature
     pipeline = parse_pipeline(main_job(from_log(log), time="delay: 10m"))
-    StreamRun(pipeline, DiscardSink(), Settings(checkpoint, until_end=True)).run(lambda _: None)
+    StreamRun(pipeline, DiscardSink(), StreamSettings(checkpoint, until_end=True)).run(lambda _: None)
 
 
 def _pyspark(spark: SparkSession, log: Path, checkpoint: Path) -> None:

@@ -17,9 +17,9 @@ from bench.pipelines import from_kafka, main_job
 from tests.servers.kafka import Kafka
 
 from windrow.api.yaml import parse_pipeline
-from windrow.hosts.report import StepReport
-from windrow.hosts.stream.run import Settings, StreamRun
-from windrow.hosts.stream.session import spark_session
+from windrow.hosts.reports import StepReport
+from windrow.hosts.spark import spark_session
+from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import SqliteSink
 from windrow.sinks.sqlite import SqliteTable
 from windrow.testing.generator import Pace, Spec, write_kafka
@@ -42,7 +42,7 @@ def measure(folder: Path, rate: int, steps: int) -> list[float]:
         sink = SqliteSink(str(folder / "spend.db"), "user_spend")
         pipeline = replace(parse_pipeline(_text(broker.servers)), sink=sink)
         spark = spark_session(log=folder / "spark.log")
-        run = StreamRun(pipeline, SqliteTable(pipeline, sink), Settings(folder / "checkpoint"))
+        run = StreamRun(pipeline, SqliteTable(pipeline, sink), StreamSettings(folder / "checkpoint"))
         millis: list[float] = []
 
         def on_step(report: StepReport) -> None:

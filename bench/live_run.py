@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from windrow.api.load import open_pipeline
 from windrow.cli.run import command
 from windrow.hosts.launch import Options, launch
-from windrow.hosts.report import StepReport
-from windrow.hosts.stream.session import spark_session
+from windrow.hosts.reports import StepReport
+from windrow.hosts.spark import spark_session
 
 _OFTEN = 10
 """Steps: Spark keeps what it says of the last hundred."""

@@ -38,10 +38,10 @@ Seconds = tuple[float, float]
 
 def one(host: str, source: str, sink: str, window: str, step: int) -> Seconds:
     """Run one host in this process; return its seconds."""
+    from windrow.hosts.batch.plan import BatchSettings  # noqa: PLC0415
     from windrow.hosts.batch.run import BatchRun  # noqa: PLC0415 - only the process that measures loads Spark
-    from windrow.hosts.batch.settings import BatchSettings  # noqa: PLC0415
-    from windrow.hosts.stream.run import Settings, StreamRun  # noqa: PLC0415
-    from windrow.hosts.stream.session import spark_session  # noqa: PLC0415
+    from windrow.hosts.spark import spark_session  # noqa: PLC0415
+    from windrow.hosts.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
     from windrow.sinks import open_sink  # noqa: PLC0415
     from windrow.sinks.discard import DiscardSink  # noqa: PLC0415
 
@@ -56,7 +56,7 @@ def one(host: str, source: str, sink: str, window: str, step: int) -> Seconds:
             if host == "batch":
                 BatchRun(pipeline, into, BatchSettings(max_records=step)).run(lambda _: None)
             else:
-                settings = Settings(place / "checkpoint", until_end=True, max_records=step)
+                settings = StreamSettings(place / "checkpoint", until_end=True, max_records=step)
                 StreamRun(pipeline, into, settings).run(lambda _: None)
         finally:
             into.close()

@@ -22,8 +22,8 @@ from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.operators.window.operator import WindowOperator
 from windrow.core.state.store import MemoryState
-from windrow.hosts.stream.carrier import Carrier
-from windrow.hosts.stream.wire import output_frame
+from windrow.hosts.spark_rows import output_frame
+from windrow.hosts.transport import TableTransport
 from windrow.testing.generator import Spec, generate
 
 
@@ -70,7 +70,7 @@ def main() -> None:
             with clock.stage("operator"):
                 output = operator.step(group, given, state)
             with clock.stage("pack changes"):
-                output_frame(group, output, Carrier())
+                output_frame(group, output, TableTransport())
             rows += output.rows.changes.num_rows
     print(f"{arguments.events:,} events in steps of {arguments.step:,}: {rows:,} changes")
     for name, seconds in clock.seconds.items():

@@ -22,8 +22,8 @@ from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.schema import RAW
 from windrow.core.state.store import MemoryState
-from windrow.hosts.stream.carrier import Carrier
-from windrow.hosts.stream.wire import output_frame
+from windrow.hosts.spark_rows import output_frame
+from windrow.hosts.transport import TableTransport
 from windrow.model import Calendar, Emit, Every, Global, Hopping, Pipeline, Records, Session, Tumbling
 
 SECOND = 1_000_000
@@ -119,7 +119,7 @@ def _run(pipeline: Pipeline, packets: list[list[list[Packet]]]) -> tuple[float, 
     for groups in packets:
         for group, state in enumerate(states):
             output = operator.step(group, StepInput.of(pipeline, groups[group]), state)
-            output_frame(group, output, Carrier())
+            output_frame(group, output, TableTransport())
             changes += output.rows.changes.num_rows
     return time.process_time() - began, changes
 

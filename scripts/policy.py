@@ -21,8 +21,7 @@ from windrow.core.operators.ingest import Ingest
 from windrow.core.operators.window.operator import WindowOperator
 from windrow.core.schema import RAW
 from windrow.core.state.store import MemoryState
-from windrow.hosts.report import StepReport
-from windrow.hosts.totals import Totals
+from windrow.hosts.reports import StepReport, Totals
 from windrow.model import Delay, Pipeline, format_duration, parse_duration
 from windrow.testing.generator import Spec, generate
 

@@ -83,7 +83,7 @@ def tls(secure_postgres: SecurePostgres, certificates: Path) -> Iterator[TlsProx
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session."""
-    from windrow.hosts.stream.session import spark_session  # noqa: PLC0415 - tests without Spark start without it
+    from windrow.hosts.spark import spark_session  # noqa: PLC0415 - tests without Spark start without it
 
     session = spark_session(log=tmp_path_factory.mktemp("spark") / "spark.log")
     try:

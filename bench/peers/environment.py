@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 
 from windrow.hosts import jars as windrow_jars
-from windrow.hosts.java import java
+from windrow.hosts.jars import java
 
 _STAMP = ".made-from"
 

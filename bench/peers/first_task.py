@@ -8,7 +8,7 @@ import time
 from bench.peers.job import READY, tell
 from pyspark.sql import SparkSession
 
-from windrow.hosts.stream.prestart import JOBS
+from windrow.hosts.spark import JOBS
 
 
 def tell_ready(spark: SparkSession) -> None:

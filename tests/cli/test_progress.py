@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.cli.progress import format_time, status
-from windrow.hosts.report import StepReport
-from windrow.hosts.totals import Totals
+from windrow.hosts.reports import StepReport, Totals
 from windrow.sinks.text import utc_text
 
 T0 = 1_767_225_600_000_000

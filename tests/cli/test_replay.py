@@ -17,9 +17,7 @@ from windrow.cli import main
 from windrow.core.changelog import StepOutput
 from windrow.errors import SourceError
 from windrow.hosts.savepoint import Savepoint
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.lock import locked
-from windrow.hosts.stream.note import Note
+from windrow.hosts.stream.checkpoint import Checkpoint, StepOffsets, locked
 from windrow.sinks import open_sink
 
 PIPELINE = """\
@@ -45,7 +43,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
         pytest.fail("Spark was started")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("windrow.hosts.stream.session.spark_session", no_spark)
+    monkeypatch.setattr("windrow.hosts.spark.spark_session", no_spark)
     Path("pipeline.yaml").write_text(PIPELINE)
     log = Files(tmp_path / "spend", 2)
     made = events(400, partitions=2)
@@ -104,7 +102,7 @@ def checkpoint(folder: str, offsets: dict[int, int]) -> Checkpoint:
 def plan(made: Checkpoint, epoch: int, offsets: dict[int, int]) -> None:
     """Note where a step is to end."""
     at = {str(partition): {"line": offset, "byte": 0} for partition, offset in offsets.items()}
-    (made.spark / "offsets" / str(epoch)).write_text(f"v1\n{{}}\n{json.dumps(Note(at).written())}\n")
+    (made.spark / "offsets" / str(epoch)).write_text(f"v1\n{{}}\n{json.dumps(StepOffsets(at).written())}\n")
 
 
 def test_a_replay_is_the_same_to_the_last_digit_and_can_take_the_place_of_the_live_table() -> None:
@@ -269,7 +267,7 @@ def test_a_replay_that_did_not_come_to_its_end_cannot_be_promoted(monkeypatch: p
         raise SourceError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr("windrow.hosts.batch.in_process._read", broken)
+        patch.setattr("windrow.hosts.memory._read", broken)
         windrow("replay", *MEMORY, code=1)
     assert "has not come to its end" in windrow("promote", code=1).stderr
 

@@ -13,9 +13,8 @@ from tests.hosts.spend import event
 from windrow.api.load import open_pipeline
 from windrow.cli import main
 from windrow.core.schema import RAW
-from windrow.hosts.meaning import meaning
 from windrow.hosts.memory import MemoryHost
-from windrow.hosts.savepoint import Savepoint
+from windrow.hosts.savepoint import Savepoint, fingerprint
 from windrow.sinks.base import Run
 
 PIPELINE = """\
@@ -42,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = MemoryHost(pipeline, [0])
     rows = [{"partition": 0, "offset": number, "value": event(1, user)} for number, user in enumerate("ab")]
     host.step(pa.Table.from_pylist(rows, schema=RAW))
-    savepoint = Savepoint(Run("user-spend", "one"), 4, {0: 2}, (0,), 8, meaning(pipeline))
+    savepoint = Savepoint(Run("user-spend", "one"), 4, {0: 2}, (0,), 8, fingerprint(pipeline))
     savepoint.write(Path("saved"), enumerate(host.states))
 
 

@@ -14,7 +14,7 @@ from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.runs import Runner
 
 from windrow.errors import EngineError
-from windrow.hosts.report import StepReport
+from windrow.hosts.reports import StepReport
 from windrow.model import Pipeline
 
 STEP = 250

@@ -20,8 +20,9 @@ from unittest.mock import patch
 
 from pyspark import TaskContext, cloudpickle
 
-from windrow.hosts.stream import query, stages
-from windrow.hosts.stream.stages import KeyGroupProcessor
+from windrow.hosts import stages
+from windrow.hosts.stages import KeyGroupProcessor
+from windrow.hosts.stream import query
 from windrow.sinks.postgres import PostgresTable
 from windrow.sinks.postgres.step import Step
 from windrow.sinks.sqlite import SqliteTable
@@ -100,7 +101,7 @@ def installed(plan: Plan) -> Iterator[None]:
     cloudpickle.register_pickle_by_value(here)  # type: ignore[no-untyped-call] # it has no types
     with ExitStack() as held:
         held.callback(cloudpickle.unregister_pickle_by_value, here)
-        clock_stage = stages.clock_stage
+        clock_stage = stages.stream_ingest
         changed: list[tuple[Any, str, Any]] = [
             (query, "clock_stage", lambda *args, **more: _reading(plan, clock_stage(*args, **more))),
             (query, "KeyGroupProcessor", lambda *args, **more: _Processor(plan, *args, **more)),

@@ -15,7 +15,7 @@ from tests.hosts.spend import Topic, events, spend
 from tests.servers.kafka import Kafka
 
 from windrow.hosts.launch import Options, launch
-from windrow.hosts.report import StepReport
+from windrow.hosts.reports import StepReport
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.long]
 

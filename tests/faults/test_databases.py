@@ -22,7 +22,7 @@ from tests.servers.postgres import Postgres
 
 from windrow.errors import SinkUnavailableError
 from windrow.hosts.stream import run as stream_run
-from windrow.hosts.stream.patience import Patience
+from windrow.hosts.stream.run import RetryPolicy
 from windrow.model import Pipeline
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -76,7 +76,7 @@ def test_postgresql_that_is_started_again(trial: Trial, postgres: Postgres, data
 def test_postgresql_that_stays_away(
     trial: Trial, postgres: Postgres, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_run, "Patience", partial(Patience, 1.0))
+    monkeypatch.setattr(stream_run, "RetryPolicy", partial(RetryPolicy, 1.0))
     store = PostgresStore(database)
     pipeline = spend(trial.files.source, store.settings(), at_end="hold")
     try:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tests.contracts.stores import Store
 
-from windrow.hosts.report import StepReport
+from windrow.hosts.reports import StepReport
 
 _SUMMARY = re.compile(r"at epoch ([\d,]+): .*\n.*: ([\d,]+) inserts, ([\d,]+) revisions")
 

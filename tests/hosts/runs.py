@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.hosts.launch import Ended, Options, launch
-from windrow.hosts.report import StepReport
+from windrow.hosts.reports import StepReport
 from windrow.model import AnyPipeline
 
 Stop = Callable[[], None]

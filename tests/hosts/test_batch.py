@@ -17,11 +17,11 @@ from windrow.core.changelog import StepOutput
 from windrow.core.schema import RAW
 from windrow.core.watermarks.journal import WatermarkBounds
 from windrow.errors import InputError, SinkError, SourceError
+from windrow.hosts.batch.plan import BatchSettings
 from windrow.hosts.batch.run import BatchRun
-from windrow.hosts.batch.settings import BatchSettings
 from windrow.hosts.launch import Options, launch
 from windrow.hosts.memory import MemoryHost
-from windrow.hosts.report import StepReport
+from windrow.hosts.reports import StepReport
 from windrow.hosts.savepoint import Savepoint
 from windrow.model import Pipeline
 from windrow.sinks.collect import CollectSink

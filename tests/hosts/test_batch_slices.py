@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.hosts.batch.slices import END, slices
+from windrow.hosts.batch.plan import END, slices
 
 CUTS = st.dictionaries(st.integers(0, 3), st.integers(0, 40), max_size=4)
 

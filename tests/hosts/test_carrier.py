@@ -14,14 +14,14 @@ from tests.hosts.spend import Files, events, spend
 
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
+from windrow.hosts import transport as carriers
+from windrow.hosts.batch.plan import BatchSettings
 from windrow.hosts.batch.run import BatchRun
-from windrow.hosts.batch.settings import BatchSettings
 from windrow.hosts.memory import MemoryRun
-from windrow.hosts.report import StepReport
-from windrow.hosts.stream import carrier as carriers
-from windrow.hosts.stream.carrier import Carrier, carrying, taken
-from windrow.hosts.stream.run import Settings, StreamRun
-from windrow.hosts.stream.wire import packet_batch, packets
+from windrow.hosts.reports import StepReport
+from windrow.hosts.spark_rows import packet_batch, read_packets
+from windrow.hosts.stream.run import StreamRun, StreamSettings
+from windrow.hosts.transport import TableTransport, carrying, taken
 from windrow.model import SqliteSink
 from windrow.sinks.collect import CollectSink
 from windrow.sinks.discard import DiscardSink
@@ -34,7 +34,7 @@ ROWS = pa.table({"n": pa.array(range(1000)), "name": pa.array(["A", None] * 500)
 def test_a_table_by_way_of_a_file_or_not(least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carriers, "_LEAST", least)
     for rows in (ROWS, ROWS.slice(10, 3), pa.concat_tables([ROWS, ROWS])):
-        blob = Carrier(tmp_path).put(rows)
+        blob = TableTransport(tmp_path).put(rows)
         assert blob is not None
         assert len(list(tmp_path.iterdir())) == (least == 0)
         found = taken(blob)
@@ -44,12 +44,12 @@ def test_a_table_by_way_of_a_file_or_not(least: int, tmp_path: Path, monkeypatch
 
 
 def test_through_spark_and_not_at_all(tmp_path: Path) -> None:
-    blob = Carrier().put(ROWS)
+    blob = TableTransport().put(ROWS)
     assert blob is not None
     assert taken(blob).equals(ROWS)
-    assert Carrier().put(ROWS.slice(0, 0)) is None
-    assert Carrier(tmp_path).put(ROWS.slice(0, 0)) is None
-    assert Carrier(tmp_path, drops=True).put(ROWS) is None
+    assert TableTransport().put(ROWS.slice(0, 0)) is None
+    assert TableTransport(tmp_path).put(ROWS.slice(0, 0)) is None
+    assert TableTransport(tmp_path, drops=True).put(ROWS) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -61,10 +61,10 @@ def test_a_folder_is_there_for_as_long_as_tasks_run(spark: SparkSession) -> None
     assert not carrier.folder.exists()
     with carrying(spark, drops=False) as carrier:
         assert carrier.folder is not None
-        Carrier(carrier.folder).put(pa.concat_tables([ROWS] * 10))
+        TableTransport(carrier.folder).put(pa.concat_tables([ROWS] * 10))
         assert len(list(carrier.folder.iterdir())) == 1
         shutil.rmtree(carrier.folder)
-        blob = Carrier(carrier.folder).put(pa.concat_tables([ROWS] * 10))
+        blob = TableTransport(carrier.folder).put(pa.concat_tables([ROWS] * 10))
         assert blob is not None
         assert taken(blob).num_rows == 10_000
     assert not carrier.folder.exists()
@@ -76,9 +76,9 @@ def test_packets_of_records(least: int, files: Files, tmp_path: Path, monkeypatc
     files.append(events(600))
     pipeline = spend(files.source, SqliteSink("unused.db", "unused"))
     raw = list(open_source(files.source).read_all())
-    sent = list(Ingest(pipeline, packed=Carrier(tmp_path / "rows").pack).run(raw))
+    sent = list(Ingest(pipeline, packed=TableTransport(tmp_path / "rows").pack).run(raw))
     assert len(list(tmp_path.glob("rows/*"))) == sum(packet.kind == "records" for packet in sent) * (least == 0)
-    came = StepInput.of(pipeline, packets(packet_batch(packet).to_pandas() for packet in sent))
+    came = StepInput.of(pipeline, read_packets(packet_batch(packet).to_pandas() for packet in sent))
     assert list(tmp_path.glob("rows/*")) == []
     expected = StepInput.of(pipeline, Ingest(pipeline).run(raw))
     assert came.records.num_rows > 400
@@ -92,7 +92,7 @@ def test_a_step_whose_records_come_by_files(files: Files, tmp_path: Path, monkey
     monkeypatch.setattr(tempfile, "tempdir", None)
     files.append(events(60_000))
     pipeline, sink = spend(files.source, SqliteSink("unused.db", "unused")), CollectSink()
-    StreamRun(pipeline, sink, Settings(tmp_path / "checkpoint", until_end=True)).run(lambda _: None)
+    StreamRun(pipeline, sink, StreamSettings(tmp_path / "checkpoint", until_end=True)).run(lambda _: None)
     expected = CollectSink()
     MemoryRun(pipeline, expected, None).run(lambda _: None)
     for table in ("changes", "late", "dead"):
@@ -109,7 +109,7 @@ def test_steps_without_rows(host: str, files: Files, tmp_path: Path) -> None:
     pipeline, reports = spend(files.source, SqliteSink("unused.db", "unused")), list[StepReport]()
     sink = DiscardSink()
     if host == "stream":
-        settings = Settings(tmp_path / "checkpoint", until_end=True, max_records=300)
+        settings = StreamSettings(tmp_path / "checkpoint", until_end=True, max_records=300)
         StreamRun(pipeline, sink, settings).run(reports.append)
     else:
         BatchRun(pipeline, sink, BatchSettings(max_records=300)).run(reports.append)

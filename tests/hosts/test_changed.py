@@ -12,10 +12,8 @@ from tests.hosts.spend import MINUTE, spend
 
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError
-from windrow.hosts.changed import changes
-from windrow.hosts.meaning import meaning
-from windrow.hosts.savepoint import Savepoint
-from windrow.hosts.upgrade import meant, upgraded
+from windrow.hosts.compatibility import changes, meant, upgraded
+from windrow.hosts.savepoint import Savepoint, fingerprint
 from windrow.model import (
     Aggregate,
     Count,
@@ -49,7 +47,7 @@ Edit = Callable[[Pipeline], Pipeline]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A savepoint of `PIPELINE` before its first step."""
-    savepoint = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, meaning(PIPELINE))
+    savepoint = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(PIPELINE))
     savepoint.write(tmp_path / "savepoint", ((group, MemoryState()) for group in range(8)))
     return tmp_path / "savepoint"
 
@@ -104,7 +102,7 @@ def test_what_can_change_says_what_it_means(edit: Edit, told: list[str], folder:
     assert len(found) == len(told)
     assert all(text.startswith(begins) for text, begins in zip(found, told, strict=True)), found
     savepoint, states = upgraded(folder, edit(PIPELINE))
-    assert savepoint.meaning == meaning(edit(PIPELINE))
+    assert savepoint.meaning == fingerprint(edit(PIPELINE))
     assert len(list(states)) == savepoint.key_groups == edit(PIPELINE).key_groups
 
 
@@ -183,7 +181,7 @@ def test_records_that_a_process_holds_can_get_wider_types_but_no_other_fields(tm
         process=process,
         sink=PIPELINE.sink,
     )
-    kept = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, meaning(pipeline))
+    kept = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(pipeline))
     kept.write(tmp_path / "kept", ((group, MemoryState()) for group in range(8)))
     wider = Field("amount", DecimalType(14, 4), optional=True)
     (change,) = meant(tmp_path / "kept", replace(pipeline, decode=Decode((*pipeline.decode.fields[:2], wider))))
@@ -196,7 +194,7 @@ def test_records_that_a_process_holds_can_get_wider_types_but_no_other_fields(tm
 def test_a_topic_at_other_servers_may_have_another_id(tmp_path: Path) -> None:
     """One that was moved there, with its offsets."""
     pipeline = replace(PIPELINE, source=KafkaSource("one:9092", "spend"))
-    kept = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, meaning(pipeline), identity="the first")
+    kept = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(pipeline), identity="the first")
     kept.write(tmp_path / "kept", ((group, MemoryState()) for group in range(8)))
     assert upgraded(tmp_path / "kept", pipeline)[0].identity == "the first"
     assert upgraded(tmp_path / "kept", replace(pipeline, source=KafkaSource("two:9092", "spend")))[0].identity is None

@@ -9,7 +9,7 @@ from pathlib import Path
 SAYS = """
 import subprocess, sys
 from pathlib import Path
-from windrow.hosts.stream.chatter import stderr_to
+from windrow.hosts.spark import stderr_to
 
 print("before", file=sys.stderr)
 with stderr_to(Path("spark.log")):

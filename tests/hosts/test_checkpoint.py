@@ -15,9 +15,7 @@ from tests.hosts.runs import Runner
 from tests.hosts.spend import MINUTE, Files, events, spend
 
 from windrow.errors import CheckpointError, SinkError
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.lock import locked
-from windrow.hosts.stream.note import Note
+from windrow.hosts.stream.checkpoint import Checkpoint, StepOffsets, locked
 from windrow.model import (
     Aggregate,
     Count,
@@ -265,7 +263,7 @@ def test_a_checkpoint_says_where_its_last_committed_step_ended(at: Offset, offse
     (checkpoint.spark / "offsets").mkdir(parents=True)
     (checkpoint.spark / "commits").mkdir()
     for epoch, end in enumerate([at, {"spend": {"0": 99}}]):  # the second is planned, not committed
-        text = json.dumps(Note(end).written())
+        text = json.dumps(StepOffsets(end).written())
         (checkpoint.spark / "offsets" / str(epoch)).write_text(f"v1\n{{}}\n{text}\n-")
     (checkpoint.spark / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
     assert checkpoint.offsets() == offsets

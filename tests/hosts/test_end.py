@@ -16,11 +16,11 @@ from tests.core.pipelines import main, record
 from windrow.core.changelog import StepOutput
 from windrow.core.messages import PacketKind
 from windrow.errors import SinkError, SinkUnavailableError
-from windrow.hosts.report import StepReport
-from windrow.hosts.stream.note import Note
-from windrow.hosts.stream.run import Settings, StreamRun
-from windrow.hosts.stream.telling import TellingReader, Told
-from windrow.hosts.stream.wire import packets
+from windrow.hosts.reports import StepReport
+from windrow.hosts.spark_rows import read_packets
+from windrow.hosts.stream.checkpoint import StepOffsets
+from windrow.hosts.stream.control import ControlReader, ControlSource
+from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import Emit, LogSource, Pipeline
 from windrow.sinks.collect import CollectSink
 from windrow.sources.loss import Loss
@@ -50,16 +50,16 @@ class Counter(StreamReader[int]):
         return [pa.record_batch({"read": [count]}) for count in parts.values()]
 
 
-def steps(reader: TellingReader, start: Note) -> list[tuple[Note, list[PacketKind]]]:
+def steps(reader: ControlReader, start: StepOffsets) -> list[tuple[StepOffsets, list[PacketKind]]]:
     """Plan steps as Spark does, until there is none; return each one's end and what it tells group 0."""
     reader.prepareForTriggerAvailableNow()
     done = []
     at = start.written()
     while (end := reader.latestOffset(at, ReadAllAvailable())) != at:
         assert reader.latestOffset(at, ReadAllAvailable()) == end  # Spark may ask again
-        told = [part for part in reader.partitions(at, end) if isinstance(part, Told)]
+        told = [part for part in reader.partitions(at, end) if isinstance(part, ControlSource)]
         batches = [batch.to_pandas() for part in told for batch in reader.read(part)]
-        done.append((Note.of(end), [packet.kind for packet in packets(batches) if packet.key_group == 0]))
+        done.append((StepOffsets.of(end), [packet.kind for packet in read_packets(batches) if packet.key_group == 0]))
         at = end
     return done
 
@@ -69,12 +69,12 @@ def test_the_end_is_told_once_after_all_of_it(data: st.DataObject, ends_told: in
     last, step, begun, ends = (data.draw(st.integers(*span)) for span in ((0, 20), (1, 7), (0, 20), (0, 3)))
     losses = data.draw(st.integers(0, 2))
     lost = tuple(Loss(number, 0, 0, "gone") for number in range(losses))
-    reader = TellingReader(Counter(last, step), Note({"n": 0}), 2, ends=ends if ends_told else None)
-    done = steps(reader, Note({"n": begun}, ends, lost))
+    reader = ControlReader(Counter(last, step), StepOffsets({"n": 0}), 2, ends=ends if ends_told else None)
+    done = steps(reader, StepOffsets({"n": begun}, ends, lost))
     told = [kind for _, kinds in done for kind in kinds]
     assert told == ["lost"] * losses + ["end"] * ends_told
     if done:
-        assert done[-1][0] == Note({"n": max(last, begun)}, ends + ends_told)
+        assert done[-1][0] == StepOffsets({"n": max(last, begun)}, ends + ends_told)
     if ends_told:
         assert done[-1][1] == ["end"]
     if losses:
@@ -83,8 +83,8 @@ def test_the_end_is_told_once_after_all_of_it(data: st.DataObject, ends_told: in
 
 @given(st.integers(0, 20), st.integers(1, 7), st.integers(0, 20))
 def test_an_end_that_was_planned_before_counts_unless_records_have_come_since(last: int, step: int, begun: int) -> None:
-    reader = TellingReader(Counter(last, step), Note({"n": 0}), 2, ends=1)
-    told = [kind for _, kinds in steps(reader, Note({"n": begun}, ends=2)) for kind in kinds]
+    reader = ControlReader(Counter(last, step), StepOffsets({"n": 0}), 2, ends=1)
+    told = [kind for _, kinds in steps(reader, StepOffsets({"n": begun}, ends=2)) for kind in kinds]
     assert told == ["end"] * (last > begun)
 
 
@@ -113,7 +113,7 @@ def told(sink: CollectSink) -> list[tuple[object, ...]]:
 def test_what_comes_while_a_run_reads_comes_after_the_end_that_it_tells(log: Path, tmp_path: Path) -> None:
     write(log, record("A", 1), record("A", 2))
     sink = CollectSink()
-    settings = Settings(tmp_path / "checkpoint", until_end=True, max_records=2)
+    settings = StreamSettings(tmp_path / "checkpoint", until_end=True, max_records=2)
 
     def grow(step: StepReport) -> None:
         if step.epoch == 0:
@@ -148,7 +148,7 @@ class Dying(CollectSink):
 def test_an_end_that_was_planned_is_told_whoever_takes_the_step(log: Path, tmp_path: Path) -> None:
     """As its outputs may be in the tables already."""
     write(log, record("A", 1), record("A", 2))
-    sink, settings = Dying(1), Settings(tmp_path / "checkpoint", until_end=True)
+    sink, settings = Dying(1), StreamSettings(tmp_path / "checkpoint", until_end=True)
     with pytest.raises(SinkError, match=DIED):
         StreamRun(_over(log), sink, settings).run(lambda _: None)
     assert told(sink) == []
@@ -163,7 +163,7 @@ def test_an_end_that_was_planned_is_told_whoever_takes_the_step(log: Path, tmp_p
 def test_an_end_that_is_taken_again_is_told_once(log: Path, tmp_path: Path) -> None:
     write(log, record("A", 1), record("A", 2))
     sink, tries = Dying(1, SinkUnavailableError), list[str]()
-    settings = Settings(tmp_path / "checkpoint", until_end=True, on_trouble=tries.append)
+    settings = StreamSettings(tmp_path / "checkpoint", until_end=True, on_trouble=tries.append)
     StreamRun(_over(log), sink, settings).run(lambda _: None)
     assert [text.partition(";")[0] for text in tries] == [DIED]
     assert (sorted(sink.steps), told(sink)) == ([0, 1], [(1, "insert", "on_time", 2)])
@@ -172,7 +172,7 @@ def test_an_end_that_is_taken_again_is_told_once(log: Path, tmp_path: Path) -> N
 @pytest.mark.usefixtures("spark")
 def test_an_end_that_was_not_planned_is_none_for_the_next_run(log: Path, tmp_path: Path) -> None:
     write(log, record("A", 1), record("A", 2))
-    sink, settings = Dying(0), Settings(tmp_path / "checkpoint", until_end=True)
+    sink, settings = Dying(0), StreamSettings(tmp_path / "checkpoint", until_end=True)
     with pytest.raises(SinkError, match=DIED):
         StreamRun(_over(log), sink, settings).run(lambda _: None)
     held = replace(_over(log), emit=Emit(lateness=main().emit.lateness, at_end="hold"))

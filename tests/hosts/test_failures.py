@@ -22,9 +22,9 @@ from tests.servers.kafka import Kafka
 
 from windrow.errors import EngineError, SinkError, SinkUnavailableError, SourceError
 from windrow.hosts.launch import Ended, Options, launch
-from windrow.hosts.report import StepReport
+from windrow.hosts.reports import StepReport
 from windrow.hosts.stream import run as stream_run
-from windrow.hosts.stream.patience import Patience
+from windrow.hosts.stream.run import RetryPolicy
 from windrow.model import Pipeline
 from windrow.sinks.postgres import PostgresTable
 from windrow.sinks.sqlite import SqliteTable
@@ -74,7 +74,7 @@ def test_a_log_that_loses_records(files: Files, store: Store, runner: Runner, tm
 def test_a_topic_that_is_deleted(
     kafka: Kafka, topic: Callable[..., str], store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_run, "Patience", partial(Patience, 1.0))
+    monkeypatch.setattr(stream_run, "RetryPolicy", partial(RetryPolicy, 1.0))
     told: list[str] = []
     log = Topic(kafka, topic(3))
     log.append(FIRST)
@@ -113,7 +113,7 @@ def test_a_topic_that_lost_records_before_they_were_read(
 def test_a_broker_that_stays_away(
     kafka: Kafka, topic: Callable[..., str], store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_run, "Patience", partial(Patience, 1.0))
+    monkeypatch.setattr(stream_run, "RetryPolicy", partial(RetryPolicy, 1.0))
     log = Topic(kafka, topic(3))
     log.append(FIRST)
     pipeline = spend(log.source, store.settings(), at_end="hold")

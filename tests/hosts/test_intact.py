@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.errors import CheckpointError
-from windrow.hosts.stream.intact import refuse_damaged, refuse_damaged_tables
+from windrow.hosts.stream.integrity import refuse_damaged, refuse_damaged_tables
 
 READ = ["metadata", "offsets/7", "offsets/8", "commits/7", "state/0/1/5.zip", "state/0/1/6.changelog"]
 UNREAD = ["offsets/6", "commits/6", "state/0/1/4.zip", "state/0/1/5.changelog", "state/0/1/9.changelog"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from windrow.errors import InputError, SetupError
-from windrow.hosts.java import java
-from windrow.hosts.stream.session import spark_session
+from windrow.hosts.jars import java
+from windrow.hosts.spark import spark_session
 
 
 def fake_java(home: Path, body: str) -> None:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.cli.test_progress import REPORT
 
 from windrow.errors import SourceError
-from windrow.hosts.lag import LagWatch, lag
-from windrow.hosts.report import StepReport
+from windrow.hosts.reports import LagWatch, StepReport, lag
 from windrow.sources import Source
 
 SECONDS = 30.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.hosts.stream.patience import Patience
+from windrow.hosts.stream.run import RetryPolicy
 
 
 class Clock:
@@ -14,7 +14,7 @@ class Clock:
 
 def test_each_wait_is_twice_as_long_until_the_limit() -> None:
     clock = Clock()
-    patience = Patience(20.0, clock)
+    patience = RetryPolicy(20.0, clock)
     waits = []
     while (pause := patience.after(3)) is not None:
         waits.append(pause)
@@ -25,7 +25,7 @@ def test_each_wait_is_twice_as_long_until_the_limit() -> None:
 
 def test_a_step_between_two_faults_renews_it() -> None:
     clock = Clock()
-    patience = Patience(20.0, clock)
+    patience = RetryPolicy(20.0, clock)
     assert [patience.after(-1), patience.after(-1)] == [0.5, 1]
     clock.now += 19
     assert patience.after(0) == 0.5
@@ -35,7 +35,7 @@ def test_a_step_between_two_faults_renews_it() -> None:
 
 def test_where_a_step_takes_longer_than_the_limit_it_is_tried_three_times() -> None:
     clock = Clock()
-    patience = Patience(20.0, clock)
+    patience = RetryPolicy(20.0, clock)
     for pause in (0.5, 1, 2):
         assert patience.after(0) == pause
         clock.now += 90

@@ -10,7 +10,7 @@ import pytest
 
 from windrow.core.changelog import StepOutput
 from windrow.hosts import memory
-from windrow.hosts.stream import play as stream
+from windrow.hosts.stream import run as stream
 from windrow.model import (
     Adaptive,
     Aggregate,

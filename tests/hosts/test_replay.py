@@ -16,8 +16,8 @@ from windrow.core.changelog import StepOutput
 from windrow.errors import SinkError
 from windrow.hosts.launch import Options, launch
 from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
-from windrow.hosts.report import StepReport
-from windrow.hosts.stream.run import Settings, StreamRun
+from windrow.hosts.reports import StepReport
+from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import Pipeline, SqliteSink
 from windrow.sinks import open_database
 from windrow.sinks.answers import compare_answers
@@ -84,11 +84,11 @@ class Live:
     def bounded(self) -> None:
         """Run to the end of the log, and fire what is open."""
         fires = replace(self.pipeline, emit=replace(self.pipeline.emit, at_end="fire"))
-        StreamRun(fires, self._sink, Settings(self.checkpoint, until_end=True)).run(lambda _: None)
+        StreamRun(fires, self._sink, StreamSettings(self.checkpoint, until_end=True)).run(lambda _: None)
         self._sink.close()
 
     def _run(self, done: Callable[[StepReport], bool]) -> None:
-        run = StreamRun(self.pipeline, self._sink, Settings(self.checkpoint, every=50_000))
+        run = StreamRun(self.pipeline, self._sink, StreamSettings(self.checkpoint, every=50_000))
 
         def on_step(report: StepReport) -> None:
             if done(report):

@@ -11,8 +11,7 @@ from tests.hosts.spend import spend
 
 from windrow.errors import InputError
 from windrow.hosts.replay import ReplayOptions, plan_replay
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.note import Note
+from windrow.hosts.stream.checkpoint import Checkpoint, StepOffsets
 from windrow.model import Every, KafkaSource, Pipeline, SqliteSink
 
 THERE = {0: (5, 10), 1: (0, 7), 2: (3, 3)}
@@ -29,7 +28,7 @@ class _Topic:
 @pytest.fixture
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """From a topic that no longer has its beginning."""
-    monkeypatch.setattr("windrow.hosts.replay.open_source", lambda _: _Topic())
+    monkeypatch.setattr("windrow.sources.open_source", lambda _: _Topic())
     return spend(KafkaSource("localhost:1", "spend"), SqliteSink(str(tmp_path / "spend.db"), "spend"))
 
 
@@ -46,7 +45,7 @@ def test_a_topic_without_its_beginning_is_said_to_be_so(pipeline: Pipeline, tmp_
 def test_partitions_that_the_live_run_has_not_met_do_not_hold_it_back(pipeline: Pipeline, tmp_path: Path) -> None:
     made = Checkpoint.new(tmp_path / "live", pipeline, [0])
     made.write()
-    note = Note({"spend": {"0": 8, "1": 0}})
+    note = StepOffsets({"spend": {"0": 8, "1": 0}})
     for part in ("offsets", "commits"):
         (made.spark / part).mkdir(parents=True)
         (made.spark / part / "3").write_text(f"v1\n{{}}\n{json.dumps(note.written())}\n")

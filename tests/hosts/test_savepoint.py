@@ -13,13 +13,12 @@ from tests.hosts.spend import spend
 
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
-from windrow.hosts.meaning import meaning
-from windrow.hosts.savepoint import Savepoint
+from windrow.hosts.savepoint import Savepoint, fingerprint
 from windrow.model import LogSource, SqliteSink
 from windrow.sinks.base import Run
 
 PIPELINE = replace(spend(LogSource("data/spend"), SqliteSink("spend.db", "spend")), key_groups=3)
-SAVEPOINT = Savepoint(Run("user-spend", "one"), 7, {0: 12, 1: 0, 11: 5}, (0, 1), 3, meaning(PIPELINE))
+SAVEPOINT = Savepoint(Run("user-spend", "one"), 7, {0: 12, 1: 0, 11: 5}, (0, 1), 3, fingerprint(PIPELINE))
 
 
 def states(number: int = 3) -> Iterator[tuple[int, MemoryState]]:

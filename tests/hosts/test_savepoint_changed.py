@@ -14,7 +14,7 @@ from tests.hosts.runs import Runner
 from tests.hosts.spend import Files, event, events, spend
 
 from windrow.errors import SinkError
-from windrow.hosts.stream.take import take_savepoint
+from windrow.hosts.stream.take_savepoint import take_savepoint
 from windrow.model import (
     Aggregate,
     CountDistinct,

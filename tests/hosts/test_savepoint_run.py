@@ -17,11 +17,10 @@ from tests.hosts.test_loss import make_anew
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError, SinkError, SourceError
 from windrow.hosts.savepoint import Savepoint
-from windrow.hosts.stream import take as taking
-from windrow.hosts.stream.beginning import begin_from
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.lock import locked
-from windrow.hosts.stream.take import look, take_savepoint
+from windrow.hosts.stream import take_savepoint as taking
+from windrow.hosts.stream.checkpoint import Checkpoint, locked
+from windrow.hosts.stream.offsets import begin_from
+from windrow.hosts.stream.take_savepoint import look, take_savepoint
 from windrow.model import Pipeline
 from windrow.sinks import open_sink
 
@@ -165,7 +164,7 @@ def test_what_a_run_began_with_is_known_before_a_step_has_taken_it_over(
     now, then = dict(states), known(Savepoint.states(last.checkpoint / "start"))
     with monkeypatch.context() as small:
         # a step that has reached one key group alone
-        small.setattr(taking, "states", lambda *_: iter([(1, now[1])]))
+        small.setattr(taking, "read_states", lambda *_: iter([(1, now[1])]))
         _, states = look(pipeline, last.checkpoint, "local[*]")
         assert known(states) == then | known([(1, now[1])])
     last.bounded(replace(pipeline, emit=replace(pipeline.emit, at_end="fire")))

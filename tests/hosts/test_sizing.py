@@ -9,9 +9,9 @@ from tests.hosts.answers import expected_of
 from tests.hosts.conftest import MakeLog
 from tests.hosts.spend import events, spend
 
-from windrow.hosts.report import StepReport
+from windrow.hosts.reports import StepReport
 from windrow.hosts.stream import run as run_module
-from windrow.hosts.stream.run import Settings, StreamRun
+from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import SqliteSink
 from windrow.sinks.collect import CollectSink
 from windrow.testing.oracle import differences
@@ -40,13 +40,13 @@ class Script:
 def test_steps_of_other_sizes_go_on_where_the_ones_before_ended(
     kind: str, make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "Pace", Script)
+    monkeypatch.setattr(run_module, "StepSizeController", Script)
     log = make_log(kind, 2)
     values = events(EVENTS, partitions=2)
     log.append(values)
     pipeline = spend(log.source, SqliteSink("unused.db", "spend"), at_end="hold")
     sink, reports = CollectSink(), list[StepReport]()
-    settings = Settings(tmp_path / "checkpoint", max_records=SIZES[0], every=50_000, step_time=3_000_000)
+    settings = StreamSettings(tmp_path / "checkpoint", max_records=SIZES[0], every=50_000, step_time=3_000_000)
     run = StreamRun(pipeline, sink, settings)
 
     def on_step(report: StepReport) -> None:

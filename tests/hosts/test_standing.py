@@ -11,11 +11,9 @@ import pytest
 from tests.hosts.spend import spend
 
 from windrow.errors import CheckpointError, SourceError
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.loss import LossGuard
-from windrow.hosts.stream.note import Note
-from windrow.hosts.stream.standing import Standing
-from windrow.hosts.stream.take import take_savepoint
+from windrow.hosts.stream.checkpoint import Checkpoint, StepOffsets
+from windrow.hosts.stream.offsets import LossGuard, OffsetLog
+from windrow.hosts.stream.take_savepoint import take_savepoint
 from windrow.model import LogSource, SqliteSink
 from windrow.sinks.collect import CollectSink
 from windrow.sources import open_source
@@ -49,7 +47,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 
 
 def written(at: Offset, *lost: Loss, ends: int = 3) -> str:
-    return json.dumps(Note(at, ends, lost).written())
+    return json.dumps(StepOffsets(at, ends, lost).written())
 
 
 def there(checkpoint: Checkpoint) -> set[str]:
@@ -63,7 +61,7 @@ def there(checkpoint: Checkpoint) -> set[str]:
 
 def test_a_step_that_is_taken_with_other_records_leaves_nothing_of_the_one_before(checkpoint: Checkpoint) -> None:
     before = there(checkpoint)
-    Standing(checkpoint).move({"0": {"line": 7}}, [GONE])
+    OffsetLog(checkpoint).move({"0": {"line": 7}}, [GONE])
     assert before - there(checkpoint) == {
         "offsets/2",
         "state/0/0/3.changelog",
@@ -71,34 +69,34 @@ def test_a_step_that_is_taken_with_other_records_leaves_nothing_of_the_one_befor
         "state/0/1/3.zip",
     }
     assert there(checkpoint) <= before
-    assert Standing(checkpoint).read() == Note({"0": {"line": 7}}, ends=3, lost=(GONE,))
+    assert OffsetLog(checkpoint).read() == StepOffsets({"0": {"line": 7}}, ends=3, lost=(GONE,))
     lines = (checkpoint.spark / "offsets" / "1").read_text().splitlines()
     assert lines == ["v1", "{}", written({"0": {"line": 7}}, GONE)]
 
 
 def test_a_step_that_is_taken_back_is_taken_as_it_was_planned(checkpoint: Checkpoint) -> None:
     before = there(checkpoint)
-    Standing(checkpoint).take_back()
+    OffsetLog(checkpoint).take_back()
     gone = {"offsets/2", "commits/1", "state/0/0/3.changelog", "state/0/1/3.changelog", "state/0/1/3.zip"}
     assert before - there(checkpoint) == gone
-    assert Standing(checkpoint).read_planned() == checkpoint.note(1)
-    Standing(checkpoint).take_back()
+    assert OffsetLog(checkpoint).read_planned() == checkpoint.note(1)
+    OffsetLog(checkpoint).take_back()
     assert there(checkpoint) == {"offsets/0", "state/0/0/_metadata/schema", *FIRST_STATES}
-    Standing(checkpoint).take_back()
+    OffsetLog(checkpoint).take_back()
     assert checkpoint.batch is None
 
 
 def test_what_was_to_be_told_before_is_told_too_and_once(checkpoint: Checkpoint) -> None:
     more = replace(GONE, partition=1)
-    Standing(checkpoint).move({"0": {"line": 7}}, [GONE])
-    Standing(checkpoint).move({"0": {"line": 9}}, [GONE, more])
-    assert Standing(checkpoint).read() == Note({"0": {"line": 9}}, ends=3, lost=(GONE, more))
+    OffsetLog(checkpoint).move({"0": {"line": 7}}, [GONE])
+    OffsetLog(checkpoint).move({"0": {"line": 9}}, [GONE, more])
+    assert OffsetLog(checkpoint).read() == StepOffsets({"0": {"line": 9}}, ends=3, lost=(GONE, more))
 
 
 def test_there_is_no_savepoint_of_a_run_that_has_yet_to_tell_what_is_gone(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Standing(checkpoint).move({"0": {"line": 7}}, [GONE])
+    OffsetLog(checkpoint).move({"0": {"line": 7}}, [GONE])
     sink = CollectSink()
     monkeypatch.setattr(sink, "open", lambda *_: 1)
     with pytest.raises(CheckpointError, match=r"records are gone \(.*offsets 5 to 6.*\): run the pipeline once more"):
@@ -123,14 +121,14 @@ def test_a_move_that_ends_half_done_forgets_no_plan_before_it_is_noted_what_is_l
     monkeypatch.setattr(Path, "unlink", die)
     monkeypatch.setattr(Path, "replace", die)
     with pytest.raises(KilledError):
-        Standing(checkpoint).move({"0": {"line": 7}}, [GONE])
-    stands = Standing(checkpoint)
+        OffsetLog(checkpoint).move({"0": {"line": 7}}, [GONE])
+    stands = OffsetLog(checkpoint)
     noted = stands.read()
     assert noted is not None
     assert noted.lost == (GONE,) or stands.read_planned() is not None
     monkeypatch.undo()
     stands.move({"0": {"line": 7}}, [GONE])
-    assert (stands.read(), stands.read_planned()) == (Note({"0": {"line": 7}}, ends=3, lost=(GONE,)), None)
+    assert (stands.read(), stands.read_planned()) == (StepOffsets({"0": {"line": 7}}, ends=3, lost=(GONE,)), None)
 
 
 @pytest.fixture
@@ -165,16 +163,16 @@ def test_records_that_are_gone_of_a_planned_step_are_told_and_the_step_is_planne
     with pytest.raises(CheckpointError, match="Epoch 1 is in the tables"):
         guard.look(1)
     assert told == []
-    stood = Standing(guard.checkpoint).read()
+    stood = OffsetLog(guard.checkpoint).read()
     assert stood is not None
     assert guard.look(0)
     assert len(told) == 1
     assert "goes on at offset 4" in told[0]
-    moved = Standing(guard.checkpoint).read()
+    moved = OffsetLog(guard.checkpoint).read()
     assert moved is not None
     assert replace(moved, lost=()) == stood
     assert [(loss.partition, loss.goes_on) for loss in moved.lost] == [(0, 4)]
-    assert Standing(guard.checkpoint).read_planned() is None
+    assert OffsetLog(guard.checkpoint).read_planned() is None
     assert not guard.look(0)
 
 
@@ -183,7 +181,7 @@ def test_a_planned_step_whose_records_are_there_stays(planned: tuple[LossGuard, 
     (folder / "partition-0.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(12)))
     assert not guard.look(0)
     assert told == []
-    left = Standing(guard.checkpoint).read_planned()
+    left = OffsetLog(guard.checkpoint).read_planned()
     assert left is not None
     assert left.at["0"]["line"] == 8
 
@@ -196,13 +194,13 @@ def test_what_is_gone_behind_the_last_step_and_what_is_gone_of_the_planned_one_a
     file.write_text("".join(f'{{"n": {n}}}\n' for n in range(9)))
     for batch in range(2):
         path = guard.checkpoint.spark / "offsets" / str(batch)
-        note = Note.of(json.loads(path.read_text().splitlines()[2]))
+        note = StepOffsets.of(json.loads(path.read_text().splitlines()[2]))
         log = LogFolder(folder)
         moved = replace(note, at={**note.at, "1": log.noted(1, log.scan(1, max_lines=5 + batch))})
         path.write_text(f"v1\n{{}}\n{json.dumps(moved.written())}\n")
     file.write_text("")
     assert guard.look(0)
     assert [text.partition("without them: ")[2].partition(":")[0] for text in told] == ["partition 1", "partition 0"]
-    noted = Standing(guard.checkpoint).read()
+    noted = OffsetLog(guard.checkpoint).read()
     assert noted is not None
     assert sorted((loss.partition, loss.goes_on) for loss in noted.lost) == [(0, 4), (1, 0)]

@@ -13,8 +13,8 @@ from tests.hosts.conftest import MakeLog, MakeStore
 from tests.hosts.runs import Runner, Scene, read
 from tests.hosts.spend import HOUR, MINUTE, Files, event, events, spend
 
+from windrow.hosts import transport
 from windrow.hosts.stream import run as stream_run
-from windrow.hosts.stream import stores
 from windrow.testing.generator.spec import START
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -53,15 +53,15 @@ def test_a_run_leaves_no_state_store_open(
     loaded: list[list[bool]] = []
 
     def watched(spark: SparkSession, query: StreamingQuery, checkpoint: Path) -> None:
-        is_loaded = stores.state(spark).StateStore.isLoaded
-        loaded.append([is_loaded(one) for one in stores.stores_of(spark, query, checkpoint)])
-        stores.close_stores(spark, query, checkpoint)
-        loaded.append([is_loaded(one) for one in stores.stores_of(spark, query, checkpoint)])
+        is_loaded = transport.state(spark).StateStore.isLoaded
+        loaded.append([is_loaded(one) for one in transport.stores_of(spark, query, checkpoint)])
+        transport.close_stores(spark, query, checkpoint)
+        loaded.append([is_loaded(one) for one in transport.stores_of(spark, query, checkpoint)])
 
     monkeypatch.setattr(stream_run, "close_stores", watched)
     files.append(events(300))
     runner.bounded(spend(files.source, store.settings()))
-    assert stores.is_one_process(spark)
+    assert transport.is_one_process(spark)
     assert loaded[0]
     assert loaded == [[True] * len(loaded[0]), [False] * len(loaded[0])]
 

@@ -20,10 +20,10 @@ from windrow.core.watermarks.journal import WatermarkBounds
 from windrow.errors import SinkError
 from windrow.hosts import memory
 from windrow.hosts.memory import MemoryHost
-from windrow.hosts.report import StepReport
-from windrow.hosts.stream import play as stream
-from windrow.hosts.stream.run import Settings, StreamRun
-from windrow.hosts.stream.ticks import TickStreamReader
+from windrow.hosts.reports import StepReport
+from windrow.hosts.stream import run as stream
+from windrow.hosts.stream.control import TickStreamReader
+from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import Pipeline, SqliteSink
 from windrow.sinks.collect import CollectSink
 from windrow.sources import open_source
@@ -144,7 +144,7 @@ def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_re
     hold = idling(spend(files.source, SqliteSink("unused.db", "spend"), lateness=10 * HOUR, at_end="hold"), 2)
     pipeline = replace(hold, emit=replace(hold.emit, at_end="fire"))
     sink = Trying()
-    settings = Settings(tmp_path / "checkpoint", every=50_000)
+    settings = StreamSettings(tmp_path / "checkpoint", every=50_000)
     minutes = iter(range(60, 10_000))
 
     def go_on(report: StepReport) -> None:
@@ -178,7 +178,7 @@ def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_re
     host = MemoryHost(pipeline, source.partitions(), WatermarkBounds.of(told.clocks))
     outputs = [*host.step(pa.Table.from_batches(source.read_all())), *host.end()]
     assert unchanging(StepOutput.concat(output.rows for output in outputs), "each") == unchanging(told, "each")
-    replay = Settings(tmp_path / "replay", until_end=True, floors=WatermarkBounds.of(told.clocks))
+    replay = StreamSettings(tmp_path / "replay", until_end=True, floors=WatermarkBounds.of(told.clocks))
     again = CollectSink()
     StreamRun(pipeline, again, replay).run(lambda _: None)
     assert unchanging(again.output(pipeline), "each") == unchanging(told, "each")

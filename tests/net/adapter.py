@@ -19,8 +19,8 @@ from windrow.core.messages import Packet
 from windrow.core.schema import RAW
 from windrow.core.tick import Tick
 from windrow.hosts import memory
+from windrow.hosts.compatibility import upgraded
 from windrow.hosts.memory import MemoryHost
-from windrow.hosts.upgrade import upgraded
 from windrow.model import StringType
 from windrow.sinks import open_sink
 from windrow.sinks.base import Run
@@ -54,9 +54,9 @@ def play_upgraded(
 def play_on_spark(host: Literal["stream", "batch"], pipeline: Any, feed: Feed) -> list[StepOutput]:  # noqa: ANN401
     """The same on Spark; the feed has records that are bytes, and ticks."""
     if host == "stream":
-        from windrow.hosts.stream.play import play  # noqa: PLC0415 - Spark only where it runs
+        from windrow.hosts.stream.run import play  # noqa: PLC0415 - Spark only where it runs
     else:
-        from windrow.hosts.batch.play import play  # noqa: PLC0415
+        from windrow.hosts.batch.run import play  # noqa: PLC0415
     steps = [Tick(step.micros) if isinstance(step, Told) else step for step in feed if not isinstance(step, Lost)]
     return play(pipeline, steps, _at_end(pipeline))
 

@@ -12,8 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tests.servers.process import ServerError, ServerProcess, free_port
 
-from windrow.hosts.jars import broker_jars
-from windrow.hosts.java import java
+from windrow.hosts.jars import broker_jars, java
 
 _START_SECONDS = 90.0
 _CALL_SECONDS = 30.0

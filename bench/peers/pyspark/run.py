@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from windrow.hosts.jars import kafka_jars
-from windrow.hosts.stream.chatter import stderr_to
+from windrow.hosts.spark import stderr_to
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 MERGE = f"""

@@ -9,13 +9,13 @@ from bench.peers.job import DONE, TABLE, TABLE_ONLY, Job, tell, told
 from bench.pipelines import from_kafka, main_job
 
 from windrow.api.yaml import parse_pipeline
+from windrow.hosts.batch.plan import BatchSettings
 from windrow.hosts.batch.run import BatchRun
-from windrow.hosts.batch.settings import BatchSettings
-from windrow.hosts.stream.carrier import Carrier
-from windrow.hosts.stream.run import Settings, StreamRun
-from windrow.hosts.stream.session import spark_session
-from windrow.hosts.stream.stages import clock_stage
-from windrow.hosts.stream.wire import PACKET_DDL
+from windrow.hosts.spark import spark_session
+from windrow.hosts.spark_rows import PACKET_DDL
+from windrow.hosts.stages import stream_ingest
+from windrow.hosts.stream.run import StreamRun, StreamSettings
+from windrow.hosts.transport import TableTransport
 from windrow.model import Pipeline, PostgresSink
 from windrow.sinks import open_sink
 from windrow.sinks.discard import DiscardSink
@@ -39,7 +39,7 @@ def main(job: Job) -> None:
         if job.engine.startswith("batch"):
             BatchRun(pipeline, opened, BatchSettings(max_records=job.step)).run(lambda _: None)
         else:
-            settings = Settings(job.folder / "checkpoint", until_end=True, max_records=job.step)
+            settings = StreamSettings(job.folder / "checkpoint", until_end=True, max_records=job.step)
             StreamRun(pipeline, opened, settings).run(lambda _: None)
         if job.postgres is not None:
             opened.close()
@@ -49,7 +49,9 @@ def main(job: Job) -> None:
 def _clock(pipeline: Pipeline, job: Job) -> None:
     spark, source = spark_session(), open_source(pipeline.source)
     tasks = spark.sparkContext.defaultParallelism
-    reader = source.reader(clock_stage(pipeline, Carrier()), source.beginning(), tasks=tasks, max_records=job.step)
+    reader = source.reader(
+        stream_ingest(pipeline, TableTransport()), source.beginning(), tasks=tasks, max_records=job.step
+    )
     packets = stream_of(spark, "windrow_clock", reader, PACKET_DDL)
     query = packets.writeStream.format("noop").option("checkpointLocation", str(job.folder / "checkpoint"))
     query.trigger(availableNow=True).start().awaitTermination()

@@ -20,7 +20,7 @@ from windrow.cli.common import DIFFERENT, OK, interruptible, json_option, print_
 from windrow.cli.progress import ProgressLine
 from windrow.errors import InputError
 from windrow.hosts.launch import HostName, Options, launch
-from windrow.hosts.totals import Totals
+from windrow.hosts.reports import Totals
 from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.sqlite.same import differences
 from windrow.testing.generator import Spec, write_log

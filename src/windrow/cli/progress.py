@@ -12,8 +12,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from windrow.hosts.report import StepReport
-from windrow.hosts.totals import Totals
+from windrow.hosts.reports import StepReport, Totals
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CYCLE_YEARS = 400

@@ -10,8 +10,7 @@ from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.replay import SHADOW
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.lock import locked
+from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.sinks import open_database
 
 _HELP = {

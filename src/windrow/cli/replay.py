@@ -11,7 +11,7 @@ from windrow.api.load import open_pipeline
 from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, pipeline_argument, print_json, stopping
 from windrow.cli.options import BEGIN, END, Offsets
 from windrow.cli.progress import ProgressLine
-from windrow.hosts.batch.settings import MAX_RECORDS
+from windrow.hosts.batch.plan import MAX_RECORDS
 from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
 
 _HELP = {

@@ -12,7 +12,7 @@ from windrow.cli.options import DURATION
 from windrow.cli.progress import ProgressLine, format_time
 from windrow.errors import InputError
 from windrow.hosts.launch import Ended, HostName, Options, launch
-from windrow.hosts.totals import Totals
+from windrow.hosts.reports import Totals
 from windrow.model import AnyPipeline
 from windrow.sources.loss import OnDataLoss
 
@@ -124,8 +124,8 @@ def command(
 
 def _changes(pipeline: AnyPipeline, options: Options) -> list[str]:
     """Return what has changed since the savepoint that a new checkpoint begins from, and what that means."""
+    from windrow.hosts.compatibility import meant  # noqa: PLC0415
     from windrow.hosts.stream.checkpoint import Checkpoint  # noqa: PLC0415 - only where there is one
-    from windrow.hosts.upgrade import meant  # noqa: PLC0415
 
     if options.savepoint is None or Checkpoint.read(options.checkpoint) is not None:
         return []

@@ -30,7 +30,7 @@ def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, master: 
     pipeline. The checkpoint stays as it is, and can be used until then.
     """
     from windrow.hosts.savepoint import Savepoint  # noqa: PLC0415 - help needs no Arrow, and no Spark
-    from windrow.hosts.stream.take import take_savepoint  # noqa: PLC0415
+    from windrow.hosts.stream.take_savepoint import take_savepoint  # noqa: PLC0415
     from windrow.sinks import open_sink  # noqa: PLC0415
 
     valid = open_pipeline(pipeline).valid()

@@ -45,7 +45,7 @@ def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, m
         epoch = Savepoint.read(savepoint).epoch
         census = inspect_state(valid, Savepoint.states(savepoint))
     else:
-        from windrow.hosts.stream.take import look  # noqa: PLC0415 - Spark only where it is needed
+        from windrow.hosts.stream.take_savepoint import look  # noqa: PLC0415 - Spark only where it is needed
 
         epoch, states = look(valid, checkpoint or default_checkpoint(valid.name), master)
         census = inspect_state(valid, states)

@@ -1,10 +1,6 @@
-"""The jars beside Spark's own, fetched by the Ivy that comes in PySpark.
+"""Java, and the jars beside Spark's own, which the Ivy inside PySpark fetches.
 
-`ivy.xml` names them, `jars.lock` holds the SHA-256 of each (as `sha256sum` prints it, with `SET/FILE` for a name).
-A set is a folder, `SET-DIGEST`, that comes into being whole: if it is there, it is complete.
-
-Environment: WINDROW_JARS, the folder of the sets (else `share/windrow/jars` of this Python environment);
-WINDROW_IVY_SETTINGS, an Ivy settings file that knows a mirror.
+Their versions stand in `ivy.xml`, their SHA-256 in `jars.lock`; a jar that differs is not used.
 """
 
 from __future__ import annotations
@@ -13,6 +9,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from windrow.errors import SetupError
-from windrow.hosts.java import java
 
 _HERE = Path(__file__).parent
 _IVY = _HERE / "ivy.xml"
@@ -178,3 +174,35 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+
+
+LEAST = 17
+
+_ADVICE = (
+    f"install a Java {LEAST} runtime (Debian, Ubuntu: `apt-get install openjdk-17-jre-headless`) "
+    "and put it on PATH, or set JAVA_HOME"
+)
+
+
+def java() -> Path:
+    """Find the `java` that Spark will use: JAVA_HOME's, or else the one on PATH.
+
+    Raise SetupError if there is none, if it does not run, or if it is older than Java 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    where = f"JAVA_HOME is {home}" if home else "java on PATH"
+    found = shutil.which("java") if not home else str(Path(home) / "bin" / "java")
+    if found is None:
+        message = f"no java on PATH, and JAVA_HOME is not set: {_ADVICE}"
+        raise SetupError(message)
+    try:
+        ran = subprocess.run([found, "-version"], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - the person's own Java
+    except (OSError, subprocess.SubprocessError) as error:
+        message = f"{where}, but `{found} -version` failed ({error}): {_ADVICE}"
+        raise SetupError(message) from error
+    match = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
+    if match is None or int(match[1]) < LEAST:
+        version = "of an unknown version" if match is None else f"Java {match[1]}"
+        message = f"{where}, and {found} is {version}; Spark needs Java {LEAST} or newer: {_ADVICE}"
+        raise SetupError(message)
+    return Path(found)

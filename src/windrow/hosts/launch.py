@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from windrow.errors import InputError
-from windrow.hosts.report import OnStep
+from windrow.hosts.reports import OnStep
 from windrow.model import AnyPipeline
 from windrow.sinks import open_sink
 from windrow.sinks.base import Sink
@@ -60,8 +60,8 @@ def launch(pipeline: AnyPipeline, options: Options, on_step: OnStep, on_start: O
             case "stream":
                 return _stream(pipeline, sink, options, on_step, on_start)
             case "batch":
+                from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings  # noqa: PLC0415
                 from windrow.hosts.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
-                from windrow.hosts.batch.settings import MAX_RECORDS, BatchSettings  # noqa: PLC0415
 
                 _begin_bounded(sink, options)
                 batch = BatchRun(
@@ -98,9 +98,8 @@ def _begin_bounded(sink: Sink, options: Options) -> None:
 
 
 def _stream(pipeline: AnyPipeline, sink: Sink, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
-    from windrow.hosts.stream.checkpoint import Checkpoint  # noqa: PLC0415 - Spark only where it runs
-    from windrow.hosts.stream.lock import locked  # noqa: PLC0415
-    from windrow.hosts.stream.run import Settings, StreamRun  # noqa: PLC0415
+    from windrow.hosts.stream.checkpoint import Checkpoint, locked  # noqa: PLC0415 - Spark only where it runs
+    from windrow.hosts.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
 
     if options.fresh:
         Checkpoint.refuse_foreign(options.checkpoint)
@@ -109,13 +108,13 @@ def _stream(pipeline: AnyPipeline, sink: Sink, options: Options, on_step: OnStep
             Checkpoint.remove(options.checkpoint)
     savepoint = options.savepoint
     if options.backfill:
-        from windrow.hosts.backfill import Backfill  # noqa: PLC0415
+        from windrow.hosts.replay import Backfill  # noqa: PLC0415
 
         begun = Backfill(pipeline, options.checkpoint, options.master).run(on_step, on_start)
         if begun == "asked":
             return begun
         savepoint = begun
-    settings = Settings(
+    settings = StreamSettings(
         checkpoint=options.checkpoint,
         until_end=options.until_end,
         max_records=options.max_records,

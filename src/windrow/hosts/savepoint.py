@@ -1,4 +1,7 @@
-"""A savepoint: what every key group knows after a step, and where in the log that step ended."""
+"""Savepoints, and the fingerprint of a pipeline.
+
+A savepoint is the state of every key group after a step, and where in the log that step ended.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.api.printing import to_dict
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
-from windrow.hosts.meaning import Meaning
+from windrow.model import AnyPipeline
 from windrow.sinks.base import Run
 from windrow.sources.base import Offset
 
@@ -178,3 +182,23 @@ def _digest(text: bytes) -> str:
 def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+Meaning = dict[str, Any]
+"""A pipeline as plain JSON in the words of a pipeline file, with its key groups."""
+
+FREE = {
+    ("source", "log", "path"),
+    ("source", "kafka", "servers"),
+    ("source", "kafka", "options"),
+    ("source", "kafka", "start"),
+    ("emit", "at_end"),
+    ("at_end",),
+    ("sink",),
+}
+"""What no state depends on: where things are and how a bounded run ends, not what anything means."""
+
+
+def fingerprint(pipeline: AnyPipeline) -> Meaning:
+    """Return what the state of a pipeline depends on, and where its things are."""
+    return to_dict(pipeline) | {"key_groups": pipeline.key_groups}

@@ -1,15 +1,22 @@
-"""What a batch run reads, and in which steps."""
+"""The plan of a batch run: its settings, the range of the log that it reads, and how that is cut into steps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.core.changelog import StepOutput
 from windrow.core.messages import Packet
+from windrow.core.operators.base import GroupOutput
+from windrow.core.schema import MICROS
+from windrow.core.watermarks.journal import NO_BOUNDS, NO_IDLE, IdleAtEnd, WatermarkBounds
 from windrow.errors import SourceError
-from windrow.hosts.batch.settings import BatchSettings
-from windrow.hosts.batch.slices import END, Slices, slices
-from windrow.hosts.meaning import meaning
-from windrow.hosts.savepoint import Savepoint
+from windrow.hosts.savepoint import Savepoint, fingerprint
 from windrow.model import AnyPipeline, KafkaSource
 from windrow.sinks.base import Run
 from windrow.sources import Cut, Source
@@ -17,7 +24,7 @@ from windrow.sources.base import Offset
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """Where each partition is read from, and the steps from there.
 
     `at` is where that ends, as the source notes it, and `identity` what tells the log from another one of the same
@@ -25,7 +32,7 @@ class Plan:
     """
 
     begin: Cut
-    cut: Slices
+    cut: StepPlan
     at: Offset | None = None
     identity: str | None = None
 
@@ -47,13 +54,13 @@ class Plan:
             offsets=dict(self.end),
             partitions=self.partitions,
             key_groups=pipeline.key_groups,
-            meaning=meaning(pipeline),
+            meaning=fingerprint(pipeline),
             at=self.at,
             identity=self.identity,
         )
 
 
-def batch_plan(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -> Plan:
+def batch_plan(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -> BatchPlan:
     """Look at the log, and return what is read of it; raise SourceError if what is asked for is not there."""
     identity = None if settings.savepoint is None else source.identity()
     begin, end = _range(pipeline, source, settings)
@@ -64,7 +71,7 @@ def batch_plan(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -
     ]
     if (settings.at_end or pipeline.at_end) == "fire":
         last.append(END)
-    return Plan(begin, slices(begin, end, settings.ends, settings.max_records, tuple(last)), at, identity)
+    return BatchPlan(begin, slices(begin, end, settings.ends, settings.max_records, tuple(last)), at, identity)
 
 
 def _range(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -> tuple[dict[int, int], dict[int, int]]:
@@ -92,3 +99,114 @@ def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:
             )
             raise SourceError(msg)
     return dict(asked)
+
+
+END = Packet(key_group=-1, kind="end")
+"""What tells the end of the input, for any key group."""
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """The steps of a run, numbered from 0.
+
+    `upto` are the next offsets after each; all name the same partitions. `told` is what every key group is told in a
+    step beside its records.
+    """
+
+    upto: tuple[Cut, ...]
+    told: Mapping[int, tuple[Packet, ...]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.upto)
+
+    def ends_of(self, partition: int) -> list[int]:
+        """Return where each step ends in a partition."""
+        return [upto[partition] for upto in self.upto]
+
+
+def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tuple[Packet, ...]) -> StepPlan:
+    """Cut what is between two cuts into steps of some `max_records` offsets.
+
+    In each step a partition goes as far as its share of the range, so that partitions of one topic stay abreast in
+    time and few windows are open at once. Steps end at all of `ends` that are within the range, and are told so. The
+    last one is told `last`; it comes also where there is nothing to read.
+    """
+    upto: list[Cut] = []
+    told: dict[int, tuple[Packet, ...]] = {}
+    at: Cut = {partition: begin.get(partition, 0) for partition in sorted(end)}
+    for cut in ends:
+        to = {partition: max(offset, cut.get(partition, offset)) for partition, offset in at.items()}
+        if to == at:
+            continue  # all that is open there has been told
+        if any(offset > end[partition] for partition, offset in to.items()):
+            break
+        upto += _steps(at, to, max_records)
+        told[len(upto) - 1] = (END,)
+        at = to
+    upto += _steps(at, end, max_records)
+    if last and not upto:
+        upto.append(at)
+    if last:
+        told[len(upto) - 1] = (*told.get(len(upto) - 1, ()), *last)
+    return StepPlan(tuple(upto), told)
+
+
+def _steps(start: Cut, end: Cut, max_records: int) -> Iterator[Cut]:
+    """Yield where each step ends on the way; none if there is no way."""
+    records = sum(end[partition] - offset for partition, offset in start.items())
+    count = -(-records // max_records)
+    at = start
+    for number in range(1, count + 1):
+        to = {partition: offset + (end[partition] - offset) * number // count for partition, offset in start.items()}
+        if to != at:  # shares of less than a record add up to none
+            yield to
+        at = to
+
+
+MAX_RECORDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """What to read, and how: from `begin` (where the source begins) to `end` (where the log ends now).
+
+    `floors` are what the clock journal of another run says, which this one repeats, `ends` the offsets at which that
+    one was told the end of its input, in order, `silence` who was idle at the end, and `journal` the rows that are
+    written again as they are. `at_end` is what the end does, if not what the pipeline says. Only windows that end after
+    `since` (microseconds) are written, though all are judged.
+
+    A step takes at most `max_records` offsets. What the key groups know at the end is written to the folder
+    `savepoint`. What Spark says goes to the file `log`, or else to stderr. The rows are those of `run`, or of a new
+    one.
+    """
+
+    begin: Cut | None = None
+    end: Cut | None = None
+    floors: WatermarkBounds = NO_BOUNDS
+    ends: tuple[Cut, ...] = ()
+    silence: IdleAtEnd = NO_IDLE
+    journal: pa.Table | None = None
+    at_end: Literal["fire", "hold"] | None = None
+    since: int | None = None
+    max_records: int = MAX_RECORDS
+    master: str = "local[*]"
+    savepoint: Path | None = None
+    log: Path | None = None
+    run: Run | None = None
+
+
+def ending_after(since: int, output: GroupOutput) -> GroupOutput:
+    """Leave out rows of windows that end by a time, and do not count them."""
+    changes, late = (_after(since, table) for table in (output.rows.changes, output.rows.late))
+    operations = changes.column("op")
+    stats = replace(
+        output.stats,
+        expired=late.num_rows,
+        inserts=pc.sum(pc.equal(operations, "insert")).as_py() or 0,
+        revisions=pc.sum(pc.equal(operations, "update_after")).as_py() or 0,
+    )
+    return GroupOutput(StepOutput(changes, late, output.rows.dead, output.rows.clocks), stats)
+
+
+def _after(since: int, table: pa.Table) -> pa.Table:
+    return table.filter(pc.greater(table.column("window_end"), pa.scalar(since, pa.int64()).cast(MICROS)))

@@ -1,33 +1,39 @@
-"""Runs a pipeline over a range of its log as one Spark job."""
+"""A batch run: a range of the log as one Spark job, whose results are committed step by step."""
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from itertools import chain
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from pathlib import Path
 from typing import Literal
 
-from pyspark.sql import Row, SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
 
+from windrow.core.changelog import StepOutput
+from windrow.core.messages import Packet
+from windrow.core.operators.base import GroupOutput
 from windrow.core.state.store import MemoryState
+from windrow.core.tick import PlayStep, Tick
+from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RunError, WindrowError
-from windrow.hosts.batch.job import Job
-from windrow.hosts.batch.plan import batch_plan
-from windrow.hosts.batch.settings import BatchSettings
-from windrow.hosts.batch.wire import state_of
-from windrow.hosts.batch.writer import Writer
-from windrow.hosts.report import OnStep
+from windrow.hosts.batch.plan import END, BatchPlan, BatchSettings, StepPlan, batch_plan
+from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import refuse_used
-from windrow.hosts.stream.carrier import carrying
-from windrow.hosts.stream.errors import SPARK_ERRORS, translate
-from windrow.hosts.stream.prestart import prestart
-from windrow.hosts.stream.session import spark_session
-from windrow.hosts.stream.wire import outputs
-from windrow.model import AnyPipeline
+from windrow.hosts.spark import prestart, spark_session
+from windrow.hosts.spark_rows import NUMBERED_PACKET_DDL, RESULT_DDL, outputs, state_of
+from windrow.hosts.stages import batch_ingest, batch_key_groups, batch_local_aggregate
+from windrow.hosts.stream.integrity import SPARK_ERRORS, translate
+from windrow.hosts.transport import TableTransport, carrying
+from windrow.model import AnyPipeline, LogSource, is_salted
 from windrow.sinks.base import Run, Sink
-from windrow.sources import open_source
+from windrow.sources import Source, open_source
 
 _TRIES = 3
 """How often a job is tried that fails by something that may pass, before anything is written."""
@@ -63,7 +69,7 @@ class BatchRun:
         prestart(spark)
         tries = 1
         while True:
-            writer = Writer(self._pipeline, self._sink, settings.journal, on_step)
+            writer = BatchWriter(self._pipeline, self._sink, settings.journal, on_step)
             try:
                 with (
                     carrying(spark, drops=not self._sink.needs_rows) as carrier,
@@ -82,7 +88,7 @@ class BatchRun:
             tries += 1
 
     def _take(
-        self, job: Job, run: Run, coming: Iterator[tuple[int, list[Row]]], writer: Writer
+        self, job: Job, run: Run, coming: Iterator[tuple[int, list[Row]]], writer: BatchWriter
     ) -> Literal["end", "asked"]:
         """Write the steps that come, and what is known behind them to the savepoint."""
         cut = job.plan.cut
@@ -151,3 +157,126 @@ def _cancelled(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
         over.set()
         watcher.join()
         context._jsc.sc().clearJobGroup()  # noqa: SLF001 - no other way
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is read by a plan, and judged; the rest as in `BatchSettings`."""
+
+    pipeline: AnyPipeline
+    source: Source
+    plan: BatchPlan
+    floors: WatermarkBounds = NO_BOUNDS
+    since: int | None = None
+    keeps_state: bool = False
+
+    def results(self, spark: SparkSession, carrier: TableTransport) -> Iterator[tuple[int, list[Row]]]:
+        """Compute all steps, then yield the number of each that has something with the rows of its key groups.
+
+        With `keeps_state`, each group's state follows at the number of steps and its own.
+        """
+        plan, cut, groups = self.plan, self.plan.cut, self.pipeline.key_groups
+        if not len(cut):
+            return
+        clocks = batch_ingest(self.pipeline, self.floors, cut)
+        packets = self.source.batch(spark, plan.begin, plan.end, clocks, NUMBERED_PACKET_DDL)
+        if is_salted(self.pipeline):
+            spread = batch_local_aggregate(self.pipeline, plan.partitions, cut)
+            packets = _by_key_group(packets, groups).mapInArrow(spread, NUMBERED_PACKET_DDL)
+        stage = batch_key_groups(
+            self.pipeline, plan.partitions, cut, since=self.since, carrier=carrier, keeps_state=self.keeps_state
+        )
+        results = _by_key_group(packets, groups).mapInArrow(stage, RESULT_DDL)
+        # from here on they wait on disk, and come to the driver a step at a time
+        by_step = results.repartitionById(len(cut) + groups * self.keeps_state, "position")
+        for position, rows in groupby(by_step.toLocalIterator(), lambda row: row.position):
+            yield position, sorted(rows, key=lambda row: row.key_group)
+
+
+def _by_key_group(packets: DataFrame, groups: int) -> DataFrame:
+    """Make one Spark partition of each key group, in the order of the steps: Spark spills, and not we."""
+    return packets.repartitionById(groups, "key_group").sortWithinPartitions("slice")
+
+
+class BatchWriter:
+    """Commits steps, an epoch each, in a thread of its own, so that the next one is read meanwhile.
+
+    The rows of `journal` are written with the first.
+    """
+
+    def __init__(self, pipeline: AnyPipeline, sink: Sink, journal: pa.Table | None, on_step: OnStep) -> None:
+        self._none = StepOutput.empty(pipeline)
+        self._first = self._none if journal is None else replace(self._none, clocks=journal)
+        self._sink = sink
+        self._on_step = on_step
+        self._watch = Stopwatch()
+        self._thread = ThreadPoolExecutor(1, "windrow-sink")
+        self._writing: Future[None] | None = None
+        self.epoch = -1
+
+    def write(self, parts: Sequence[GroupOutput]) -> None:
+        """Have the next step committed; what was given before must be settled."""
+        self.epoch += 1
+        self._writing = self._thread.submit(self._commit, self.epoch, parts)
+
+    def settle(self) -> None:
+        """Wait until what was given is committed; raise the WindrowError that says why it is not."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def finish(self) -> None:
+        """See to it that there is an epoch, of nothing if nothing was read."""
+        if self.epoch < 0:
+            self.epoch = 0
+            self._sink.commit(self.epoch, self._first)
+
+    def close(self) -> None:
+        """Wait for the epoch at hand."""
+        self._thread.shutdown()
+
+    def _commit(self, epoch: int, parts: Sequence[GroupOutput]) -> None:
+        first = self._none if epoch else self._first
+        self._sink.commit(epoch, StepOutput.concat([first, *(part.rows for part in parts)]))
+        self._on_step(StepReport.of(epoch, [part.stats for part in parts], self._watch.lap()))
+
+
+def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
+    """Run a log that is given in steps; return each step's output, and the end's as the last.
+
+    All partitions that occur are there from the start.
+    """
+    with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
+        cut = _write(steps, at_end, Path(folder))
+        source = open_source(LogSource(folder))
+        found = [StepOutput.empty(pipeline) for _ in range(len(cut))]
+        if not cut.upto[-1]:
+            return found
+        job = Job(pipeline, source, BatchPlan(dict.fromkeys(cut.upto[-1], 0), cut))
+        try:
+            for number, rows in job.results(spark_session(log=Path(folder) / "spark.log"), TableTransport()):
+                found[number] = StepOutput.concat(part.rows for part in outputs(pipeline, rows))
+        except SPARK_ERRORS as exc:
+            raise translate(exc, "the batch", "") from exc
+    return found
+
+
+def _write(steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], folder: Path) -> StepPlan:
+    """Write the log, and return where the steps end in it, and what they are told."""
+    logs: dict[int, list[bytes]] = {
+        partition: [] for step in steps if not isinstance(step, Tick) for partition, _ in step
+    }
+    upto, told = [], {}
+    for number, step in enumerate(steps):
+        if isinstance(step, Tick):
+            told[number] = (Packet(key_group=-1, kind="tick", watermark=step.micros),)
+        else:
+            for partition, value in step:
+                logs[partition].append(value + b"\n")
+        upto.append({partition: len(values) for partition, values in logs.items()})
+    if at_end == "fire":
+        told[len(steps)] = (END,)
+    upto.append({partition: len(values) for partition, values in logs.items()})
+    for partition, values in logs.items():
+        (folder / f"partition-{partition}.jsonl").write_bytes(b"".join(values))
+    return StepPlan(tuple(upto), told)

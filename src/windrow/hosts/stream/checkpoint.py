@@ -1,24 +1,29 @@
-"""A checkpoint: whose it is, and what Spark keeps in it."""
+"""Checkpoints: whose a checkpoint is, what Spark keeps in it, and its lock.
+
+The offsets at which a step ends are Spark's, the file that says whose they are is windrow's; one run at a time holds
+the lock.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from windrow.errors import CheckpointError
-from windrow.hosts.meaning import FREE, Meaning, meaning
-from windrow.hosts.savepoint import Savepoint
-from windrow.hosts.stream.lock import LOCK
-from windrow.hosts.stream.note import Note
+from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Follows, Run
+from windrow.sources.base import Offset
+from windrow.sources.loss import Loss
 
 _FILE = "windrow.json"
 _IDENTITY = "source.json"
@@ -80,7 +85,7 @@ class Checkpoint:
         """
         checkpoint = Checkpoint.read(folder)
         if checkpoint is not None:
-            differences = list(_differences(checkpoint.meaning, meaning(pipeline)))
+            differences = list(_differences(checkpoint.meaning, fingerprint(pipeline)))
             if differences:
                 listed = "\n  ".join(differences)
                 msg = (
@@ -96,7 +101,7 @@ class Checkpoint:
         folder: Path, pipeline: AnyPipeline, partitions: Iterable[int], follows: Follows | None = None
     ) -> Checkpoint:
         """Return a checkpoint that is not written yet."""
-        return Checkpoint(folder, Run.new(pipeline.name), tuple(partitions), meaning(pipeline), follows)
+        return Checkpoint(folder, Run.new(pipeline.name), tuple(partitions), fingerprint(pipeline), follows)
 
     def write(self) -> None:
         """Write whose checkpoint this is, if that is not there."""
@@ -186,7 +191,7 @@ class Checkpoint:
         """Whether a step was planned."""
         return self._planned is not None
 
-    def note_beginning(self, note: Note) -> None:
+    def note_beginning(self, note: StepOffsets) -> None:
         """Write where the run begins; raise CheckpointError if that cannot be written."""
         with writing(self.folder):
             write_whole(self.folder / _BEGINNING, json.dumps(note.written()))
@@ -202,12 +207,12 @@ class Checkpoint:
             return self.folder / _BEGINNING, 0
         return self.spark / "offsets" / str(batch), _SOURCE_LINE
 
-    def note(self, batch: int | None) -> Note:
+    def note(self, batch: int | None) -> StepOffsets:
         """Return where a batch of Spark's ends, or where the run begins; raise CheckpointError if it cannot be read."""
         path, line = self.place(batch)
         try:
             # the source is the first of those that are joined in a query
-            return Note.of(json.loads(path.read_text(encoding="utf-8").splitlines()[line]))
+            return StepOffsets.of(json.loads(path.read_text(encoding="utf-8").splitlines()[line]))
         except (OSError, ValueError, TypeError, LookupError) as exc:
             raise _unreadable(path, exc) from exc
 
@@ -318,3 +323,73 @@ def write_whole(path: Path, text: str) -> None:
     draft = _draft(path)
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)
+
+
+@dataclass(frozen=True)
+class StepOffsets:
+    """Where a step ends, as Spark notes it: at an offset of the source, after so many ends of the input were told.
+
+    `lost` is written in afterwards where the records are gone that come next: the step after that tells it.
+    """
+
+    at: Offset
+    ends: int = 0
+    lost: tuple[Loss, ...] = ()
+
+    @staticmethod
+    def of(kept: Any) -> StepOffsets:  # noqa: ANN401 - plain JSON
+        """Read a note."""
+        return StepOffsets(dict(kept["at"]), int(kept["ends"]), tuple(Loss(**one) for one in kept["lost"]))
+
+    def written(self) -> dict[str, Any]:
+        """Write it as plain JSON."""
+        return {"at": dict(self.at), "ends": self.ends, "lost": [vars(one) for one in self.lost]}
+
+
+LOCK = "lock"
+"""The file in a checkpoint that the run holds which uses it."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other runs away from a checkpoint, whose folder is made; the kernel lets go for a run that is killed.
+
+    Who could not begin leaves no lock where there was none, and no empty folder. Raise CheckpointError if another run
+    uses it, or the lock cannot be written.
+    """
+    path = folder / LOCK
+    is_new = not path.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("ab")
+    except OSError as exc:
+        msg = f"the checkpoint {folder} cannot be written: {exc.strerror}"
+        raise CheckpointError(msg) from exc
+    with file:
+        # a lock that is not there any more was another's, who is just leaving or has removed the checkpoint
+        if not (_taken(file) and _is_at(path, file)):
+            msg = f"another run is using the checkpoint {folder}: end that one, or name another --checkpoint"
+            raise CheckpointError(msg)
+        try:
+            yield
+        except BaseException:
+            if is_new and _is_at(path, file):
+                with suppress(OSError):
+                    path.unlink()
+                    folder.rmdir()
+            raise
+
+
+def _taken(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except OSError:
+        return False

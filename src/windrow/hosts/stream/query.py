@@ -1,23 +1,30 @@
-"""The query: source, clock stage, key groups."""
+"""The streaming query: sources, stages and sink. A step is written while Spark computes the next one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from windrow.core.changelog import StepOutput
+from windrow.core.operators.base import GroupOutput
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.hosts.stream.carrier import Carrier
+from windrow.errors import RunError, WindrowError
+from windrow.hosts.reports import OnStep, StepReport, Stopwatch
+from windrow.hosts.spark_rows import OUTPUT_DDL, PACKET_DDL, outputs
+from windrow.hosts.stages import KeyGroupProcessor, SpreadProcessor, balanced_key_groups, stream_ingest
 from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.slots import slots
-from windrow.hosts.stream.stages import KeyGroupProcessor, SpreadProcessor, clock_stage
-from windrow.hosts.stream.telling import TellingReader
-from windrow.hosts.stream.ticks import TickDataSource
-from windrow.hosts.stream.wire import OUTPUT_DDL, PACKET_DDL
+from windrow.hosts.stream.control import ControlReader, TickDataSource
+from windrow.hosts.stream.integrity import translate
+from windrow.hosts.transport import TableTransport
 from windrow.model import AnyPipeline, is_salted, needs_ticks
+from windrow.sinks.base import Sink
 from windrow.sources.base import Cut, Source
 from windrow.sources.spark import stream_of
 
@@ -27,7 +34,7 @@ def key_group_outputs(
     pipeline: AnyPipeline,
     source: Source,
     checkpoint: Checkpoint,
-    carrier: Carrier,
+    carrier: TableTransport,
     *,
     max_records: int | None = None,
     cuts: Sequence[Cut] | None = None,
@@ -43,10 +50,10 @@ def key_group_outputs(
     The records of the partition `ticks`, if there is one, are ticks. The end of the input is told where it is said
     how many `ends` were told before the run. A file `size` says how many records the next step takes, if there is one.
     """
-    begin, stage = checkpoint.note(None), clock_stage(pipeline, carrier, floors, ticks)
+    begin, stage = checkpoint.note(None), stream_ingest(pipeline, carrier, floors, ticks)
     tasks = spark.sparkContext.defaultParallelism
     reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
-    telling = TellingReader(reader, begin, pipeline.key_groups, ends=ends, size=size)
+    telling = ControlReader(reader, begin, pipeline.key_groups, ends=ends, size=size)
     packets = stream_of(spark, "windrow", telling, PACKET_DDL)
     if needs_ticks(pipeline):
         spark.dataSource.register(TickDataSource)
@@ -60,8 +67,97 @@ def key_group_outputs(
 
 
 def _by_key_group(packets: DataFrame, pipeline: AnyPipeline, processor: StatefulProcessor, ddl: str) -> DataFrame:
-    numbers = f.array(*map(f.lit, slots(pipeline.key_groups)))
+    numbers = f.array(*map(f.lit, balanced_key_groups(pipeline.key_groups)))
     slotted = packets.withColumn("slot", f.element_at(numbers, f.col("key_group") + 1))
     return slotted.groupBy("slot").transformWithStateInPandas(
         statefulProcessor=processor, outputStructType=ddl, outputMode="Append", timeMode="None"
     )
+
+
+class SinkWriter:
+    """Computes a step when it is called, and commits it in a thread of its own, in the order of the steps.
+
+    A step that is computed waits until the one before is committed, so the tables are one step behind Spark's notes at
+    the most; `agree` knows that. `failure` is why a step was not committed, None as long as all were; `unsure` is the
+    report of a step whose commit failed, which the tables may have all the same: the answer to a COMMIT can be lost.
+
+    `first_epoch` is the epoch of Spark's batch 0. Without `ahead` Spark waits for each step to be committed. `check` is
+    called when the records of a step were read, and raises a WindrowError if they are not to be committed.
+    """
+
+    def __init__(
+        self,
+        pipeline: AnyPipeline,
+        sink: Sink,
+        on_step: OnStep,
+        *,
+        first_epoch: int = 0,
+        ahead: bool = True,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._first_epoch = first_epoch
+        self._ahead = ahead
+        self._check = check
+        self._pipeline = pipeline
+        self._sink = sink
+        self._on_step = on_step
+        self._watch = Stopwatch()
+        self._step = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, "windrow-sink")
+        self._writing: Future[None] | None = None
+        self._closed = False
+        self.failure: WindrowError | None = None
+        self.unsure: StepReport | None = None
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Compute one step, and have it committed."""
+        epoch = self._first_epoch + batch
+        with self._step:
+            if self._closed:
+                msg = f"step {epoch} is left to the next run: this one was asked to stop"
+                raise RunError(msg)
+            try:
+                work = Stopwatch()
+                parts = outputs(self._pipeline, frame.toArrow().to_pylist())
+                self._check()
+                took = work.lap()
+                self.settle()
+                self._writing = self._thread.submit(self._write, epoch, parts, took)
+                if not self._ahead:
+                    self.settle()
+            except WindrowError as exc:
+                self.failure = exc
+                raise
+
+    def settle(self) -> None:
+        """Wait until all that was computed is committed; raise the WindrowError that says why it is not."""
+        if self._writing is not None:
+            self._writing.result()
+        if self.failure is not None:
+            raise self.failure
+
+    def close(self, seconds: float) -> bool:
+        """Wait for the step at hand to be committed, and take no other; return whether that was done in time."""
+        time = Stopwatch()
+        if not self._step.acquire(timeout=seconds):
+            return False
+        self._closed = True
+        self._step.release()
+        self._thread.shutdown(wait=False)
+        return self._writing is None or not wait([self._writing], max(0, seconds - time.lap())).not_done
+
+    def _write(self, epoch: int, parts: Sequence[GroupOutput], took: float) -> None:
+        work = Stopwatch()
+        try:
+            rows = StepOutput.concat([StepOutput.empty(self._pipeline), *(part.rows for part in parts)])
+            stats = [part.stats for part in parts]
+            report = self.unsure = StepReport.of(epoch, stats, self._watch.lap(), took) if parts else None
+            self._sink.commit(epoch, rows)
+            self.unsure = None
+            if report is not None:
+                seconds = report.seconds + self._watch.lap()
+                self._on_step(replace(report, seconds=seconds, took=took + work.lap()))
+        except WindrowError as exc:
+            self.failure = exc
+        except Exception as exc:  # noqa: BLE001 - it is raised where the run waits
+            self.failure = translate(exc)

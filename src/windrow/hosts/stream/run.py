@@ -1,9 +1,11 @@
-"""Runs a pipeline as a stream: live until it is asked to stop, or to the end of the input."""
+"""A stream run: live until it is asked to stop, or to the end of the input."""
 
 from __future__ import annotations
 
 import shutil
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -14,28 +16,21 @@ from typing import Literal
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from windrow.core.changelog import StepOutput
+from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RecordsLostError, RunError, WindrowError
-from windrow.hosts.lag import LagWatch
-from windrow.hosts.report import OnStep, StepReport
-from windrow.hosts.stream.beginning import agree, begin_from, note_beginning
-from windrow.hosts.stream.carrier import Carrier, carrying
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.errors import SPARK_ERRORS, translate
-from windrow.hosts.stream.intact import refuse_damaged, refuse_damaged_tables
-from windrow.hosts.stream.lock import locked
-from windrow.hosts.stream.loss import LossGuard
-from windrow.hosts.stream.pace import Pace
-from windrow.hosts.stream.patience import Patience
-from windrow.hosts.stream.prestart import prestart
-from windrow.hosts.stream.query import key_group_outputs
-from windrow.hosts.stream.session import spark_session
-from windrow.hosts.stream.sizing import Sizing
-from windrow.hosts.stream.standing import Standing
-from windrow.hosts.stream.stores import close_stores, is_one_process
-from windrow.hosts.stream.writer import SinkWriter
-from windrow.model import AnyPipeline
+from windrow.hosts.reports import LagWatch, OnStep, StepReport
+from windrow.hosts.spark import prestart, spark_session
+from windrow.hosts.stream.checkpoint import Checkpoint, locked
+from windrow.hosts.stream.integrity import SPARK_ERRORS, refuse_damaged, refuse_damaged_tables, translate
+from windrow.hosts.stream.offsets import LossGuard, OffsetLog, agree, begin_from, note_beginning
+from windrow.hosts.stream.query import SinkWriter, key_group_outputs
+from windrow.hosts.stream.step_size import StepSizeController, StepSizeFile
+from windrow.hosts.transport import TableTransport, carrying, close_stores, is_one_process
+from windrow.model import AnyPipeline, LogSource, with_at_end
 from windrow.sinks.base import Sink
+from windrow.sinks.collect import CollectSink
 from windrow.sources import Cut, open_source
 from windrow.sources.loss import OnDataLoss
 
@@ -53,7 +48,7 @@ _LEAVE = 1.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class StreamSettings:
     """How to run: a step takes at most `max_records`; live, one begins every `every` microseconds if there is more.
 
     Live steps take less where they would else last longer than `step_time` microseconds, if that is given.
@@ -81,7 +76,7 @@ class Settings:
 class StreamRun:
     """One run of a pipeline on Spark."""
 
-    def __init__(self, pipeline: AnyPipeline, sink: Sink, settings: Settings) -> None:
+    def __init__(self, pipeline: AnyPipeline, sink: Sink, settings: StreamSettings) -> None:
         self._pipeline = pipeline
         self._sink = sink
         self._settings = settings
@@ -89,9 +84,9 @@ class StreamRun:
         self._stop = threading.Event()
         self._told = -1
         self._unsure: StepReport | None = None
-        self._pace: Pace | None = None
+        self._pace: StepSizeController | None = None
         if settings.step_time is not None and settings.max_records is not None and not settings.until_end:
-            self._pace = Pace(settings.max_records, settings.step_time / 1_000_000)
+            self._pace = StepSizeController(settings.max_records, settings.step_time / 1_000_000)
 
     def stop(self) -> None:
         """Ask the run to finish its step and return; from any thread."""
@@ -107,12 +102,12 @@ class StreamRun:
             watch = LagWatch(self._source, lambda epoch: checkpoint.offsets(epoch - checkpoint.first_epoch))
             on_step = self._telling(held.enter_context(watch).telling(on_step))
             if self._pace is not None:
-                sizing = Sizing(self._pace, checkpoint)
+                sizing = StepSizeFile(self._pace, checkpoint)
                 sizing.write()
                 on_step = sizing.noting(on_step)
             fires = self._settings.until_end and self._pipeline.at_end == "fire"
             ends = self._ends_told(checkpoint) if fires else None
-            patience = Patience()
+            patience = RetryPolicy()
             opened = True
             while True:
                 try:
@@ -137,7 +132,7 @@ class StreamRun:
                     return "asked"
 
     def _ends_told(self, checkpoint: Checkpoint) -> int:
-        note = Standing(checkpoint).read()
+        note = OffsetLog(checkpoint).read()
         return 0 if note is None else note.ends
 
     def _telling(self, on_step: OnStep) -> OnStep:
@@ -228,7 +223,7 @@ class StreamRun:
 
     @contextmanager
     def _started(
-        self, spark: SparkSession, checkpoint: Checkpoint, carrier: Carrier, ends: int | None, writer: SinkWriter
+        self, spark: SparkSession, checkpoint: Checkpoint, carrier: TableTransport, ends: int | None, writer: SinkWriter
     ) -> Iterator[StreamingQuery]:
         """Start a query, and stop it and close its stores in the end."""
         settings = self._settings
@@ -272,3 +267,86 @@ class StreamRun:
         except SPARK_ERRORS as exc:
             raise writer.failure or translate(exc) from exc
         return True
+
+
+def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
+    """Run a log that is given in steps; return each step's output, and the end's as the last.
+
+    All partitions that occur are there from the start. The log is written to a folder and cut where the steps end;
+    ticks are in a partition of their own.
+    """
+    with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
+        log = Path(folder) / pipeline.source.label
+        log.mkdir()
+        return _play(pipeline, steps, at_end, log)
+
+
+def _play(
+    pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], log: Path
+) -> list[StepOutput]:
+    fed = [step for step in steps if not isinstance(step, Tick)]
+    counts = dict.fromkeys(sorted({partition for step in fed for partition, _ in step}), 0)
+    ticks = max(counts, default=-1) + 1
+    written = [[(ticks, b"%d" % step.micros)] if isinstance(step, Tick) else step for step in steps]
+    if len(fed) < len(steps):
+        counts[ticks] = 0
+    cuts = []
+    for step in written:
+        for partition, _ in step:
+            counts[partition] += 1
+        cuts.append(dict(counts))
+    for partition in counts:
+        lines = (value + b"\n" for step in written for number, value in step if number == partition)
+        (log / f"partition-{partition}.jsonl").write_bytes(b"".join(lines))
+    given = replace(with_at_end(pipeline, at_end), source=LogSource(str(log)))
+    sink = CollectSink()
+    settings = StreamSettings(log.parent / "checkpoint", until_end=True, cuts=cuts, ticks=ticks)
+    StreamRun(given, sink, settings).run(lambda _: None)
+    return _by_step(given, written, sink)
+
+
+def _by_step(
+    pipeline: AnyPipeline, steps: Sequence[Sequence[tuple[int, bytes]]], sink: CollectSink
+) -> list[StepOutput]:
+    """Give each step its epoch's output; a step without records is no epoch."""
+    epochs = iter(sorted(sink.steps))
+    outputs = [sink.steps[next(epochs)] if step else StepOutput.empty(pipeline) for step in steps]
+    last = next(epochs, None)
+    return [*outputs, StepOutput.empty(pipeline) if last is None else sink.steps[last]]
+
+
+LIMIT = 60.0
+"""Seconds without a step, after which a run gives up."""
+
+_LEAST = 3
+"""So often it tries again in any case: a step of its own may take longer than the limit."""
+
+_FIRST, _LONGEST = 0.5, 8.0
+"""Seconds to wait before the first try and, as each wait is twice the one before, at the most."""
+
+
+class RetryPolicy:
+    """Says whether to try again, and when; each step that is committed between two faults renews it."""
+
+    def __init__(self, limit: float = LIMIT, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._epoch: int | None = None
+        self._since = 0.0
+        self._tries = 0
+        self._pause = _FIRST
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the first of the faults that no step came between."""
+        return self._clock() - self._since
+
+    def after(self, epoch: int) -> float | None:
+        """Return the seconds to wait after a fault, None to give up; `epoch` is the last that was committed."""
+        if epoch != self._epoch:
+            self._epoch, self._since, self._tries, self._pause = epoch, self._clock(), 0, _FIRST
+        if self.waited >= self._limit and self._tries >= _LEAST:
+            return None
+        self._tries += 1
+        pause, self._pause = self._pause, min(2 * self._pause, _LONGEST)
+        return pause

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 HOSTS = {
     "memory": "windrow.hosts.memory",
-    "stream": "windrow.hosts.stream.play",
-    "batch": "windrow.hosts.batch.play",
+    "stream": "windrow.hosts.stream.run",
+    "batch": "windrow.hosts.batch.run",
 }
 """Where each host's `play` is."""
 

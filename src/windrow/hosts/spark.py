@@ -1,23 +1,29 @@
-"""A Spark session as windrow needs it."""
+"""The Spark session: its settings, its home, its log, and Python workers started ahead of the first task."""
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import threading
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TextIO
 
+from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from windrow.errors import EngineError, InputError
-from windrow.hosts.java import java
-from windrow.hosts.stream.chatter import stderr_to
-from windrow.hosts.stream.home import spark_home
+from windrow.hosts.jars import java
 
 CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -47,7 +53,7 @@ CONF = {
     "spark.sql.adaptive.enabled": "false",
     # it is said to the processes by their environment: they are of one kind only if it is the same for all stages
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-    "spark.python.daemon.module": "windrow.hosts.stream.daemon",
+    "spark.python.daemon.module": "windrow.hosts.worker_daemon",
     # over TCP each task of a Python stage waits some 40 ms more
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.stateStore.providerClass": (
@@ -127,3 +133,98 @@ def _hush_py4j() -> None:
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:
     return Path(record.pathname).parent.name != "py4j"
+
+
+def spark_home() -> Path | None:
+    """Return a folder that is the installed PySpark's home but for its zip of PySpark; None if there is no such.
+
+    Spark puts that zip on the path of every Python process that it starts: each compiles anew what it imports from it
+    (0.6 s of CPU time in place of 0.1 s, and a query starts six of them), where the installed package would serve.
+    """
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return None
+    installed = Path(spec.origin).parent
+    if not (installed / "jars").is_dir():
+        return None
+    home = Path(tempfile.mkdtemp(prefix="windrow-spark-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for entry in installed.iterdir():
+        if entry.name != "python":
+            (home / entry.name).symlink_to(entry)
+    return home
+
+
+_NOISE = re.compile(
+    # one line a step and key group, from Spark's own worker of stateful processing
+    rb"^\s*$|^Streaming TransformWithStateInPandas |^Starting Streaming TransformWithStateInPandas "
+)
+_STDERR = 2
+_LIMIT = 4 << 20
+"""A file of more bytes is begun anew."""
+
+
+@contextmanager
+def stderr_to(log: Path) -> Iterator[None]:
+    """Give the processes that are started meanwhile a stderr that goes to a file, for as long as this process lives.
+
+    What this process itself writes goes on to its own stderr: a line of progress is not to stand still. The file
+    stays small however long they live: what is said in every step is left out, and a file that is full makes room.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    readable, writable = os.pipe()
+    threading.Thread(target=_drain, args=(readable, log), name="spark-log", daemon=True).start()
+    sys.stderr.flush()
+    kept = os.dup(_STDERR)
+    os.dup2(writable, _STDERR)
+    os.close(writable)
+    ours = sys.stderr
+    try:
+        with open(kept, "w", buffering=1, closefd=False, encoding="utf-8") as own:
+            if _is_stderr(ours):
+                sys.stderr = own
+            yield
+    finally:
+        sys.stderr = ours
+        os.dup2(kept, _STDERR)
+        os.close(kept)
+
+
+def _is_stderr(stream: TextIO) -> bool:
+    """Return whether a stream is the process's stderr, and not what a test or a notebook put in its place."""
+    try:
+        return stream.fileno() == _STDERR
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _drain(readable: int, log: Path) -> None:
+    # unbuffered, so that what a full disk refuses is forgotten
+    with os.fdopen(readable, "rb") as lines, log.open("ab", buffering=0) as file:
+        for line in lines:
+            if _NOISE.match(line):
+                continue
+            with suppress(OSError):  # nobody may wait for a log that cannot be written
+                if file.tell() > _LIMIT:
+                    file.truncate(0)
+                file.write(line)
+
+
+JOBS = "windrow-prestart"
+"""The group of the jobs that do no more than that."""
+
+
+@lru_cache(maxsize=1)
+def prestart(spark: SparkSession) -> None:
+    """Have a task on each core that takes a Python process, once a session; what fails here fails later, and is said.
+
+    Return at once.
+    """
+
+    def start() -> None:
+        with suppress(Exception):  # a session that has ended meanwhile has no context, and so on
+            tasks = spark.sparkContext.defaultParallelism
+            spark.sparkContext.setJobGroup(JOBS, "Python processes")
+            spark.range(0, tasks, 1, tasks).mapInArrow(lambda batches: batches, "id long").collect()
+
+    InheritableThread(target=start, name=JOBS, daemon=True).start()

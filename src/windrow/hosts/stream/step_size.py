@@ -1,10 +1,13 @@
-"""How many records a step takes, so that it takes about as long as it should."""
+"""Step size: how many records a step reads so that it takes about as long as it should."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
 from statistics import median
+
+from windrow.hosts.reports import OnStep, StepReport
+from windrow.hosts.stream.checkpoint import Checkpoint
 
 LEAST = 1_000
 """A step of no more records is not made smaller."""
@@ -44,7 +47,7 @@ class _Cost:
         return max(seconds - self.fixed, self.fixed) / self.each if self.each else inf
 
 
-class Pace:
+class StepSizeController:
     """Chooses the size of steps: `most` halved so often that a step takes about `target` seconds.
 
     A step costs something by itself, and something for each record. Halving it saves only the latter, so a step is
@@ -129,3 +132,33 @@ class Pace:
             return guess
         each = max(0.0, (long - short) / (more - less)) if more > less else 0.0
         return _Cost(max(0.0, seconds - each * records), each)
+
+
+class StepSizeFile:
+    """Writes how many records a step takes into a file, which is looked at before each step is planned.
+
+    No answer depends on where steps end, and a step that is planned already is taken as planned.
+    """
+
+    def __init__(self, pace: StepSizeController, checkpoint: Checkpoint) -> None:
+        self._pace = pace
+        self._checkpoint = checkpoint
+        self._reached: int | None = None
+
+    def write(self) -> None:
+        """Write the size of the next steps; raise CheckpointError if that cannot be written."""
+        self._checkpoint.note_step_size(self._pace.size)
+
+    def noting(self, on_step: OnStep) -> OnStep:
+        """Return what is called with each step, and calls `on_step`."""
+
+        def note(report: StepReport) -> None:
+            on_step(report)
+            # offsets, as Kafka's marks of transactions count in the size of a step
+            reached = sum(report.offsets.values())
+            read = report.events if self._reached is None else reached - self._reached
+            self._reached = reached
+            if self._pace.after(read, report.took):
+                self.write()
+
+        return note

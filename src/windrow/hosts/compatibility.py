@@ -1,15 +1,23 @@
-"""What has changed in a pipeline that goes on from a savepoint: what each change means, and what cannot be changed."""
+"""Compatibility of a pipeline with a savepoint.
+
+How a pipeline differs from the one that wrote a savepoint, which of these its
+state survives, and the state that it resumes with.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from windrow.core.state.widening import why_not_wider
-from windrow.hosts.meaning import FREE, Meaning
-from windrow.model import DataType, parse_duration, parse_field_type, parse_type
+from windrow.core.state.migrate import migrate
+from windrow.core.state.store import MemoryState
+from windrow.core.state.widening import StateChange, incompatible_fields, why_not_wider
+from windrow.errors import CheckpointError
+from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
+from windrow.model import AnyPipeline, DataType, Field, ProcessPipeline, parse_duration, parse_field_type, parse_type
 
 _NOTHING = "nothing"
 _NEW = "a record from here on is a dead letter if its value is not good"
@@ -17,7 +25,7 @@ _GONE = "it is read no more"
 
 
 @dataclass(frozen=True)
-class Change:
+class PipelineChange:
     """A field (its path in a pipeline file) that is another now.
 
     `means` is None if it cannot be, `why` the reason of that where it is not plain.
@@ -36,12 +44,12 @@ class Change:
         said = self.why if self.means is None else self.means
         return told if said is None else f"{told}: {said}"
 
-    def refused(self, why: str | None = None) -> Change:
+    def refused(self, why: str | None = None) -> PipelineChange:
         """Return the change as one that cannot be."""
         return replace(self, means=None, why=why or self.why)
 
 
-def changes(kept: Meaning, given: Meaning) -> list[Change]:
+def changes(kept: Meaning, given: Meaning) -> list[PipelineChange]:
     """Return what differs between the pipeline of a savepoint and one that is to go on from it."""
     moved = set(_moved(kept, given))
     return [one.refused() if one.field in moved else one for one in _changes(kept, given, ())]
@@ -54,23 +62,23 @@ def _moved(kept: Meaning, given: Meaning) -> Iterator[str]:
             yield from (f"{there}.{name}", f"{here}.{name}")
 
 
-def _changes(kept: Any, given: Any, path: tuple[str, ...]) -> Iterator[Change]:  # noqa: ANN401 - plain JSON
+def _changes(kept: Any, given: Any, path: tuple[str, ...]) -> Iterator[PipelineChange]:  # noqa: ANN401 - plain JSON
     if path in _ORDERED and list(kept or ()) != list(given or ()):
-        yield Change(".".join(path), kept, given, None)
+        yield PipelineChange(".".join(path), kept, given, None)
     if path in FREE or kept == given:
         return
     rule = _rule(path)
     typed = _typed(path)
     if typed is not None:
-        yield typed(Change(".".join(path), kept, given, None))
+        yield typed(PipelineChange(".".join(path), kept, given, None))
     elif rule is not None:
-        yield Change(".".join(path), kept, given, rule(kept, given))
+        yield PipelineChange(".".join(path), kept, given, rule(kept, given))
     elif isinstance(kept, dict | None) and isinstance(given, dict | None) and path not in _WHOLE:
         before, after = kept or {}, given or {}
         for name in dict.fromkeys([*before, *after]):
             yield from _changes(before.get(name), after.get(name), (*path, name))
     else:
-        yield Change(".".join(path), kept, given, None)
+        yield PipelineChange(".".join(path), kept, given, None)
 
 
 _WHOLE = {("key",), ("window",), ("time", "delay"), ("emit", "early")}
@@ -103,7 +111,7 @@ def _derived(there: str | None, here: str | None) -> str | None:
     return _GONE if here is None else None
 
 
-def _decoded(change: Change) -> Change:
+def _decoded(change: PipelineChange) -> PipelineChange:
     if change.there is None or change.here is None:
         return replace(change, means=_NEW if change.there is None else _GONE)
     (before, lacked), (after, lacks) = (parse_field_type(type_text(one)) for one in (change.there, change.here))
@@ -113,13 +121,13 @@ def _decoded(change: Change) -> Change:
     return _wider(change, [(before, after)], f"true from the next record on{stays}")
 
 
-def _returned(change: Change) -> Change:
+def _returned(change: PipelineChange) -> PipelineChange:
     if change.there is None or change.here is None:
         return change
     return _wider(change, [(parse_type(change.there), parse_type(change.here))], "true from the next row on")
 
 
-def _kept(change: Change) -> Change:
+def _kept(change: PipelineChange) -> PipelineChange:
     if change.there is None or change.here is None:
         return change
     # such as map(string, decimal(12,2)): there is no blank within a type
@@ -130,7 +138,7 @@ def _kept(change: Change) -> Change:
     return _wider(change, list(both), "true from the next entry on; what is kept stays as it is")
 
 
-def _wider(change: Change, both: list[tuple[DataType, DataType]], means: str) -> Change:
+def _wider(change: PipelineChange, both: list[tuple[DataType, DataType]], means: str) -> PipelineChange:
     """Return a change with what it means, refused if a type there is not taken by the one here."""
     why = next(filter(None, (why_not_wider(*one) for one in both)), None)
     return change.refused(why) if why else replace(change, means=means)
@@ -156,7 +164,7 @@ _RULES: dict[tuple[str, ...], _Rule] = {
 }
 
 
-def _typed(path: tuple[str, ...]) -> Callable[[Change], Change] | None:
+def _typed(path: tuple[str, ...]) -> Callable[[PipelineChange], PipelineChange] | None:
     match path:
         case ("decode", _):
             return _decoded
@@ -180,3 +188,76 @@ def _rule(path: tuple[str, ...]) -> _Rule | None:
 
 def _text(value: Any) -> str:  # noqa: ANN401 - plain JSON
     return _NOTHING if value is None else json.dumps(value)
+
+
+def meant(folder: Path, pipeline: AnyPipeline) -> list[PipelineChange]:
+    """Return what has changed since the savepoint in a folder, and what that means.
+
+    Raise CheckpointError if the pipeline cannot go on from there.
+    """
+    kept, now = Savepoint.read(folder).meaning, fingerprint(pipeline)
+    found = [_held(pipeline, change) for change in changes(kept, now)]
+    if all(change.means is not None for change in found):
+        reasons = {f"decode.{name}": why for name, why in incompatible_fields(pipeline, _plan(kept, now)).items()}
+        found = [change.refused(why) if (why := reasons.get(change.field)) else change for change in found]
+    refused = [change for change in found if change.means is None]
+    if refused:
+        listed = "\n  ".join(change.text for change in refused)
+        msg = (
+            f"the pipeline cannot go on from the savepoint {folder}, as what it knows would mean something else:\n"
+            f"  {listed}\nleave that as it was, or begin anew (windrow run --backfill reads the log again)"
+        )
+        raise CheckpointError(msg)
+    return found
+
+
+def upgraded(folder: Path, pipeline: AnyPipeline) -> tuple[Savepoint, Iterator[tuple[int, MemoryState]]]:
+    """Return the savepoint in a folder as one of a pipeline that goes on from it, and its states.
+
+    Raise CheckpointError as `meant` does, and where a file is damaged.
+    """
+    meant(folder, pipeline)
+    savepoint, now = Savepoint.read(folder), fingerprint(pipeline)
+    # a topic at other servers is one that was moved there: it has another id, and the same offsets
+    moved = _servers(savepoint.meaning) != _servers(now)
+    identity = None if moved else savepoint.identity
+    given = replace(savepoint, key_groups=pipeline.key_groups, meaning=now, identity=identity)
+    plan = _plan(savepoint.meaning, now)
+    if plan == _plan(now, now) and savepoint.key_groups == pipeline.key_groups:
+        return given, Savepoint.states(folder)
+    return given, iter(enumerate(migrate(pipeline, plan, (state for _, state in Savepoint.states(folder)))))
+
+
+def _servers(of: Meaning) -> str | None:
+    servers: str | None = of["source"].get("kafka", {}).get("servers")
+    return servers
+
+
+def _plan(kept: Meaning, now: Meaning) -> StateChange:
+    before, after = list(kept.get("aggregate", {})), now.get("aggregate", {})
+    return StateChange(
+        tuple(before.index(name) if name in before else None for name in after),
+        parse_duration(kept.get("emit", {}).get("lateness", "0s")),
+        same_records=all(
+            list(kept.get(name, {}).items()) == list(now.get(name, {}).items())
+            for name in ("decode", "derive", "aggregate")
+        ),
+        were=tuple(_were(kept.get("decode", {}), now.get("decode", {}))),
+    )
+
+
+def _were(kept: dict[str, Any], now: dict[str, Any]) -> Iterator[Field]:
+    """Go through the decoded fields that are of another type now, or may be lacking now, as they were."""
+    for name in sorted(kept.keys() & now.keys()):
+        texts = type_text(kept[name]), type_text(now[name])
+        if texts[0] != texts[1]:
+            yield Field(name, *parse_field_type(texts[0]))
+
+
+def _held(pipeline: AnyPipeline, change: PipelineChange) -> PipelineChange:
+    """Return a change, refused if a process holds records until their time has come that it would be lacking in."""
+    is_held = isinstance(pipeline, ProcessPipeline) and pipeline.process.order == "event_time"
+    is_of_records = change.field.startswith(("decode.", "derive."))
+    if is_held and is_of_records and (change.there is None or change.here is None):
+        return change.refused("records that are held until their time has come were read without it")
+    return change

@@ -1,10 +1,4 @@
-"""The process that Spark's Python workers are forked from: Spark's own, with windrow's libraries loaded.
-
-Spark puts PySpark on the path as a zip file. Each task reads that file's directory again (65 ms of CPU time, more than
-the work of a small step) and each process compiles what it imports from it, so where PySpark is installed as a package
-too, as it is with pip, the zip leaves the path. Nothing is opened here: connections, threads and DuckDB's database come
-after the fork.
-"""
+"""The process that Spark's Python workers are forked from: Spark's own daemon, with windrow's libraries loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +22,7 @@ if __name__ == "__main__":
     import pyspark.worker  # noqa: F401 - loaded for the workers
     from pyspark.daemon import manager
 
-    import windrow.hosts.stream.stages  # noqa: F401 - the same
+    import windrow.hosts.stages  # noqa: F401 - the same
 
     # a worker collects garbage after each task: what was loaded here is none
     gc.collect()

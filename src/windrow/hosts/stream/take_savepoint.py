@@ -1,19 +1,24 @@
-"""Takes a savepoint of a run that has stopped."""
+"""Take a savepoint of a stopped run: read the states of its key groups from Spark's state store."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.savepoint import Savepoint, refuse_used
-from windrow.hosts.stream.beginning import agree
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.lock import locked
-from windrow.hosts.stream.session import spark_session
-from windrow.hosts.stream.standing import Standing
-from windrow.hosts.stream.states import states
+from windrow.hosts.spark import spark_session
+from windrow.hosts.stages import balanced_key_groups
+from windrow.hosts.stream.checkpoint import Checkpoint, locked
+from windrow.hosts.stream.integrity import SPARK_ERRORS, translate
+from windrow.hosts.stream.offsets import OffsetLog, agree
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink
 from windrow.sources.loss import listed
@@ -68,7 +73,7 @@ def _open(pipeline: AnyPipeline, checkpoint: Path) -> Checkpoint:
 
 def _refuse_untold(known: Checkpoint, epoch: int) -> None:
     """Raise CheckpointError if records are gone that no key group was told of yet."""
-    note = Standing(known).read()
+    note = OffsetLog(known).read()
     if note is not None and note.lost and epoch == _noted(known):
         msg = (
             f"the run of the checkpoint {known.folder} has yet to note in its tables that records are gone "
@@ -98,8 +103,80 @@ def _states(known: Checkpoint, epoch: int, master: str) -> Iterator[tuple[int, M
     groups, batch = known.meaning["key_groups"], _batch(known, epoch)
     missing = set(range(groups))
     if batch >= 0:
-        for group, state in states(spark_session(master, log=known.log), known.spark, batch, groups):
+        for group, state in read_states(spark_session(master, log=known.log), known.spark, batch, groups):
             missing.discard(group)
             yield group, state
     for group in sorted(missing):
         yield group, MemoryState() if known.follows is None else Savepoint.state(known.start, group)
+
+
+_OPERATOR = 0
+"""Spark counts its stateful operators from the sink: this one is the last, also where keys are salted."""
+
+
+def read_states(spark: SparkSession, checkpoint: Path, batch: int, groups: int) -> Iterator[tuple[int, MemoryState]]:
+    """Go through what each of so many key groups knew after a batch, in no order.
+
+    The state must be there, and nobody write it. Raise EngineError if Spark cannot read it.
+    """
+    numbers = balanced_key_groups(groups)
+    try:
+        with _committed(checkpoint, batch) as folder:
+            known: dict[int, MemoryState] = {}
+            for row in _read(spark, folder, batch, "summary").toLocalIterator():
+                group = numbers.index(row.slot)
+                known[group] = MemoryState()
+                known[group].set_summary(bytes(row.blob))
+            partition = None
+            found: set[int] = set()
+            for row in _read(spark, folder, batch, "blobs").toLocalIterator():
+                if row.partition_id != partition:
+                    # one partition of Spark's at a time is here, with all of some key groups
+                    yield from ((group, known.pop(group)) for group in sorted(found))
+                    partition, found = row.partition_id, set()
+                group = numbers.index(row.slot)
+                found.add(group)
+                known[group].set(row.kind, row.bucket, bytes(row.blob))
+            yield from sorted(known.items())
+    except SPARK_ERRORS as exc:
+        raise translate(exc) from exc
+
+
+def _read(spark: SparkSession, folder: Path, batch: int, variable: str) -> DataFrame:
+    frame = (
+        spark.read.format("statestore")
+        .option("operatorId", _OPERATOR)
+        .option("batchId", batch)
+        .option("stateVarName", variable)
+        .load(str(folder))
+    )
+    if variable == "summary":
+        return frame.select(f.col("key.slot").alias("slot"), f.col("value.blob").alias("blob"))
+    return frame.select(
+        f.col("key.slot").alias("slot"),
+        f.col("user_map_key.kind").alias("kind"),
+        f.col("user_map_key.bucket").alias("bucket"),
+        f.col("user_map_value.blob").alias("blob"),
+        "partition_id",
+    )
+
+
+@contextmanager
+def _committed(checkpoint: Path, batch: int) -> Iterator[Path]:
+    """Give a folder in which a batch is noted as done, as Spark wants it, also if the sink alone knows that it is.
+
+    The states of a batch are there before the sink is given it.
+    """
+    note = checkpoint / "commits" / str(batch)
+    if note.exists():
+        yield checkpoint.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="windrow-") as made:
+        folder = Path(made)
+        for path in checkpoint.iterdir():
+            if path.name != "commits":
+                (folder / path.name).symlink_to(path.absolute())
+        commits = folder / "commits"
+        shutil.copytree(checkpoint / "commits", commits) if (checkpoint / "commits").exists() else commits.mkdir()
+        (commits / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}', encoding="utf-8")
+        yield folder

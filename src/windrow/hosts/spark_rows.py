@@ -1,0 +1,161 @@
+"""Packets and outputs as rows of Spark: of one step (stream), or with the step's number (batch)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, fields, replace
+from itertools import chain, groupby
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Row
+
+from windrow.core.changelog import StepOutput
+from windrow.core.columns import pack, unpack
+from windrow.core.messages import Packet
+from windrow.core.operators.base import GroupOutput, GroupStats
+from windrow.core.state.store import MemoryState
+from windrow.hosts.transport import TableTransport, opened, taken
+from windrow.model import AnyPipeline
+
+PACKET_DDL = (
+    "key_group int, kind string, partition int, watermark long, first long, next long, reached long, blob binary"
+)
+OUTPUT_DDL = "key_group int, changes binary, late binary, dead binary, clocks binary, stats string"
+
+Columns = Row | dict[str, Any]
+"""A row by the names of its columns, as Spark or Arrow gives it."""
+
+_PACKET = pa.schema(
+    [
+        ("key_group", pa.int32()),
+        ("kind", pa.string()),
+        ("partition", pa.int32()),
+        ("watermark", pa.int64()),
+        ("first", pa.int64()),
+        ("next", pa.int64()),
+        ("reached", pa.int64()),
+        ("blob", pa.binary()),
+    ]
+)
+
+
+def packet_batch(packet: Packet) -> pa.RecordBatch:
+    """Write a packet as a row."""
+    return pa.RecordBatch.from_pylist([asdict(packet)], schema=_PACKET)
+
+
+def packet_frame(packets: Iterable[Packet]) -> pd.DataFrame:
+    """Write packets as rows."""
+    return pd.DataFrame([asdict(packet) for packet in packets], columns=[field.name for field in fields(Packet)])
+
+
+def read_packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
+    """Read rows as packets."""
+    for frame in frames:
+        for row in frame.to_dict("records"):
+            packet = Packet(**{field.name: row[field.name] for field in fields(Packet)})
+            yield replace(packet, blob=opened(packet.blob)) if packet.kind == "records" else packet
+
+
+def output_frame(key_group: int, output: GroupOutput, carrier: TableTransport) -> pd.DataFrame:
+    """Write a key group's output as a row."""
+    return pd.DataFrame([{"key_group": key_group, **output_columns(output, carrier)}])
+
+
+def output_columns(output: GroupOutput, carrier: TableTransport) -> dict[str, bytes | str | None]:
+    """Write an output as columns of a row; a table without rows is null."""
+    tables = {field.name: carrier.put(getattr(output.rows, field.name)) for field in fields(StepOutput)}
+    return {**tables, "stats": json.dumps(asdict(output.stats))}
+
+
+def outputs(pipeline: AnyPipeline, rows: Iterable[Columns]) -> list[GroupOutput]:
+    """Read rows as key groups' outputs, in the order of their numbers."""
+    none = StepOutput.empty(pipeline)
+    return [_output(none, row) for row in sorted(rows, key=lambda row: row["key_group"])]
+
+
+def _output(none: StepOutput, row: Columns) -> GroupOutput:
+    tables = {
+        field.name: getattr(none, field.name) if row[field.name] is None else taken(row[field.name])
+        for field in fields(StepOutput)
+    }
+    return GroupOutput(StepOutput(**tables), group_stats(row["stats"]))
+
+
+def group_stats(text: str) -> GroupStats:
+    """Read a key group's stats."""
+    stats = json.loads(text)
+    for name in ("watermarks", "offsets"):
+        stats[name] = {int(partition): value for partition, value in stats[name].items()}
+    return GroupStats(**stats)
+
+
+NUMBERED_PACKET_DDL = f"slice int, {PACKET_DDL}"
+RESULT_DDL = (
+    "position int, key_group int, changes binary, late binary, dead binary, clocks binary, state binary, stats string"
+)
+_RESULT = pa.schema(
+    [
+        ("position", pa.int32()),
+        ("key_group", pa.int32()),
+        *((field.name, pa.binary()) for field in fields(StepOutput)),
+        ("state", pa.binary()),
+        ("stats", pa.string()),
+    ]
+)
+_STATE = pa.schema([("kind", pa.string()), ("bucket", pa.int64()), ("blob", pa.binary())])
+_STATE_BYTES = 64 << 20
+
+
+def numbered(number: int, packet: Packet) -> pa.RecordBatch:
+    """Write a packet of a step as a row."""
+    batch = packet_batch(packet)
+    columns = [pa.array([number], pa.int32()), *batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=["slice", *batch.schema.names])
+
+
+def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Packet]]]:
+    """Read rows that are ordered by step; yield each step that has some."""
+    names = [field.name for field in fields(Packet)]
+    rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+    for number, group in groupby(rows, lambda row: row["slice"]):
+        yield number, [Packet(**{name: row[name] for name in names}) for row in group]
+
+
+def output_row(number: int, group: int, output: GroupOutput, carrier: TableTransport) -> pa.RecordBatch:
+    """Write what a key group gives in a step."""
+    return _row(position=number, key_group=group, **output_columns(output, carrier))
+
+
+def state_rows(position: int, group: int, state: MemoryState) -> Iterator[pa.RecordBatch]:
+    """Write what a key group knows, in rows of some MB."""
+    held: list[tuple[str | None, int | None, bytes]] = [(None, None, state.summary() or b"")]
+    for (kind, bucket), blob in state.items():
+        if sum(len(entry[2]) for entry in held) + len(blob) > _STATE_BYTES:
+            yield _row(position=position, key_group=group, state=_packed(held))
+            held = []
+        held.append((kind, bucket, blob))
+    yield _row(position=position, key_group=group, state=_packed(held))
+
+
+def state_of(rows: Iterable[Row]) -> MemoryState:
+    """Read what `state_rows` wrote of one key group."""
+    state = MemoryState()
+    for row in rows:
+        for entry in unpack(row["state"]).to_pylist():
+            if entry["kind"] is not None:
+                state.set(entry["kind"], entry["bucket"], entry["blob"])
+            elif entry["blob"]:
+                state.set_summary(entry["blob"])
+    return state
+
+
+def _packed(entries: list[tuple[str | None, int | None, bytes]]) -> bytes:
+    return pack(pa.table([list(column) for column in zip(*entries, strict=True)], schema=_STATE))
+
+
+def _row(**values: Any) -> pa.RecordBatch:  # noqa: ANN401 - the columns of `_RESULT`
+    return pa.RecordBatch.from_pylist([values], schema=_RESULT)

@@ -1,0 +1,346 @@
+"""Stages: the code that runs in Spark's Python workers, of streams and of batch runs.
+
+Ingest decodes a step's records and splits them by key group; an optional stage aggregates salted keys; the last one
+runs the operator with the key group's state.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from windrow.core.columns import to_micros
+from windrow.core.messages import Packet
+from windrow.core.operators import Operator, open_operator
+from windrow.core.operators.base import StepInput
+from windrow.core.operators.ingest import Ingest
+from windrow.core.operators.local_aggregate import LocalAggregate, copy_clocks
+from windrow.core.state.store import MemoryState, State
+from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
+from windrow.hosts.batch.plan import StepPlan, ending_after
+from windrow.hosts.savepoint import Savepoint
+from windrow.hosts.spark_rows import (
+    by_slice,
+    numbered,
+    output_frame,
+    output_row,
+    packet_batch,
+    packet_frame,
+    read_packets,
+    state_rows,
+)
+from windrow.hosts.transport import TableTransport, dump_pipeline, load_pipeline
+from windrow.model import AnyPipeline, Pipeline, is_salted
+
+
+# a worker process serves many steps: what a pipeline needs is built once in it
+@lru_cache(maxsize=4)
+def _clock_stage(pipeline: AnyPipeline, floors: WatermarkBounds, carrier: TableTransport) -> Ingest:
+    return Ingest(pipeline, floors, carrier.pack)
+
+
+@lru_cache(maxsize=4)
+def _operator(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> Operator:
+    return open_operator(pipeline, partitions)
+
+
+@lru_cache(maxsize=4)
+def _spread(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> LocalAggregate:
+    if not is_salted(pipeline):
+        msg = "only a salted pipeline has two stages"
+        raise TypeError(msg)
+    return LocalAggregate(pipeline, partitions)
+
+
+def stream_ingest(
+    pipeline: AnyPipeline, carrier: TableTransport, floors: WatermarkBounds = NO_BOUNDS, ticks: int | None = None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that makes packets of one partition's raw records, for `mapInArrow`.
+
+    The carrier brings the records in them. Those of the partition `ticks`, if there is one, are ticks: microseconds in
+    digits.
+    """
+    sent = dump_pipeline(pipeline)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pipeline = load_pipeline(sent)
+        told: list[int] = []
+
+        def records() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                # an embedded log's batches, and only that has ticks, are of one partition each
+                if ticks is not None and batch.column("partition")[:1].to_pylist() == [ticks]:
+                    told.extend(map(int, batch.column("value").to_pylist()))
+                else:
+                    yield batch
+
+        for packet in _clock_stage(pipeline, floors, carrier).run(records()):
+            yield packet_batch(packet)
+        for group in range(pipeline.key_groups if told else 0):
+            yield packet_batch(Packet(key_group=group, kind="tick", watermark=max(told)))
+
+    return run
+
+
+class _Processor(StatefulProcessor):
+    """What is done in a key group, in a step after the other.
+
+    A key group that knows nothing takes what the savepoint `start` has of it: in the first step, and again where that
+    is run again. (Spark's own initial state would go through a frame, a row a blob.)
+    """
+
+    def __init__(self, pipeline: AnyPipeline, partitions: tuple[int, ...], start: Path | None) -> None:
+        self._sent = dump_pipeline(pipeline)
+        self._slots = balanced_key_groups(pipeline.key_groups)
+        self._partitions = partitions
+        self._start = start
+        self._state: _SparkState | None = None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state."""
+        self._state = _SparkState(handle)
+
+    def handleInputRows(  # type: ignore[override] # noqa: N802 - Spark's name; it gives frames, never rows
+        self,
+        key: Any,  # noqa: ANN401 - Spark's signature
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: ANN401, ARG002, N803 - Spark's signature
+    ) -> Iterator[pd.DataFrame]:
+        """Take one step of one key group."""
+        if self._state is None:
+            msg = "Spark called handleInputRows before init"
+            raise RuntimeError(msg)
+        (slot,) = key
+        group = self._slots.index(int(slot))
+        if self._start is not None and self._state.summary() is None:
+            self.begin(self._state, Savepoint.state(self._start, group))
+        yield self.step(group, read_packets(rows), self._state)
+
+    def begin(self, state: State, known: MemoryState) -> None:
+        """Take over what a key group knew in a savepoint."""
+        known.copy_to(state)
+
+    @abstractmethod
+    def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
+        """Take one step."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class KeyGroupProcessor(_Processor):
+    """Gives a key group's packets and state to the operator; gives its output to a carrier."""
+
+    def __init__(
+        self, pipeline: AnyPipeline, partitions: tuple[int, ...], start: Path | None, carrier: TableTransport
+    ) -> None:
+        super().__init__(pipeline, partitions, start)
+        self._carrier = carrier
+
+    def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
+        """Take one step."""
+        pipeline = load_pipeline(self._sent)
+        operator = _operator(pipeline, self._partitions)
+        output = operator.step(group, StepInput.of(pipeline, packets), state)
+        return output_frame(group, output, self._carrier)
+
+
+class SpreadProcessor(_Processor):
+    """Gives a key group's packets and state to the first stage of a salted pipeline; gives packets."""
+
+    def begin(self, state: State, known: MemoryState) -> None:
+        """Take over the clocks."""
+        copy_clocks(known, state)
+
+    def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
+        """Take one step."""
+        return packet_frame(_spread(load_pipeline(self._sent), self._partitions).step(group, packets, state))
+
+
+# not as text: Spark would parse it in each task
+_PLACE = StructType([StructField("kind", StringType()), StructField("bucket", LongType())])
+_BLOB = StructType([StructField("blob", BinaryType())])
+
+
+class _SparkState:
+    """A key group's state in Spark's state store."""
+
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._summary = handle.getValueState("summary", _BLOB)
+        self._blobs = handle.getMapState("blobs", _PLACE, _BLOB)
+
+    def summary(self) -> bytes | None:
+        """Return the summary, None in the first step."""
+        return _blob(self._summary.get())
+
+    def set_summary(self, blob: bytes) -> None:
+        """Replace the summary."""
+        self._summary.update((blob,))
+
+    def get(self, kind: str, bucket: int) -> bytes | None:
+        """Return a blob, None if there is none."""
+        return _blob(self._blobs.getValue((kind, bucket)))
+
+    def set(self, kind: str, bucket: int, blob: bytes) -> None:
+        """Replace a blob."""
+        self._blobs.updateValue((kind, bucket), (blob,))
+
+    def drop(self, kind: str, bucket: int) -> None:
+        """Forget a blob."""
+        self._blobs.removeKey((kind, bucket))
+
+
+def _blob(row: tuple[Any, ...] | None) -> bytes | None:
+    return None if row is None else bytes(row[0])
+
+
+Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function for `mapInArrow`."""
+
+_TOLD = ("tick", "idle", "end")
+
+
+def batch_ingest(pipeline: AnyPipeline, floors: WatermarkBounds, cut: StepPlan) -> Stage:
+    """Return the function that makes numbered packets of one partition's raw records."""
+    sent = dump_pipeline(pipeline)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stage = Ingest(load_pipeline(sent), floors)
+        for number, pieces in groupby(_pieces(batches, cut), lambda piece: piece[0]):
+            for packet in stage.run(batch for _, batch in pieces):
+                yield numbered(number, packet)
+
+    return run
+
+
+def _pieces(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Cut a partition's batches where its steps end; yield each piece with the number of its step."""
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        ends = np.array(cut.ends_of(batch.column("partition")[0].as_py()))
+        numbers = np.searchsorted(ends, to_micros(batch.column("offset")), side="right")
+        found, firsts = np.unique(numbers, return_index=True)
+        lengths = np.diff(firsts, append=batch.num_rows)
+        for number, first, length in zip(found.tolist(), firsts.tolist(), lengths.tolist(), strict=True):
+            yield number, batch.slice(first, length)
+
+
+def batch_local_aggregate(pipeline: Pipeline, partitions: tuple[int, ...], cut: StepPlan) -> Stage:
+    """Return the function of a key group in the first stage of a salted pipeline: packets to packets, step by step."""
+    sent = dump_pipeline(pipeline)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pipeline = load_pipeline(sent)
+        if not isinstance(pipeline, Pipeline):
+            raise TypeError(pipeline)
+        spread, state, group = LocalAggregate(pipeline, partitions), MemoryState(), _key_group()
+        for number, packets in _steps(batches, cut, group):
+            for packet in spread.step(group, packets, state):
+                if packet.kind not in _TOLD:  # the next stage is told, too
+                    yield numbered(number, packet)
+
+    return run
+
+
+def batch_key_groups(
+    pipeline: AnyPipeline,
+    partitions: tuple[int, ...],
+    cut: StepPlan,
+    *,
+    since: int | None,
+    carrier: TableTransport,
+    keeps_state: bool,
+) -> Stage:
+    """Return the function of a key group: packets to results, a row a step, whose tables go to the carrier.
+
+    Behind the steps comes what the key group knows then, at the position that follows those of the steps by its number.
+    """
+    sent = dump_pipeline(pipeline)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pipeline = load_pipeline(sent)
+        operator, state, group = open_operator(pipeline, partitions), MemoryState(), _key_group()
+        for number, packets in _steps(batches, cut, group):
+            output = operator.step(group, StepInput.of(pipeline, packets), state)
+            if since is not None:
+                output = ending_after(since, output)
+            yield output_row(number, group, output, carrier)
+        if keeps_state:
+            yield from state_rows(len(cut) + group, group, state)
+
+    return run
+
+
+def _key_group() -> int:
+    """Return the number of the task, which is that of its key group."""
+    context = TaskContext.get()
+    if context is None:
+        msg = "this runs in Spark's workers only"
+        raise RuntimeError(msg)
+    return context.partitionId()
+
+
+def _steps(batches: Iterable[pa.RecordBatch], cut: StepPlan, group: int) -> Iterator[tuple[int, list[Packet]]]:
+    """Go through the steps in which there are packets or something is told."""
+    told = {number: [replace(packet, key_group=group) for packet in packets] for number, packets in cut.told.items()}
+    coming = sorted(told, reverse=True)
+    for number, packets in by_slice(batches):
+        while coming and coming[-1] < number:
+            silent = coming.pop()
+            yield silent, told[silent]
+        is_told = bool(coming) and coming[-1] == number
+        yield number, [*packets, *told[coming.pop()]] if is_told else packets
+    for number in reversed(coming):
+        yield number, told[number]
+
+
+_SEED = 42
+_TASKS = 5040
+"""The groups are spread evenly over so many tasks, and over any number that divides it: all up to 10, 12, 14 to 16."""
+
+
+@lru_cache(maxsize=8)
+def balanced_key_groups(groups: int) -> tuple[int, ...]:
+    """Return a number for each key group, another one for each; the same everywhere, as the state is kept under it."""
+    found: dict[int, int] = {}
+    seen = [0] * _TASKS
+    first = 0
+    while len(found) < groups:
+        numbers = np.arange(first, first + (1 << 16), dtype=np.uint32)
+        for number, place in zip(numbers.tolist(), _places(numbers).tolist(), strict=True):
+            group = place + _TASKS * seen[place]
+            if group < groups:
+                found[group] = number
+                seen[place] += 1
+        first += len(numbers)
+    return tuple(found[group] for group in range(groups))
+
+
+def _places(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """Return the hash that Spark partitions by (Murmur3 of a 32-bit number) modulo `_TASKS`."""
+    with np.errstate(over="ignore"):
+        mixed = _rotated(numbers * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+        hashed = _rotated(np.uint32(_SEED) ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        hashed ^= np.uint32(4)  # bytes
+        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+            hashed = (hashed ^ (hashed >> np.uint32(shift))) * np.uint32(factor)
+        hashed ^= hashed >> np.uint32(16)
+    return hashed.view(np.int32).astype(np.int64) % _TASKS
+
+
+def _rotated(numbers: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+    return (numbers << np.uint32(bits)) | (numbers >> np.uint32(32 - bits))

@@ -1,0 +1,172 @@
+"""Control sources of a stream: ticks of processing time, lost records, and the end of the input."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from windrow.core.messages import Packet
+from windrow.hosts.spark_rows import PACKET_DDL, packet_batch
+from windrow.hosts.stream.checkpoint import StepOffsets
+from windrow.sources.loss import Loss
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from windrow.sources.spark import StreamReader
+
+
+class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what the reader of a source reads, from a note on, and tells the key groups what is gone.
+
+    It tells the end too, where it is said how many `ends` were told before the run: once, in a step of its own after
+    all that was there when the query began. A step with the end that was planned before, and is taken again, is that
+    one, unless records have come since. A file `size` says how many records the next step takes at the most, if there
+    is one.
+    """
+
+    def __init__(
+        self,
+        reader: StreamReader[Any],
+        begin: StepOffsets,
+        key_groups: int,
+        *,
+        ends: int | None = None,
+        size: Path | None = None,
+    ) -> None:
+        self._reader = reader
+        self._begin = begin
+        self._key_groups = key_groups
+        self._ends = ends
+        self._size = size
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where the run begins."""
+        return self._begin.written()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return that of the source."""
+        return self._reader.getDefaultReadLimit()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Let what is there now be the input."""
+        self._reader.prepareForTriggerAvailableNow()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where the next step ends; `start` itself if there is nothing to read, and nothing to tell."""
+        note = StepOffsets.of(start)
+        if self._size is not None:
+            limit = ReadMaxRows(int(self._size.read_text(encoding="utf-8")))
+        at = self._reader.latestOffset(dict(note.at), limit)
+        ends = note.ends
+        if self._ends is not None:
+            if at != note.at:
+                self._ends = ends  # whatever was told before these records
+            elif ends <= self._ends and not note.lost:
+                ends += 1
+        return StepOffsets(at, ends).written()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return an input partition for each task, and one for what is told."""
+        begins, ends = StepOffsets.of(start), StepOffsets.of(end)
+        parts = self._reader.partitions(dict(begins.at), dict(ends.at))
+        told = ControlSource(begins.lost, is_end=ends.ends > begins.ends)
+        return [*parts, told] if told.lost or told.is_end else parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a task's share of a step, or what is told in it, a packet for each key group."""
+        return self._told(partition) if isinstance(partition, ControlSource) else self._reader.read(partition)
+
+    def _told(self, told: ControlSource) -> Iterator[pa.RecordBatch]:
+        # who plans a query does not load what the tasks work with
+        from windrow.core.messages import Packet  # noqa: PLC0415
+        from windrow.hosts.spark_rows import packet_batch  # noqa: PLC0415
+
+        for group in range(self._key_groups):
+            for one in told.lost:
+                blob = one.what.encode()
+                yield packet_batch(Packet(group, "lost", partition=one.partition, first=one.goes_on, blob=blob))
+            if told.is_end:
+                yield packet_batch(Packet(group, "end"))
+
+
+class ControlSource(InputPartition):
+    """What a step tells beside the records."""
+
+    def __init__(self, lost: tuple[Loss, ...], *, is_end: bool) -> None:
+        super().__init__(None)
+        self.lost = lost
+        self.is_end = is_end
+
+
+EVERY = 1_000_000
+"""Ticks are multiples of so many microseconds."""
+
+Offset = dict[str, int]
+"""The last tick, in microseconds since the epoch."""
+
+
+class TickDataSource(DataSource):
+    """Option `key_groups`: how many of them are told."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `spark.readStream.format` calls it."""
+        return "windrow_ticks"
+
+    def schema(self) -> str:
+        """Return the schema of packets."""
+        return PACKET_DDL
+
+    def streamReader(self, schema: StructType) -> TickStreamReader:  # noqa: ARG002, N802 - Spark's name and parameter
+        """Return the reader."""
+        return TickStreamReader(int(self.options["key_groups"]))
+
+
+class TickPartition(InputPartition):
+    """The tick of a step."""
+
+    def __init__(self, tick: int) -> None:
+        super().__init__(tick)
+        self.tick = tick
+
+
+class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Gives every key group the time at which a step is planned; a bounded run has none."""
+
+    def __init__(self, key_groups: int) -> None:
+        self._key_groups = key_groups
+        self._bounded = False
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Return the tick before all."""
+        return {"tick": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Let time stand still: the input has an end."""
+        self._bounded = True
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: ARG002, N802 - Spark's name and parameter
+        """Return the time, or `start` where time stands still."""
+        now = time.time_ns() // 1000 // EVERY * EVERY
+        return start if self._bounded else {"tick": max(now, start["tick"])}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Return one input partition, as of all ticks of a step the last one counts, or none where no time passed.
+
+        Spark asks for the first step of a bounded run too, which goes from the tick before all to itself.
+        """
+        return [TickPartition(end["tick"])] if end != start else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a step's tick, a packet for each key group."""
+        if not isinstance(partition, TickPartition):
+            raise TypeError(partition)
+        for group in range(self._key_groups):
+            yield packet_batch(Packet(key_group=group, kind="tick", watermark=partition.tick))

@@ -1,0 +1,227 @@
+"""Offsets to resume from: where Spark noted that the source stands, how a run begins, and records that are lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from windrow.errors import CheckpointError, RecordsLostError, SinkError, SourceError
+from windrow.hosts.compatibility import upgraded
+from windrow.hosts.savepoint import Savepoint
+from windrow.hosts.stream.checkpoint import Checkpoint, StepOffsets
+from windrow.hosts.stream.integrity import checksum, refuse_damaged
+from windrow.model import AnyPipeline
+from windrow.sinks.base import Follows
+from windrow.sources.base import Offset, Source
+from windrow.sources.loss import Found, Loss, OnDataLoss, listed
+
+
+@dataclass(frozen=True)
+class OffsetLog:
+    """The note of a checkpoint's last committed step, or of the beginning if there is none."""
+
+    checkpoint: Checkpoint
+
+    def read(self) -> StepOffsets | None:
+        """Return the note, None if there is none; raise CheckpointError if it cannot be read."""
+        return self._read(self.checkpoint.batch)
+
+    def read_planned(self) -> StepOffsets | None:
+        """Return the note of the step that is planned, and not committed; None if there is no such step.
+
+        Raise as `read` does.
+        """
+        done = self.checkpoint.batch
+        return self._read(0 if done is None else done + 1)
+
+    def _read(self, batch: int | None) -> StepOffsets | None:
+        path, _ = self.checkpoint.place(batch)
+        return self.checkpoint.note(batch) if path.is_file() else None
+
+    def take_back(self) -> None:
+        """Let the last step that is done be taken once more, as it was planned; what came after it is forgotten.
+
+        What it left is written anew. Of a later one that may not be so, as it can be planned otherwise. Its note goes
+        last, so that this is begun again if it is ended half done.
+        """
+        done = self.checkpoint.batch
+        if done is None:
+            return
+        self._forget_states(done)
+        _forget(self.checkpoint.spark.glob("offsets/*"), done)
+        _forget(self.checkpoint.spark.glob("commits/*"), done - 1)
+
+    def move(self, offset: Offset, lost: Iterable[Loss]) -> None:
+        """Let the next step begin at an offset, and tell what is lost; one that was planned only is forgotten.
+
+        So is the state that it left: the step is taken with other records, and Spark may not write every file anew.
+        What the step was to tell before it failed is told too, and once.
+
+        The plan goes last: a loss that shows in it alone would not be found again if this ended half done.
+        """
+        note = self.read()
+        before = StepOffsets(offset) if note is None else note
+        told = {str(loss): loss for loss in (*before.lost, *lost)}
+        done = -1 if self.checkpoint.batch is None else self.checkpoint.batch
+        self._forget_states(done)
+        path, line = self.checkpoint.place(self.checkpoint.batch)
+        lines = path.read_text(encoding="utf-8").splitlines()
+        lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(told.values())).written())
+        draft = self.checkpoint.folder / ".standing.draft"  # Spark reads every file of its folders
+        draft.write_text("\n".join(lines), encoding="utf-8")
+        checksum(path).unlink(missing_ok=True)
+        draft.replace(path)
+        _forget(self.checkpoint.spark.glob("offsets/*"), done)
+
+    def _forget_states(self, batch: int) -> None:
+        """Remove the states after the steps that follow a batch."""
+        for kind in ("zip", "changelog"):
+            # the state after a batch has the number that follows the batch's
+            _forget(self.checkpoint.spark.glob(f"state/*/*/*.{kind}"), batch + 1)
+
+
+def _forget(paths: Iterable[Path], last: int) -> None:
+    """Remove the files that are named after a number greater than `last`."""
+    for path in list(paths):
+        if path.stem.isdigit() and int(path.stem) > last:
+            checksum(path).unlink(missing_ok=True)
+            path.unlink()
+
+
+def agree(checkpoint: Checkpoint, written: int | None) -> int:
+    """Return the last epoch in the tables, `written`, -1 for none; the next step is the one after it.
+
+    Spark notes that a step is done while it is written, so what it noted last may be one ahead: that step is taken
+    once more. It may be one behind, too. Raise SinkError or CheckpointError if the two are not of one time.
+    """
+    folder, done = checkpoint.folder, checkpoint.committed
+    nothing = checkpoint.first_epoch - 1
+    if written is None and done is not None and done > checkpoint.first_epoch:
+        msg = (
+            f"the checkpoint {folder} is at epoch {done}, but the tables hold nothing of it: they were dropped or "
+            "emptied, or the sink is another one; restore them, or begin anew with --fresh"
+        )
+        raise SinkError(msg)
+    known, held = (nothing if epoch is None else epoch for epoch in (done, written))
+    if abs(known - held) > 1:
+        msg = (
+            f"the checkpoint {folder} is at epoch {done}, but the tables are at epoch {written}: one of them was "
+            "restored from another time; restore the other too, or begin anew with --fresh"
+        )
+        raise CheckpointError(msg)
+    if known > held:
+        OffsetLog(checkpoint).take_back()
+        refuse_damaged(checkpoint.spark)
+    return held
+
+
+def begin_from(folder: Path, pipeline: AnyPipeline, given: Path) -> None:
+    """Make the checkpoint of a run that goes on from a savepoint, if it is not there, in a folder that is locked.
+
+    Raise CheckpointError if it began otherwise, or if the pipeline cannot go on from there. What is ended half done is
+    done again by the next call.
+    """
+    savepoint = Savepoint.read(given)
+    follows = Follows(savepoint.run, savepoint.epoch)
+    checkpoint = Checkpoint.read(folder)
+    if checkpoint is not None:
+        if checkpoint.follows != follows:
+            msg = (
+                f"the checkpoint {folder} did not begin from the savepoint {given}: name a new --checkpoint, or leave "
+                "out --from-savepoint to go on from this one"
+            )
+            raise CheckpointError(msg)
+        return
+    checkpoint = Checkpoint.new(folder, pipeline, savepoint.partitions, follows)
+    checkpoint.clear_start()
+    known, states = upgraded(given, pipeline)
+    known.write(checkpoint.start, states)
+    checkpoint.write()
+
+
+def note_beginning(checkpoint: Checkpoint, source: Source) -> None:
+    """Note where a run begins: where the savepoint that it goes on from ended, else where the source says.
+
+    What the savepoint knows of its log goes with it, so that another one of the same name is found as it would be with
+    the checkpoint that was left. Raise CheckpointError if it cannot be written, and as `Source.partitions`.
+    """
+    savepoint = checkpoint.carried()
+    if savepoint is None or savepoint.at is None:
+        at = source.beginning(None if savepoint is None else savepoint.offsets)
+    else:
+        at = savepoint.at
+        checkpoint.note_identity(savepoint.identity)
+    checkpoint.note_beginning(StepOffsets(at))
+
+
+_PROMPT = 0.5
+"""Seconds that a step waits for what the log is, which takes some ms where all is well."""
+
+
+@dataclass(frozen=True)
+class LossGuard:
+    """Holds where a checkpoint stands to what the log has; `policy` is what is done where records are gone."""
+
+    source: Source
+    checkpoint: Checkpoint
+    policy: OnDataLoss
+    on_loss: Callable[[str], None]
+
+    def look(self, written: int) -> bool:
+        """Return whether records are gone, and the checkpoint was moved to what is there.
+
+        `written` is the last epoch in the tables, -1 for none. Raise SourceError where that is not wanted,
+        CheckpointError where it would leave the tables with records that the state does not have, and as
+        `Source.partitions` does.
+        """
+        stands, identity = OffsetLog(self.checkpoint), self.source.identity()
+        note = stands.read()
+        found = None if note is None else self._find(note.at, stands.read_planned())
+        if found is None or not found.losses:
+            self.checkpoint.note_identity(identity)
+            return False
+        lost = f"the log {self.source.name} lost records: {listed(found.losses)}"
+        if self.policy == "stop":
+            msg = (
+                f"{lost}. What was committed stays. Choose: bring the file back, if it is one; go on from what is "
+                "there, and have the loss in the clock journal, with --on-data-loss continue; or begin anew with what "
+                "is there, with --fresh"
+            )
+            raise SourceError(msg)
+        done = self.checkpoint.committed
+        if written > (self.checkpoint.first_epoch - 1 if done is None else done):
+            msg = (
+                f"{lost}. Epoch {written} is in the tables, but the checkpoint {self.checkpoint.folder} does not have "
+                "it, and its records cannot be read again: begin anew with --fresh, or go on from a savepoint"
+            )
+            raise CheckpointError(msg)
+        stands.move(found.offset, found.losses)
+        self.checkpoint.note_identity(identity)
+        for loss in found.losses:
+            self.on_loss(f"the log {self.source.name} lost records, and the run goes on without them: {loss}")
+        return True
+
+    def _find(self, offset: Offset, planned: StepOffsets | None) -> Found:
+        """Return what is gone behind an offset, and of a step that is planned from there: that is planned anew."""
+        found = self.source.find_losses(offset, self.checkpoint.identity)
+        if planned is None:
+            return found
+        stood, behind = self.checkpoint.offsets(), {loss.partition for loss in found.losses}
+        ahead = tuple(
+            replace(loss, goes_on=stood.get(loss.partition, 0))
+            for loss in self.source.find_losses(planned.at, self.checkpoint.identity).losses
+            if loss.partition not in behind
+        )
+        return Found((*found.losses, *ahead), found.offset)
+
+    def check_identity(self) -> None:
+        """Raise SourceError if what is read is not the log that it was; who cannot say it now is asked again later."""
+        try:
+            identity = self.source.identity(_PROMPT)
+        except SourceError:
+            return
+        if identity != self.checkpoint.identity:
+            msg = f"the log {self.source.name} lost records: it is another one of the same name now"
+            raise RecordsLostError(msg)

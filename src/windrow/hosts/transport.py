@@ -1,0 +1,161 @@
+"""Transport of tables and pipelines between the driver and Python workers, and the state stores that a query opened."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.machinery import PathFinder
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from windrow.core.columns import Blob, pack, unpack
+from windrow.errors import PipelineError
+from windrow.model import AnyPipeline
+
+_LEAST = 1 << 16
+"""Bytes of a table, from which on a file is worth it."""
+
+
+@dataclass(frozen=True)
+class TableTransport:
+    """Brings tables through Spark; large ones by way of files in a `folder`, if there is one on their way.
+
+    Through Spark they are copied time and again, which costs as much as half of what it takes to make them. With
+    `drops` no output comes.
+    """
+
+    folder: Path | None = None
+    drops: bool = False
+
+    def put(self, table: pa.Table) -> bytes | None:
+        """Return what `taken` makes a table of an output of, None if it has no rows."""
+        return None if self.drops or not table.num_rows else self.pack(table)
+
+    def pack(self, table: pa.Table) -> bytes:
+        """Return what `opened` makes a stream of Arrow's of."""
+        if self.folder is None or table.nbytes < _LEAST:
+            return pack(table)
+        # a machine that tidies its temporary folder may have taken it from a run that is silent for days
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        path = self.folder / uuid.uuid4().hex
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table)
+        return os.fsencode(path)
+
+
+def taken(blob: bytes) -> pa.Table:
+    """Return the table that was put; once, as a file is gone then."""
+    return unpack(opened(blob))
+
+
+def opened(blob: bytes) -> Blob:
+    """Return the stream that a table was packed to; once, for the same reason."""
+    if not blob.startswith(b"/"):  # no stream of Arrow's does
+        return blob
+    path = os.fsdecode(blob)
+    with pa.memory_map(path) as file:
+        Path(path).unlink()
+        return file.read_buffer()
+
+
+@contextmanager
+def carrying(spark: SparkSession, *, drops: bool) -> Iterator[TableTransport]:
+    """Return a carrier for the tasks that run meanwhile."""
+    if not is_one_process(spark):
+        yield TableTransport(drops=drops)
+        return
+    # a task that was told to end may yet write
+    with TemporaryDirectory(prefix="windrow-rows-", ignore_cleanup_errors=True) as folder:
+        yield TableTransport(Path(folder).absolute(), drops=drops)
+
+
+def dump_pipeline(pipeline: AnyPipeline) -> bytes:
+    """Pickle a pipeline, with the functions in it that a worker cannot import.
+
+    Raise PipelineError if one of them holds something that cannot be sent, such as an open file.
+    """
+    with ExitStack() as held:
+        # what somebody has registered stays so
+        known = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # it has no types
+        for module in [module for module in _out_of_reach() if module.__name__ not in known]:
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # it has no types
+            held.callback(cloudpickle.unregister_pickle_by_value, module)
+        try:
+            return cloudpickle.dumps(pipeline)  # type: ignore[no-any-return, no-untyped-call]
+        except (pickle.PicklingError, TypeError, AttributeError) as exc:
+            msg = (
+                f"the functions of the pipeline {pipeline.name!r} cannot be sent to Spark's workers ({exc}); let them "
+                "use nothing that lives in one process only, such as an open file, a lock or a connection"
+            )
+            raise PipelineError(msg) from exc
+
+
+@lru_cache(maxsize=4)
+def load_pipeline(sent: bytes) -> AnyPipeline:
+    """Return a pipeline that was sent: the same object each time in one process."""
+    pipeline: AnyPipeline = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
+    return pipeline
+
+
+def _out_of_reach() -> Iterator[ModuleType]:
+    """Go through the loaded modules that a worker would not find, such as those beside a pipeline's file."""
+    homes = {sys.prefix, sys.base_prefix}
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    # a worker does not run in this folder
+    path = [entry for entry in sys.path if entry in given or (entry and Path(entry) != Path.cwd())]
+    found: dict[str, bool] = {}
+    for name, module in list(sys.modules.items()):
+        file, top = getattr(module, "__file__", None), name.partition(".")[0]
+        if isinstance(file, str) and top != "__main__" and not any(file.startswith(home) for home in homes):
+            if top not in found:
+                found[top] = PathFinder.find_spec(top, path) is not None
+            if not found[top]:
+                yield module
+
+
+def is_one_process(spark: SparkSession) -> bool:
+    """Return whether all tasks, and so their state stores, are in this process's JVM, and none in an executor."""
+    return str(spark.sparkContext.master).partition("[")[0] == "local"
+
+
+def close_stores(spark: SparkSession, query: StreamingQuery, checkpoint: Path) -> None:
+    """Close the stores of a query that has ended.
+
+    Spark keeps them for a while, and its maintenance would yet write the snapshot of a step that is taken otherwise
+    by the next query.
+    """
+    for store in stores_of(spark, query, checkpoint):
+        state(spark).StateStore.removeFromLoadedProvidersAndClose(store)
+
+
+def stores_of(spark: SparkSession, query: StreamingQuery, checkpoint: Path) -> Iterator[Any]:
+    """Yield how Spark names the stores of a query."""
+    execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001 - no other way
+    if execution is None:
+        return
+    run = _java(spark).java.util.UUID.fromString(query.runId)
+    for folder in sorted(checkpoint.glob("state/[0-9]*/[0-9]*")):
+        place = execution.checkpointLocation(), int(folder.parent.name), int(folder.name), "default"
+        yield state(spark).StateStoreProviderId(state(spark).StateStoreId(*place), run)
+
+
+def state(spark: SparkSession) -> Any:  # noqa: ANN401 - Java's
+    """Return Spark's package of state stores."""
+    return _java(spark).org.apache.spark.sql.execution.streaming.state
+
+
+def _java(spark: SparkSession) -> Any:  # noqa: ANN401 - the same
+    return spark._jvm  # noqa: SLF001 - no other way
