@@ -31,7 +31,7 @@ from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import KafkaSource, LogSource, PostgresSink, Source
 from windrow.sinks import open_sink
 from windrow.sinks.base import Sink
-from windrow.sinks.discard import DiscardSink
+from windrow.sinks.memory import DiscardSink
 from windrow.testing.generator import Spec, write_kafka, write_log
 
 TOPIC = "spend"

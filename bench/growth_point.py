@@ -29,8 +29,8 @@ from windrow.hosts.stream.offsets import OffsetLog
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.hosts.stream.take_savepoint import read_states
 from windrow.model import AnyPipeline
-from windrow.sinks.discard import DiscardSink
-from windrow.sources.loss import Loss
+from windrow.sinks.memory import DiscardSink
+from windrow.sources.base import Loss
 
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 

@@ -28,7 +28,7 @@ from pyspark.sql import functions as f
 from windrow.api.yaml import parse_pipeline
 from windrow.hosts.spark import spark_session
 from windrow.hosts.stream.run import StreamRun, StreamSettings
-from windrow.sinks.discard import DiscardSink
+from windrow.sinks.memory import DiscardSink
 from windrow.testing.generator import Spec, write_log
 
 RECORD = Path(__file__).parent / "results" / "guard.json"

@@ -43,7 +43,7 @@ def one(host: str, source: str, sink: str, window: str, step: int) -> Seconds:
     from windrow.hosts.spark import spark_session  # noqa: PLC0415
     from windrow.hosts.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
     from windrow.sinks import open_sink  # noqa: PLC0415
-    from windrow.sinks.discard import DiscardSink  # noqa: PLC0415
+    from windrow.sinks.memory import DiscardSink  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
         place = Path(folder)

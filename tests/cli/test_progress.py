@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from windrow.cli.progress import format_time, status
 from windrow.hosts.reports import StepReport, Totals
-from windrow.sinks.text import utc_text
+from windrow.sinks.tables import utc_text
 
 T0 = 1_767_225_600_000_000
 SECOND = 1_000_000

@@ -20,9 +20,9 @@ from tests.contracts.steps import DAY, MINUTE, RUN, pipeline
 from windrow.core.changelog import StepOutput
 from windrow.model import Pipeline, PostgresSink, Sink, SqliteSink
 from windrow.sinks.base import Run
-from windrow.sinks.layout import EPOCHS, Layout, Table, layout
 from windrow.sinks.postgres import PostgresTable
 from windrow.sinks.sqlite import SqliteTable
+from windrow.sinks.tables import EPOCHS, Layout, Table, layout
 
 Row = dict[str, Any]
 

@@ -30,9 +30,9 @@ from windrow.model import (
     TimestampType,
 )
 from windrow.sinks import open_database
-from windrow.sinks.answers import Compared, compare_answers
 from windrow.sinks.base import Run
 from windrow.sinks.database import Bounds
+from windrow.sinks.diff import Compared, compare_answers
 
 USERS = ["", "B", "a", "z", "é", "ﬀ", "😀"]
 """As code points are ordered, which is not how a language orders them."""

@@ -13,7 +13,7 @@ from tests.contracts.stores import Row, Store, brief, committed
 from windrow.errors import PipelineError, SinkError
 from windrow.model import Aggregate, Count, Emit, Field, StringType, Sum
 from windrow.model.types import Decode
-from windrow.sinks.layout import EPOCHS
+from windrow.sinks.tables import EPOCHS
 
 
 def test_a_new_sink_has_no_epoch_and_empty_tables(store: Store) -> None:

@@ -27,8 +27,7 @@ from windrow.model import (
     Sum,
 )
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.collect import CollectSink
-from windrow.sinks.discard import DiscardSink
+from windrow.sinks.memory import CollectSink, DiscardSink
 
 NEXT = Run(RUN.pipeline, "run-2")
 CLOCK_ROWS: list[list[list[Any]]] = [

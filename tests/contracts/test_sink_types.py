@@ -32,7 +32,7 @@ from windrow.model import (
     StringType,
     TimestampType,
 )
-from windrow.sinks.fold import settled
+from windrow.sinks.tables import net_changes
 
 FIELDS = (
     Field("text", StringType()),
@@ -223,6 +223,6 @@ def test_any_changelog_folds_to_the_same_table(
     assert {
         ((row["window_start"] - DAY) // timedelta(minutes=5), row["user"]): row["events"] for row in result
     } == expected
-    whole = settled(StepOutput.concat([step(model), *outputs]).changes, store.tables(model).result.key)
+    whole = net_changes(StepOutput.concat([step(model), *outputs]).changes, store.tables(model).result.key)
     left = pa.concat_tables([whole.new, whole.changed])
     assert sorted(left["events"].to_pylist()) == sorted(expected.values())

@@ -14,7 +14,7 @@ import windrow as wr
 from windrow.core.changelog import StepOutput
 from windrow.hosts.memory import play
 from windrow.model import ProcessPipeline
-from windrow.sinks.fold import settled
+from windrow.sinks.tables import net_changes
 
 HOUR = 3_600_000
 DELAY = HOUR // 6
@@ -80,7 +80,7 @@ def test_the_numbers_are_those_of_the_log_in_every_cut(log: list[Click], cuts: s
     expected = reference(log)
     assert told == expected
     assert output.late.num_rows == len(log) - sum(map(len, expected.values()))
-    table = {row["user"]: row["urls_24h"] for row in settled(output.changes, ("user",)).new.to_pylist()}
+    table = {row["user"]: row["urls_24h"] for row in net_changes(output.changes, ("user",)).new.to_pylist()}
     assert table == left
     # a user without a click for 24 hours has no row
     assert table.items() <= {user: numbers[-1] for user, numbers in expected.items()}.items()

@@ -17,7 +17,7 @@ from windrow.core.tick import Tick
 from windrow.errors import RunError
 from windrow.hosts.memory import MemoryHost
 from windrow.model import Field, ListState, LongType, MapState, ProcessPipeline, StringType, TimestampType, ValueState
-from windrow.sinks.fold import settled
+from windrow.sinks.tables import net_changes
 
 SECOND = 1_000_000
 TEXT = (Field("text", StringType()),)
@@ -160,7 +160,7 @@ def test_an_entry_is_gone_a_time_to_live_after_its_writing_and_the_row_after_the
         assert [(op, revision, text) for op, _, revision, text in by_user(output)["A"]] == expected
     after = played(given_, [[(0, one) for one in records], [(0, record("A", 24, 24))]])
     assert by_user(after)["A"][-1] == ("insert", "on_time", 0, "24.00")
-    table = settled(after.changes, ("user",)).new.to_pylist()
+    table = net_changes(after.changes, ("user",)).new.to_pylist()
     assert {row["user"]: row["text"] for row in table} == {"A": "24.00", "B": "23.00"}
 
 

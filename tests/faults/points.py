@@ -24,7 +24,7 @@ from windrow.hosts import stages
 from windrow.hosts.stages import KeyGroupProcessor
 from windrow.hosts.stream import query
 from windrow.sinks.postgres import PostgresTable
-from windrow.sinks.postgres.step import Step
+from windrow.sinks.postgres.sink import PostgresStep
 from windrow.sinks.sqlite import SqliteTable
 
 Point = Literal["reading", "read", "operator", "stepped", "gathered", "inside", "committed"]
@@ -108,7 +108,7 @@ def installed(plan: Plan) -> Iterator[None]:
             (SqliteTable, "commit", _committing(plan, SqliteTable.commit)),
             (SqliteTable, "_apply", _within(plan, SqliteTable._apply)),  # noqa: SLF001 - the last part of a commit
             (PostgresTable, "commit", _committing(plan, PostgresTable.commit)),
-            (Step, "write", _within(plan, Step.write)),
+            (PostgresStep, "write", _within(plan, PostgresStep.write)),
         ]
         for owner, name, wrapper in changed:
             held.enter_context(patch.object(owner, name, wrapper))

@@ -24,7 +24,7 @@ from windrow.hosts.memory import MemoryHost
 from windrow.hosts.reports import StepReport
 from windrow.hosts.savepoint import Savepoint
 from windrow.model import Pipeline
-from windrow.sinks.collect import CollectSink
+from windrow.sinks.memory import CollectSink
 from windrow.sources import open_source
 from windrow.testing.generator.spec import START
 

@@ -23,8 +23,7 @@ from windrow.hosts.spark_rows import packet_batch, read_packets
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.hosts.transport import TableTransport, carrying, taken
 from windrow.model import SqliteSink
-from windrow.sinks.collect import CollectSink
-from windrow.sinks.discard import DiscardSink
+from windrow.sinks.memory import CollectSink, DiscardSink
 from windrow.sources import open_source
 
 ROWS = pa.table({"n": pa.array(range(1000)), "name": pa.array(["A", None] * 500), "none": pa.nulls(1000, pa.binary())})

@@ -22,9 +22,9 @@ from windrow.hosts.stream.checkpoint import StepOffsets
 from windrow.hosts.stream.control import ControlReader, ControlSource
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import Emit, LogSource, Pipeline
-from windrow.sinks.collect import CollectSink
-from windrow.sources.loss import Loss
-from windrow.sources.spark import Share, StreamReader
+from windrow.sinks.memory import CollectSink
+from windrow.sources.base import Loss
+from windrow.sources.stream_reader import Share, StreamReader
 
 DIED = "the sink died as it was given the end"
 

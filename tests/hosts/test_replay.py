@@ -20,8 +20,8 @@ from windrow.hosts.reports import StepReport
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import Pipeline, SqliteSink
 from windrow.sinks import open_database
-from windrow.sinks.answers import compare_answers
 from windrow.sinks.database import Bounds
+from windrow.sinks.diff import compare_answers
 from windrow.sinks.sqlite import SqliteTable
 
 pytestmark = pytest.mark.usefixtures("spark")

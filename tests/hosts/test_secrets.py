@@ -17,7 +17,7 @@ from windrow.api.printing import to_json, to_python, to_text, to_yaml
 from windrow.errors import InputError, SourceError
 from windrow.hosts.memory import MemoryRun
 from windrow.model import KafkaSource, PostgresSink
-from windrow.sinks.collect import CollectSink
+from windrow.sinks.memory import CollectSink
 from windrow.sources.kafka import KafkaTopic
 
 pytestmark = pytest.mark.usefixtures("spark")

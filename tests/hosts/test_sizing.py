@@ -13,9 +13,9 @@ from windrow.hosts.reports import StepReport
 from windrow.hosts.stream import run as run_module
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import SqliteSink
-from windrow.sinks.collect import CollectSink
+from windrow.sinks.memory import CollectSink
 from windrow.testing.oracle import differences
-from windrow.testing.transcript.observed import answer, observe
+from windrow.testing.transcript.views import answer, observe
 
 EVENTS = 3000
 SIZES = [600, 200, 1000]

@@ -15,11 +15,10 @@ from windrow.hosts.stream.checkpoint import Checkpoint, StepOffsets
 from windrow.hosts.stream.offsets import LossGuard, OffsetLog
 from windrow.hosts.stream.take_savepoint import take_savepoint
 from windrow.model import LogSource, SqliteSink
-from windrow.sinks.collect import CollectSink
+from windrow.sinks.memory import CollectSink
 from windrow.sources import open_source
-from windrow.sources.base import Offset
+from windrow.sources.base import Loss, Offset
 from windrow.sources.log import LogFolder
-from windrow.sources.loss import Loss
 
 PIPELINE = spend(LogSource("spend"), SqliteSink("spend.db", "spend"))
 FIRST_STATES = {"state/0/0/1.changelog", "state/0/1/1.changelog", "state/0/0/1.zip"}

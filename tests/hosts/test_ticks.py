@@ -25,7 +25,7 @@ from windrow.hosts.stream import run as stream
 from windrow.hosts.stream.control import TickStreamReader
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import Pipeline, SqliteSink
-from windrow.sinks.collect import CollectSink
+from windrow.sinks.memory import CollectSink
 from windrow.sources import open_source
 
 pytestmark = pytest.mark.usefixtures("spark")

@@ -35,7 +35,7 @@ from windrow.model import (
     Watermark,
     Window,
 )
-from windrow.testing.transcript.cuts import Cut, cuts
+from windrow.testing.transcript.rebatch import Cut, cuts
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND

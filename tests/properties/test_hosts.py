@@ -16,10 +16,9 @@ from windrow.core.tick import PlayStep, Tick
 from windrow.model import Session
 from windrow.testing.oracle import Answer, Journal, LogRecord, differences, run
 from windrow.testing.oracle.answer import WindowKey
-from windrow.testing.transcript.folded import fold
-from windrow.testing.transcript.hosts import load_play
-from windrow.testing.transcript.observed import answer, observe, repeated
-from windrow.testing.transcript.views import looks_at_ticks
+from windrow.testing.transcript.changelog_check import apply_changelog
+from windrow.testing.transcript.run import load_play
+from windrow.testing.transcript.views import answer, looks_at_ticks, observe, repeated
 
 
 def log_of(case: Case, steps: Sequence[PlayStep]) -> dict[int, list[LogRecord]]:
@@ -65,7 +64,7 @@ def same(case: Case, expected: Answer, outputs: Sequence[StepOutput]) -> None:
         table=settled or emit.mode != "discard",
     )
     assert not found, "\n".join(found)
-    assert not fold(observed.changes, emit.mode).misfits
+    assert not apply_changelog(observed.changes, emit.mode).misfits
     assert not repeated(observed)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.core.schema import MICROS
-from windrow.sinks.compare import Difference, compare
+from windrow.sinks.diff import RowDifference, compare
 
 KEY = ("window_start", "user")
 MINUTE = 60_000_000
@@ -89,7 +89,7 @@ def test_decimals_of_other_scales_are_compared_by_value() -> None:
     assert compare(side("1.50", 2), side("1.5", 1), ["user"], 1).is_same
     found = compare(side("1.50", 2), side("1.505", 3), ["user"], 1)
     assert found.first == [
-        Difference("differs", {"user": "a"}, {"total": "1.5", "n": 2**62}, {"total": "1.505", "n": 2**62})
+        RowDifference("differs", {"user": "a"}, {"total": "1.5", "n": 2**62}, {"total": "1.505", "n": 2**62})
     ]
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.contracts.steps import change, pipeline, step
 
 from windrow.model import SqliteSink
-from windrow.sinks.fold import settled
+from windrow.sinks.tables import net_changes
 
 MODEL = pipeline(SqliteSink("spend.db", "spend"))
 KEY = ("window_start", "window_end", "user")
@@ -32,7 +32,7 @@ def test_against_a_dictionary(acts: list[tuple[int, str, bool]], full: set[int])
         elif not deletes:
             rows.append(change("insert", minute, user, None, number))
             after[key] = number
-    found = settled(step(MODEL, rows).changes, KEY)
+    found = net_changes(step(MODEL, rows).changes, KEY)
     start = step(MODEL, [change("insert", 0, "A", None, 0)]).changes["window_start"][0].as_py()
     tables = [
         {((row["window_start"] - start).seconds // 300, row["user"]): row["events"] for row in table.to_pylist()}

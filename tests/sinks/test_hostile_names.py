@@ -33,7 +33,7 @@ from windrow.model import (
     TimestampType,
     Tumbling,
 )
-from windrow.sinks.quote import quote
+from windrow.sinks.tables import quote
 
 NAMES = [
     'a"b; drop table x',

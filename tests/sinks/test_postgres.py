@@ -20,7 +20,7 @@ from tests.servers.postgres import Postgres
 from windrow.errors import PipelineError, SinkError, SinkUnavailableError
 from windrow.model import Pipeline, PostgresSink
 from windrow.sinks.postgres import PostgresTable
-from windrow.sinks.postgres.session import connect
+from windrow.sinks.postgres.connection import connect
 
 
 @pytest.fixture

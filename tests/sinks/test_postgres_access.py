@@ -16,7 +16,7 @@ from tests.servers.postgres import Postgres
 from windrow.errors import SinkError, SinkUnavailableError
 from windrow.model import Pipeline, PostgresSink
 from windrow.sinks.postgres import PostgresTable
-from windrow.sinks.postgres.errors import translate, translate_connect, where
+from windrow.sinks.postgres.connection import translate, translate_connect, where
 
 
 def sink_of(model: Pipeline, lock_seconds: float = 20) -> PostgresTable:

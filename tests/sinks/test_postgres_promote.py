@@ -14,7 +14,7 @@ from windrow.errors import SinkError
 from windrow.sinks import open_database
 from windrow.sinks.base import Run
 from windrow.sinks.database import Promoted
-from windrow.sinks.postgres import promote as promotion
+from windrow.sinks.postgres import admin as promotion
 
 
 @pytest.fixture

@@ -16,12 +16,10 @@ from windrow.errors import PipelineError, SinkError
 from windrow.model import PostgresSink, SqliteSink
 from windrow.sinks import open_sink
 from windrow.sinks.base import Run, Sink
-from windrow.sinks.collect import CollectSink
-from windrow.sinks.discard import DiscardSink
+from windrow.sinks.memory import CollectSink, DiscardSink
 from windrow.sinks.postgres import PostgresTable
-from windrow.sinks.quote import quote, quote_all
 from windrow.sinks.sqlite import SqliteTable
-from windrow.sinks.text import decimal_text, significant_digits, utc_text
+from windrow.sinks.tables import decimal_text, quote, quote_all, significant_digits, utc_text
 
 MODEL = pipeline(SqliteSink("spend.db", "spend"))
 OUTPUT = step(MODEL, [change("insert", 0, "A", Decimal(1), 1)], clocks=[["spend", 0, 1, DAY, DAY, "end"]])

@@ -21,8 +21,8 @@ from windrow.errors import PipelineError, SinkError
 from windrow.model import Aggregate, Count, Pipeline, SqliteSink, Sum
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.sqlite import SqliteTable
-from windrow.sinks.sqlite.errors import translate
-from windrow.sinks.sqlite.values import values
+from windrow.sinks.sqlite.rows import values
+from windrow.sinks.sqlite.sink import translate
 
 
 @pytest.fixture

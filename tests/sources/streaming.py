@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow.sources import Source
 from windrow.sources.base import Offset
-from windrow.sources.spark import stream_of
+from windrow.sources.stream_reader import stream_of
 
 DDL = "partition int NOT NULL, offset long NOT NULL, log_time timestamp, key binary, value binary"
 """`windrow.core.schema.RAW` in Spark's terms."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.sources.spark import shared
+from windrow.sources.stream_reader import shared
 
 
 @given(parts=st.dictionaries(st.integers(0, 99), st.integers(1, 1000)), tasks=st.integers(1, 8))

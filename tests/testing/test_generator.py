@@ -35,8 +35,8 @@ from windrow.model import (
     Tumbling,
 )
 from windrow.sources.log import EmbeddedLog
-from windrow.testing.generator import Made, Pace, Spec, generate, write_kafka, write_log
-from windrow.testing.generator.records import KINDS, key_bytes, render
+from windrow.testing.generator import LivePace, Made, Spec, generate, write_kafka, write_log
+from windrow.testing.generator.events import KINDS, key_bytes, render
 from windrow.testing.generator.spec import START
 
 SMALL = Spec(events=20_000, users=500)
@@ -215,7 +215,7 @@ class TestLog:
         assert list(tmp_path.iterdir()) == []
 
 
-def clock(step: int) -> Pace:
+def clock(step: int) -> LivePace:
     """Return a pace of 1000 events a second whose clock goes on by `step` microseconds each time that one waits."""
     now = [START]
 
@@ -223,7 +223,7 @@ def clock(step: int) -> Pace:
         now[0] += step
         return False
 
-    return Pace(1000.0, now=lambda: now[0], wait=wait)
+    return LivePace(1000.0, now=lambda: now[0], wait=wait)
 
 
 class TestLive:
@@ -263,7 +263,7 @@ class TestLive:
     def test_it_stops_when_told(self, tmp_path: Path) -> None:
         answers: Iterator[bool] = iter([False, False, True])
         now = iter(range(START, START + 10_000_000, 1_000_000))
-        pace = Pace(10.0, now=lambda: next(now), wait=lambda _: next(answers))
+        pace = LivePace(10.0, now=lambda: next(now), wait=lambda _: next(answers))
         assert write_log(self.spec, tmp_path, pace=pace).records == 30
 
 

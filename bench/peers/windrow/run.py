@@ -18,9 +18,9 @@ from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.hosts.transport import TableTransport
 from windrow.model import Pipeline, PostgresSink
 from windrow.sinks import open_sink
-from windrow.sinks.discard import DiscardSink
+from windrow.sinks.memory import DiscardSink
 from windrow.sources import open_source
-from windrow.sources.spark import stream_of
+from windrow.sources.stream_reader import stream_of
 
 
 def main(job: Job) -> None:

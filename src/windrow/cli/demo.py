@@ -22,7 +22,7 @@ from windrow.errors import InputError
 from windrow.hosts.launch import HostName, Options, launch
 from windrow.hosts.reports import Totals
 from windrow.model import AnyPipeline, SqliteSink
-from windrow.sinks.sqlite.same import differences
+from windrow.sinks.diff import differences
 from windrow.testing.generator import Spec, write_log
 
 _PIPELINE = """\

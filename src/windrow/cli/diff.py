@@ -19,9 +19,8 @@ from windrow.errors import InputError
 from windrow.hosts.replay import SHADOW
 from windrow.model import AnyPipeline
 from windrow.sinks import open_database
-from windrow.sinks.answers import Compared, compare_answers
-from windrow.sinks.compare import Difference, Number
 from windrow.sinks.database import Bounds
+from windrow.sinks.diff import Compared, Number, RowDifference, compare_answers
 
 _HELP = {
     "against": "The table to compare with.  [default: TABLE_shadow, or that of OTHER]",
@@ -140,7 +139,7 @@ def _names(here: AnyPipeline, there: AnyPipeline) -> tuple[str, str]:
     return tuple(f"{one.sink.table} in {open_database(one.sink).place}" for one in (here, there))  # type: ignore[return-value]
 
 
-def _line(difference: Difference, compared: Compared, names: tuple[str, str]) -> str:
+def _line(difference: RowDifference, compared: Compared, names: tuple[str, str]) -> str:
     key = dict(difference.key)
     start, end = key.pop("window_start"), key.pop("window_end")
     where = " ".join([f"[{start}, {end})", *(_value(value) for value in key.values())])

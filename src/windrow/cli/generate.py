@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from windrow.cli.common import OK, json_option, print_json
 from windrow.cli.options import DURATION
-from windrow.testing.generator import Made, Pace, Spec, write_kafka, write_log
+from windrow.testing.generator import LivePace, Made, Spec, write_kafka, write_log
 
 _SCHEME = "kafka://"
 _ENDLESS = 1 << 62
@@ -163,7 +163,7 @@ def _micros(start: datetime) -> int:
 
 
 @contextmanager
-def _paced(rate: float | None) -> Iterator[Pace | None]:
+def _paced(rate: float | None) -> Iterator[LivePace | None]:
     """Give a live stream its pace, and let the first Ctrl-C (or SIGTERM) end it between two portions."""
     if rate is None:
         yield None
@@ -179,7 +179,7 @@ def _paced(rate: float | None) -> Iterator[Pace | None]:
     for number in kept:
         signal.signal(number, ask)
     try:
-        yield Pace(rate, wait=stop.wait)
+        yield LivePace(rate, wait=stop.wait)
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)

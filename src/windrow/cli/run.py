@@ -14,7 +14,7 @@ from windrow.errors import InputError
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.reports import Totals
 from windrow.model import AnyPipeline
-from windrow.sources.loss import OnDataLoss
+from windrow.sources.base import OnDataLoss
 
 _MAX_RECORDS = 500_000
 _HELP = {

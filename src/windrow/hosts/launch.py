@@ -13,7 +13,7 @@ from windrow.model import AnyPipeline
 from windrow.sinks import open_sink
 from windrow.sinks.base import Sink
 from windrow.sources import open_source
-from windrow.sources.loss import OnDataLoss
+from windrow.sources.base import OnDataLoss
 
 HostName = Literal["stream", "batch", "memory"]
 Ended = Literal["end", "asked"]

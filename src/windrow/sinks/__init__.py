@@ -35,11 +35,11 @@ def open_database(sink: SinkModel) -> Database:
     """Return the database of a sink, not yet connected."""
     match sink:
         case SqliteSink():
-            from windrow.sinks.sqlite.database import SqliteDatabase  # noqa: PLC0415 - as above
+            from windrow.sinks.sqlite.admin import SqliteDatabase  # noqa: PLC0415 - as above
 
             return SqliteDatabase(sink)
         case PostgresSink():
-            from windrow.sinks.postgres.database import PostgresDatabase  # noqa: PLC0415 - as above
+            from windrow.sinks.postgres.admin import PostgresDatabase  # noqa: PLC0415 - as above
 
             return PostgresDatabase(sink)
         case _:

@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from windrow.sinks.base import Run
-from windrow.sinks.layout import Table
+from windrow.sinks.tables import Table
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,17 @@
-"""What every source does: say its partitions, be read to its end, and be tailed by Spark."""
+"""The contract of a source: its partitions and records, how Spark tails it, lost records, and fair shares of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
-
-from windrow.sources.loss import Found
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.sources.spark import StreamReader
+    from windrow.sources.stream_reader import StreamReader
+
 
 Cut = Mapping[int, int]
 """Where a step ends: for each partition the number of records up to there (the next offset), counted from the
@@ -86,9 +86,55 @@ class Source(Protocol):
         """
         ...
 
-    def find_losses(self, offset: Offset, identity: str | None) -> Found:
+    def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:
         """Return what is gone of the records from an offset on, as Spark noted it, where the log was `identity`.
 
         None is a log that did not say. Raise as `partitions` does.
         """
         ...
+
+
+OnDataLoss = Literal["stop", "continue"]
+"""What a run does where records are gone: it stops, or goes on with what is there and has the loss in the journal."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A partition that was read up to the offset `stood`; `what` says what is gone, `goes_on` is what is there next."""
+
+    partition: int
+    stood: int
+    goes_on: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"partition {self.partition}: {self.what}; what is there goes on at offset {self.goes_on}"
+
+
+@dataclass(frozen=True)
+class FoundLosses:
+    """What a log says of where a run stands: the `losses`, and where it would stand (as Spark notes it) after them."""
+
+    losses: tuple[Loss, ...]
+    offset: Any
+
+
+def listed(losses: Iterable[Loss]) -> str:
+    """Write losses in a line."""
+    return "; ".join(map(str, losses))
+
+
+def fair_shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
+    """Divide a limit, all of it, among partitions in which more or less waits.
+
+    Who has more gets more, so that partitions of one topic stay abreast in time, and few windows are open at once. Each
+    gets a sixteenth of an equal share, and one at the least unless there are more partitions than that: a partition of
+    which nothing is read for long could be taken for idle.
+    """
+    least = max(1, limit // (16 * len(waiting))) if limit >= len(waiting) else 0
+    left, total = limit - least * len(waiting), sum(waiting.values())
+    found, passed = {}, 0
+    for partition in sorted(waiting):
+        before, passed = passed, passed + waiting[partition]
+        found[partition] = least + left * passed // total - left * before // total
+    return found

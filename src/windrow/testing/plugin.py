@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from windrow.testing.transcript.result import StoryResult
+    from windrow.testing.transcript.report import StoryResult
 
 # nothing of windrow is imported here: pytest loads this module in every project that has windrow installed
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.model import KafkaSource
-from windrow.sources.kafka import KafkaTopic
-from windrow.sources.kafka.losses import find_losses
+from windrow.sources.kafka import KafkaTopic, find_losses
 
 OFFSETS = st.integers(0, 50)
 ENDS = st.dictionaries(st.integers(0, 4), st.tuples(OFFSETS, OFFSETS).map(lambda two: (min(two), max(two))), min_size=1)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.sources.kafka.steps import up_to
+from windrow.sources.kafka.stream import up_to
 
 logs = st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 1000), st.integers(0, 10**6)), min_size=1)
 

@@ -15,7 +15,7 @@ from windrow.core.schema import RAW
 from windrow.errors import InputError, SourceError
 from windrow.model import LogSource
 from windrow.sources import open_source
-from windrow.sources.log import START, EmbeddedLog, LogFolder, Position, folder, lines
+from windrow.sources.log import START, EmbeddedLog, LogFolder, Position, folder
 
 
 def write(path: Path, partition: int, data: bytes) -> None:
@@ -65,7 +65,7 @@ def test_reading_is_splitting_at_newlines_whatever_the_blocks(
     expected = data.split(b"\n")[:-1]
     with TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
         patch.setattr(folder, "BLOCK", sizes[0])
-        patch.setattr(lines, "BATCH_ROWS", sizes[1])
+        patch.setattr(folder, "BATCH_ROWS", sizes[1])
         write(Path(path), 0, data)
         log = LogFolder(path)
         assert log.scan(0).line == len(expected)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from windrow.sources.log import LogFolder
-from windrow.sources.log.losses import find_losses
-from windrow.sources.log.spark import LogStreamReader
+from windrow.sources.log import LogFolder, find_losses
+from windrow.sources.log.stream import LogStreamReader
 
 LINES = [b'{"user": "u%d"}\n' % number for number in range(60)]
 

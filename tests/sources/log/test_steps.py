@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from windrow.errors import SourceError
 from windrow.sources.base import Cut
 from windrow.sources.log.folder import LogFolder
-from windrow.sources.log.spark import LogStreamReader
+from windrow.sources.log.stream import LogStreamReader
 
 
 def append(path: Path, partition: int, lines: int, text: bytes = b"line\n") -> None:

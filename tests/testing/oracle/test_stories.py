@@ -9,8 +9,8 @@ import pytest
 from windrow.model import Pipeline
 from windrow.testing.oracle import Answer, Journal, LogRecord, run
 from windrow.testing.transcript import Story, read_story
+from windrow.testing.transcript.rows import table_text
 from windrow.testing.transcript.story import Expect, ExpectDead, ExpectLate, TableRow
-from windrow.testing.transcript.text import table_text
 from windrow.testing.transcript.views import looks_at_ticks
 
 STORIES = sorted((Path(__file__).parents[2] / "transcripts").glob("*.yaml"))

@@ -29,8 +29,7 @@ from windrow.model import (
     Tumbling,
 )
 from windrow.testing.oracle import LogRecord
-from windrow.testing.oracle.reading import read
-from windrow.testing.oracle.values import DeadLetterError
+from windrow.testing.oracle.reading import DeadLetterError, read
 
 PIPELINE = Pipeline(
     name="values",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windrow.model import Mode
-from windrow.testing.transcript.folded import Entry, fold, table_rows
+from windrow.testing.transcript.changelog_check import Entry, apply_changelog, table_rows
 from windrow.testing.transcript.story import ChangeRow, TableRow
 
 
@@ -25,7 +25,7 @@ def entry(text: str) -> Entry:
     ],
 )
 def test_changes_that_fit(mode: Mode, changes: list[str], table: list[tuple[int, int]]) -> None:
-    folded = fold(map(entry, changes), mode)
+    folded = apply_changelog(map(entry, changes), mode)
     assert not folded.misfits
     assert list(table_rows(folded)) == [TableRow((start, start + 10), ("A",), (value,)) for start, value in table]
 
@@ -51,4 +51,4 @@ def test_changes_that_fit(mode: Mode, changes: list[str], table: list[tuple[int,
 )
 def test_change_that_does_not_fit(mode: Mode, changes: list[str], misfit: int) -> None:
     entries = [entry(change) for change in changes]
-    assert fold(entries, mode).misfits == [entries[misfit]]
+    assert apply_changelog(entries, mode).misfits == [entries[misfit]]

@@ -21,8 +21,8 @@ from windrow.model import (
     Tumbling,
 )
 from windrow.testing.transcript import parse_story, read_story
+from windrow.testing.transcript.rows import change_text
 from windrow.testing.transcript.story import ChangeRow, End, Expect, ExpectDead, ExpectLate, MarkWatermark, Records
-from windrow.testing.transcript.text import change_text
 
 TEN = 1_767_261_600_000_000
 MINUTE = 60_000_000

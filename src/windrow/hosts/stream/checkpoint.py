@@ -22,8 +22,7 @@ from windrow.errors import CheckpointError
 from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Follows, Run
-from windrow.sources.base import Offset
-from windrow.sources.loss import Loss
+from windrow.sources.base import Loss, Offset
 
 _FILE = "windrow.json"
 _IDENTITY = "source.json"

@@ -14,12 +14,12 @@ from pyspark.sql.types import StructType
 from windrow.core.messages import Packet
 from windrow.hosts.spark_rows import PACKET_DDL, packet_batch
 from windrow.hosts.stream.checkpoint import StepOffsets
-from windrow.sources.loss import Loss
+from windrow.sources.base import Loss
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from windrow.sources.spark import StreamReader
+    from windrow.sources.stream_reader import StreamReader
 
 
 class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

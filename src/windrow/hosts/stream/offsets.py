@@ -14,8 +14,7 @@ from windrow.hosts.stream.checkpoint import Checkpoint, StepOffsets
 from windrow.hosts.stream.integrity import checksum, refuse_damaged
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Follows
-from windrow.sources.base import Offset, Source
-from windrow.sources.loss import Found, Loss, OnDataLoss, listed
+from windrow.sources.base import FoundLosses, Loss, Offset, OnDataLoss, Source, listed
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ class LossGuard:
             self.on_loss(f"the log {self.source.name} lost records, and the run goes on without them: {loss}")
         return True
 
-    def _find(self, offset: Offset, planned: StepOffsets | None) -> Found:
+    def _find(self, offset: Offset, planned: StepOffsets | None) -> FoundLosses:
         """Return what is gone behind an offset, and of a step that is planned from there: that is planned anew."""
         found = self.source.find_losses(offset, self.checkpoint.identity)
         if planned is None:
@@ -214,7 +213,7 @@ class LossGuard:
             for loss in self.source.find_losses(planned.at, self.checkpoint.identity).losses
             if loss.partition not in behind
         )
-        return Found((*found.losses, *ahead), found.offset)
+        return FoundLosses((*found.losses, *ahead), found.offset)
 
     def check_identity(self) -> None:
         """Raise SourceError if what is read is not the log that it was; who cannot say it now is asked again later."""

@@ -26,7 +26,7 @@ from windrow.hosts.transport import TableTransport
 from windrow.model import AnyPipeline, is_salted, needs_ticks
 from windrow.sinks.base import Sink
 from windrow.sources.base import Cut, Source
-from windrow.sources.spark import stream_of
+from windrow.sources.stream_reader import stream_of
 
 
 def key_group_outputs(

@@ -30,9 +30,9 @@ from windrow.hosts.stream.step_size import StepSizeController, StepSizeFile
 from windrow.hosts.transport import TableTransport, carrying, close_stores, is_one_process
 from windrow.model import AnyPipeline, LogSource, with_at_end
 from windrow.sinks.base import Sink
-from windrow.sinks.collect import CollectSink
+from windrow.sinks.memory import CollectSink
 from windrow.sources import Cut, open_source
-from windrow.sources.loss import OnDataLoss
+from windrow.sources.base import OnDataLoss
 
 _POLL = 1
 """Seconds between looks at whether to stop."""

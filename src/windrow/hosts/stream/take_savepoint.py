@@ -21,7 +21,7 @@ from windrow.hosts.stream.integrity import SPARK_ERRORS, translate
 from windrow.hosts.stream.offsets import OffsetLog, agree
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink
-from windrow.sources.loss import listed
+from windrow.sources.base import listed
 
 
 def take_savepoint(pipeline: AnyPipeline, sink: Sink, checkpoint: Path, to: Path | None, master: str) -> Path:

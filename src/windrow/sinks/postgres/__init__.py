@@ -1,5 +1,5 @@
 """Tables in a PostgreSQL database."""
 
-from windrow.sinks.postgres.table import PostgresTable
+from windrow.sinks.postgres.sink import PostgresTable
 
 __all__ = ["PostgresTable"]

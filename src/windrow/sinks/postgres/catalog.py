@@ -10,10 +10,9 @@ import pyarrow as pa
 from windrow.core.schema import CLOCKS
 from windrow.errors import PipelineError, SinkError
 from windrow.sinks.base import Run
-from windrow.sinks.fence import Existing, Found, Misfit, misfits, refuse
-from windrow.sinks.layout import EPOCHS, OWNERS, Layout, Table, create_table
-from windrow.sinks.postgres.session import Connection, qualified
-from windrow.sinks.quote import quote
+from windrow.sinks.ownership import Existing, FoundTables, SchemaMismatch, refuse, schema_mismatches
+from windrow.sinks.postgres.connection import Connection, qualified
+from windrow.sinks.tables import EPOCHS, OWNERS, Layout, Table, create_table, quote
 
 NAME_BYTES = 63
 """What PostgreSQL keeps of a name (NAMEDATALEN less one); it cuts off the rest in silence."""
@@ -83,7 +82,7 @@ class Catalog:
             )
             raise SinkError(msg)
 
-    def find(self, run: Run) -> Found:
+    def find(self, run: Run) -> FoundTables:
         """Return what the tables hold."""
         existing = self._existing()
         present = [table.name for table in self._layout.own if table.name in existing]
@@ -94,7 +93,7 @@ class Catalog:
                 filled.append(name)
         owner = self._owner() if OWNERS.name in existing else None
         fenced = EPOCHS.name in existing
-        return Found(
+        return FoundTables(
             owner=owner,
             owner_last=self.last(owner) if owner is not None and fenced else None,
             last=self.last(run) if fenced else None,
@@ -194,7 +193,7 @@ class Catalog:
                 raise SinkError(msg)
         return {str(name) for name, _ in rows}
 
-    def _misfits(self, table: Table) -> Iterator[Misfit]:
+    def _misfits(self, table: Table) -> Iterator[SchemaMismatch]:
         columns = self._connection.execute(
             "SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute "
             "WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -208,7 +207,7 @@ class Catalog:
         types = {str(name): str(type_) for name, type_, _ in columns}
         required = {str(name) for name, _, required in columns if required}
         existing = Existing(types, [str(name) for (name,) in key], required, _alter)
-        return misfits(self._made(table), sql_types(table), existing)
+        return schema_mismatches(self._made(table), sql_types(table), existing)
 
     def _check_privileges(self, table: Table) -> None:
         needs: tuple[str, ...] = ("SELECT", "INSERT")

@@ -1,5 +1,5 @@
 """Tables in an SQLite file."""
 
-from windrow.sinks.sqlite.table import SqliteTable
+from windrow.sinks.sqlite.sink import SqliteTable
 
 __all__ = ["SqliteTable"]

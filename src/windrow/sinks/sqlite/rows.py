@@ -1,23 +1,131 @@
-"""Rows of an SQLite file as the Arrow columns that they were."""
+"""Rows of SQLite: Arrow columns as stored values, checked to come back unchanged, and stored rows as Arrow columns."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import Any
+from itertools import chain
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core.schema import MICROS
+from windrow.errors import SinkError
 from windrow.sinks.database import Bounds
-from windrow.sinks.layout import Table
-from windrow.sinks.quote import quote, quote_all
-from windrow.sinks.sqlite.values import EXACT_DIGITS, Decimals
-from windrow.sinks.text import utc_text
+from windrow.sinks.tables import Table, decimal_text, quote, quote_all, significant_digits, unscaled, utc_text
 
+Decimals = Literal["numeric", "text"]
+
+EXACT_DIGITS = 15
+"""What SQLite keeps of a number that is no 64-bit integer (https://sqlite.org/datatype3.html, section 3)."""
 _ROWS = 50_000
+_BYTES = 16 << 20
+"""So much is gathered at the most before it becomes Python's values."""
+LONG = np.iinfo(np.int64)
+
+
+def sql_types(table: Table, decimals: Decimals) -> dict[str, str]:
+    """Return SQLite's type of each column; the types decide the affinity."""
+    return {field.name: _sql_type(field.type, decimals) for field in table.schema}
+
+
+def _sql_type(type_: pa.DataType, decimals: Decimals) -> str:
+    if pa.types.is_decimal(type_):
+        return decimals.upper()
+    if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
+        return "INTEGER"
+    if pa.types.is_floating(type_):
+        return "REAL"
+    return "BLOB" if pa.types.is_binary(type_) else "TEXT"
+
+
+def values(table: str, rows: pa.Table, decimals: Decimals) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows as what sqlite3 binds, of which only some are in memory at a time.
+
+    Raise SinkError naming table and column for a decimal that a NUMERIC column would change.
+    """
+    return chain.from_iterable(zip(*_columns(table, batch, decimals), strict=True) for batch in _batches(rows))
+
+
+def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Cut rows into batches of some size, and join what is in many small ones.
+
+    A whole column may be more than the 2 GiB that one array of texts or bytes can hold.
+    """
+    held: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in rows.to_batches(max_chunksize=_ROWS):
+        held.append(batch)
+        count, size = count + batch.num_rows, size + batch.nbytes
+        if count >= _ROWS or size >= _BYTES:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held, count, size = [], 0, 0
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+def _columns(table: str, rows: pa.RecordBatch, decimals: Decimals) -> list[list[Any]]:
+    return [
+        _stored_column(table, name, column, decimals)
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
+
+
+def _stored_column(table: str, name: str, column: pa.Array, decimals: Decimals) -> list[Any]:
+    type_ = column.type
+    if pa.types.is_timestamp(type_):
+        column = utc_text(column)
+    elif pa.types.is_boolean(type_):
+        column = column.cast(pa.int8())
+    elif pa.types.is_decimal(type_):
+        if decimals == "numeric":
+            return _numeric(table, name, column)
+        column = decimal_text(column)
+    result: list[Any] = column.to_pylist() if column.null_count else column.to_numpy(zero_copy_only=False).tolist()
+    return result
+
+
+def _numeric(table: str, name: str, column: pa.Array) -> list[Any]:
+    if column.null_count:
+        known = _numeric(table, name, column.fill_null(pa.scalar(Decimal(0), column.type)))
+        valid = column.is_valid().to_pylist()
+        return [number if is_valid else None for number, is_valid in zip(known, valid, strict=True)]
+    # Arrow's own cast of decimals to doubles is a bit off (0.1 gives 0.09999999999999999); through text it is exact.
+    floats = column.cast(pa.string()).cast(pa.float64()).to_numpy()
+    bounds = pc.min_max(unscaled(column)).as_py()
+    if not len(column) or max(-bounds["min"], bounds["max"]) < 10**EXACT_DIGITS:
+        return cast("list[Any]", floats.tolist())
+    integers = _integers(column)
+    exact = pc.or_(integers.is_valid(), pc.less_equal(significant_digits(column), EXACT_DIGITS))
+    if not pc.all(exact).as_py():
+        worst = decimal_text(column.filter(pc.invert(exact)).slice(0, 1))[0].as_py()
+        msg = (
+            f"column {name!r} of table {table!r} cannot hold {worst}: SQLite's NUMERIC keeps {EXACT_DIGITS} digits. "
+            f"Set `decimals: text` in the sink, which keeps all, and start over with --fresh or another table"
+        )
+        raise SinkError(msg)
+    mixed = floats.astype(object)
+    mixed[integers.is_valid().to_numpy(zero_copy_only=False)] = integers.drop_null().to_numpy().astype(object)
+    return cast("list[Any]", mixed.tolist())
+
+
+def _integers(column: pa.Array) -> pa.Array:
+    """Return the decimals that are 64-bit integers as int64, and null for the others."""
+    scale = column.type.scale
+    text = decimal_text(column)
+    whole = pa.scalar(value=True)
+    if scale:
+        whole = pc.ends_with(text, "." + "0" * scale)
+        text = pc.utf8_slice_codeunits(text, 0, -scale - 1)
+    number = text.cast(pa.decimal128(38, 0))
+    fits = pc.and_(pc.less_equal(number, LONG.max), pc.greater_equal(number, LONG.min))
+    chosen = pc.if_else(pc.and_(fits, whole), number, pa.scalar(None, number.type))
+    return chosen.cast(pa.int64())
+
+
 """How many are in memory at a time."""
 _EXACT = 10**EXACT_DIGITS
 

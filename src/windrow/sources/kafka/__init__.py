@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windrow.errors import InputError
 from windrow.model import KafkaSource
-from windrow.sources.base import Cut, Offset
-from windrow.sources.kafka.losses import find_losses
-from windrow.sources.kafka.options import TIMEOUT, client_options
-from windrow.sources.loss import Found
+from windrow.sources.base import Cut, FoundLosses, Loss, Offset
+from windrow.sources.kafka.client import TIMEOUT, client_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,9 +17,10 @@ if TYPE_CHECKING:
 
     from windrow.sources.base import Stage
     from windrow.sources.kafka.client import Admin
-    from windrow.sources.kafka.spark import KafkaStreamReader
+    from windrow.sources.kafka.stream import KafkaStreamReader
 
 __all__ = ["KafkaTopic", "preflight"]
+
 
 _NO_ID = "A" * 22
 """What stands for an id where a broker knows none: a UUID of zeros, in base 64."""
@@ -99,7 +98,7 @@ class KafkaTopic:
         cuts: Sequence[Cut] | None = None,
     ) -> KafkaStreamReader:
         """Return what reads the topic for Spark; see `windrow.sources.Source.reader`. Kafka cannot be cut."""
-        from windrow.sources.kafka.spark import KafkaStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
+        from windrow.sources.kafka.stream import KafkaStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
 
         if cuts is not None:
             msg = "steps of a Kafka topic cannot be prescribed; copy the topic to an embedded log"
@@ -109,8 +108,8 @@ class KafkaTopic:
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
         """Return a frame of what a stage makes of a range; see `windrow.sources.Source.batch`."""
-        from windrow.sources.kafka.spark import range_reader  # noqa: PLC0415 - as above
-        from windrow.sources.spark import frame_of  # noqa: PLC0415 - as above
+        from windrow.sources.kafka.stream import range_reader  # noqa: PLC0415 - as above
+        from windrow.sources.stream_reader import frame_of  # noqa: PLC0415 - as above
 
         there = self.ends() if end.keys() - begin.keys() else {}
         ranges = [(number, begin[number] if number in begin else there[number][0], end[number]) for number in end]
@@ -121,7 +120,7 @@ class KafkaTopic:
         """Return the topic's id, which another topic of the same name does not have; raise as `preflight` does."""
         return self._asked.topic_id(seconds)
 
-    def find_losses(self, offset: Offset, identity: str | None) -> Found:
+    def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:
         """Return what is gone: by retention, with a broker, or since the topic was made anew."""
         made_anew = None if identity in (None, _NO_ID) else identity != self.identity()
         return find_losses(self._source.topic, offset, self.ends(), made_anew=made_anew)
@@ -133,3 +132,37 @@ class KafkaTopic:
             if self._kept is None:
                 self._kept = _admin(self._source, TIMEOUT)
             return self._kept
+
+
+def find_losses(topic: str, offset: Any, ends: Mapping[int, tuple[int, int]], *, made_anew: bool | None) -> FoundLosses:  # noqa: ANN401 - plain JSON
+    """Hold where a run stands, as Spark notes it, to the first offset and the end of each partition.
+
+    A partition that came after the run began is read from offset 0. All of a topic that was made anew is other records.
+    Of one that was not, a partition that ends too early was cut back: what is before its end was read. Where that is
+    not known (None), it may be another topic's, and is read from its first offset.
+    """
+    stands = {int(partition): int(at) for partition, at in offset.get(topic, {}).items()}
+    moved: dict[str, int] = {}
+    losses = []
+    for partition, stood in sorted((dict.fromkeys(ends, 0) | stands).items()):
+        first, end = ends.get(partition, (0, 0))
+        if made_anew or stood < first:
+            goes_on = first
+        elif stood <= end:
+            goes_on = stood
+        else:
+            goes_on = first if made_anew is None else end
+        if partition in ends:
+            moved[str(partition)] = goes_on
+        if made_anew:
+            what = f"the topic was made anew, read up to offset {stood} before"
+        elif partition not in ends:
+            what = f"it is gone, read up to offset {stood}"
+        elif stood < first:
+            what = f"offsets {stood} to {first - 1} are gone"
+        else:
+            what = f"it ends at offset {end}, and had been read up to {stood}"
+        # of what nothing was read, nothing is lost
+        if (made_anew and stood > 0) or not first <= stood <= end:
+            losses.append(Loss(partition, stood, goes_on, what))
+    return FoundLosses(tuple(losses), {topic: moved})

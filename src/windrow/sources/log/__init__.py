@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from windrow.errors import SourceError
 from windrow.model import LogSource
-from windrow.sources.base import Cut, Offset
+from windrow.sources.base import Cut, FoundLosses, Loss, Offset
 from windrow.sources.log.folder import START, LogFolder, Position
-from windrow.sources.log.losses import find_losses
-from windrow.sources.loss import Found
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from windrow.sources.base import Stage
-    from windrow.sources.log.spark import LogStreamReader
+    from windrow.sources.log.stream import LogStreamReader
 
 __all__ = ["START", "EmbeddedLog", "LogFolder", "Position"]
 
@@ -76,14 +75,14 @@ class EmbeddedLog:
         cuts: Sequence[Cut] | None = None,
     ) -> LogStreamReader:
         """Return what reads the log for Spark; see `windrow.sources.Source.reader`."""
-        from windrow.sources.log.spark import LogStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
+        from windrow.sources.log.stream import LogStreamReader  # noqa: PLC0415 - Spark only when a stream is opened
 
         folder = LogFolder(self._folder.path.absolute())
         return LogStreamReader(folder, stage, begin, tasks=tasks, max_records=max_records, cuts=cuts)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
         """Return a frame of what a stage makes of a range; see `windrow.sources.Source.batch`."""
-        from windrow.sources.spark import frame_of  # noqa: PLC0415 - as above
+        from windrow.sources.stream_reader import frame_of  # noqa: PLC0415 - as above
 
         ranges = [
             (partition, begin.get(partition, 0), last)
@@ -96,6 +95,42 @@ class EmbeddedLog:
         """Return None: a file is known by its own bytes."""
         return None
 
-    def find_losses(self, offset: Offset, identity: str | None) -> Found:  # noqa: ARG002 - see `Source`
+    def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:  # noqa: ARG002 - see `Source`
         """Return what is gone: files that are not there any more, were cut off, or are others now."""
         return find_losses(self._folder, offset)
+
+
+def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> FoundLosses:
+    """Hold each file to the marks of what was read from it, in an offset as `windrow_log` gives it to Spark.
+
+    A file that begins as it did was cut off or changed, and what comes is behind its end (or where it was read up to);
+    one that begins otherwise is another, which is read from its beginning. Raise SourceError if one cannot be read.
+    """
+    there = set(folder.partitions())
+    moved = dict(offset)
+    losses = []
+    for name, at in offset.items():
+        partition, stood = int(name), Position(at["line"], at["byte"])
+        if partition not in there:
+            losses.append(Loss(partition, stood.line, 0, f"{folder.file(partition)} is gone, read up to {_at(stood)}"))
+            del moved[name]
+            continue
+        try:
+            folder.verify(partition, stood, at["mark"])
+        except SourceError:
+            size = folder.sizes()[partition]
+            if "head" in at and size and folder.head(partition) == at["head"]:
+                goes_on = folder.scan(partition, max_lines=stood.line)
+                short = goes_on.line < stood.line
+                what = "was cut off" if short else "holds other bytes now"
+                moved[name] = folder.noted(partition, goes_on)
+            else:
+                goes_on, what = Position(), "is another file now"
+                del moved[name]
+            told = f"{folder.file(partition)} {what}, read up to {_at(stood)}"
+            losses.append(Loss(partition, stood.line, goes_on.line, told))
+    return FoundLosses(tuple(losses), moved)
+
+
+def _at(position: Position) -> str:
+    return f"offset {position.line} (byte {position.byte})"

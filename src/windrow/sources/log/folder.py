@@ -1,4 +1,4 @@
-"""The embedded log on disk: a folder with ``partition-N.jsonl``, a record a line."""
+"""Files of an embedded log: a record a line, read in blocks as Arrow."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from windrow.core.schema import MICROS, RAW
 from windrow.errors import InputError, RecordsLostError, SourceError
-from windrow.sources.log.lines import batches
 
 BLOCK = 4 << 20
 MAX_LINE = 1 << 30
@@ -201,3 +202,27 @@ class LogFolder:
     def noted(self, partition: int, at: Position) -> dict[str, int]:
         """Return a position as Spark notes it: with marks of the bytes before it, and of the first line."""
         return {"line": at.line, "byte": at.byte, "mark": self.mark(partition, at), "head": self.head(partition)}
+
+
+BATCH_ROWS = 65_536
+
+
+def batches(block: bytes, partition: int, first: int) -> Iterator[pa.RecordBatch]:
+    """Cut whole lines, the last with its newline, into RAW batches of at most `BATCH_ROWS` rows.
+
+    The first line has the offset `first`; a value is a line's bytes without the newline; key and log time are null.
+    """
+    values = pc.split_pattern(pa.array([block], pa.binary()), b"\n").values
+    lines = len(values) - 1  # nothing stands behind the last newline
+    for at in range(0, lines, BATCH_ROWS):
+        rows = min(BATCH_ROWS, lines - at)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.repeat(pa.scalar(partition, pa.int32()), rows),
+                pa.arange(first + at, first + at + rows),
+                pa.nulls(rows, MICROS),
+                pa.nulls(rows, pa.binary()),
+                values.slice(at, rows),
+            ],
+            schema=RAW,
+        )

@@ -10,8 +10,7 @@ import pyarrow as pa
 from windrow.errors import InputError, SourceError
 from windrow.model import KafkaSource
 from windrow.testing.generator.events import counted
-from windrow.testing.generator.pace import Pace
-from windrow.testing.generator.spec import Made, Spec
+from windrow.testing.generator.spec import LivePace, Made, Spec
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -35,7 +34,7 @@ def write_kafka(
     topic: str,
     *,
     options: tuple[tuple[str, str], ...] = (),
-    pace: Pace | None = None,
+    pace: LivePace | None = None,
     progress: Callable[[Made], None] | None = None,
 ) -> Made:
     """Append the log to a topic and say what was made; `progress` hears how far it is.
@@ -64,8 +63,7 @@ class _Producer:
     def __init__(self, source: KafkaSource) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415 - librdkafka only when a topic is written
 
-        from windrow.sources.kafka.client import client_of  # noqa: PLC0415 - as above
-        from windrow.sources.kafka.options import client_options  # noqa: PLC0415 - as above
+        from windrow.sources.kafka.client import client_of, client_options  # noqa: PLC0415 - as above
 
         self._source = source
         self._refused: list[KafkaError] = []
@@ -114,8 +112,11 @@ def _ensure_topic(source: KafkaSource, partitions: int) -> None:
     from confluent_kafka import KafkaException  # noqa: PLC0415 - librdkafka only when a topic is written
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415 - as above
 
-    from windrow.sources.kafka.client import client_of, unreachable  # noqa: PLC0415 - as above
-    from windrow.sources.kafka.options import client_options  # noqa: PLC0415 - as above
+    from windrow.sources.kafka.client import (  # noqa: PLC0415 - as above
+        client_of,
+        client_options,
+        unreachable,
+    )
 
     said: list[KafkaError] = []
     admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": said.append})

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from windrow.errors import InputError, SourceError
 from windrow.testing.generator.events import counted
-from windrow.testing.generator.pace import Pace
-from windrow.testing.generator.spec import Made, Spec
+from windrow.testing.generator.spec import LivePace, Made, Spec
 
 _PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\.jsonl")
 
@@ -27,7 +26,7 @@ def write_log(
     folder: str | os.PathLike[str],
     *,
     overwrite: bool = False,
-    pace: Pace | None = None,
+    pace: LivePace | None = None,
     progress: Callable[[Made], None] | None = None,
 ) -> Made:
     """Write the log into a folder and say what was made; `progress` hears how far it is.
@@ -74,7 +73,7 @@ def _replace(spec: Spec, path: Path, progress: Callable[[Made], None] | None) ->
     return made
 
 
-def _write(spec: Spec, path: Path, pace: Pace | None, progress: Callable[[Made], None] | None) -> Made:
+def _write(spec: Spec, path: Path, pace: LivePace | None, progress: Callable[[Made], None] | None) -> Made:
     total = Made()
     with ExitStack() as stack:
         files = [

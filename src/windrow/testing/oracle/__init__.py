@@ -4,7 +4,6 @@ It is slow, and shares no code with the operators: property tests hold them to i
 """
 
 from windrow.testing.oracle.answer import Answer, Change, Journal, LogRecord, Missed
-from windrow.testing.oracle.compare import differences
-from windrow.testing.oracle.definition import run
+from windrow.testing.oracle.definition import differences, run
 
 __all__ = ["Answer", "Change", "Journal", "LogRecord", "Missed", "differences", "run"]

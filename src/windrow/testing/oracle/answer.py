@@ -1,4 +1,4 @@
-"""What goes into the oracle and what comes out of it, as plain Python values."""
+"""Input and output of the oracle, as plain Python values."""
 
 from __future__ import annotations
 
@@ -96,3 +96,18 @@ class Answer:
     late: set[Missed]
     dead: dict[tuple[int, int], str]
     changelog: dict[WindowKey, list[Change]]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """A record's coordinates, its event time, the watermark that it is judged by, and its fields.
+
+    `inputs` has for each aggregate the value it takes, None if it takes none of this record.
+    """
+
+    partition: int
+    offset: int
+    time: int
+    watermark: float
+    fields: Mapping[str, Value]
+    inputs: tuple[Value, ...]

@@ -1,14 +1,13 @@
-"""The changelog of one window and key, for windows that are known before their records."""
+"""The changelog of one window and key, for windows that are known before their records, and triggers of early panes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol, assert_never
 
-from windrow.model import Global, PaneSoFar, Pipeline
-from windrow.testing.oracle.answer import Change
-from windrow.testing.oracle.record import Record
+from windrow.model import AllOf, AnyOf, Every, Global, PaneSoFar, Pipeline, Records, Repeat, Trigger, When
+from windrow.testing.oracle.answer import Change, Record
 from windrow.testing.oracle.totals import results
-from windrow.testing.oracle.triggers import asked
 
 
 @dataclass
@@ -69,3 +68,106 @@ def changelog(pipeline: Pipeline, pane: Pane, *, fired: bool) -> list[Change]:
         writing.add(record)
         writing.write("late")
     return writing.changes
+
+
+class Asked(Protocol):
+    """A trigger of one window and key."""
+
+    def says(self, pane: PaneSoFar) -> bool:
+        """Look at the window as it is after one more record."""
+        ...
+
+    def begin_anew(self) -> None:
+        """A pane was made."""
+        ...
+
+
+def asked(trigger: Trigger) -> Asked:
+    """Return a trigger at its beginning."""
+    match trigger:
+        case Every():
+            return _Never()
+        case Records(number):
+            return _Records(number)
+        case When():
+            return _When(trigger)
+        case AnyOf(triggers):
+            return _Several(triggers, all_of_them=False)
+        case AllOf(triggers):
+            return _Several(triggers, all_of_them=True)
+        case Repeat(inner, times):
+            return _Repeat(inner, times)
+        case _:
+            assert_never(trigger)
+
+
+class _Never:
+    """Processing time, which is not in the log."""
+
+    def says(self, pane: PaneSoFar) -> bool:
+        del pane
+        return False
+
+    def begin_anew(self) -> None:
+        pass
+
+
+class _Records:
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def says(self, pane: PaneSoFar) -> bool:
+        return pane.since % self._number == 0
+
+    def begin_anew(self) -> None:
+        pass
+
+
+class _When:
+    def __init__(self, when: When) -> None:
+        self._when = when
+
+    def says(self, pane: PaneSoFar) -> bool:
+        return bool(self._when.predicate(pane))
+
+    def begin_anew(self) -> None:
+        pass
+
+
+class _Several:
+    """Every part is asked at every record, and remembered to have said so until the next pane."""
+
+    def __init__(self, triggers: tuple[Trigger, ...], *, all_of_them: bool) -> None:
+        self._parts = [asked(trigger) for trigger in triggers]
+        self._said = [False] * len(triggers)
+        self._enough = all if all_of_them else any
+
+    def says(self, pane: PaneSoFar) -> bool:
+        now = [part.says(pane) for part in self._parts]
+        self._said = [before or says for before, says in zip(self._said, now, strict=True)]
+        return self._enough(self._said)
+
+    def begin_anew(self) -> None:
+        self._said = [False] * len(self._parts)
+        for part in self._parts:
+            part.begin_anew()
+
+
+class _Repeat:
+    """A pane counts if the trigger has said so since the pane before it."""
+
+    def __init__(self, trigger: Trigger, times: int) -> None:
+        self._trigger = asked(trigger)
+        self._left = times
+        self._said = False
+
+    def says(self, pane: PaneSoFar) -> bool:
+        says = self._trigger.says(pane) and self._left > 0
+        self._said = self._said or says
+        return says
+
+    def begin_anew(self) -> None:
+        if self._said:
+            self._left -= 1
+        self._said = False
+        self._trigger.begin_anew()

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from windrow.model import Pipeline, Session
-from windrow.testing.oracle.answer import Change, Value, WindowKey
-from windrow.testing.oracle.record import Record
+from windrow.testing.oracle.answer import Change, Record, Value, WindowKey
 from windrow.testing.oracle.totals import results
 
 Key = tuple[Value, ...]

@@ -1,9 +1,11 @@
-"""What the aggregates make of a window's records."""
+"""Results of aggregates over a window's records."""
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import assert_never
@@ -32,14 +34,12 @@ from windrow.model import (
     Quantile,
     Stddev,
     Sum,
+    TimestampType,
     TopK,
     Variance,
 )
-from windrow.testing.oracle.answer import Near, Value
-from windrow.testing.oracle.arguments import argument_type, result_type
-from windrow.testing.oracle.expressions import FailedError, Named, evaluate
-from windrow.testing.oracle.record import Record
-from windrow.testing.oracle.texts import counted_text, list_text
+from windrow.testing.oracle.answer import Near, Record, Value
+from windrow.testing.oracle.expressions import FailedError, Named, argument_type, evaluate, result_type
 
 MEAN_DIGITS = 6
 """How many digits more than its field an exact mean has."""
@@ -224,3 +224,26 @@ def _decimal(number: Fraction, scale: int) -> Decimal:
     """Round to so many digits behind the point; what is just between two goes away from zero."""
     units = math.floor(abs(number) * 10**scale + Fraction(1, 2))
     return Decimal(f"{'-' if number < 0 else ''}{units}E-{scale}")
+
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def list_text(values: Sequence[Value], type_: DataType) -> str:
+    """Return a JSON array of values."""
+    return f"[{','.join(_text(value, type_) for value in values)}]"
+
+
+def counted_text(values: Sequence[tuple[Value, int]], type_: DataType) -> str:
+    """Return a JSON array of values with their counts."""
+    return f"[{','.join(f'[{_text(value, type_)},{count}]' for value, count in values)}]"
+
+
+def _text(value: Value, type_: DataType) -> str:
+    """Return a value as JSON holds it whole: decimals as text, times in ISO 8601."""
+    if isinstance(type_, TimestampType) and isinstance(value, int):
+        moment = EPOCH + dt.timedelta(microseconds=value)
+        return json.dumps(f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z")
+    if isinstance(type_, DecimalType) and isinstance(value, Decimal):
+        return json.dumps(f"{value:.{type_.scale}f}")
+    return json.dumps(value, ensure_ascii=False)

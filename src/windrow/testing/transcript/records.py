@@ -1,18 +1,31 @@
-"""The records of a story: their bytes, and the fields that they have in common."""
+"""Records of a story, the fields that are inferred from them, and the story's pipeline."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from windrow.api.checks import require_valid
+from windrow.api.yaml import Document, Sections
 from windrow.api.yaml.node import YamlMapping, YamlNode
-from windrow.errors import Place
-from windrow.model import EventTime, Punctuated
-from windrow.testing.transcript.cells import Cell, read_cell, read_log_time, read_time
-from windrow.testing.transcript.each import each
+from windrow.errors import PipelineError, Place
+from windrow.model import (
+    DataType,
+    DecimalType,
+    Decode,
+    EventTime,
+    Field,
+    LogSource,
+    Pipeline,
+    Punctuated,
+    SqliteSink,
+    TimestampType,
+)
+from windrow.testing.transcript.story import AtEnd
+from windrow.testing.transcript.values import DECIMAL_DIGITS, Cell, each, read_cell, read_log_time, read_time
 
 PARTITION = "p"
 RAW = "raw"
@@ -114,3 +127,74 @@ def read_mark_mapping(spot: YamlNode) -> dict[int, Cell]:
 def mark_field(time: EventTime) -> str | None:
     """Return the name of the punctuation's field, if the source has one."""
     return time.watermark.field if isinstance(time.watermark, Punctuated) else None
+
+
+def infer_fields(records: Sequence[Written], time: EventTime, place: Place) -> Decode:
+    """Return the fields with their types; raise PipelineError if the records do not agree on them.
+
+    The punctuation's field comes last, a time like the event time. The log timestamp is not among them, nor is what
+    only raw records hold. A decimal is as fine as the finest that is written.
+    """
+    mark = mark_field(time)
+    others = {LOG_TIME, mark}
+    data = [record for record in records if record.raw is None and set(record.cells) - others]
+    types: dict[str, DataType] = {}
+    lines: dict[str, int] = {}
+    for record in data:
+        for name, cell in record.cells.items():
+            if name in others:
+                continue
+            lines.setdefault(name, record.place.line)
+            types[name] = _both(types.get(name, cell.type), cell.type, name, lines[name], record.place)
+    for record in data:
+        for name in types:
+            if name not in record.cells:
+                msg = (
+                    f"the record has no {name!r}, and the one on line {lines[name]} has; "
+                    "a record that is to be a dead letter is written as `raw: TEXT`"
+                )
+                raise PipelineError(msg, record.place)
+    if not types:
+        msg = "the story needs a record that is not raw: from it come the fields and their types"
+        raise PipelineError(msg, place)
+    if mark is not None:
+        types[mark] = TimestampType("micros")
+    return Decode(tuple(Field(name, type_) for name, type_ in types.items()))
+
+
+def _both(known: DataType, new: DataType, name: str, line: int, place: Place) -> DataType:
+    """Return the type that holds the values of both."""
+    match known, new:
+        case DecimalType(_, scale), DecimalType(_, other):
+            return DecimalType(DECIMAL_DIGITS, max(scale, other))
+        case _ if known == new:
+            return known
+        case _:
+            msg = (
+                f"{name!r} is a {new} here, and a {known} on line {line}; "
+                "a field has one type in all of a story (5 is a long, 5.00 a decimal)"
+            )
+            raise PipelineError(msg, place)
+
+
+KEY_GROUPS = 2
+"""Few, as a story has few keys and each group costs something in each step."""
+
+
+def story_pipeline(spot: YamlNode, sections: Sections, records: Sequence[Written], at_end: AtEnd) -> Pipeline:
+    """Return the pipeline; raise PipelineError if it means nothing. Its source and sink are names only."""
+    pipeline = Pipeline(
+        name="story",
+        source=LogSource("story"),
+        decode=infer_fields(records, sections.time, spot.place),
+        time=sections.time,
+        key=sections.key,
+        window=sections.window,
+        aggregates=sections.aggregates,
+        emit=replace(sections.emit, at_end=at_end),
+        sink=SqliteSink("story.db", "story"),
+        key_groups=KEY_GROUPS,
+        derive=sections.derive,
+        salt=sections.salt,
+    )
+    return require_valid(pipeline, Document(pipeline, spot.file, spot.node).place)

@@ -1,13 +1,15 @@
-"""Results of stories as text, expected beside actual, and as JSON."""
+"""Results of stories: expected beside actual, as text and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any
 
-from windrow.testing.transcript.result import Difference, StoryResult
+from windrow.errors import Place
+from windrow.testing.transcript.story import Story
 
 
 def lines(result: StoryResult) -> Iterator[str]:
@@ -55,3 +57,28 @@ def _difference(difference: Difference) -> Iterator[str]:
         )
         for expected, actual in pairs:
             yield f"    {' ' if tag == 'equal' else '!'} {expected:{width}}   {actual}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Rows that were expected and rows that came, in the story's own form; `what` names them."""
+
+    what: str
+    place: Place
+    expected: tuple[str, ...]
+    actual: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StoryResult:
+    """A story and where it went another way than told; `runs` counts the cuts that it was run in."""
+
+    story: Story
+    host: str
+    runs: int
+    differences: tuple[Difference, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all came as told."""
+        return not self.differences

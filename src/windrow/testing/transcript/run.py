@@ -1,21 +1,21 @@
-"""A story on a host: what it tells beside what came."""
+"""Run a story on a host: its expectations beside the host's output, as written and in other cuts."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, Literal, Protocol, assert_never
 
 from windrow.core.changelog import StepOutput
-from windrow.errors import Place
+from windrow.errors import InputError, Place
 from windrow.model import Pipeline
-from windrow.testing.transcript.cuts import cuts
-from windrow.testing.transcript.folded import fold, table_rows
-from windrow.testing.transcript.hosts import Play, load_play
-from windrow.testing.transcript.observed import Observed, observe, repeated
+from windrow.testing.transcript.changelog_check import apply_changelog, table_rows
 from windrow.testing.transcript.reader import read_story
-from windrow.testing.transcript.result import Difference, StoryResult
+from windrow.testing.transcript.rebatch import cuts
+from windrow.testing.transcript.report import Difference, StoryResult
+from windrow.testing.transcript.rows import change_text, dead_text, late_text, table_text
 from windrow.testing.transcript.story import (
     ChangeRow,
     DeadRow,
@@ -29,8 +29,10 @@ from windrow.testing.transcript.story import (
     Story,
     TellTime,
 )
-from windrow.testing.transcript.text import change_text, dead_text, late_text, table_text
-from windrow.testing.transcript.views import by_log, views
+from windrow.testing.transcript.views import Observed, by_log, observe, repeated, views
+
+if TYPE_CHECKING:
+    from windrow.core.tick import PlayStep
 
 
 def run_story(path: str | Path, *, host: str = "memory", rebatch: int = 0, seed: int = 0) -> StoryResult:
@@ -151,7 +153,10 @@ def _final(story: Story, observed: Observed) -> Difference | None:
         "final",
         story.final.place,
         [table_text(story.pipeline, row) for row in expected],
-        [table_text(story.pipeline, row) for row in table_rows(fold(observed.changes, story.pipeline.emit.mode))],
+        [
+            table_text(story.pipeline, row)
+            for row in table_rows(apply_changelog(observed.changes, story.pipeline.emit.mode))
+        ],
     )
 
 
@@ -159,6 +164,36 @@ def _consistent(story: Story, observed: Observed, where: str = "") -> Difference
     """Find what no changelog may have, whatever a story expects."""
     misfits = [
         f"{change_text(story.pipeline, entry.row)}  # revision {entry.revision} does not fit what was there"
-        for entry in fold(observed.changes, story.pipeline.emit.mode).misfits
+        for entry in apply_changelog(observed.changes, story.pipeline.emit.mode).misfits
     ]
     return _difference(f"consistency{where}", story.final.place, [], [*misfits, *repeated(observed)])
+
+
+HOSTS = {
+    "memory": "windrow.hosts.memory",
+    "stream": "windrow.hosts.stream.run",
+    "batch": "windrow.hosts.batch.run",
+}
+"""Where each host's `play` is."""
+
+
+class Play(Protocol):
+    """Runs a log that is given in steps."""
+
+    def __call__(
+        self, pipeline: Pipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], /
+    ) -> list[StepOutput]:
+        """Return the output of each step of (partition, value) or tick, and that of the input's end as the last.
+
+        All partitions that occur are known from the start; offsets count from 0 in each.
+        """
+        ...
+
+
+def load_play(host: str) -> Play:
+    """Return a host's `play`; raise InputError if there is no such host."""
+    if host not in HOSTS:
+        msg = f"{host!r} is no host for stories; take {' or '.join(HOSTS)}"
+        raise InputError(msg)
+    play: Play = importlib.import_module(HOSTS[host]).play
+    return play

@@ -1,4 +1,4 @@
-"""A changelog applied to an empty table."""
+"""A changelog applied to an empty table: every change must fit the rows before it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Folded:
     misfits: list[Entry] = field(default_factory=list)
 
 
-def fold(changes: Iterable[Entry], mode: Mode) -> Folded:
+def apply_changelog(changes: Iterable[Entry], mode: Mode) -> Folded:
     """Apply a changelog to an empty table."""
     match mode:
         case "retract":

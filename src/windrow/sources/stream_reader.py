@@ -1,4 +1,4 @@
-"""What the sources have in common as data sources of Spark, whose tasks make of the records what they are told to."""
+"""The common part of streaming data sources of Spark, whose tasks apply a stage to the records that they read."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from windrow.sources.base import Offset, Stage

@@ -1,18 +1,112 @@
-"""Two answers, row by row: what is in one only, what in both and not the same."""
+"""Differences between two result tables, row by row: of two pipelines, or of two SQLite files."""
 
 from __future__ import annotations
 
+import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.sinks.text import utc_text
+from windrow.errors import InputError
+from windrow.model import AnyPipeline, Pipeline
+from windrow.sinks import open_database
+from windrow.sinks.database import Bounds, Database, Snapshot
+from windrow.sinks.tables import Table, layout, quote, quote_all, utc_text
+
+_TOLD = ("pane", "revision")
+"""What tells how an answer came about, and is no part of it."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a comparison found in the windows within `bounds`; `only_here` and `only_there` are columns."""
+
+    found: Comparison
+    bounds: Bounds
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    only_here: tuple[str, ...]
+    only_there: tuple[str, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether rows and columns are the same."""
+        return self.found.is_same and not self.only_here and not self.only_there
+
+
+def compare_answers(
+    here: AnyPipeline, there: AnyPipeline, bounds: Bounds, *, limit: int, panes: bool = False
+) -> Compared:
+    """Compare the result tables of two pipelines' sinks; with `panes` also pane and revision.
+
+    Where one of them is a replay from a time on, only the windows that end after it are compared. Raise InputError if
+    there is no such table, or if their keys are not the same.
+    """
+    tables = layout(here, here.sink).result, layout(there, there.sink).result
+    databases = open_database(here.sink), open_database(there.sink)
+    replays = (database.replayed(table.name) for database, table in zip(databases, tables, strict=True))
+    since = [one.since for one in replays if one is not None and one.since is not None]
+    bounds = replace(bounds, after=max([*since, *([] if bounds.after is None else [bounds.after])], default=None))
+    key = ("window_start", "window_end", *here.key, *(("revision",) if _discards(here) else ()))
+    with ExitStack() as held:
+        # two tables in one database as they are at one moment
+        first = held.enter_context(databases[0].snapshot())
+        is_one = replace(here.sink, table="", key=()) == replace(there.sink, table="", key=())
+        snapshots = (first, first if is_one else held.enter_context(databases[1].snapshot()))
+        columns = [
+            _columns(snapshot, database, table, key)
+            for snapshot, database, table in zip(snapshots, databases, tables, strict=True)
+        ]
+        left_out = () if panes else tuple(name for name in _TOLD if name not in key)
+        both = [
+            name
+            for name in tables[0].columns
+            if name in columns[0] and name in columns[1] and name in tables[1].columns and name not in left_out
+        ]
+        one, other = (
+            snapshot.rows(_only_columns(table, both), key, bounds)
+            for snapshot, table in zip(snapshots, tables, strict=True)
+        )
+        found = compare(one, other, key, limit)
+    return Compared(
+        found=found,
+        bounds=bounds,
+        key=key,
+        columns=tuple(name for name in both if name not in key),
+        only_here=tuple(name for name in columns[0] if name not in columns[1]),
+        only_there=tuple(name for name in columns[1] if name not in columns[0]),
+    )
+
+
+def _columns(snapshot: Snapshot, database: Database, table: Table, key: Sequence[str]) -> list[str]:
+    """Return the columns that a table has; raise InputError if it lacks those of the key."""
+    columns = snapshot.columns(table.name)
+    if not columns:
+        msg = f"there is no table {table.name!r} in {database.place}: make one with `windrow run` or `windrow replay`"
+        raise InputError(msg)
+    missing = [name for name in key if name not in columns]
+    if missing:
+        msg = f"table {table.name!r} has no column {missing[0]!r}, so its rows have another key: compare another table"
+        raise InputError(msg)
+    return columns
+
+
+def _only_columns(table: Table, columns: Sequence[str]) -> Table:
+    return Table(table.name, pa.schema([table.schema.field(name) for name in columns]), table.key)
+
+
+def _discards(pipeline: AnyPipeline) -> bool:
+    return isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard"
+
 
 Number = int | float | Decimal
 _WIDE = 76
@@ -28,7 +122,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """A key whose rows are not the same, with the values on either side; None where there is no such row.
 
     Times and decimals are text.
@@ -49,7 +143,7 @@ class Comparison:
     only_here: int = 0
     only_there: int = 0
     different: int = 0
-    first: list[Difference] = field(default_factory=list)
+    first: list[RowDifference] = field(default_factory=list)
 
     @property
     def is_same(self) -> bool:
@@ -167,7 +261,7 @@ def _compare(found: Comparison, one: pa.Table, other: pa.Table, key: Sequence[st
             "differs" if row["here"] and row["there"] else "here" if row["here"] else "there"
         )
         sides = ({name: row[f"{mark}.{name}"] for name in names} if row[mark] else None for mark in ("here", "there"))
-        found.first.append(Difference(kind, {name: row[name] for name in key}, *sides))
+        found.first.append(RowDifference(kind, {name: row[name] for name in key}, *sides))
 
 
 def _only(found: Comparison, kind: Literal["here", "there"], rows: pa.Table, key: Sequence[str], limit: int) -> None:
@@ -178,7 +272,7 @@ def _only(found: Comparison, kind: Literal["here", "there"], rows: pa.Table, key
     for row in _shown(rows.slice(0, max(0, limit - len(found.first)))):
         values = {name: value for name, value in row.items() if name not in key}
         sides = (values, None) if kind == "here" else (None, values)
-        found.first.append(Difference(kind, {name: row[name] for name in key}, *sides))
+        found.first.append(RowDifference(kind, {name: row[name] for name in key}, *sides))
 
 
 def _alike(one: pa.Table, other: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -215,3 +309,33 @@ def _shown(rows: pa.Table) -> Iterable[dict[str, Any]]:
         columns.append(values)
     listed: list[dict[str, Any]] = pa.table(columns, names=rows.column_names).to_pylist()
     return listed
+
+
+def differences(pipeline: AnyPipeline, one: Path, other: Path) -> list[str]:
+    """Return a line for each table of the pipeline that is not the same in both files, with its first difference.
+
+    How the log was cut into steps is left aside: epochs, and with them the order of rows of different keys.
+    """
+    return list(_differences(pipeline, one, other))
+
+
+def _differences(pipeline: AnyPipeline, one: Path, other: Path) -> Iterator[str]:
+    tables = layout(pipeline, pipeline.sink)
+    key = ("window_start", "window_end", *pipeline.key)
+    for table, order in (
+        (tables.result, quote_all(tables.result.key)),
+        (tables.changes, quote_all((*key, "epoch", "seq"))),
+        (tables.late, quote_all(("source", "partition", "offset", "window_start"))),
+        (tables.dead, quote_all(("source", "partition", "offset"))),
+    ):
+        columns = [column for column in table.columns if column not in {"epoch", "seq"}]
+        sql = f"SELECT {quote_all(columns)} FROM {quote(table.name)} ORDER BY {order}"
+        with closing(_open(one)) as left, closing(_open(other)) as right:
+            for a, b in zip_longest(left.execute(sql), right.execute(sql)):
+                if a != b:
+                    yield f"{table.name}: {a} in {one.name}, {b} in {other.name}"
+                    break
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{path}?mode=ro", uri=True)

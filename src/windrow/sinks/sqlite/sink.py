@@ -1,28 +1,113 @@
-"""The SQLite sink."""
+"""The SQLite sink: each step in one transaction of one connection."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core.changelog import StepOutput
-from windrow.errors import PipelineError, SinkError
+from windrow.core.schema import CLOCKS
+from windrow.errors import PipelineError, SinkError, SinkUnavailableError
 from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.fence import Existing, Found, Misfit, admit, is_new, may_clear, misfits, refuse, still_owned
-from windrow.sinks.fold import settled
-from windrow.sinks.layout import EPOCHS, OWNERS, Table, create_table, in_order, layout, of_epoch
-from windrow.sinks.quote import quote, quote_all
-from windrow.sinks.sqlite.errors import translated
-from windrow.sinks.sqlite.journal import read_journal
-from windrow.sinks.sqlite.session import BUSY_SECONDS, connect, transaction
-from windrow.sinks.sqlite.values import sql_types, values
-from windrow.sinks.text import with_plain_reasons
+from windrow.sinks.ownership import (
+    Existing,
+    FoundTables,
+    SchemaMismatch,
+    authorize,
+    is_new,
+    may_clear,
+    refuse,
+    schema_mismatches,
+    still_owned,
+)
+from windrow.sinks.sqlite.rows import sql_types, times, values
+from windrow.sinks.tables import (
+    EPOCHS,
+    OWNERS,
+    Table,
+    create_table,
+    in_order,
+    layout,
+    net_changes,
+    of_epoch,
+    quote,
+    quote_all,
+    with_plain_reasons,
+)
+
+
+def read_journal(path: Path, table: Table) -> pa.Table:
+    """Return the rows of the table of clocks in `CLOCKS`, by epoch; none if the file or the table is not there."""
+    if not path.is_file():
+        return CLOCKS.empty_table()
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table.name,)).fetchone():
+            return CLOCKS.empty_table()
+        rows = db.execute(
+            f'SELECT {quote_all(CLOCKS.names)} FROM {quote(table.name)} ORDER BY epoch, partition, "offset", reason'
+        ).fetchall()
+    columns = list(zip(*rows, strict=True)) or [()] * len(CLOCKS)
+    arrays = [
+        times(column) if pa.types.is_timestamp(field.type) else pa.array(column, field.type)
+        for column, field in zip(columns, CLOCKS, strict=True)
+    ]
+    return pa.table(arrays, schema=CLOCKS)
+
+
+BUSY_SECONDS = 10.0
+CACHE_KIB = 65_536
+"""Room for the pages that a large step writes: without it, they go to disk and come back within the step."""
+
+
+def connect(path: str, busy: float = BUSY_SECONDS) -> sqlite3.Connection:
+    """Open a file, which is made if need be, in WAL mode; another writer is waited for `busy` seconds.
+
+    Raise SinkError where there can be no such file.
+    """
+    file = Path(path).absolute()
+    if file.is_dir():
+        msg = f"{path} is a folder: give the sink the path of a file in it"
+        raise SinkError(msg)
+    blocking = next((above for above in file.parents if above.exists() and not above.is_dir()), None)
+    if blocking is not None:
+        msg = f"{blocking} in {path} is a file, not a folder: correct the sink's path"
+        raise SinkError(msg)
+    if not file.parent.is_dir():
+        msg = f"the folder {file.parent} of {path} does not exist: create it, or correct the sink's path"
+        raise SinkError(msg)
+    # A host may commit from another thread than it opened in, though never from two at once.
+    db = sqlite3.connect(file, timeout=busy, isolation_level=None, check_same_thread=False)
+    try:
+        mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    except BaseException:
+        db.close()
+        raise
+    if mode != "wal":
+        db.close()
+        msg = f"{path} cannot be read while it is written there (SQLite's WAL): put it on a local disk"
+        raise SinkError(msg)
+    return db
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Write all that is within, or nothing."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield db
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 class SqliteTable:
@@ -61,7 +146,7 @@ class SqliteTable:
             try:
                 with self._transaction() as db:
                     found = self._find(db, run)
-                    handed_over = admit(run, self._layout.own, found, follows)
+                    handed_over = authorize(run, self._layout.own, found, follows)
                     existing = self._check(db)
                     for table in self._layout.all:
                         if table.name not in existing:
@@ -173,7 +258,7 @@ class SqliteTable:
             )
             if not pc.any(pc.equal(changes["op"], "delete")).as_py():
                 return
-        rows = settled(changes, table.key)
+        rows = net_changes(changes, table.key)
         if not self._sink.changelog:
             self._insert(db, table, pa.concat_tables([rows.new, rows.changed]), else_=upsert)
         if rows.gone.num_rows:
@@ -196,14 +281,14 @@ class SqliteTable:
     def _check(self, db: sqlite3.Connection) -> set[str]:
         """Return which of the tables exist; raise SinkError if one of them has other columns."""
         existing: set[str] = set()
-        found: list[Misfit] = []
+        found: list[SchemaMismatch] = []
         for table in self._layout.all:
             if columns := self._columns(db, table.name):
                 key = [name for name, _, position, _ in columns if position]
                 types = {name: type_ for name, type_, _, _ in columns}
                 required = {name for name, _, _, required in columns if required}
                 there = Existing(types, key, required, _alter)
-                found += misfits(table, sql_types(table, self._sink.decimals), there)
+                found += schema_mismatches(table, sql_types(table, self._sink.decimals), there)
                 existing.add(table.name)
         refuse(found)
         return existing
@@ -219,11 +304,11 @@ class SqliteTable:
         query = 'SELECT name, type, pk, "notnull" FROM pragma_table_info(?)'
         return db.execute(query, (table,)).fetchall()
 
-    def _find(self, db: sqlite3.Connection, run: Run) -> Found:
+    def _find(self, db: sqlite3.Connection, run: Run) -> FoundTables:
         present = [table.name for table in self._layout.own if self._columns(db, table.name)]
         filled = [name for name in present if db.execute(f"SELECT 1 FROM {quote(name)} LIMIT 1").fetchone()]
         owner = self._owner(db)
-        return Found(
+        return FoundTables(
             owner=owner,
             owner_last=self._last(db, owner) if owner is not None else None,
             last=self._last(db, run),
@@ -277,3 +362,37 @@ def _alter(table: Table, column: str, type_: str) -> str:
         f"ALTER TABLE {there} ADD COLUMN {new} {type_}; UPDATE {there} SET {new} = {name}; "
         f"ALTER TABLE {there} DROP COLUMN {name}; ALTER TABLE {there} RENAME COLUMN {new} TO {name}"
     )
+
+
+_ADVICE = {
+    "SQLITE_NOTADB": "is not an SQLite database: give the sink another path",
+    "SQLITE_CORRUPT": "is damaged: restore it from a copy, or move it away and start over with --fresh",
+    "SQLITE_CANTOPEN": "cannot be opened: check that the path is a file in a folder that may be written",
+    "SQLITE_READONLY": "may not be written: give write permission on the file and its folder",
+    "SQLITE_PERM": "may not be written: give write permission on the file and its folder",
+    "SQLITE_BUSY": "is locked by another writer: end that one, then start again",
+    "SQLITE_LOCKED": "is locked by another writer: end that one, then start again",
+    "SQLITE_FULL": "cannot grow, the disk is full: make room, then start again",
+    "SQLITE_IOERR": "could not be read or written: check the disk, then start again",
+    "SQLITE_CONSTRAINT": "refused a row",
+}
+_PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED")
+
+
+def translate(error: sqlite3.Error, path: str) -> SinkError:
+    """Return the SinkError that says what happened to the file and what to do."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    for prefix, advice in _ADVICE.items():
+        if name.startswith(prefix):
+            kind = SinkUnavailableError if prefix in _PASSING else SinkError
+            return kind(f"{path} {advice} ({error}); what was committed before stays")
+    return SinkError(f"{path}: SQLite says: {error}; what was committed before stays")
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Raise SinkError for SQLite's errors within."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, path) from error

@@ -1,4 +1,4 @@
-"""A Kafka topic as a streaming source of Spark: planned by one librdkafka client, read by one in each worker."""
+"""A Kafka topic as a streaming data source of Spark: planned by one librdkafka client, read by one in each worker."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from windrow.errors import RecordsLostError
-from windrow.sources.base import Offset, Stage
-from windrow.sources.kafka.client import Admin
-from windrow.sources.kafka.options import TIMEOUT
+from windrow.sources.base import Cut, Offset, Stage, fair_shares
+from windrow.sources.kafka.client import TIMEOUT, Admin
 from windrow.sources.kafka.read import Range, reader
-from windrow.sources.kafka.steps import up_to
-from windrow.sources.spark import StreamReader, shared
+from windrow.sources.stream_reader import StreamReader, shared
 
 
 class KafkaStreamReader(StreamReader[Range]):
@@ -87,3 +85,23 @@ def _length(part: Range) -> int:
 
 def _next(offset: Offset, topic: str) -> dict[int, int]:
     return {int(partition): int(at) for partition, at in offset.get(topic, {}).items()}
+
+
+def up_to(begin: Cut, ends: Cut, max_records: int | None) -> dict[int, int]:
+    """Return where a step ends that takes at most `max_records` of what is between two cuts.
+
+    The partitions share them, and take what others leave. Each that has something gives one at the least, whatever the
+    limit. A partition that `begin` leaves out is read from offset 0.
+    """
+    if max_records is None:
+        return dict(ends)
+    reached = {partition: begin.get(partition, 0) for partition in ends}
+    waiting = {partition: end - reached[partition] for partition, end in ends.items() if end > reached[partition]}
+    left = max(max_records, len(waiting))
+    while left and waiting:
+        for partition, portion in fair_shares(waiting, left).items():
+            taken = min(portion, waiting[partition])
+            left -= taken
+            reached[partition] += taken
+        waiting = {partition: ends[partition] - at for partition, at in reached.items() if at < ends[partition]}
+    return reached

@@ -1,4 +1,4 @@
-"""One log in many cuts: other steps, the same order within each partition, and ticks where they were."""
+"""Cuts of one log: other steps, the same order within each partition, and ticks where they were."""
 
 from __future__ import annotations
 

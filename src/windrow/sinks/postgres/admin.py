@@ -1,19 +1,124 @@
-"""One table and its companions in the place of others, in a PostgreSQL database."""
+"""A PostgreSQL database outside of a run: read its results, note a replay, promote one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import count
+from typing import Any
 
 import psycopg
+import pyarrow as pa
 
+from windrow.core.schema import MICROS
 from windrow.errors import SinkError
+from windrow.model import PostgresSink
 from windrow.sinks.base import Run
-from windrow.sinks.database import Promoted, Replayed
-from windrow.sinks.layout import OWNERS
-from windrow.sinks.postgres.session import Connection, qualified
-from windrow.sinks.promotion import may_promote
-from windrow.sinks.quote import quote
+from windrow.sinks.database import Bounds, Promoted, Replayed
+from windrow.sinks.ownership import may_promote
+from windrow.sinks.postgres.catalog import sql_types
+from windrow.sinks.postgres.connection import Connection, connect, qualified, schema_of, translated, where
+from windrow.sinks.tables import EPOCHS, OWNERS, REPLAYS, Table, create_table, quote, quote_all, table_names
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class PostgresDatabase:
+    """The first schema of the user's search path in a database. See `windrow.sinks.database.Database`."""
+
+    def __init__(self, sink: PostgresSink) -> None:
+        self._sink = sink
+
+    @property
+    def place(self) -> str:
+        """Server and database, without user and password."""
+        return where(self._sink.url)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[PostgresSnapshot]:
+        """Read what is there now."""
+        with self._connected() as (connection, schema), connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield PostgresSnapshot(connection, schema)
+
+    def note(self, replayed: Replayed) -> None:
+        """Write down what is replayed into a table."""
+        begins, ends = replayed.texts()
+        since = None if replayed.since is None else _EPOCH + timedelta(microseconds=replayed.since)
+        row = (replayed.table, replayed.run.pipeline, replayed.run.id, begins, ends, since, replayed.finished)
+        with self._connected() as (connection, schema), connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
+            if not _exists(connection, schema, REPLAYS.name):
+                connection.execute(create_table(REPLAYS, sql_types(REPLAYS)))
+            updates = ", ".join(f"{name} = excluded.{name}" for name in REPLAYS.columns if name not in REPLAYS.key)
+            connection.execute(
+                f"INSERT INTO {qualified(schema, REPLAYS.name)} ({quote_all(REPLAYS.columns)}) "
+                f"VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT ({quote_all(REPLAYS.key)}) DO UPDATE SET {updates}",
+                row,
+            )
+
+    def replayed(self, table: str) -> Replayed | None:
+        """Return what was replayed into a table by the run that it belongs to; None if it was no replay."""
+        with self._connected() as (connection, schema):
+            return _replayed(connection, schema, table)
+
+    def stands(self, table: str) -> tuple[Run, int | None] | None:
+        """Return whose a result table is and its last epoch; see `windrow.sinks.database.Database`."""
+        with self._connected() as (connection, schema):
+            if not all(_exists(connection, schema, one.name) for one in (OWNERS, EPOCHS)):
+                return None
+            owners, epochs = (qualified(schema, one.name) for one in (OWNERS, EPOCHS))
+            row = connection.execute(
+                f"SELECT pipeline, run, (SELECT max(epoch) FROM {epochs} AS e "
+                f"WHERE e.pipeline = o.pipeline AND e.run = o.run) FROM {owners} AS o WHERE table_name = $1",
+                (table,),
+            ).fetchone()
+        if row is None:
+            return None
+        pipeline, run, epoch = row
+        return Run(str(pipeline), str(run)), None if epoch is None else int(str(epoch))
+
+    def promote(self, pipeline: str, live: str, shadow: str) -> Promoted:
+        """Put the shadow's tables in the place of the live ones; see `windrow.sinks.database.Database`."""
+        with self._connected() as (connection, schema):
+            names = (table_names(table) for table in (live, shadow))
+            return Promotion(connection, schema, *names).run(pipeline, lambda: _replayed(connection, schema, shadow))
+
+    @contextmanager
+    def _connected(self) -> Iterator[tuple[Connection, str]]:
+        with connect(self._sink.url) as connection, translated(self.place):
+            yield connection, schema_of(connection, self.place)
+
+
+def _exists(connection: Connection, schema: str, table: str) -> bool:
+    row = connection.execute("SELECT to_regclass($1) IS NOT NULL", (qualified(schema, table),)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _replayed(connection: Connection, schema: str, table: str) -> Replayed | None:
+    if not all(_exists(connection, schema, one.name) for one in (REPLAYS, OWNERS)):
+        return None
+    replays, owners = (qualified(schema, one.name) for one in (REPLAYS, OWNERS))
+    row = connection.execute(
+        f"SELECT pipeline, run, begins, ends, (extract(epoch FROM since) * 1000000)::bigint, finished "
+        f"FROM {replays} JOIN {owners} USING (table_name, pipeline, run) WHERE table_name = $1",
+        (table,),
+    ).fetchone()
+    if row is None:
+        return None
+    pipeline, run, begins, ends, since, finished = row
+    return Replayed(
+        table=table,
+        run=Run(str(pipeline), str(run)),
+        begin=None if begins is None else Replayed.offsets(str(begins)),
+        end=Replayed.offsets(str(ends)),
+        since=None if since is None else int(str(since)),
+        finished=bool(finished),
+    )
+
 
 LOCK_SECONDS = 5.0
 """How long readers and writers are waited for; they wait behind this meanwhile."""
@@ -207,3 +312,77 @@ class Promotion:
 
 def _renames(one: str, other: str) -> tuple[tuple[str, str], ...]:
     return (one, _ASIDE), (other, one), (_ASIDE, other)
+
+
+_ROWS = 50_000
+"""How many are in memory at a time."""
+
+
+class PostgresSnapshot:
+    """The tables in a transaction that is open and repeats its reads; see `windrow.sinks.database.Snapshot`."""
+
+    def __init__(self, connection: Connection, schema: str) -> None:
+        self._connection = connection
+        self._schema = schema
+        self._numbers = count()
+
+    def columns(self, table: str) -> list[str]:
+        """Return the names of a table's columns; none if there is no such table."""
+        rows = self._connection.execute(
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 "
+            "AND NOT attisdropped ORDER BY attnum",
+            (qualified(self._schema, table),),
+        )
+        return [str(name) for (name,) in rows]
+
+    def rows(self, table: Table, order: Sequence[str], bounds: Bounds) -> Iterator[pa.Table]:
+        """Read columns of a result table, ordered; see `windrow.sinks.database.Snapshot`."""
+        cursor = f"windrow_rows_{next(self._numbers)}"
+        columns = ", ".join(_selected(field) for field in table.schema)
+        by = ", ".join(_ordered(table.schema.field(name)) for name in order)
+        # all rows are wanted, however soon the first come
+        self._connection.execute("SET LOCAL cursor_tuple_fraction = 1")
+        self._connection.execute(
+            f"DECLARE {cursor} NO SCROLL CURSOR FOR "
+            f"SELECT {columns} FROM {qualified(self._schema, table.name)} WHERE {_within(bounds)} ORDER BY {by}"
+        )
+        while rows := self._connection.execute(f"FETCH {_ROWS} FROM {cursor}").fetchall():
+            arrays = [
+                _column(values, field.type) for values, field in zip(zip(*rows, strict=True), table.schema, strict=True)
+            ]
+            yield pa.table(arrays, names=table.schema.names)
+
+
+def _within(bounds: Bounds) -> str:
+    limits = (("window_end >", bounds.after), ("window_start <", bounds.before))
+    conditions = [
+        f"{side} timestamptz 'epoch' + {micros} * interval '1 microsecond'"
+        for side, micros in limits
+        if micros is not None
+    ]
+    return " AND ".join(conditions) or "true"
+
+
+def _selected(field: pa.Field) -> str:
+    name = quote(field.name)
+    if pa.types.is_timestamp(field.type):
+        return f"(extract(epoch FROM {name}) * 1000000)::bigint"
+    return f"{name}::text" if pa.types.is_decimal(field.type) else name
+
+
+def _ordered(field: pa.Field) -> str:
+    return quote(field.name) + (' COLLATE "C"' if pa.types.is_string(field.type) else "")
+
+
+def _column(values: tuple[Any, ...], type_: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(type_):
+        return pa.array(values, pa.int64()).cast(MICROS)
+    if not pa.types.is_decimal(type_):
+        return pa.array(values, type_)
+    text = pa.array(values, pa.string())
+    try:
+        return text.cast(pa.decimal128(38, type_.scale))
+    except pa.ArrowInvalid:  # more digits than the type says, or none at all: NaN
+        exact = [None if value is None else Decimal(value) for value in values]
+        scale = max((-int(number.as_tuple().exponent) for number in exact if number is not None), default=0)
+        return pa.array(exact, pa.decimal128(38, min(38, max(scale, type_.scale))))

@@ -1,16 +1,45 @@
-"""Single values in a story, and the types that they say their fields have."""
+"""Single values in a story, and the types of its keys and results. All problems are reported at once."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TypeVar
 
 import yaml
 
+from windrow.api.checks.base import type_of
 from windrow.api.yaml.node import YamlNode
-from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongType, StringType, TimestampType
+from windrow.errors import PipelineError, join_errors
+from windrow.model import (
+    Aggregate,
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Avg,
+    BoolAnd,
+    BooleanType,
+    BoolOr,
+    CollectList,
+    CollectSet,
+    Count,
+    CountDistinct,
+    Custom,
+    DataType,
+    DecimalType,
+    DoubleType,
+    Formula,
+    LongType,
+    Pipeline,
+    Stddev,
+    StringType,
+    Sum,
+    TimestampType,
+    TopK,
+    Variance,
+)
 from windrow.testing.transcript.story import Value
 from windrow.testing.transcript.times import parse_time
 
@@ -102,3 +131,51 @@ def read_result(spot: YamlNode, type_: DataType | None) -> Value:
         return spot.parsed(parse_time) if isinstance(type_, TimestampType) else cell.value
     msg = f"{spot.called} must be a {what} or null, not {spot.node.value!r}"
     raise spot.error(msg)
+
+
+def key_types(pipeline: Pipeline) -> list[DataType | None]:
+    """Return the types of the key's fields."""
+    return [type_of(pipeline, name) for name in pipeline.key]
+
+
+def result_types(pipeline: Pipeline) -> list[DataType | None]:
+    """Return the types of the results: any number's for a number, None for what may be anything."""
+    return [_result_type(pipeline, aggregate) for aggregate in pipeline.aggregates]
+
+
+def _result_type(pipeline: Pipeline, aggregate: Aggregate) -> DataType | None:
+    found: DataType | None
+    match aggregate.function:
+        case Count() | CountDistinct() | ApproxCountDistinct():
+            found = LongType()
+        case Sum() | Avg() | ApproxQuantile() | Variance() | Stddev():
+            found = DoubleType()
+        case BoolAnd() | BoolOr():
+            found = BooleanType()
+        case TopK() | CollectList() | CollectSet():
+            found = StringType()
+        case Custom(function):
+            found = function.returns
+        case Formula():
+            found = None
+        case function:
+            found = type_of(pipeline, function.of)
+    return found
+
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def each(items: Iterable[S], read: Callable[[S], T]) -> tuple[T, ...]:
+    """Read every item; raise one PipelineError that holds the problems of all."""
+    done: list[T] = []
+    errors: list[PipelineError] = []
+    for item in items:
+        try:
+            done.append(read(item))
+        except PipelineError as exc:
+            errors.append(exc)
+    if errors:
+        raise join_errors(errors)
+    return tuple(done)

@@ -1,4 +1,4 @@
-"""What keeps a table to one run, and each step to one time."""
+"""Ownership of tables: which run may write, clear or promote them, and that each step is written once."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from windrow.errors import SinkError
+import pyarrow as pa
+
+from windrow.core.schema import MICROS
+from windrow.errors import InputError, SinkError
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.layout import Table
-from windrow.sinks.quote import quote
+from windrow.sinks.database import Replayed
+from windrow.sinks.tables import Table, quote, utc_text
 
 CHOICES = (
     "go on with the --checkpoint that it was written from (a live run has one), choose another table, or start over "
@@ -36,7 +39,7 @@ def is_new(epoch: int, last: int | None, table: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundTables:
     """What a database holds before a run begins.
 
     `owner` is the run that the result table belongs to, `owner_last` its last epoch, `last` the last epoch of the run
@@ -52,7 +55,7 @@ class Found:
     filled: Sequence[str]
 
 
-def admit(run: Run, tables: Sequence[Table], found: Found, follows: Follows | None = None) -> bool:
+def authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: Follows | None = None) -> bool:
     """Return whether the tables are handed over to the run, which follows their owner.
 
     Raise SinkError unless it may write them (the first is the result table).
@@ -94,7 +97,7 @@ def admit(run: Run, tables: Sequence[Table], found: Found, follows: Follows | No
     return False
 
 
-def _may_follow(follows: Follows, table: str, found: Found, missing: Sequence[str]) -> None:
+def _may_follow(follows: Follows, table: str, found: FoundTables, missing: Sequence[str]) -> None:
     """Raise SinkError unless the tables are all there, that run's, and at that epoch."""
     if found.owner != follows.run or missing:
         whose = f"table {missing[0]!r} is not there" if missing else f"table {table!r} belongs to another run"
@@ -112,7 +115,7 @@ def _may_follow(follows: Follows, table: str, found: Found, missing: Sequence[st
         raise SinkError(msg)
 
 
-def may_clear(pipeline: str, table: str, found: Found) -> None:
+def may_clear(pipeline: str, table: str, found: FoundTables) -> None:
     """Raise SinkError unless the pipeline may drop the table and its companions."""
     if found.owner is None and found.filled:
         raise SinkError(_foreign(found.filled[0]))
@@ -146,14 +149,14 @@ class Existing:
     alter: Callable[[Table, str, str], str]
 
 
-class Misfit(NamedTuple):
+class SchemaMismatch(NamedTuple):
     """What is wrong with an existing table, and the statements that mend it, if there are any."""
 
     what: str
     statements: str = ""
 
 
-def misfits(table: Table, expected: Mapping[str, str], existing: Existing) -> Iterator[Misfit]:
+def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Existing) -> Iterator[SchemaMismatch]:
     """Go through what an existing table lacks of the expected columns, their types and the primary key.
 
     A column that the pipeline can write null to must not be NOT NULL.
@@ -162,23 +165,25 @@ def misfits(table: Table, expected: Mapping[str, str], existing: Existing) -> It
     for name, type_ in expected.items():
         if name not in actual:
             statement = f"ALTER TABLE {named} ADD COLUMN {quote(name)} {type_}"
-            yield Misfit(f"table {table.name!r} has no column {name!r} ({type_})", statement)
+            yield SchemaMismatch(f"table {table.name!r} has no column {name!r} ({type_})", statement)
         elif actual[name] != type_:
             how = existing.alter(table, name, type_) if (actual[name], type_) in _WIDER else ""
-            yield Misfit(f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_}", how)
+            yield SchemaMismatch(
+                f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_}", how
+            )
         elif name in existing.required and table.schema.field(name).nullable:
             what = f"column {name!r} of table {table.name!r} is NOT NULL, but the pipeline can write null there"
-            yield Misfit(what, existing.alter(table, name, type_))
+            yield SchemaMismatch(what, existing.alter(table, name, type_))
     for name in actual:
         if name not in expected:
             what = f"table {table.name!r} has a column {name!r} that the pipeline does not write"
-            yield Misfit(what, f"ALTER TABLE {named} DROP COLUMN {quote(name)}")
+            yield SchemaMismatch(what, f"ALTER TABLE {named} DROP COLUMN {quote(name)}")
     if table.key and set(existing.key) != set(table.key):
         key = ", ".join(existing.key) or "missing"
-        yield Misfit(f"the primary key of table {table.name!r} is {key}, not {', '.join(table.key)}")
+        yield SchemaMismatch(f"the primary key of table {table.name!r} is {key}, not {', '.join(table.key)}")
 
 
-def refuse(found: Sequence[Misfit]) -> None:
+def refuse(found: Sequence[SchemaMismatch]) -> None:
     """Raise SinkError if tables do not fit, with the statements that mend them, if all of it can be mended."""
     if not found:
         return
@@ -191,3 +196,38 @@ def refuse(found: Sequence[Misfit]) -> None:
 
 def _foreign(table: str) -> str:
     return f"table {table!r} holds rows that windrow did not write: choose another table, or empty this one"
+
+
+def may_promote(
+    pipeline: str, tables: tuple[str, str], owners: tuple[Run | None, Run | None], replayed: Replayed | None
+) -> None:
+    """Raise unless the second table may take the place of the first; `owners` are None where there is no such table."""
+    live, shadow = tables
+    if owners[1] is None:
+        msg = f"there is no table {shadow!r} to promote: make one with `windrow replay`, or name it with --from"
+        raise InputError(msg)
+    for table, owner in zip(tables, owners, strict=True):
+        if owner is not None and owner.pipeline != pipeline:
+            msg = f"table {table!r} belongs to pipeline {owner.pipeline!r}, not {pipeline!r}: name another one"
+            raise SinkError(msg)
+    if replayed is None:
+        return
+    if not replayed.finished:
+        msg = f"the replay into {shadow!r} has not come to its end: replay again with --fresh, then promote"
+    elif replayed.since is not None:
+        msg = (
+            f"{shadow!r} has only windows that end after {_utc(replayed.since)}, so {live!r} would lose those before: "
+            f"replay from the beginning with --fresh, then promote"
+        )
+    elif replayed.begin is not None:
+        msg = (
+            f"{shadow!r} was replayed from offsets on and lacks what came before them, so {live!r} would too: "
+            f"replay from the beginning with --fresh, then promote"
+        )
+    else:
+        return
+    raise SinkError(msg)
+
+
+def _utc(micros: int) -> str:
+    return str(utc_text(pa.array([micros], pa.int64()).cast(MICROS))[0])

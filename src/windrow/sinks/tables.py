@@ -1,16 +1,17 @@
-"""Which tables a pipeline writes, and what is in them."""
+"""Tables of a pipeline: their names, columns and keys, quoting, net changes of a step, and Arrow columns as text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core import schema
 from windrow.errors import PipelineError
 from windrow.model import AnyPipeline, Pipeline, Sink
-from windrow.sinks.quote import quote, quote_all
 
 EPOCH = pa.field("epoch", pa.int64(), nullable=False)
 SEQ = pa.field("seq", pa.int64(), nullable=False)
@@ -140,3 +141,109 @@ def create_table(table: Table, types: dict[str, str]) -> str:
     if table.key:
         lines.append(f"PRIMARY KEY ({quote_all(table.key)})")
     return f"CREATE TABLE {quote(table.name)} ({', '.join(lines)})"
+
+
+@dataclass(frozen=True)
+class NetChanges:
+    """What changes come to: the last change of each key, in the order of the keys.
+
+    Rows that were not there before and now are, rows that are others now, and rows that are gone, if they were there.
+    """
+
+    new: pa.Table
+    changed: pa.Table
+    gone: pa.Table
+
+
+def net_changes(changes: pa.Table, key: Sequence[str]) -> NetChanges:
+    """Settle changes, which are in their order.
+
+    An ``update_before`` decides nothing: it only tells what was there.
+    """
+    places = np.flatnonzero(pc.not_equal(changes["op"], "update_before").to_numpy())
+    keys = changes.select(list(key)).take(pa.array(places)).combine_chunks()
+    # the sort is stable: the changes of a key stay in their order
+    order = pc.sort_indices(keys, sort_keys=[(column, "ascending") for column in key])
+    is_first = np.ones(len(places) + 1, dtype=np.bool_)
+    if len(places):
+        columns = (column.take(order) for column in keys.columns)
+        is_first[1:-1] = np.logical_or.reduce([pc.not_equal(c[1:], c[:-1]).to_numpy() for c in columns])
+    places = places[order.to_numpy()]
+    firsts, lasts = places[is_first[:-1]], places[is_first[1:]]
+    was_there = pc.not_equal(changes["op"], "insert").to_numpy()[firsts]
+    is_gone = pc.equal(changes["op"], "delete").to_numpy()[lasts]
+    chosen = ~was_there & ~is_gone, was_there & ~is_gone, is_gone
+    return NetChanges(*(changes.take(pa.array(lasts[which])) for which in chosen))
+
+
+def quote(name: str) -> str:
+    """Write a name so that SQL reads it as a name, whatever is in it; raise PipelineError if no SQL could."""
+    if not name or "\x00" in name:
+        msg = f"{name!r} cannot name a table or a column: give it a name without U+0000"
+        raise PipelineError(msg)
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_all(names: tuple[str, ...] | list[str]) -> str:
+    """Write names as a list for SQL."""
+    return ", ".join(quote(name) for name in names)
+
+
+SECOND = 1_000_000
+MILLI = 1_000
+
+
+def utc_text(times: pa.Array) -> pa.Array:
+    """Write timestamp[us, UTC] as ``YYYY-MM-DD HH:MM:SS``, with .fff or .ffffff only if there is a fraction.
+
+    Text of this form sorts as the times do (up to the year 9999). Nulls stay null.
+    """
+    # A step has few windows: text is made once for each different time.
+    encoded = times.dictionary_encode()
+    distinct = encoded.dictionary
+    text = distinct.cast(pa.timestamp("us")).cast(pa.string())
+    micros = distinct.cast(pa.int64()).to_numpy()
+    shortened = pc.case_when(
+        pc.make_struct(pa.array(micros % SECOND == 0), pa.array(micros % MILLI == 0)),
+        pc.utf8_slice_codeunits(text, 0, -7),
+        pc.utf8_slice_codeunits(text, 0, -3),
+        text,
+    )
+    return shortened.take(encoded.indices)
+
+
+def unscaled(decimals: pa.Array) -> pa.Array:
+    """Return decimal128(p, s) as the whole numbers behind it, decimal128(38, 0): 12.30 is 1230."""
+    return pa.Array.from_buffers(
+        pa.decimal128(38, 0), len(decimals), decimals.buffers(), decimals.null_count, decimals.offset
+    )
+
+
+def decimal_text(decimals: pa.Array) -> pa.Array:
+    """Write decimal128(p, s) in plain notation with all s digits behind the point (Arrow's own may say 0E-10)."""
+    scale = decimals.type.scale
+    digits = unscaled(decimals).cast(pa.string())
+    if scale == 0:
+        return digits
+    negative = pc.starts_with(digits, "-")
+    digits = pc.utf8_lpad(pc.utf8_ltrim(digits, "-"), scale + 1, "0")
+    sign = pc.if_else(negative, "-", "")
+    return pc.binary_join_element_wise(
+        sign, pc.utf8_slice_codeunits(digits, 0, -scale), ".", pc.utf8_slice_codeunits(digits, -scale), ""
+    )
+
+
+def significant_digits(decimals: pa.Array) -> pa.Array:
+    """Count the digits of decimals that matter: without sign, leading and trailing zeros."""
+    digits = pc.utf8_ltrim(unscaled(decimals).cast(pa.string()), "-")
+    return pc.utf8_length(pc.utf8_rtrim(digits, "0"))
+
+
+def with_plain_reasons(dead: pa.Table) -> pa.Table:
+    r"""Spell U+0000 in the reasons of dead letters as ``\u0000``.
+
+    A reason may quote what was read; PostgreSQL's text cannot hold U+0000, and SQLite's functions stop at it.
+    """
+    column = dead.schema.get_field_index("reason")
+    plain = pc.replace_substring(dead["reason"], "\x00", "\\u0000")
+    return dead.set_column(column, dead.schema.field(column), plain)
