@@ -109,6 +109,8 @@ def remember(ctx: wr.Context, record: Record) -> None:
         state.urls.delete("/")
     if record["n"] > 600:
         state.last.clear()
+    if record["n"] % 5 == 0:
+        state.seldom.set(record["n"])
     before = state.last.get()
     state.last.set(record["t"])
     ctx.emit(
@@ -116,6 +118,7 @@ def remember(ctx: wr.Context, record: Record) -> None:
         amounts=len(state.amounts),
         urls=" ".join(f"{url}={n}" for url, n in state.urls.items()),
         before=before,
+        seldom=state.seldom.get(),
         watermark=ctx.watermark,
     )
 
@@ -123,6 +126,7 @@ def remember(ctx: wr.Context, record: Record) -> None:
 REMEMBERED: dict[str, Any] = {
     "state": {
         "last": wr.value_state("timestamp"),
+        "seldom": wr.value_state("long"),
         "amounts": wr.list_state("decimal(12,2)"),
         "urls": wr.map_state("string", "long"),
     },
@@ -131,6 +135,7 @@ REMEMBERED: dict[str, Any] = {
         "amounts": "long",
         "urls": "string",
         "before": "timestamp",
+        "seldom": "long",
         "watermark": "timestamp",
     },
 }
