@@ -10,33 +10,23 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import assert_never
 
 from windrow.api.python_code import code_name
 from windrow.errors import PipelineError
 from windrow.expressions import SqlCall, split_call
 from windrow.model import (
+    AGGREGATE_FUNCTIONS,
     Aggregate,
-    ApproxCountDistinct,
-    ApproxQuantile,
-    Avg,
-    BoolAnd,
-    BoolOr,
-    CollectList,
-    CollectSet,
     Count,
-    CountDistinct,
     Custom,
     First,
     Formula,
     Function,
+    FunctionSpec,
     Last,
-    Max,
-    Min,
-    Quantile,
-    Stddev,
-    Sum,
-    TopK,
-    Variance,
+    UnaryFunction,
+    function_name,
 )
 
 _BEGINS_AS_CALL = re.compile(r"\s*(\w+)\s*\(")
@@ -109,36 +99,8 @@ def _unquoted(text: str) -> str | None:
 
 Argument = str | int | float
 
-_ONE_ARGUMENT: dict[str, Callable[[str], Function]] = {
-    "sum": Sum,
-    "min": Min,
-    "max": Max,
-    "avg": Avg,
-    "count_distinct": CountDistinct,
-    "approx_count_distinct": ApproxCountDistinct,
-    "first": First,
-    "last": Last,
-    "first_in_log": lambda of: First(of, "log"),
-    "last_in_log": lambda of: Last(of, "log"),
-    "variance": Variance,
-    "stddev": Stddev,
-    "bool_and": BoolAnd,
-    "bool_or": BoolOr,
-}
-_WITH_FRACTION: dict[str, Callable[[str, float], Function]] = {
-    "quantile": Quantile,
-    "approx_quantile": ApproxQuantile,
-}
-_WITH_LIMIT: dict[str, Callable[[str, int], Function]] = {
-    "top_k": TopK,
-    "collect_list": CollectList,
-    "collect_set": CollectSet,
-}
-_NAME_OF: dict[object, str] = {Count: "count"} | {
-    kind: name for kinds in (_ONE_ARGUMENT, _WITH_FRACTION, _WITH_LIMIT) for name, kind in kinds.items()
-}
-NAMES = ("count", *_ONE_ARGUMENT, *_WITH_FRACTION, *_WITH_LIMIT)
-"""What can be called; anything else is a formula."""
+NAMES = tuple(AGGREGATE_FUNCTIONS)
+"""Functions that can be called; any other text is a formula."""
 
 
 def make_function(name: str, arguments: list[str]) -> Function:
@@ -152,34 +114,36 @@ def make_function(name: str, arguments: list[str]) -> Function:
         msg = f"{name}() needs a field, such as {_example(name)}"
         raise PipelineError(msg)
     of, *more = arguments
-    if name in _ONE_ARGUMENT and not more:
-        return _ONE_ARGUMENT[name](of)
-    if name in _WITH_FRACTION and len(more) == 1:
-        return _WITH_FRACTION[name](of, _fraction(name, more[0]))
-    if name in _WITH_LIMIT and len(more) == 1:
-        return _WITH_LIMIT[name](of, _whole(name, more[0]))
+    spec = AGGREGATE_FUNCTIONS[name]
+    if len(more) == (0 if spec.extra is None else 1):
+        return _make(name, spec, of, more)
     many = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"
     msg = f"{name}({', '.join(arguments)}) has {many}; write it as {_example(name, of)}"
     raise PipelineError(msg)
 
 
-def call_of(function: Function) -> tuple[str, tuple[Argument, ...]]:
-    """Return the name and the arguments by which an aggregate is called; not of a formula or one of a person's own."""
-    match function:
-        case First(of, "log"):
-            return "first_in_log", (of,)
-        case Last(of, "log"):
-            return "last_in_log", (of,)
-        case First(of) | Last(of):
-            return _NAME_OF[type(function)], (of,)
+def _make(name: str, spec: FunctionSpec, of: str, more: list[str]) -> Function:
+    make: Callable[..., Function] = spec.kind
+    match spec.extra:
+        case "fraction":
+            return make(of, _fraction(name, *more))
+        case "limit":
+            return make(of, _whole(name, *more))
+        case None:
+            return make(of, "log") if spec.by_log else make(of)
         case _:
-            return _NAME_OF[type(function)], tuple(getattr(function, field.name) for field in fields(function))
+            assert_never(spec.extra)
+
+
+def call_of(function: Count | UnaryFunction) -> tuple[str, tuple[Argument, ...]]:
+    """Return the name and the arguments by which an aggregate function is called."""
+    given = tuple(getattr(function, field.name) for field in fields(function))
+    return function_name(function), given[:1] if isinstance(function, First | Last) else given
 
 
 def _example(name: str, of: str = "amount") -> str:
-    if name in _WITH_FRACTION:
-        return f"{name}({of}, 0.99)"
-    return f"{name}({of}, 10)" if name in _WITH_LIMIT else f"{name}({of})"
+    more = {"fraction": ", 0.99", "limit": ", 10", None: ""}[AGGREGATE_FUNCTIONS[name].extra]
+    return f"{name}({of}{more})"
 
 
 def _fraction(name: str, text: str) -> float:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Literal
 
 from windrow.expressions.analyse import Expression, analyse
 from windrow.expressions.inputs import Argument, arguments
 from windrow.model import (
     ApproxCountDistinct,
-    ApproxQuantile,
-    Avg,
-    BoolAnd,
     BooleanType,
-    BoolOr,
-    CollectList,
-    CollectSet,
     Count,
     CountDistinct,
     Custom,
@@ -23,20 +17,15 @@ from windrow.model import (
     DecimalType,
     DoubleType,
     Field,
-    First,
     Formula,
     Function,
-    Last,
     LongType,
-    Max,
-    Min,
     Pipeline,
-    Quantile,
     Stddev,
     StringType,
-    Sum,
-    TopK,
+    UnaryFunction,
     Variance,
+    function_spec,
 )
 
 MEAN_DIGITS = 6
@@ -86,39 +75,24 @@ def _result(function: Function, given: tuple[Argument, ...]) -> tuple[DataType, 
             return _type_of_one(function, given[0]), given[0].nullable or isinstance(function, Variance | Stddev)
 
 
-def _type_of_one(
-    function: Sum
-    | Avg
-    | Min
-    | Max
-    | Quantile
-    | ApproxQuantile
-    | First
-    | Last
-    | TopK
-    | CollectList
-    | CollectSet
-    | Variance
-    | Stddev
-    | BoolAnd
-    | BoolOr,
-    given: Argument,
-) -> DataType:
-    match function:
-        case Sum():
-            return _sum_type(given.type, extra=0)
-        case Avg():
-            return _sum_type(given.type, extra=MEAN_DIGITS)
-        case Min() | Max() | Quantile() | First() | Last():
+_FIXED_TYPES: dict[Literal["count", "double", "text", "boolean"], DataType] = {
+    "count": LongType(),
+    "double": DoubleType(),
+    "text": StringType(),
+    "boolean": BooleanType(),
+}
+
+
+def _type_of_one(function: UnaryFunction, given: Argument) -> DataType:
+    match function_spec(function).result:
+        case "argument":
             return given.type
-        case ApproxQuantile() | Variance() | Stddev():
-            return DoubleType()
-        case TopK() | CollectList() | CollectSet():
-            return StringType()
-        case BoolAnd() | BoolOr():
-            return BooleanType()
-        case _:
-            assert_never(function)
+        case "sum":
+            return _sum_type(given.type, extra=0)
+        case "mean":
+            return _sum_type(given.type, extra=MEAN_DIGITS)
+        case fixed:
+            return _FIXED_TYPES[fixed]
 
 
 def _sum_type(type_: DataType, *, extra: int) -> DataType:

@@ -1,6 +1,7 @@
 """Pipelines as data: frozen dataclasses, one module for each noun of a pipeline."""
 
 from windrow.model.aggregates import (
+    AGGREGATE_FUNCTIONS,
     Aggregate,
     ApproxCountDistinct,
     ApproxQuantile,
@@ -16,6 +17,7 @@ from windrow.model.aggregates import (
     First,
     Formula,
     Function,
+    FunctionSpec,
     Last,
     Max,
     Min,
@@ -23,7 +25,10 @@ from windrow.model.aggregates import (
     Stddev,
     Sum,
     TopK,
+    UnaryFunction,
     Variance,
+    function_name,
+    function_spec,
 )
 from windrow.model.connectors import KafkaSource, LogSource, PostgresSink, Sink, Source, SqliteSink
 from windrow.model.pipeline import (
@@ -55,6 +60,7 @@ from windrow.model.types import (
 from windrow.model.windows import Calendar, CalendarUnit, Global, Hopping, Session, Tumbling, Window
 
 __all__ = [
+    "AGGREGATE_FUNCTIONS",
     "DEFAULT_KEY_GROUPS",
     "Adaptive",
     "Aggregate",
@@ -89,6 +95,7 @@ __all__ = [
     "First",
     "Formula",
     "Function",
+    "FunctionSpec",
     "Global",
     "Hopping",
     "KafkaSource",
@@ -123,12 +130,15 @@ __all__ = [
     "TopK",
     "Trigger",
     "Tumbling",
+    "UnaryFunction",
     "ValueState",
     "Variance",
     "Watermark",
     "When",
     "Window",
     "format_duration",
+    "function_name",
+    "function_spec",
     "is_salted",
     "needs_ticks",
     "parse_duration",

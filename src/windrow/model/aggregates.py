@@ -190,9 +190,8 @@ class Formula:
     sql: str
 
 
-Function = (
-    Count
-    | Sum
+UnaryFunction = (
+    Sum
     | Min
     | Max
     | Avg
@@ -209,9 +208,66 @@ Function = (
     | Stddev
     | BoolAnd
     | BoolOr
-    | Custom
-    | Formula
 )
+"""Functions of one argument, `of`."""
+
+Function = Count | UnaryFunction | Custom | Formula
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """How an aggregate function is called, which arguments it accepts, and what type its result has.
+
+    - `accepts`: values of any type, numbers, numbers that are summed (decimals of limited width), or booleans.
+    - `result`: a count (a long, never null), a value of the argument's type, an exact sum or mean, a double, JSON
+      text, or a boolean.
+    - `extra`: what the call takes beside the argument: a fraction from 0 to 1, or a limit (a positive whole number).
+    - `by_log`: the call means the first or last record by partition and offset, not by event time.
+    """
+
+    kind: type[Count | UnaryFunction]
+    accepts: Literal["any", "number", "summable", "boolean"]
+    result: Literal["count", "argument", "sum", "mean", "double", "text", "boolean"]
+    extra: Literal["fraction", "limit"] | None = None
+    by_log: bool = False
+
+
+AGGREGATE_FUNCTIONS: Mapping[str, FunctionSpec] = {
+    "count": FunctionSpec(Count, "any", "count"),
+    "sum": FunctionSpec(Sum, "summable", "sum"),
+    "min": FunctionSpec(Min, "any", "argument"),
+    "max": FunctionSpec(Max, "any", "argument"),
+    "avg": FunctionSpec(Avg, "summable", "mean"),
+    "count_distinct": FunctionSpec(CountDistinct, "any", "count"),
+    "approx_count_distinct": FunctionSpec(ApproxCountDistinct, "any", "count"),
+    "first": FunctionSpec(First, "any", "argument"),
+    "last": FunctionSpec(Last, "any", "argument"),
+    "first_in_log": FunctionSpec(First, "any", "argument", by_log=True),
+    "last_in_log": FunctionSpec(Last, "any", "argument", by_log=True),
+    "variance": FunctionSpec(Variance, "summable", "double"),
+    "stddev": FunctionSpec(Stddev, "summable", "double"),
+    "bool_and": FunctionSpec(BoolAnd, "boolean", "boolean"),
+    "bool_or": FunctionSpec(BoolOr, "boolean", "boolean"),
+    "quantile": FunctionSpec(Quantile, "number", "argument", extra="fraction"),
+    "approx_quantile": FunctionSpec(ApproxQuantile, "number", "double", extra="fraction"),
+    "top_k": FunctionSpec(TopK, "any", "text", extra="limit"),
+    "collect_list": FunctionSpec(CollectList, "any", "text", extra="limit"),
+    "collect_set": FunctionSpec(CollectSet, "any", "text", extra="limit"),
+}
+"""The catalogue of aggregate functions by the name of their call; what is called otherwise is a formula."""
+
+
+def function_name(function: Count | UnaryFunction) -> str:
+    """Return the name by which an aggregate function is called."""
+    by_log = isinstance(function, First | Last) and function.by == "log"
+    return next(
+        name for name, spec in AGGREGATE_FUNCTIONS.items() if spec.kind is type(function) and spec.by_log == by_log
+    )
+
+
+def function_spec(function: Count | UnaryFunction) -> FunctionSpec:
+    """Return the catalogue's entry of an aggregate function."""
+    return AGGREGATE_FUNCTIONS[function_name(function)]
 
 
 @dataclass(frozen=True)

@@ -24,34 +24,26 @@ from windrow.api.python_code import why_not_callable
 from windrow.errors import PipelineError
 from windrow.expressions import analyse, results, split_call
 from windrow.model import (
-    ApproxCountDistinct,
     ApproxQuantile,
     Avg,
-    BoolAnd,
     BooleanType,
-    BoolOr,
     CollectList,
     CollectSet,
-    Count,
-    CountDistinct,
     Custom,
     DataType,
     DecimalType,
     DoubleType,
     Field,
-    First,
     Formula,
     Function,
-    Last,
     LongType,
-    Max,
-    Min,
     Pipeline,
     Quantile,
     Stddev,
     Sum,
     TopK,
     Variance,
+    function_spec,
 )
 
 _MOST_DIGITS = 28
@@ -73,32 +65,22 @@ def aggregate_types(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _fits(where: str, of: str, type_: DataType, function: Function) -> Iterator[Finding]:
-    match function:
-        case Sum() | Avg() | Variance() | Stddev():
+    if isinstance(function, Custom | Formula):
+        return
+    accepts = function_spec(function).accepts
+    match accepts:
+        case "any":
+            return
+        case "number":
+            yield from _number(where, of, type_)
+        case "summable":
             yield from _number(where, of, type_)
             yield from _narrow(where, of, type_, function)
-        case Quantile() | ApproxQuantile():
-            yield from _number(where, of, type_)
-        case BoolAnd() | BoolOr():
+        case "boolean":
             if not isinstance(type_, BooleanType):
                 yield error(where, f"{of!r} is a {type_}, not a boolean; give a condition, such as {of} is not null")
-        case (
-            Count()
-            | Min()
-            | Max()
-            | CountDistinct()
-            | ApproxCountDistinct()
-            | TopK()
-            | First()
-            | Last()
-            | CollectList()
-            | CollectSet()
-            | Custom()
-            | Formula()
-        ):
-            return
         case _:
-            assert_never(function)
+            assert_never(accepts)
 
 
 def _number(where: str, of: str, type_: DataType) -> Iterator[Finding]:

@@ -5,39 +5,22 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import Literal
 
 from windrow.errors import PipelineError
 from windrow.expressions import Expression, analyse
 from windrow.model import (
     AnyPipeline,
-    ApproxCountDistinct,
-    ApproxQuantile,
-    Avg,
-    BoolAnd,
-    BoolOr,
-    CollectList,
-    CollectSet,
     Count,
-    CountDistinct,
     Custom,
     DataType,
     Derive,
     Field,
-    First,
     Formula,
     Function,
-    Last,
-    Max,
-    Min,
     ProcessPipeline,
-    Quantile,
     Sink,
     SqliteSink,
-    Stddev,
-    Sum,
-    TopK,
-    Variance,
 )
 
 
@@ -102,28 +85,8 @@ def aggregated_texts(function: Function) -> tuple[str, ...]:
             return ()
         case Custom(_, of):
             return of
-        case (
-            Sum(of)
-            | Min(of)
-            | Max(of)
-            | Avg(of)
-            | CountDistinct(of)
-            | ApproxCountDistinct(of)
-            | Quantile(of)
-            | ApproxQuantile(of)
-            | TopK(of)
-            | First(of)
-            | Last(of)
-            | CollectList(of)
-            | CollectSet(of)
-            | Variance(of)
-            | Stddev(of)
-            | BoolAnd(of)
-            | BoolOr(of)
-        ):
-            return (of,)
         case _:
-            assert_never(function)
+            return (function.of,)
 
 
 def sink_path(sink: Sink) -> str:

@@ -10,21 +10,18 @@ from urllib.parse import urlsplit
 from windrow.api.checks.base import Finding, error, result_names, sink_path, type_of, warning
 from windrow.model import (
     AnyPipeline,
-    Avg,
+    Count,
+    Custom,
     DataType,
     DecimalType,
-    First,
+    Formula,
     Function,
     KafkaSource,
-    Last,
     LogSource,
-    Max,
-    Min,
     Pipeline,
     PostgresSink,
-    Quantile,
     SqliteSink,
-    Sum,
+    function_spec,
 )
 from windrow.model.connectors import is_reference, with_placeholders
 
@@ -163,12 +160,7 @@ def sqlite_digits(pipeline: Pipeline) -> Iterator[Finding]:
 
 def _digits_needed(pipeline: Pipeline, function: Function) -> tuple[DataType | None, int]:
     """Return the type of what an aggregate is over, and how many digits more than that its result may have."""
-    match function:
-        case Sum(of):
-            return type_of(pipeline, of), 2
-        case Avg(of):
-            return type_of(pipeline, of), 6
-        case Min(of) | Max(of) | Quantile(of) | First(of) | Last(of):
-            return type_of(pipeline, of), 0
-        case _:
-            return None, 0  # no decimal
+    if isinstance(function, Count | Custom | Formula):
+        return None, 0
+    more = {"argument": 0, "sum": 2, "mean": 6}.get(function_spec(function).result)
+    return (None, 0) if more is None else (type_of(pipeline, function.of), more)

@@ -17,6 +17,7 @@ from windrow.model import (
     AnyOf,
     AnyPipeline,
     Calendar,
+    Custom,
     Delay,
     Emit,
     EventTime,
@@ -148,11 +149,15 @@ def _offset(micros: int) -> str:
 
 
 def _result(aggregate: Aggregate) -> str:
-    name, arguments = (
-        ("formula", (aggregate.function.sql,))
-        if isinstance(aggregate.function, Formula)
-        else call_of(aggregate.function)
-    )
+    arguments: tuple[object, ...]
+    match aggregate.function:
+        case Formula(sql):
+            name, arguments = "formula", (sql,)
+        case Custom():
+            msg = "refuse_code must be called first: Python code cannot be printed"
+            raise TypeError(msg)
+        case function:
+            name, arguments = call_of(function)
     where = [] if aggregate.where is None else [f"where={aggregate.where!r}"]
     return f"wr.{name}({', '.join([*map(repr, arguments), *where])})"
 

@@ -55,6 +55,7 @@ from windrow.model import (
     Stddev,
     Sum,
     TopK,
+    UnaryFunction,
     Variance,
 )
 
@@ -85,23 +86,7 @@ def _compile(column: str, name: str, function: Function, given: tuple[Argument, 
 def _compile_unary(  # noqa: C901, PLR0911, PLR0912 - a case for each of them
     column: str,
     name: str,
-    function: Sum
-    | Min
-    | Max
-    | Avg
-    | CountDistinct
-    | ApproxCountDistinct
-    | Quantile
-    | ApproxQuantile
-    | TopK
-    | First
-    | Last
-    | CollectList
-    | CollectSet
-    | Variance
-    | Stddev
-    | BoolAnd
-    | BoolOr,
+    function: UnaryFunction,
     of: ArgumentSql,
 ) -> AggregateSql:
     match function:

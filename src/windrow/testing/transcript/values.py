@@ -16,16 +16,8 @@ from windrow.api.yaml.node import YamlNode
 from windrow.errors import PipelineError, join_errors
 from windrow.model import (
     Aggregate,
-    ApproxCountDistinct,
-    ApproxQuantile,
-    Avg,
-    BoolAnd,
     BooleanType,
-    BoolOr,
-    CollectList,
-    CollectSet,
     Count,
-    CountDistinct,
     Custom,
     DataType,
     DecimalType,
@@ -33,12 +25,9 @@ from windrow.model import (
     Formula,
     LongType,
     Pipeline,
-    Stddev,
     StringType,
-    Sum,
     TimestampType,
-    TopK,
-    Variance,
+    function_spec,
 )
 from windrow.testing.transcript.story import Value
 from windrow.testing.transcript.times import parse_time
@@ -144,23 +133,17 @@ def result_types(pipeline: Pipeline) -> list[DataType | None]:
 
 
 def _result_type(pipeline: Pipeline, aggregate: Aggregate) -> DataType | None:
-    found: DataType | None
     match aggregate.function:
-        case Count() | CountDistinct() | ApproxCountDistinct():
-            found = LongType()
-        case Sum() | Avg() | ApproxQuantile() | Variance() | Stddev():
-            found = DoubleType()
-        case BoolAnd() | BoolOr():
-            found = BooleanType()
-        case TopK() | CollectList() | CollectSet():
-            found = StringType()
         case Custom(function):
-            found = function.returns
+            return function.returns
         case Formula():
-            found = None
+            return None
+        case Count():
+            return LongType()
         case function:
-            found = type_of(pipeline, function.of)
-    return found
+            types: dict[str, DataType] = {"count": LongType(), "text": StringType(), "boolean": BooleanType()}
+            result = function_spec(function).result
+            return type_of(pipeline, function.of) if result == "argument" else types.get(result, DoubleType())
 
 
 S = TypeVar("S")
