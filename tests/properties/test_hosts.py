@@ -17,7 +17,7 @@ from windrow.model import Session
 from windrow.testing.oracle import Answer, Journal, LogRecord, differences, run
 from windrow.testing.oracle.answer import WindowKey
 from windrow.testing.transcript.changelog_check import apply_changelog
-from windrow.testing.transcript.run import load_play
+from windrow.testing.transcript.hosts import load_play
 from windrow.testing.transcript.views import answer, looks_at_ticks, observe, repeated
 
 

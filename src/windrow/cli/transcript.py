@@ -7,7 +7,7 @@ import click
 from windrow.cli.common import DIFFERENT, OK, json_option, print_json
 from windrow.errors import TranscriptError
 from windrow.testing.transcript import Story, read_story
-from windrow.testing.transcript.run import HOSTS
+from windrow.testing.transcript.hosts import HOSTS, load_play
 
 
 @click.command("transcript")
@@ -32,7 +32,7 @@ def command(files: tuple[str, ...], *, host: str, rebatch: int | None, seed: int
     stories = _read(files)
     # only now: it needs pyarrow, and reading does not
     from windrow.testing.transcript.report import lines, to_json  # noqa: PLC0415
-    from windrow.testing.transcript.run import check_story, load_play  # noqa: PLC0415
+    from windrow.testing.transcript.run import check_story  # noqa: PLC0415
 
     play = load_play(host)
     results = []

@@ -14,7 +14,6 @@ from windrow.core.operators.window.triggers import trigger_periods
 from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings
-from windrow.hosts.batch.run import BatchRun
 from windrow.hosts.launch import Ended
 from windrow.hosts.reports import OnStep
 from windrow.hosts.savepoint import fingerprint
@@ -257,6 +256,8 @@ class Backfill:
 
         `on_start` is given what asks it to stop, after which "asked" is returned. Raise a WindrowError if it failed.
         """
+        from windrow.hosts.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
+
         Checkpoint.refuse_foreign(self._folder)
         savepoint = self._folder / "backfill"
         if Checkpoint.read(self._folder) is not None:

@@ -4,7 +4,7 @@ import pytest
 
 from windrow.errors import InputError
 from windrow.model import KafkaSource
-from windrow.sources.kafka.client import OURS, client_options
+from windrow.sources.kafka.options import OURS, client_options
 
 
 def source(**options: str) -> KafkaSource:

@@ -15,8 +15,9 @@ from windrow.errors import InputError
 from windrow.hosts import memory
 from windrow.model import Pipeline
 from windrow.testing.transcript import parse_story
+from windrow.testing.transcript.hosts import HOSTS, load_play
 from windrow.testing.transcript.report import StoryResult, lines, to_json
-from windrow.testing.transcript.run import HOSTS, check_story, load_play, run_story
+from windrow.testing.transcript.run import check_story, run_story
 
 STORY = """\
 name: two records

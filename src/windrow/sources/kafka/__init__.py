@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from windrow.errors import InputError
 from windrow.model import KafkaSource
 from windrow.sources.base import Cut, FoundLosses, Loss, Offset
-from windrow.sources.kafka.client import TIMEOUT, client_options
+from windrow.sources.kafka.options import TIMEOUT, client_options
 
 if TYPE_CHECKING:
     import pyarrow as pa

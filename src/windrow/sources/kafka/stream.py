@@ -11,7 +11,8 @@ from pyspark.sql.datasource import InputPartition
 
 from windrow.errors import RecordsLostError
 from windrow.sources.base import Cut, Offset, Stage, fair_shares
-from windrow.sources.kafka.client import TIMEOUT, Admin
+from windrow.sources.kafka.client import Admin
+from windrow.sources.kafka.options import TIMEOUT
 from windrow.sources.kafka.read import Range, reader
 from windrow.sources.stream_reader import StreamReader, shared
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from windrow.errors import InputError, SourceError
 from windrow.model import KafkaSource
+from windrow.sources.kafka.options import client_options
 from windrow.testing.generator.events import counted
 from windrow.testing.generator.spec import LivePace, Made, Spec
 
@@ -63,7 +64,7 @@ class _Producer:
     def __init__(self, source: KafkaSource) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415 - librdkafka only when a topic is written
 
-        from windrow.sources.kafka.client import client_of, client_options  # noqa: PLC0415 - as above
+        from windrow.sources.kafka.client import client_of  # noqa: PLC0415 - as above
 
         self._source = source
         self._refused: list[KafkaError] = []
@@ -112,11 +113,7 @@ def _ensure_topic(source: KafkaSource, partitions: int) -> None:
     from confluent_kafka import KafkaException  # noqa: PLC0415 - librdkafka only when a topic is written
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415 - as above
 
-    from windrow.sources.kafka.client import (  # noqa: PLC0415 - as above
-        client_of,
-        client_options,
-        unreachable,
-    )
+    from windrow.sources.kafka.client import client_of, unreachable  # noqa: PLC0415 - as above
 
     said: list[KafkaError] = []
     admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": said.append})

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, assert_never
+from typing import assert_never
 
 from windrow.core.changelog import StepOutput
-from windrow.errors import InputError, Place
+from windrow.errors import Place
 from windrow.model import Pipeline
 from windrow.testing.transcript.changelog_check import apply_changelog, table_rows
+from windrow.testing.transcript.hosts import Play, load_play
 from windrow.testing.transcript.reader import read_story
 from windrow.testing.transcript.rebatch import cuts
 from windrow.testing.transcript.report import Difference, StoryResult
@@ -30,9 +30,6 @@ from windrow.testing.transcript.story import (
     TellTime,
 )
 from windrow.testing.transcript.views import Observed, by_log, observe, repeated, views
-
-if TYPE_CHECKING:
-    from windrow.core.tick import PlayStep
 
 
 def run_story(path: str | Path, *, host: str = "memory", rebatch: int = 0, seed: int = 0) -> StoryResult:
@@ -167,33 +164,3 @@ def _consistent(story: Story, observed: Observed, where: str = "") -> Difference
         for entry in apply_changelog(observed.changes, story.pipeline.emit.mode).misfits
     ]
     return _difference(f"consistency{where}", story.final.place, [], [*misfits, *repeated(observed)])
-
-
-HOSTS = {
-    "memory": "windrow.hosts.memory",
-    "stream": "windrow.hosts.stream.run",
-    "batch": "windrow.hosts.batch.run",
-}
-"""Where each host's `play` is."""
-
-
-class Play(Protocol):
-    """Runs a log that is given in steps."""
-
-    def __call__(
-        self, pipeline: Pipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], /
-    ) -> list[StepOutput]:
-        """Return the output of each step of (partition, value) or tick, and that of the input's end as the last.
-
-        All partitions that occur are known from the start; offsets count from 0 in each.
-        """
-        ...
-
-
-def load_play(host: str) -> Play:
-    """Return a host's `play`; raise InputError if there is no such host."""
-    if host not in HOSTS:
-        msg = f"{host!r} is no host for stories; take {' or '.join(HOSTS)}"
-        raise InputError(msg)
-    play: Play = importlib.import_module(HOSTS[host]).play
-    return play

@@ -1,0 +1,87 @@
+"""Connection options of a Kafka source, by the names of Kafka's Java clients, as settings of librdkafka.
+
+It needs no librdkafka, so that a pipeline is checked without it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from windrow.errors import InputError
+from windrow.model import KafkaSource
+from windrow.model.connectors import resolve_references
+
+TIMEOUT = 10.0
+"""Seconds that a broker is asked for."""
+OURS = {
+    "bootstrap.servers": "write `servers`",
+    "auto.offset.reset": "write `start`",
+    "group.id": "offsets are kept in the checkpoint, in no group",
+    "enable.auto.commit": "offsets are kept in the checkpoint, in no group",
+    "enable.auto.offset.store": "offsets are kept in the checkpoint, in no group",
+    "enable.partition.eof": "where a partition ends is what a step relies on",
+    "isolation.level": "only committed records are read",
+    "metadata.broker.list": "write `servers`",
+    "key.deserializer": "keys are read as bytes",
+    "value.deserializer": "values are read as bytes; write `decode`",
+    "interceptor.classes": "records are read as they are",
+}
+_RENAMED = {
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms",
+}
+_LOGIN = "sasl.jaas.config"
+_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+
+def checked_options(source: KafkaSource) -> dict[str, str]:
+    """Return the source's options, with what references in them name; raise InputError for one that windrow sets."""
+    for name, _ in source.options:
+        if name in OURS:
+            msg = f"the Kafka option {name} is not for a pipeline to set: {OURS[name]}"
+            raise InputError(msg)
+        if name.startswith("kafka."):
+            msg = f"the Kafka option {name} has a prefix too much; write {name.removeprefix('kafka.')}"
+            raise InputError(msg)
+    return {
+        name: resolve_references(value, f"the Kafka option {name}", _quoted if name == _LOGIN else str)
+        for name, value in source.options
+    }
+
+
+def _quoted(text: str) -> str:
+    """Write a text so that it may stand between the quotes of a JAAS option."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def client_options(source: KafkaSource) -> dict[str, str]:
+    """Return librdkafka's settings, from the names that Kafka's Java clients use, or from its own.
+
+    Raise InputError for what librdkafka cannot do; a name that it does not know is an error when a client is made.
+    """
+    options = checked_options(source)
+    settings = {"bootstrap.servers": source.servers}
+    for name, value in options.items():
+        match name:
+            case _ if name == _LOGIN:
+                settings.update({f"sasl.{key}": re.sub(r"\\(.)", r"\1", text) for key, text in _JAAS.findall(value)})
+            case "ssl.truststore.location":
+                if options.get("ssl.truststore.type", "JKS").upper() != "PEM":
+                    msg = "the Kafka option ssl.truststore.location must name a PEM file; set ssl.truststore.type: PEM"
+                    raise InputError(msg)
+                settings["ssl.ca.location"] = value
+            case "ssl.keystore.location" if options.get("ssl.keystore.type", "JKS").upper() == "JKS":
+                msg = "the Kafka option ssl.keystore.location must name a PKCS12 file; set ssl.keystore.type: PKCS12"
+                raise InputError(msg)
+            case "ssl.endpoint.identification.algorithm":
+                settings[name] = value or "none"
+            case "ssl.truststore.type" | "ssl.truststore.password" | "ssl.keystore.type":
+                pass  # said by the name of the setting
+            case _:
+                settings[_RENAMED.get(name, name)] = value
+    return settings

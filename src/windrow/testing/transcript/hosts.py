@@ -1,0 +1,46 @@
+"""Hosts that run stories, imported when they are asked for.
+
+It is apart from `run`, since the command line names the hosts without loading Arrow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from windrow.errors import InputError
+from windrow.model import Pipeline
+
+if TYPE_CHECKING:
+    from windrow.core.changelog import StepOutput
+    from windrow.core.tick import PlayStep
+
+HOSTS = {
+    "memory": "windrow.hosts.memory",
+    "stream": "windrow.hosts.stream.run",
+    "batch": "windrow.hosts.batch.run",
+}
+"""Where each host's `play` is."""
+
+
+class Play(Protocol):
+    """Runs a log that is given in steps."""
+
+    def __call__(
+        self, pipeline: Pipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], /
+    ) -> list[StepOutput]:
+        """Return the output of each step of (partition, value) or tick, and that of the input's end as the last.
+
+        All partitions that occur are known from the start; offsets count from 0 in each.
+        """
+        ...
+
+
+def load_play(host: str) -> Play:
+    """Return a host's `play`; raise InputError if there is no such host."""
+    if host not in HOSTS:
+        msg = f"{host!r} is no host for stories; take {' or '.join(HOSTS)}"
+        raise InputError(msg)
+    play: Play = importlib.import_module(HOSTS[host]).play
+    return play
