@@ -48,10 +48,8 @@ def test_the_future_guard_looks_at_the_corrected_time(count: int) -> None:
     ahead = record(event_time=T0 + 2000 + 1000)
     assert decoder(future=1_000_000).decode(raw(*[ahead] * count, log_time=LOG_TIME)).dead.num_rows == 0
     dead = decoder(future=999_999).decode(raw(*[ahead] * count, log_time=LOG_TIME))
-    assert (
-        reasons(dead)
-        == ["future: event_time is 1000000 us ahead of the log's timestamp, and 999999 us are allowed"] * count
-    )
+    reason = "future: event_time is 1s ahead of the log timestamp; time.future allows 999ms999us"
+    assert reasons(dead) == [reason] * count
 
 
 @pytest.mark.parametrize("count", [1, SMALL_BATCH], ids=["one by one", "a batch"])
@@ -74,4 +72,7 @@ def test_an_embedded_log_has_the_log_time_inside() -> None:
 def test_a_time_that_is_moved_out_of_all_years_is_dead(count: int) -> None:
     early = record(sent_at=253_402_300_799_999_999)
     [reason, *_] = reasons(decoder().decode(raw(*[early] * count, log_time=-62_135_596_800_000_000)))
-    assert reason == "out of range: event_time: corrected by -315537897599999999 us it does not fit a timestamp"
+    assert (
+        reason
+        == "out of range: event_time: corrected by -3652058d23h59m59s999ms999us, it is outside the years 1 to 9999"
+    )

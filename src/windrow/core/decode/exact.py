@@ -18,7 +18,16 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP, BadValueError, NumberText, Value, convert
-from windrow.model import AnyPipeline, DataType, EventTime, Field, LogSource, Punctuated, TimestampType
+from windrow.model import (
+    AnyPipeline,
+    DataType,
+    EventTime,
+    Field,
+    LogSource,
+    Punctuated,
+    TimestampType,
+    format_duration,
+)
 
 LOG_TIME = "_log_time"
 """The field of an embedded log's record that holds its log timestamp."""
@@ -130,8 +139,8 @@ class ExactDecoder:
     def _guard(self, name: str, time: int, log_time: int | None) -> None:
         future = self.time.future
         if future is not None and log_time is not None and time > log_time + future:
-            ahead = time - log_time
-            msg = f"future: {name} is {ahead} us ahead of the log's timestamp, and {future} us are allowed"
+            ahead = format_duration(time - log_time)
+            msg = f"future: {name} is {ahead} ahead of the log timestamp; time.future allows {format_duration(future)}"
             raise BadValueError(msg)
 
 
@@ -140,9 +149,11 @@ def _corrected(name: str, time: int, sent: int, log_time: int | None) -> int:
     if log_time is None:
         msg = "no log time"
         raise BadValueError(msg)
-    corrected = time + log_time - sent
+    correction = log_time - sent
+    corrected = time + correction
     if not MIN_TIMESTAMP <= corrected <= MAX_TIMESTAMP:
-        msg = f"out of range: {name}: corrected by {log_time - sent} us it does not fit a timestamp"
+        shown = f"{'-' if correction < 0 else ''}{format_duration(abs(correction))}"
+        msg = f"out of range: {name}: corrected by {shown}, it is outside the years 1 to 9999"
         raise BadValueError(msg)
     return corrected
 
