@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.fail("Spark was started")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("windrow.hosts.spark.spark_session", no_spark)
+    monkeypatch.setattr("windrow.hosts.stream.run.spark_session", no_spark)
     Files(tmp_path / "spend", 2).append(events(200, partitions=2))
     return tmp_path
 

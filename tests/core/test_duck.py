@@ -13,10 +13,10 @@ from windrow.model import DecimalType, Decode, Field
 
 def test_it_is_let_go_of_without_a_word_at_the_end_of_the_process() -> None:
     script = """
-from windrow.core import duck
+from windrow.core import duckdb_sql
 from windrow.core.aggregates import kernels
 kernels.count("BIGINT")
-duck.query(duck.connect(), "SELECT 1")
+duckdb_sql.query(duckdb_sql.connect(), "SELECT 1")
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert (ran.stdout, ran.stderr) == ("", "")

@@ -101,9 +101,9 @@ def installed(plan: Plan) -> Iterator[None]:
     cloudpickle.register_pickle_by_value(here)  # type: ignore[no-untyped-call] # it has no types
     with ExitStack() as held:
         held.callback(cloudpickle.unregister_pickle_by_value, here)
-        clock_stage = stages.stream_ingest
+        ingest = stages.stream_ingest
         changed: list[tuple[Any, str, Any]] = [
-            (query, "clock_stage", lambda *args, **more: _reading(plan, clock_stage(*args, **more))),
+            (query, "stream_ingest", lambda *args, **more: _reading(plan, ingest(*args, **more))),
             (query, "KeyGroupProcessor", lambda *args, **more: _Processor(plan, *args, **more)),
             (SqliteTable, "commit", _committing(plan, SqliteTable.commit)),
             (SqliteTable, "_apply", _within(plan, SqliteTable._apply)),  # noqa: SLF001 - the last part of a commit

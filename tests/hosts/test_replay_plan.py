@@ -28,7 +28,7 @@ class _Topic:
 @pytest.fixture
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """From a topic that no longer has its beginning."""
-    monkeypatch.setattr("windrow.sources.open_source", lambda _: _Topic())
+    monkeypatch.setattr("windrow.hosts.replay.open_source", lambda _: _Topic())
     return spend(KafkaSource("localhost:1", "spend"), SqliteSink(str(tmp_path / "spend.db"), "spend"))
 
 
