@@ -1,11 +1,11 @@
-"""What each user has spent so far, told anew at every purchase: a running total for each key.
+"""Running totals: what each user has spent so far, updated at every purchase.
 
     windrow generate data/spend --events 20000
     windrow run examples/balances.py --until-end
     sqlite3 balances.db 'SELECT * FROM balances ORDER BY total DESC LIMIT 5'
 
-`balances_changes` has the change that each purchase made: a reader who follows it subtracts `update_before` and adds
-`update_after`. Running results are for keys that are few, or for logs that end: docs/concepts/global.md.
+`balances_changes` has the changes of each purchase: a consumer subtracts `update_before` and adds `update_after`. Use
+running results if the number of keys is limited, or for bounded logs: docs/concepts/global.md.
 """
 
 import windrow as wr

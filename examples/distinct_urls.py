@@ -1,6 +1,6 @@
-"""How many different URLs each user has visited in the last 24 hours, told anew at each click.
+"""The number of distinct URLs that each user visited in the last 24 hours, updated at every click.
 
-The windows of `windrow` begin at fixed times or end with a gap; this one ends at each click. A log of clicks:
+windrow's windows start at fixed times or end after a gap; this interval ends at each click. A log of clicks:
 
     mkdir -p data/clicks
     echo '{"user": "ada", "url": "/start", "at": 1767225600000}' >> data/clicks/partition-0.jsonl
@@ -16,7 +16,7 @@ import windrow as wr
 
 
 def visited(ctx: wr.Context, click: Mapping[str, Any]) -> None:
-    """Note the URL; what was visited 24 hours ago or earlier is gone by then."""
+    """Store the URL and emit the count; `ttl` has removed the URLs visited 24 hours ago or earlier."""
     ctx.state.urls.set(click["url"], click["at"])
     ctx.emit(urls_24h=len(ctx.state.urls))
 
