@@ -1,7 +1,7 @@
 # `make demo` and `make test` do all their own set-up; `make` alone tells what else there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint bench docs lock clean
+.PHONY: help setup demo test test-quick test-long lint bench docs lock clean
 
 PYTEST := .venv/bin/python -m pytest
 
@@ -16,6 +16,9 @@ demo: setup ## Run a day of events from a log to SQLite, and replay it
 
 test: lint ## Check style and types, and run the tests (ARGS='-k name' goes to pytest)
 	@$(PYTEST) -m 'not long' $(ARGS)
+
+test-quick: setup ## Run the tests that need neither Spark nor a server
+	@$(PYTEST) -m 'not long and not service' $(ARGS)
 
 # another seed each time, unless one is given
 test-long: SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))

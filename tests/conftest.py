@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=Postgres)
 
+SERVICES = frozenset({"spark", "kafka", "postgres", "secure_postgres", "make_job"})
+"""The fixtures that are a service, or a process of windrow that starts Spark."""
+
 # no deadline: how long an example takes says nothing on a busy machine
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None, print_blob=True)
 hypothesis.settings.register_profile("random", deadline=None, derandomize=False, print_blob=True)
@@ -34,6 +37,28 @@ def pytest_configure(config: pytest.Config) -> None:
         undo = pytest.MonkeyPatch()
         undo.setattr(providers, "_get_local_constants", Constants)
         config.add_cleanup(undo.undo)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that ask for a service by a fixture; those that start one in another way are marked by hand."""
+    for item in items:
+        if isinstance(item, pytest.Function) and not SERVICES.isdisjoint(item.fixturenames):
+            item.add_marker("service")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let no test that is not marked `service` start one, so that `make test-quick` stays quick."""
+    with pytest.MonkeyPatch.context() as patch:
+        if item.get_closest_marker("service") is None:
+            patch.setenv("JAVA_HOME", "/a test that starts Spark or Kafka is marked service")
+            patch.setattr(Postgres, "start", _refuse)
+        return (yield)
+
+
+def _refuse(server: Postgres) -> None:
+    pytest.fail(f"{type(server).__name__}: a test that starts a server is marked service")
 
 
 @pytest.fixture(scope="session")

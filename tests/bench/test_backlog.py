@@ -18,6 +18,7 @@ HEAP, OUTSIDE = 4096, 1024
 
 
 @pytest.mark.long
+@pytest.mark.service
 def test_a_backlog_in_kafka_behind_a_slow_sink(tmp_path: Path) -> None:
     """1,500,000 events at 7,000 changes a second: some four minutes, most of them in a wait."""
     command = [sys.executable, str(ROOT / "bench" / "backlog.py"), "--cases", "kafka-throttled"]

@@ -27,6 +27,7 @@ def demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=540, env=environment)
 
 
+@pytest.mark.service
 def test_the_demo_says_what_it_did_and_that_a_replay_is_the_same(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     ran = demo(folder)
@@ -46,6 +47,7 @@ def test_the_demo_says_what_it_did_and_that_a_replay_is_the_same(tmp_path: Path)
     assert "events read" in ran.stdout
 
 
+@pytest.mark.service
 def test_a_second_demo_replaces_the_first(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     for events in ("3000", "2000"):
@@ -60,6 +62,7 @@ def test_a_second_demo_replaces_the_first(tmp_path: Path) -> None:
         assert len({told["steps"], *(replay["steps"] for replay in told["replays"])}) == 3
 
 
+@pytest.mark.service
 def test_the_demo_shows_a_retraction(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["demo", "--events", "100000", "--folder", str(tmp_path), "--host", "memory"])
     assert result.exit_code == 0, result.output

@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.stores import PostgresStore, SqliteStore, Store
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.service)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Each database in turn, empty."""
     if request.param == "sqlite":

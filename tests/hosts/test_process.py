@@ -76,6 +76,7 @@ def epochs(folder: Path) -> int:
 
 
 @pytest.mark.long
+@pytest.mark.service
 def test_the_example_gives_the_same_answer_after_a_crash(tmp_path: Path) -> None:
     log = clicks()
     write(tmp_path / "data" / "clicks", log)

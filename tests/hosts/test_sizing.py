@@ -36,6 +36,7 @@ class Script:
         return self.size != before
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("kind", ["kafka", pytest.param("log", marks=pytest.mark.long)])
 def test_steps_of_other_sizes_go_on_where_the_ones_before_ended(
     kind: str, make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -54,7 +54,7 @@ class Topic:
         self._kafka.add_partitions(self._name, total)
 
 
-@pytest.fixture(params=["log", "kafka"])
+@pytest.fixture(params=["log", pytest.param("kafka", marks=pytest.mark.service)])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], Log]:
     if request.param == "log":
         return lambda partitions: Files(tmp_path / "log", partitions)
