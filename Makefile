@@ -14,8 +14,8 @@ setup: ## Make .venv with all that is needed, and .venv/bin/windrow in it; quick
 demo: setup ## Run a day of events from a log to SQLite, and replay it
 	@.venv/bin/windrow demo
 
-test: lint ## Check style and types, and run the tests (ARGS='-k name' goes to pytest)
-	@$(PYTEST) -m 'not long' $(ARGS)
+test: setup ## Check style and types, and run the tests (ARGS='-k name' goes to pytest)
+	@scripts/test $(ARGS)
 
 test-quick: setup ## Run the tests that need neither Spark nor a server
 	@$(PYTEST) -m 'not long and not service' $(ARGS)

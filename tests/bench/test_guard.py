@@ -25,6 +25,7 @@ def test_a_file_gives_back_what_was_recorded(tmp_path: Path) -> None:
     assert Ratio.load(tmp_path / "folder" / "guard.json") == ONE
 
 
+@pytest.mark.long  # a ratio of times says nothing while other tests run beside
 def test_beside_pyspark_it_is_about_as_fast_as_recorded(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

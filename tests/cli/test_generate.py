@@ -126,7 +126,8 @@ def test_a_topic(kafka: Kafka) -> None:
         assert (summary["target"], summary["records"]) == (f"kafka://{kafka.servers}/made", 1000)
 
 
-def test_no_broker_is_1() -> None:
+def test_no_broker_is_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windrow.testing.generator.kafka._TIMEOUT", 1.0)
     result = generate("kafka://127.0.0.1:1/made")
     assert result.exit_code == 1
     assert result.stderr.startswith("windrow: no Kafka broker can be reached at 127.0.0.1:1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,6 +26,7 @@ from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.model import Pipeline
 from windrow.sinks import open_sink
 from windrow.sinks.base import Run
+from windrow.sources.kafka import preflight
 
 PIPELINE = """\
 name: user-spend
@@ -124,7 +126,8 @@ def test_a_log_that_is_none(path: str, message: str, host: str) -> None:
     assert refused(2, "--until-end", "--host", host).startswith(message)
 
 
-def test_no_broker() -> None:
+def test_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windrow.sources.kafka.preflight", partial(preflight, timeout=1.0))
     write(source="{kafka: {servers: '127.0.0.1:1', topic: spend}}")
     message = refused(1)
     assert message.startswith("no Kafka broker can be reached at 127.0.0.1:1: ")

@@ -74,7 +74,7 @@ def test_there_are_commands_and_blocks_to_check() -> None:
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda path: path.name)
 def test_stories_beside_the_pages_are_true(story: Path) -> None:
-    check_story(story, rebatch=5 if story.stat().st_size < LONG else 0)
+    check_story(story, rebatch=1 if story.stat().st_size < LONG else 0)
 
 
 @pytest.mark.long

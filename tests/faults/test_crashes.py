@@ -154,6 +154,11 @@ def crash(make_job: MakeJob, kind: str, chance: Random, injected: Injected, blow
     crashes.leave_nothing()
 
 
+def test_all_processes_killed_at_once(make_job: MakeJob, chance: Random, injected: Injected) -> None:
+    crash(make_job, "Kafka to PostgreSQL", chance, injected, [Fault(chance.choice(IN_DRIVER), "all", 2)])
+
+
+@pytest.mark.long
 def test_one_of_each(make_job: MakeJob, chance: Random, injected: Injected) -> None:
     kind = "Kafka to PostgreSQL"
     blows = [

@@ -51,6 +51,7 @@ def test_a_live_run_stops_as_asked_and_goes_on(kind: str, number: signal.Signals
     assert_epochs(job.store)
 
 
+@pytest.mark.long
 def test_asked_twice_it_ends_at_once_and_loses_nothing(make_job: MakeJob) -> None:
     job, log = make_job("log to SQLite")
     log.append(events(3000))

@@ -158,7 +158,7 @@ def test_a_table_that_somebody_locks(files: Files, database: str, runner: Runner
     assert_goes_on(runner, store, pipeline)
 
 
-@pytest.mark.parametrize("fault", [SinkError, SinkUnavailableError])
+@pytest.mark.parametrize("fault", [pytest.param(SinkError, marks=pytest.mark.long), SinkUnavailableError])
 def test_a_step_that_spark_has_noted_and_the_tables_do_not_have(
     fault: type[SinkError], files: Files, store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,7 +83,7 @@ def test_a_run_goes_on_from_a_savepoint_with_other_key_groups(
         take_savepoint(wider, open_sink(wider), other.checkpoint, folder, "local[*]")
 
 
-@pytest.mark.parametrize("kind", ["log", "kafka"])
+@pytest.mark.parametrize("kind", ["log", pytest.param("kafka", marks=pytest.mark.long)])
 def test_a_log_that_is_another_one_than_the_savepoints_has_lost_records(
     kind: str, make_log: MakeLog, store: Store, runner: Runner, request: pytest.FixtureRequest
 ) -> None:

@@ -20,8 +20,15 @@ from windrow.testing.generator.spec import START
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-@pytest.mark.parametrize("into", ["sqlite", "postgres"])
-@pytest.mark.parametrize("kind", ["log", "kafka"])
+@pytest.mark.parametrize(
+    ("kind", "into"),
+    [
+        ("log", "sqlite"),
+        ("kafka", "postgres"),
+        pytest.param("log", "postgres", marks=pytest.mark.long),
+        pytest.param("kafka", "sqlite", marks=pytest.mark.long),
+    ],
+)
 def test_a_bounded_run_gives_the_oracles_answer(
     kind: str, into: str, make_log: MakeLog, make_store: MakeStore, runner: Runner
 ) -> None:
@@ -141,7 +148,9 @@ def test_windows_that_are_held_at_the_end_fire_when_the_log_goes_on(files: Files
     assert_epochs(store)
 
 
-@pytest.mark.parametrize(("kind", "into"), [("log", "sqlite"), ("kafka", "postgres")])
+@pytest.mark.parametrize(
+    ("kind", "into"), [pytest.param("log", "sqlite", marks=pytest.mark.long), ("kafka", "postgres")]
+)
 def test_a_partition_that_is_added_while_it_runs_joins_at_the_low_watermark(
     kind: str, into: str, make_log: MakeLog, make_store: MakeStore, runner: Runner
 ) -> None:

@@ -89,7 +89,7 @@ def test_the_first_tick_of_a_story_is_the_first_that_is_known() -> None:
     assert rows(stream.play(pipeline, steps, "hold")) == rows(memory.play(pipeline, steps, "hold"))
 
 
-@pytest.mark.parametrize("kind", ["log", "kafka"])
+@pytest.mark.parametrize("kind", ["log", pytest.param("kafka", marks=pytest.mark.long)])
 def test_a_silent_partition_does_not_hold_the_others_back(
     kind: str, make_log: MakeLog, tmp_path: Path, runner: Runner
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from windrow.core.schema import RAW
 from windrow.errors import InputError, SourceError, WindrowError
 from windrow.model import KafkaSource, LogSource, Source
 from windrow.sources import open_source
+from windrow.sources.kafka import preflight
 
 
 class Log(Protocol):
@@ -187,7 +189,10 @@ NOT_THERE: list[tuple[Source, type[WindrowError]]] = [
 
 
 @pytest.mark.parametrize(("source", "error"), NOT_THERE)
-def test_a_source_that_is_not_there_is_named(source: Source, error: type[WindrowError]) -> None:
+def test_a_source_that_is_not_there_is_named(
+    source: Source, error: type[WindrowError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windrow.sources.kafka.preflight", partial(preflight, timeout=1.0))
     place = source.path if isinstance(source, LogSource) else source.servers
     with pytest.raises(error, match=place):
         open_source(source).partitions()

@@ -302,6 +302,7 @@ class TestKafka:
             write_kafka(SMALL, kafka.servers, name)
         assert write_kafka(replace(SMALL, partitions=3), kafka.servers, name).records == 20_000
 
-    def test_no_broker_is_a_clear_error(self) -> None:
+    def test_no_broker_is_a_clear_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("windrow.testing.generator.kafka._TIMEOUT", 1.0)
         with pytest.raises(SourceError, match=r"no Kafka broker can be reached at 127\.0\.0\.1:1"):
             write_kafka(SMALL, "127.0.0.1:1", "spend")

@@ -179,7 +179,7 @@ def test_a_topic_that_is_not_there_has_a_neighbour(source: KafkaSource, capfd: p
 
 def test_a_broker_that_is_not_there_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SourceError, match=r"no Kafka broker can be reached at 127\.0\.0\.1:1: .*Connection refused"):
-        preflight(KafkaSource("127.0.0.1:1", "spend"))
+        preflight(KafkaSource("127.0.0.1:1", "spend"), timeout=1.0)
     assert capfd.readouterr() == ("", "")
 
 
