@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.core.test_process_distinct_urls import EXAMPLE, HOUR, Click, reference
+from tests.core.operators.process.test_process_distinct_urls import EXAMPLE, HOUR, Click, reference
 from tests.faults.windrow_process import WindrowProcess
 from tests.hosts.runs import Runner
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.aggregated import PIPELINE
+from tests.core.aggregates.aggregated import PIPELINE
 
 from windrow.core import duckdb_sql
 from windrow.core.aggregates import kernels

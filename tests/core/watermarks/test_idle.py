@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from tests.core.clocked import Clocked
 from tests.core.outputs import unchanging
 from tests.core.pipelines import MINUTE, main, record
+from tests.core.watermarks.clocked import Clocked
 
 from windrow.core.changelog import StepOutput
 from windrow.core.schema import CLOCKS, RAW

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.clocked import Clocked
 from tests.core.pipelines import MINUTE, main, record
+from tests.core.watermarks.clocked import Clocked
 
 from windrow.core.watermarks.journal import JournalReplay, WatermarkBounds
 from windrow.model import Adaptive, Delay, EventTime, Watermark

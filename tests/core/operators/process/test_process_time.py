@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.core.operators.process.test_process import Step, at, by_user, count, pipeline, played
 from tests.core.pipelines import MINUTE, raw, record
-from tests.core.test_process import Step, at, by_user, count, pipeline, played
 
 from windrow.core.changelog import StepOutput
 from windrow.core.state.keyed import MAX_BUCKET_KEYS

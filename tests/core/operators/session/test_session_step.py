@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.core.session_reference import (
+from tests.core.operators.session.session_reference import (
     BEFORE_ALL,
     Component,
     Judged,

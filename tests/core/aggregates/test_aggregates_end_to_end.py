@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
+from tests.core.aggregates.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
 from tests.core.pipelines import MINUTE
 
 from windrow.core.changelog import StepOutput

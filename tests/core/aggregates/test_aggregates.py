@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
+from tests.core.aggregates.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
 
 from windrow.core import duckdb_sql
 from windrow.core.aggregates.accumulators import Results

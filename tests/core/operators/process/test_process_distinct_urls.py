@@ -18,7 +18,7 @@ from windrow.sinks.tables import net_changes
 
 HOUR = 3_600_000
 DELAY = HOUR // 6
-EXAMPLE = Path(__file__).parents[2] / "examples" / "distinct_urls.py"
+EXAMPLE = Path(__file__).parents[4] / "examples" / "distinct_urls.py"
 
 Click = tuple[int, str, str, int]
 """Partition, user, URL, milliseconds."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from tests.core.test_carry import PLAIN, rows
+from tests.core.state.test_migrate import PLAIN, rows
 from tests.hosts.spend import event
 
 from windrow.core.changelog import StepOutput

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.clocked import Clocked
 from tests.core.pipelines import MAIN, MINUTE, main, record
+from tests.core.watermarks.clocked import Clocked
 
 from windrow.core.columns import MIN_TIME
 from windrow.model import Decode, Delay, EventTime, Field, Pipeline, Punctuated, TimestampType

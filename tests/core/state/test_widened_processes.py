@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
-from tests.core.test_carry import PLAIN, Story
+from tests.core.state.test_migrate import PLAIN, Story
 
 from windrow.core.state.widening import StateChange
 from windrow.model import (

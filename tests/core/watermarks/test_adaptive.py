@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.core.clocked import Clocked
 from tests.core.pipelines import MINUTE, main, record
+from tests.core.watermarks.clocked import Clocked
 
 from windrow.core.columns import MIN_TIME
 from windrow.core.messages import pack_times, unpack_times

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.pipelines import main, raw
-from tests.core.session_reference import (
+from tests.core.operators.session.session_reference import (
     Component,
     Judged,
     OnePartition,
@@ -19,6 +18,7 @@ from tests.core.session_reference import (
     watermarks,
     window,
 )
+from tests.core.pipelines import main, raw
 
 from windrow.core.changelog import StepOutput
 from windrow.core.tick import Tick

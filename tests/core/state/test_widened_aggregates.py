@@ -6,7 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from tests.core.test_carry import PLAIN, Story
+from tests.core.state.test_migrate import PLAIN, Story
 from tests.hosts.spend import MINUTE
 
 from windrow.core.state.widening import StateChange, incompatible_fields
