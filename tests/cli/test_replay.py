@@ -43,7 +43,9 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
         pytest.fail("Spark was started")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("windrow.hosts.spark.spark_session", no_spark)
+    # the hosts hold the function by a name of their own
+    for host in ("stream", "batch"):
+        monkeypatch.setattr(f"windrow.hosts.{host}.run.spark_session", no_spark)
     Path("pipeline.yaml").write_text(PIPELINE)
     log = Files(tmp_path / "spend", 2)
     made = events(400, partitions=2)

@@ -51,7 +51,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.fail("Spark was started")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("windrow.hosts.stream.run.spark_session", no_spark)
+    # the hosts hold the function by a name of their own
+    for host in ("stream", "batch"):
+        monkeypatch.setattr(f"windrow.hosts.{host}.run.spark_session", no_spark)
     Files(tmp_path / "spend", 2).append(events(200, partitions=2))
     return tmp_path
 
