@@ -17,7 +17,8 @@ from windrow.cli import main
 from windrow.core.changelog import StepOutput
 from windrow.errors import SourceError
 from windrow.hosts.savepoint import Savepoint
-from windrow.hosts.stream.checkpoint import Checkpoint, StepOffsets, locked
+from windrow.hosts.stream.checkpoint import Checkpoint, locked
+from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.sinks import open_sink
 
 PIPELINE = """\

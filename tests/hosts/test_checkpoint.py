@@ -15,7 +15,8 @@ from tests.hosts.runs import Runner
 from tests.hosts.spend import MINUTE, Files, events, spend
 
 from windrow.errors import CheckpointError, SinkError
-from windrow.hosts.stream.checkpoint import Checkpoint, StepOffsets, locked
+from windrow.hosts.stream.checkpoint import Checkpoint, locked
+from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import (
     Aggregate,
     Count,

@@ -18,9 +18,9 @@ from windrow.core.messages import PacketKind
 from windrow.errors import SinkError, SinkUnavailableError
 from windrow.hosts.reports import StepReport
 from windrow.hosts.spark_rows import read_packets
-from windrow.hosts.stream.checkpoint import StepOffsets
 from windrow.hosts.stream.control import ControlReader, ControlSource
 from windrow.hosts.stream.run import StreamRun, StreamSettings
+from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import Emit, LogSource, Pipeline
 from windrow.sinks.memory import CollectSink
 from windrow.sources.base import Loss

@@ -11,8 +11,9 @@ import pytest
 from tests.hosts.spend import spend
 
 from windrow.errors import CheckpointError, SourceError
-from windrow.hosts.stream.checkpoint import Checkpoint, StepOffsets
+from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.offsets import LossGuard, OffsetLog
+from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.hosts.stream.take_savepoint import take_savepoint
 from windrow.model import LogSource, SqliteSink
 from windrow.sinks.memory import CollectSink

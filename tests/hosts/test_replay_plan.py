@@ -11,7 +11,8 @@ from tests.hosts.spend import spend
 
 from windrow.errors import InputError
 from windrow.hosts.replay import ReplayOptions, plan_replay
-from windrow.hosts.stream.checkpoint import Checkpoint, StepOffsets
+from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import Every, KafkaSource, Pipeline, SqliteSink
 
 THERE = {0: (5, 10), 1: (0, 7), 2: (3, 3)}

@@ -20,9 +20,9 @@ from typing import Any, BinaryIO
 
 from windrow.errors import CheckpointError
 from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
+from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Follows, Run
-from windrow.sources.base import Loss, Offset
 
 _FILE = "windrow.json"
 _IDENTITY = "source.json"
@@ -322,27 +322,6 @@ def write_whole(path: Path, text: str) -> None:
     draft = _draft(path)
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)
-
-
-@dataclass(frozen=True)
-class StepOffsets:
-    """Where a step ends, as Spark notes it: at an offset of the source, after so many ends of the input were told.
-
-    `lost` is written in afterwards where the records are gone that come next: the step after that tells it.
-    """
-
-    at: Offset
-    ends: int = 0
-    lost: tuple[Loss, ...] = ()
-
-    @staticmethod
-    def of(kept: Any) -> StepOffsets:  # noqa: ANN401 - plain JSON
-        """Read a note."""
-        return StepOffsets(dict(kept["at"]), int(kept["ends"]), tuple(Loss(**one) for one in kept["lost"]))
-
-    def written(self) -> dict[str, Any]:
-        """Write it as plain JSON."""
-        return {"at": dict(self.at), "ends": self.ends, "lost": [vars(one) for one in self.lost]}
 
 
 LOCK = "lock"

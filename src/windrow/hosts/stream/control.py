@@ -1,4 +1,11 @@
-"""Control sources of a stream: ticks of processing time, lost records, and the end of the input."""
+"""Control sources of a stream: ticks of processing time, lost records, and the end of the input.
+
+Spark plans the steps of each source in a Python process that it starts for the query. That process loads this module,
+so what only the tasks work with (Arrow, pandas, DuckDB) is imported where it is used.
+
+A tick is an offset: Spark writes it down before the step that sees it, so a step that is run again after a crash sees
+the same one, whether the run that resumes is live or bounded.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +13,17 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from windrow.core.messages import Packet
-from windrow.hosts.spark_rows import PACKET_DDL, packet_batch
-from windrow.hosts.stream.checkpoint import StepOffsets
+from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.sources.base import Loss
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pyarrow as pa
 
     from windrow.sources.stream_reader import StreamReader
 
@@ -84,7 +90,6 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._told(partition) if isinstance(partition, ControlSource) else self._reader.read(partition)
 
     def _told(self, told: ControlSource) -> Iterator[pa.RecordBatch]:
-        # who plans a query does not load what the tasks work with
         from windrow.core.messages import Packet  # noqa: PLC0415
         from windrow.hosts.spark_rows import packet_batch  # noqa: PLC0415
 
@@ -122,6 +127,8 @@ class TickDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the schema of packets."""
+        from windrow.hosts.spark_rows import PACKET_DDL  # noqa: PLC0415 - as the module says
+
         return PACKET_DDL
 
     def streamReader(self, schema: StructType) -> TickStreamReader:  # noqa: ARG002, N802 - Spark's name and parameter
@@ -168,5 +175,9 @@ class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read a step's tick, a packet for each key group."""
         if not isinstance(partition, TickPartition):
             raise TypeError(partition)
+
+        from windrow.core.messages import Packet  # noqa: PLC0415
+        from windrow.hosts.spark_rows import packet_batch  # noqa: PLC0415
+
         for group in range(self._key_groups):
             yield packet_batch(Packet(key_group=group, kind="tick", watermark=partition.tick))

@@ -10,8 +10,9 @@ from pathlib import Path
 from windrow.errors import CheckpointError, RecordsLostError, SinkError, SourceError
 from windrow.hosts.compatibility import upgraded
 from windrow.hosts.savepoint import Savepoint
-from windrow.hosts.stream.checkpoint import Checkpoint, StepOffsets
+from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.integrity import checksum, refuse_damaged
+from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Follows
 from windrow.sources.base import FoundLosses, Loss, Offset, OnDataLoss, Source, listed

@@ -1,0 +1,32 @@
+"""Offsets at which a step ends, as they stand in a checkpoint.
+
+A room of its own, since the process in which Spark plans the steps of a query loads it, and should load little.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from windrow.sources.base import Loss, Offset
+
+
+@dataclass(frozen=True)
+class StepOffsets:
+    """Where a step ends, as Spark notes it: at an offset of the source, after so many ends of the input were told.
+
+    `lost` is written in afterwards where the records are gone that come next: the step after that tells it.
+    """
+
+    at: Offset
+    ends: int = 0
+    lost: tuple[Loss, ...] = ()
+
+    @staticmethod
+    def of(kept: Any) -> StepOffsets:  # noqa: ANN401 - plain JSON
+        """Read a note."""
+        return StepOffsets(dict(kept["at"]), int(kept["ends"]), tuple(Loss(**one) for one in kept["lost"]))
+
+    def written(self) -> dict[str, Any]:
+        """Write it as plain JSON."""
+        return {"at": dict(self.at), "ends": self.ends, "lost": [vars(one) for one in self.lost]}
