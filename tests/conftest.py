@@ -115,6 +115,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+        _end_java()
+
+
+def _end_java() -> None:
+    """End Spark's JVM, and with it the threads in which it calls Python.
+
+    They would wait for the next call until the interpreter is gone, and hold all that Spark may call, DuckDB's
+    connections too: nanobind, which binds DuckDB, would list those as leaked.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415 - tests without Spark start without it
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - no other way
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - no other way
 
 
 @pytest.fixture
