@@ -1,6 +1,10 @@
 """Java, and the jars beside Spark's own, which the Ivy inside PySpark fetches.
 
-Their versions stand in `ivy.xml`, their SHA-256 in `jars.lock`; a jar that differs is not used.
+Their versions stand in `ivy.xml`, the SHA-256 of each in `jars.lock` (as `sha256sum` prints it, with `SET/FILE` for a
+name); a jar that differs is not used. A set is a folder, `SET-DIGEST`, that is made whole or not at all.
+
+Environment: WINDROW_JARS, the folder of the sets (default: `share/windrow/jars` of this Python environment);
+WINDROW_IVY_SETTINGS, an Ivy settings file that names a mirror.
 """
 
 from __future__ import annotations

@@ -315,7 +315,11 @@ _TASKS = 5040
 
 @lru_cache(maxsize=8)
 def balanced_key_groups(groups: int) -> tuple[int, ...]:
-    """Return a number for each key group, another one for each; the same everywhere, as the state is kept under it."""
+    """Return a distinct number for each key group, such that Spark's hash spreads the groups evenly over tasks.
+
+    With the groups' own numbers, five of eight may be in one task and three in the other, and a step takes as long as
+    the five. The numbers are the same everywhere, since the state of a group is stored under its number.
+    """
     found: dict[int, int] = {}
     seen = [0] * _TASKS
     first = 0

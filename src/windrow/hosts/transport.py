@@ -105,7 +105,11 @@ def dump_pipeline(pipeline: AnyPipeline) -> bytes:
 
 @lru_cache(maxsize=4)
 def load_pipeline(sent: bytes) -> AnyPipeline:
-    """Return a pipeline that was sent: the same object each time in one process."""
+    """Unpickle a pipeline, once in a process: the same bytes give the same object.
+
+    A pipeline may hold Python functions. If each task unpickled it, the functions would be new objects that equal no
+    earlier ones, and a worker would build again what it keeps for the pipeline.
+    """
     pipeline: AnyPipeline = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
     return pipeline
 
