@@ -13,10 +13,12 @@ from windrow.core.windows import (
     expand,
     hops_of,
     slice_starts,
+    times_with_windows,
     window_ends,
     windows_of,
 )
-from windrow.model import Calendar, Global, Hopping, Session, Tumbling
+from windrow.model import Calendar, Global, Hopping, Session, Tumbling, Window
+from windrow.testing.oracle.windows import windows_of as oracle_windows_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR = 3_600_000_000
@@ -134,3 +136,38 @@ def test_a_record_is_in_every_window_that_holds_its_time(hopping: Hopping, times
     # all of a slice are in the same windows
     of_slices = hops_of(hopping, slice_starts(hopping, given))
     assert list(zip(*(a.tolist() for a in expand(hopping, of_slices)), strict=True)) == expected
+
+
+WINDOWS = st.one_of(
+    st.builds(Tumbling, st.integers(1, 40 * DAY), st.integers(0, 40 * DAY)),
+    st.builds(Hopping, st.integers(1, 40 * DAY), st.integers(DAY, 40 * DAY), st.integers(0, 40 * DAY)),
+    CALENDARS,
+    st.builds(Session, st.integers(1, 40 * DAY)),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "greatest"),
+    [
+        (Tumbling(HOUR), GLOBAL_START, GLOBAL_END - HOUR),
+        (Tumbling(HOUR, 1), GLOBAL_START + 1, GLOBAL_END - HOUR + 1),
+        (Hopping(HOUR, HOUR // 4), GLOBAL_START + 3 * HOUR // 4, GLOBAL_END - HOUR),
+        # 0:10 to 1:00 of each hour
+        (Hopping(5 * HOUR // 6, HOUR, HOUR // 6), GLOBAL_START, GLOBAL_END - 5 * HOUR // 6),
+        (Calendar(1, "month"), GLOBAL_START, GLOBAL_END - 31 * DAY),
+        (Calendar(1, "day", "Etc/GMT-9"), GLOBAL_START + 15 * HOUR, GLOBAL_END - 9 * HOUR),
+        (Session(HOUR), GLOBAL_START, GLOBAL_END - HOUR),
+        (Global(), GLOBAL_START, GLOBAL_END),
+    ],
+)
+def test_times_whose_windows_are_in_the_years_1_to_9999(kind: Window, least: int, greatest: int) -> None:
+    assert times_with_windows(kind) == (least, greatest)
+
+
+@given(WINDOWS, st.sampled_from((0, 1)), st.integers(-100 * DAY, 100 * DAY))
+def test_no_other_time_has_a_window_that_fits(kind: Window, edge: int, away: int) -> None:
+    bounds = times_with_windows(kind)
+    for near in (away, -1, 0, 1):
+        time = min(max(bounds[edge] + near, GLOBAL_START), GLOBAL_END)
+        fits = all(start >= GLOBAL_START and end <= GLOBAL_END for start, end in oracle_windows_of(kind, time))
+        assert fits == (bounds[0] <= time <= bounds[1])

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.core.columns import Micros
-from windrow.model import Calendar, Global, Hopping, Session, Tumbling
+from windrow.model import Calendar, Global, Hopping, Session, Tumbling, Window
 
 GLOBAL_START: Final = -62_135_596_800_000_000
 """0001-01-01T00:00:00Z, where the global window starts."""
@@ -35,6 +35,30 @@ class Hops(NamedTuple):
 
     first: Micros
     last: Micros
+
+
+def times_with_windows(window: Window) -> tuple[int, int]:
+    """Return the least and the greatest time whose windows all begin and end in the years 1 to 9999.
+
+    Every time between them has such windows too, as a later time's windows begin and end no earlier.
+    """
+    match window:
+        case Tumbling(size, offset) | Hopping(size, offset=offset):
+            slide = window.slide if isinstance(window, Hopping) else size
+            # the last window that begins too early, and the first that ends too late
+            early = (GLOBAL_START - 1 - offset) // slide * slide + offset
+            late = ((GLOBAL_END - size - offset) // slide + 1) * slide + offset
+            return max(GLOBAL_START, early + size), min(GLOBAL_END, late - 1)
+        case Calendar():
+            starts, ends = calendar_bounds(window, np.array([GLOBAL_START, GLOBAL_END]))
+            least = GLOBAL_START if starts[0] == GLOBAL_START else int(ends[0])
+            return least, int(starts[1]) - 1
+        case Session(gap):
+            return GLOBAL_START, GLOBAL_END - gap
+        case Global():
+            return GLOBAL_START, GLOBAL_END
+        case _:
+            assert_never(window)
 
 
 def windows_of(window: Tumbling | Calendar | Global | Session, times: Micros) -> Bounds:

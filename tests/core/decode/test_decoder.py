@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 
 from windrow.core import schema
 from windrow.core.decode import Decoded, Decoder
+from windrow.core.decode.decoder import SMALL_BATCH
 from windrow.model import (
     Aggregate,
     BooleanType,
+    Calendar,
     Count,
     DataType,
     DecimalType,
@@ -22,15 +25,18 @@ from windrow.model import (
     Emit,
     EventTime,
     Field,
+    Hopping,
     KafkaSource,
     LogSource,
     LongType,
     Pipeline,
     Punctuated,
+    Session,
     SqliteSink,
     StringType,
     TimestampType,
     Tumbling,
+    Window,
 )
 
 MILLIS = TimestampType("millis")
@@ -252,6 +258,29 @@ def test_order_is_kept_and_nothing_is_lost() -> None:
     decoded = Decoder(pipeline()).decode(raw(*rows))
     assert decoded.dead.column("offset").to_pylist() == [10 + i for i in range(30) if i % 3 == 0]
     assert decoded.good.column("offset").to_pylist() == [10 + i for i in range(30) if i % 3]
+
+
+@pytest.mark.parametrize("count", [1, SMALL_BATCH], ids=["one by one", "a batch"])
+def test_an_event_time_whose_window_is_outside_the_years_1_to_9999_is_dead(count: int) -> None:
+    fields: dict[str, DataType] = {"user_id": StringType(), "event_time": TimestampType("micros")}
+    end, day = 253_402_300_800_000_000, 86_400_000_000
+    windows: list[tuple[Window, int]] = [
+        (Tumbling(300_000_000), end - 300_000_000),
+        (Hopping(300_000_000, 60_000_000), end - 300_000_000),
+        (Session(300_000_000), end - 300_000_000),
+        (Calendar(1, "month"), end - 31 * day),
+    ]
+    for window, first in windows:
+        decoder = Decoder(replace(pipeline(fields=fields), window=window))
+        records = [{"user_id": "u", "event_time": time} for time in (first - 1, first)]
+        decoded = decoder.decode(raw(*records * count))
+        assert decoded.good.column("time").to_pylist() == [first - 1] * count
+        reason = "out of range: event_time: a window of the record would end after the year 9999"
+        assert reasons(decoded) == [reason] * count
+    early = {"user_id": "u", "event_time": -62_135_596_800_000_000}
+    decoder = Decoder(replace(pipeline(fields=fields), window=Hopping(300_000_000, 60_000_000)))
+    reason = "out of range: event_time: a window of the record would begin before the year 1"
+    assert reasons(decoder.decode(raw(*[early] * count))) == [reason] * count
 
 
 class TestFuture:

@@ -18,12 +18,15 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP, BadValueError, NumberText, Value, convert
+from windrow.core.windows import times_with_windows
 from windrow.model import (
     AnyPipeline,
     DataType,
     EventTime,
     Field,
+    Global,
     LogSource,
+    Pipeline,
     Punctuated,
     TimestampType,
     format_duration,
@@ -75,13 +78,17 @@ class MalformedError(Exception):
 
 @dataclass(frozen=True)
 class ExactDecoder:
-    """The fields that a record must have. `mark` is the punctuation's, `log_time_inside` says to read `_log_time`."""
+    """The fields that a record must have. `mark` is the punctuation's, `log_time_inside` says to read `_log_time`.
+
+    `times` are the least and the greatest event time, in microseconds.
+    """
 
     fields: tuple[Field, ...]
     time: EventTime
     key: tuple[str, ...]
     mark: Field | None
     log_time_inside: bool
+    times: tuple[int, int] = (MIN_TIMESTAMP, MAX_TIMESTAMP)
 
     @staticmethod
     def of(pipeline: AnyPipeline) -> ExactDecoder:
@@ -92,6 +99,7 @@ class ExactDecoder:
             key=pipeline.key,
             mark=mark_field(pipeline),
             log_time_inside=isinstance(pipeline.source, LogSource),
+            times=times_with_windows(pipeline.window if isinstance(pipeline, Pipeline) else Global()),
         )
 
     def decode(self, raw: bytes | None, log_time: int | None) -> Outcome:
@@ -118,6 +126,7 @@ class ExactDecoder:
         if self.time.sent is not None:
             time = _corrected(self.time.field, time, _micros(values[names.index(self.time.sent)]), log_time)
         self._guard(self.time.field, time, log_time)
+        self._require_windows(time)
         return Good(values, time, mark)
 
     def _mark(self, record: Mapping[str, object], log_time: int | None) -> int | None:
@@ -141,6 +150,13 @@ class ExactDecoder:
         if future is not None and log_time is not None and time > log_time + future:
             ahead = format_duration(time - log_time)
             msg = f"future: {name} is {ahead} ahead of the log timestamp; time.future allows {format_duration(future)}"
+            raise BadValueError(msg)
+
+    def _require_windows(self, time: int) -> None:
+        least, greatest = self.times
+        if not least <= time <= greatest:
+            limit = "begin before the year 1" if time < least else "end after the year 9999"
+            msg = f"out of range: {self.time.field}: a window of the record would {limit}"
             raise BadValueError(msg)
 
 

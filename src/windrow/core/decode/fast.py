@@ -100,6 +100,9 @@ class FastDecoder:
             if time.future is not None:
                 for guarded in (times, marks):
                     trusted &= _within(guarded, log_times, time.future)
+        least, greatest = self._exact.times
+        moments = times.fill_null(least).to_numpy()
+        trusted &= (moments >= least) & (moments <= greatest)
         good = GoodRows(rows, times, [columns[field.name].values for field in self._exact.fields], marks)
         return good if trusted.all() else good.keep(trusted)
 

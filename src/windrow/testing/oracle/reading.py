@@ -24,6 +24,7 @@ from windrow.model import (
 )
 from windrow.testing.oracle.answer import LogRecord, Value
 from windrow.testing.oracle.expressions import FailedError, derived, inputs
+from windrow.testing.oracle.windows import windows_of
 
 DEEPEST = 256
 """More brackets inside one another are malformed."""
@@ -55,6 +56,8 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
     time = _event_time(pipeline, fields, log_time)
     if latest is not None and time > latest:
         raise DeadLetterError(FUTURE)
+    if any(start < YEAR_0001 or end > YEAR_10000 - 1 for start, end in windows_of(pipeline.window, time)):
+        raise DeadLetterError(OUT_OF_RANGE)
     try:
         fields |= derived(pipeline, fields)
         if any(fields[name] is None for name in pipeline.key):
