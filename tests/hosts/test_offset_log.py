@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,9 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
     ):
         path = made.spark / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"v1\n{{}}\n{written({'0': {'line': len(name)}})}\n")
-        path.with_name(f".{path.name}.crc").write_text("")
+        content = f"v1\n{{}}\n{written({'0': {'line': len(name)}})}\n".encode()
+        path.write_bytes(content)
+        path.with_name(f".{path.name}.crc").write_bytes(b"crc\0\0\0\x02\0" + zlib.crc32(content).to_bytes(4, "big"))
     return made
 
 

@@ -6,6 +6,7 @@ the lock.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import json
@@ -180,6 +181,11 @@ class Checkpoint:
         """Return the savepoint that the run begins with, None if there is none."""
         return None if self.follows is None else Savepoint.read(self.start)
 
+    def sync(self) -> None:
+        """Have all that was written into the checkpoint on its disk; raise CheckpointError if that fails."""
+        with writing(self.folder):
+            _sync_file_system(self.folder)
+
     @property
     def has_beginning(self) -> bool:
         """Whether it is noted where the run begins."""
@@ -251,6 +257,25 @@ class Checkpoint:
     def _planned(self) -> int | None:
         """The last batch whose input Spark has noted."""
         return last_noted(self.spark / "offsets")
+
+
+def _sync_file_system(folder: Path) -> None:
+    """Sync the file system that a folder is in.
+
+    Spark syncs none of its files. A step writes a dozen small ones and more: one call for all of them takes a quarter
+    of the time that one for each takes, and misses none.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "syncfs"):  # Linux alone has it
+        os.sync()
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        if libc.syncfs(opened):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(opened)
 
 
 @contextmanager

@@ -51,6 +51,14 @@ def _refuse_unfit(path: Path) -> None:
         raise CheckpointError(msg)
 
 
+def is_whole(path: Path) -> bool:
+    """Return whether a file is there, has content, and is what was written as far as its checksum tells."""
+    if not path.is_file() or not (content := path.read_bytes()):
+        return False
+    sums = checksum(path)
+    return not sums.is_file() or _fits(content, sums.read_bytes())
+
+
 def checksum(path: Path) -> Path:
     """Return the file in which Hadoop keeps what a file's bytes should be."""
     return path.with_name(f".{path.name}.crc")

@@ -10,8 +10,8 @@ from pathlib import Path
 from windrow.errors import CheckpointError, RecordsLostError, SinkError, SourceError
 from windrow.hosts.compatibility import upgraded
 from windrow.hosts.savepoint import Savepoint
-from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.hosts.stream.integrity import checksum, refuse_damaged
+from windrow.hosts.stream.checkpoint import Checkpoint, last_noted
+from windrow.hosts.stream.integrity import RESTORE, checksum, is_whole, refuse_damaged
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Follows
@@ -47,11 +47,40 @@ class OffsetLog:
         last, so that this is begun again if it is ended half done.
         """
         done = self.checkpoint.batch
-        if done is None:
-            return
-        self._forget_states(done)
-        _forget(self.checkpoint.spark.glob("offsets/*"), done)
-        _forget(self.checkpoint.spark.glob("commits/*"), done - 1)
+        if done is not None:
+            self._forget_after(done, done - 1)
+
+    def forget_torn(self, written: int) -> None:
+        """Forget what a power cut can have left torn: what is later than the batch `written`, the last in the tables.
+
+        The plan and the states of that batch, and all before, were synced before it was committed. A later plan that is
+        torn is planned anew. A note that a step is done which is torn, or missing before another one, is forgotten: the
+        step is taken once more, as it was planned. So are the states after the last step that is done or in the tables:
+        they are written anew, but a torn snapshot among them may not be.
+        """
+        spark = self.checkpoint.spark
+        planned, done = (-1 if (last := last_noted(spark / log)) is None else last for log in ("offsets", "commits"))
+        for batch in range(written + 1, max(planned, done) + 1):
+            if not is_whole(spark / "offsets" / str(batch)):
+                self._forget_after(batch - 1, batch - 1)
+                break
+        for batch in range(max(written, 0), self._done + 1):
+            if not is_whole(spark / "commits" / str(batch)):
+                self._forget_after(batch, batch - 1)
+                break
+        self._forget_states(max(self._done, written))
+
+    @property
+    def _done(self) -> int:
+        """The last batch that is done, -1 for none."""
+        return -1 if self.checkpoint.batch is None else self.checkpoint.batch
+
+    def _forget_after(self, planned: int, done: int) -> None:
+        """Forget the plans and states after a batch, and then the notes that those after `done` are done."""
+        self._forget_states(planned)
+        _forget(self.checkpoint.spark.glob("offsets/*"), planned)
+        self.checkpoint.sync()
+        _forget(self.checkpoint.spark.glob("commits/*"), done)
 
     def move(self, offset: Offset, lost: Iterable[Loss]) -> None:
         """Let the next step begin at an offset, and tell what is lost; one that was planned only is forgotten.
@@ -64,8 +93,7 @@ class OffsetLog:
         note = self.read()
         before = StepOffsets(offset) if note is None else note
         told = {str(loss): loss for loss in (*before.lost, *lost)}
-        done = -1 if self.checkpoint.batch is None else self.checkpoint.batch
-        self._forget_states(done)
+        self._forget_states(self._done)
         path, line = self.checkpoint.place(self.checkpoint.batch)
         lines = path.read_text(encoding="utf-8").splitlines()
         lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(told.values())).written())
@@ -73,7 +101,8 @@ class OffsetLog:
         draft.write_text("\n".join(lines), encoding="utf-8")
         checksum(path).unlink(missing_ok=True)
         draft.replace(path)
-        _forget(self.checkpoint.spark.glob("offsets/*"), done)
+        self.checkpoint.sync()
+        _forget(self.checkpoint.spark.glob("offsets/*"), self._done)
 
     def _forget_states(self, batch: int) -> None:
         """Remove the states after the steps that follow a batch."""
@@ -111,8 +140,13 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
             "restored from another time; restore the other too, or begin anew with --fresh"
         )
         raise CheckpointError(msg)
-    if known > held:
-        OffsetLog(checkpoint).take_back()
+    log = OffsetLog(checkpoint)
+    if held > known and not (plan := checkpoint.place(held - checkpoint.first_epoch)[0]).is_file():
+        msg = f"{plan} is gone, and its step is in the tables; {RESTORE}"
+        raise CheckpointError(msg)
+    log.forget_torn(held - checkpoint.first_epoch)
+    if checkpoint.committed is not None and checkpoint.committed > held:
+        log.take_back()
         refuse_damaged(checkpoint.spark)
     return held
 

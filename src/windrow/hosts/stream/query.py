@@ -82,7 +82,9 @@ class SinkWriter:
     report of a step whose commit failed, which the tables may have all the same: the answer to a COMMIT can be lost.
 
     `first_epoch` is the epoch of Spark's batch 0. Without `ahead` Spark waits for each step to be committed. `check` is
-    called when the records of a step were read, and raises a WindrowError if they are not to be committed.
+    called when the records of a step were read, and raises a WindrowError if they are not to be committed. `sync` is
+    called before each commit, when Spark has written the step's offsets and states: a power cut may not leave the
+    checkpoint without a step that the tables have.
     """
 
     def __init__(
@@ -94,10 +96,12 @@ class SinkWriter:
         first_epoch: int = 0,
         ahead: bool = True,
         check: Callable[[], None] = lambda: None,
+        sync: Callable[[], None] = lambda: None,
     ) -> None:
         self._first_epoch = first_epoch
         self._ahead = ahead
         self._check = check
+        self._sync = sync
         self._pipeline = pipeline
         self._sink = sink
         self._on_step = on_step
@@ -151,6 +155,7 @@ class SinkWriter:
         try:
             rows = StepOutput.concat([StepOutput.empty(self._pipeline), *(part.rows for part in parts)])
             stats = [part.stats for part in parts]
+            self._sync()
             report = self.unsure = StepReport.of(epoch, stats, self._watch.lap(), took) if parts else None
             self._sink.commit(epoch, rows)
             self.unsure = None

@@ -157,7 +157,8 @@ class StreamRun:
         checkpoint = Checkpoint.open(folder, self._pipeline)
         if checkpoint is None:
             checkpoint = Checkpoint.new(folder, self._pipeline, partitions)
-        refuse_damaged(checkpoint.spark)
+        if checkpoint.follows is not None and not checkpoint.has_steps:
+            checkpoint.sync()  # the tables are handed over to its run, and then belong to no other
         self._told = self._open(checkpoint)
         checkpoint.write()
         if not checkpoint.has_beginning and not checkpoint.has_steps:
@@ -167,7 +168,9 @@ class StreamRun:
 
     def _open(self, checkpoint: Checkpoint) -> int:
         """Open the sink's tables, and see that they and the checkpoint belong together; return the last epoch there."""
-        return agree(checkpoint, self._sink.open(checkpoint.run, checkpoint.follows))
+        written = agree(checkpoint, self._sink.open(checkpoint.run, checkpoint.follows))
+        refuse_damaged(checkpoint.spark)  # only now: the tables tell what of it a power cut may have left torn
+        return written
 
     def _losses(self, checkpoint: Checkpoint) -> LossGuard:
         return LossGuard(self._source, checkpoint, self._settings.on_data_loss, self._settings.on_trouble)
@@ -205,6 +208,7 @@ class StreamRun:
             first_epoch=checkpoint.first_epoch,
             ahead=is_one_process(spark),
             check=check,
+            sync=checkpoint.sync,
         )
         try:
             with (
