@@ -13,6 +13,7 @@ from tests.contracts.stores import Row, Store, brief, committed
 from windrow.errors import PipelineError, SinkError
 from windrow.model import Aggregate, Count, Emit, Field, StringType, Sum
 from windrow.model.types import Decode
+from windrow.sinks import ownership
 from windrow.sinks.tables import EPOCHS
 
 
@@ -180,6 +181,23 @@ def test_open_returns_where_the_run_stopped(store: Store) -> None:
     sink.close()
     sink.close()
     assert store.epochs() == [0, 1, 2, 3]
+
+
+def test_the_fence_keeps_the_last_epochs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "EPOCHS_KEPT", 3)
+    model = store.model()
+    sink = store.sink(model)
+    sink.open(RUN)
+    kept = []
+    for epoch in range(8):
+        sink.commit(epoch, step(model, [change("insert", epoch, "A", Decimal(1), 1)]))
+        kept.append(store.epochs())
+    assert kept[2:] == [[0, 1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5], [4, 5, 6], [4, 5, 6, 7]]
+    for again in (0, 7):
+        sink.commit(again, step(model, [change("insert", 9, "X", Decimal(1), 1)]))
+    assert sink.open(RUN) == 7
+    sink.close()
+    assert len(store.result(model)) == 8
 
 
 @pytest.mark.parametrize(("done", "epoch"), [(0, 1), (0, 7), (2, 3), (0, -1)])

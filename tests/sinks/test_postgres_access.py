@@ -15,6 +15,7 @@ from tests.servers.postgres import Postgres
 
 from windrow.errors import SinkError, SinkUnavailableError
 from windrow.model import Pipeline, PostgresSink
+from windrow.sinks import ownership
 from windrow.sinks.postgres import PostgresTable
 from windrow.sinks.postgres.connection import translate, translate_connect, where
 
@@ -88,6 +89,24 @@ def test_a_privilege_that_is_missing_is_named(
         query(owner, f"REVOKE INSERT ON spend FROM {role}")
         with pytest.raises(SinkError, match="permission denied for table spend: a privilege is missing; grant it"):
             sink.commit(1, step(model, [change("insert", 5, "A", Decimal(1), 1)]))
+
+
+def test_a_user_who_may_not_delete_old_epochs_keeps_them(
+    postgres: Postgres, database: str, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership, "EPOCHS_KEPT", 1)
+    owner, model = (pipeline(PostgresSink(url, "spend")) for url in (database, as_role(postgres, database, role)))
+    with closing(sink_of(owner)) as sink:
+        sink.open(RUN)
+    query(owner, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}; REVOKE DELETE ON windrow_epochs FROM {role}")
+    with closing(sink_of(model)) as sink:
+        sink.open(RUN)
+        for epoch in range(3):
+            sink.commit(epoch, step(model))
+        assert query(owner, "SELECT count(*) FROM windrow_epochs") == [(3,)]
+        query(owner, f"GRANT DELETE ON windrow_epochs TO {role}")
+        sink.commit(3, step(model))
+    assert query(owner, "SELECT epoch FROM windrow_epochs") == [(3,)]
 
 
 def test_row_level_security(postgres: Postgres, database: str, role: str) -> None:

@@ -38,6 +38,18 @@ def is_new(epoch: int, last: int | None, table: str) -> bool:
     return epoch == expected
 
 
+EPOCHS_KEPT = 1_000
+"""So many of a run's last epochs stay in the fence at the least, and less than twice as many at the most."""
+
+
+def last_to_forget(epoch: int) -> int | None:
+    """Return up to which epoch the fence is cut when a step is committed; None for most steps, which cut nothing.
+
+    Whatever asks the fence asks for a run's last epoch: `is_new`, a run that resumes, a savepoint, a replay.
+    """
+    return epoch - EPOCHS_KEPT if epoch >= EPOCHS_KEPT and epoch % EPOCHS_KEPT == 0 else None
+
+
 @dataclass(frozen=True)
 class FoundTables:
     """What a database holds before a run begins.

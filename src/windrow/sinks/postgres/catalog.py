@@ -10,7 +10,7 @@ import pyarrow as pa
 from windrow.core.schema import CLOCKS
 from windrow.errors import PipelineError, SinkError
 from windrow.sinks.base import Run
-from windrow.sinks.ownership import Existing, FoundTables, SchemaMismatch, refuse, schema_mismatches
+from windrow.sinks.ownership import Existing, FoundTables, SchemaMismatch, last_to_forget, refuse, schema_mismatches
 from windrow.sinks.postgres.connection import Connection, qualified
 from windrow.sinks.tables import EPOCHS, OWNERS, Layout, Table, create_table, quote
 
@@ -165,9 +165,16 @@ class Catalog:
         return None if row is None else str(row[0])
 
     def fence(self, run: Run, epoch: int) -> None:
-        """Write down that an epoch is committed, in the transaction that commits it."""
+        """Write down that an epoch is committed, in the transaction that commits it; now and then forget old ones.
+
+        A user who may not delete them keeps them all.
+        """
         query = f"INSERT INTO {self.name(EPOCHS.name)} (pipeline, run, epoch, committed_at) VALUES ($1, $2, $3, now())"
         self._connection.execute(query, (run.pipeline, run.id, epoch))
+        last = last_to_forget(epoch)
+        if last is not None and self._may("has_table_privilege($1, 'DELETE')", self.name(EPOCHS.name)):
+            query = f"DELETE FROM {self.name(EPOCHS.name)} WHERE pipeline = $1 AND run = $2 AND epoch <= $3"
+            self._connection.execute(query, (run.pipeline, run.id, last))
 
     def name(self, table: str) -> str:
         """Write a table's name with its schema."""

@@ -21,6 +21,7 @@ from windrow.sinks.ownership import (
     SchemaMismatch,
     authorize,
     is_new,
+    last_to_forget,
     may_clear,
     refuse,
     schema_mismatches,
@@ -225,12 +226,15 @@ class SqliteTable:
         )
 
     def _fence(self, db: sqlite3.Connection, run: Run, epoch: int) -> None:
-        """Write down that an epoch is committed, in the transaction that commits it."""
+        """Write down that an epoch is committed, in the transaction that commits it; now and then forget old ones."""
         db.execute(
             f"INSERT INTO {quote(EPOCHS.name)} ({quote_all(EPOCHS.columns)}) "
             f"VALUES (?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'))",
             (run.pipeline, run.id, epoch),
         )
+        if (last := last_to_forget(epoch)) is not None:
+            query = f"DELETE FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ? AND epoch <= ?"
+            db.execute(query, (run.pipeline, run.id, last))
 
     def _insert(self, db: sqlite3.Connection, table: Table, rows: pa.Table, else_: str = "") -> None:
         """Insert rows; `else_` says what is done where a key is there."""
