@@ -20,6 +20,7 @@ from tests.hosts.runs import Runner, Scene, read
 from tests.hosts.spend import Files, Topic, event, events, spend
 from tests.servers.kafka import Kafka
 
+from windrow.core.changelog import StepOutput
 from windrow.errors import EngineError, SinkError, SinkUnavailableError, SourceError
 from windrow.hosts.launch import Ended, Options, launch
 from windrow.hosts.reports import StepReport
@@ -256,5 +257,29 @@ def test_a_run_in_a_thread_of_its_own(files: Files, store: Store, tmp_path: Path
     stop()
     assert ended.get(timeout=240) == "asked"
     thread.join(60)
+    assert_same(store, pipeline)
+    assert_epochs(store)
+
+
+def test_a_step_that_failed_for_its_size_is_taken_again_smaller(
+    files: Files, store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.append(events(600))
+    pipeline = spend(files.source, store.settings())
+    commit = SqliteTable.commit
+
+    def failing(sink: SqliteTable, epoch: int, output: StepOutput) -> None:
+        if epoch == 1:
+            msg = "too much"
+            raise SinkError(msg)
+        commit(sink, epoch, output)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SqliteTable, "commit", failing)
+        with pytest.raises(SinkError, match="too much"):
+            runner.bounded(pipeline, max_records=300)
+    runner.bounded(pipeline, max_records=60)
+    assert runner.reports[0].epoch == 1
+    assert max(report.events for report in runner.reports) <= 60
     assert_same(store, pipeline)
     assert_epochs(store)

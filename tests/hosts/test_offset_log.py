@@ -88,6 +88,22 @@ def test_a_step_that_is_taken_back_is_taken_as_it_was_planned(checkpoint: Checkp
     assert checkpoint.batch is None
 
 
+@pytest.mark.parametrize(("tables", "most", "forgets"), [(1, 6, True), (1, 7, False), (2, 6, False), (0, 6, True)])
+def test_a_plan_of_more_records_than_a_step_may_have_is_forgotten_unless_the_tables_have_it(
+    tables: int, most: int, *, forgets: bool, checkpoint: Checkpoint
+) -> None:
+    for batch, end in ((1, 3), (2, 10)):
+        path = checkpoint.spark / "offsets" / str(batch)
+        path.with_name(f".{path.name}.crc").unlink()
+        path.write_text(f"v1\n{{}}\n{written({'0': {'line': end}})}\n")
+    before = {path for path in checkpoint.spark.rglob("*") if path.is_file()}
+    OffsetLog(checkpoint).forget_larger_plan(tables, most)
+    left = {path for path in checkpoint.spark.rglob("*") if path.is_file()}
+    names = {path.relative_to(checkpoint.spark).as_posix() for path in before - left if path.suffix != ".crc"}
+    third = {"offsets/2", "state/0/0/3.changelog", "state/0/1/3.changelog", "state/0/1/3.zip"}
+    assert names == (third if forgets else set())
+
+
 def test_what_was_to_be_told_before_is_told_too_and_once(checkpoint: Checkpoint) -> None:
     more = replace(GONE, partition=1)
     OffsetLog(checkpoint).move({"0": {"line": 7}}, [GONE])

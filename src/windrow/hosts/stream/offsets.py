@@ -50,6 +50,19 @@ class OffsetLog:
         if done is not None:
             self._forget_after(done, done - 1)
 
+    def forget_larger_plan(self, written: int, most: int) -> None:
+        """Forget the plan of a step that reads more than `most` offsets, unless it is in the tables up to `written`.
+
+        A step that failed for its size could else never be taken again smaller. No answer depends on where steps end,
+        and what the tables do not have nobody has seen; look for losses before this, as a plan can show one.
+        """
+        done, planned = self._done, last_noted(self.checkpoint.spark / "offsets")
+        if planned != done + 1 or written > done:
+            return
+        before, after = self.checkpoint.offsets(done), self.checkpoint.offsets(planned)
+        if sum(max(0, offset - before.get(partition, 0)) for partition, offset in after.items()) > most:
+            self._forget_after(done, done)
+
     def forget_torn(self, written: int) -> None:
         """Forget what a power cut can have left torn: what is later than the batch `written`, the last in the tables.
 

@@ -164,6 +164,9 @@ class StreamRun:
         if not checkpoint.has_beginning and not checkpoint.has_steps:
             note_beginning(checkpoint, self._source)
         self._losses(checkpoint).look(self._told)
+        if self._settings.max_records is not None:
+            written = self._told - checkpoint.first_epoch
+            OffsetLog(checkpoint).forget_larger_plan(written, self._settings.max_records)
         return checkpoint
 
     def _open(self, checkpoint: Checkpoint) -> int:
