@@ -1,14 +1,14 @@
-# `make demo` and `make test` do all their own set-up; `make` alone tells what else there is.
+# `make demo` and `make test` set up what they need; `make` alone lists the other targets.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick test-long lint bench docs lock clean
 
 PYTEST := .venv/bin/python -m pytest
 
-help: ## Say what there is to make
+help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-setup: ## Make .venv with all that is needed, and .venv/bin/windrow in it; quick if it is there
+setup: ## Create .venv with everything needed, including .venv/bin/windrow; quick if it exists
 	@PYTHON='$(PYTHON)' scripts/setup
 
 demo: setup ## Run a day of events from a log to SQLite, and replay it
@@ -31,14 +31,14 @@ lint: setup ## Check style and types
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
 
-bench: setup ## Measure (ARGS go to bench/run.py)
+bench: setup ## Run the benchmarks (ARGS go to bench/run.py)
 	@.venv/bin/python bench/run.py $(ARGS)
 
-docs: setup ## Write what of the documentation is made from code: the commands, the picture
+docs: setup ## Regenerate the documentation made from code: the commands, the picture
 	@.venv/bin/python scripts/docs.py && .venv/bin/python scripts/picture.py
 
-lock: ## Write the lock files anew, once set up (ARGS=--upgrade takes the newest versions that fit)
+lock: ## Regenerate the lock files (ARGS=--upgrade takes the newest versions in range)
 	@scripts/lock $(ARGS)
 
-clean: ## Remove what make has made, the environment too
+clean: ## Remove all generated files, including the environment
 	rm -rf .venv .venv.old bench/peers/*/.venv bench/peers/*/jars build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse

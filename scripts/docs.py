@@ -16,20 +16,20 @@ WIDTH = 120
 HEAD = """\
 # Commands
 
-<!-- Written by scripts/docs.py (`make docs`) from the commands themselves: change it there. -->
+<!-- Written by scripts/docs.py (`make docs`) from the commands: do not edit it by hand. -->
 
-`windrow COMMAND --help` says the same. Every command takes `--json` and then prints one JSON object on stdout; errors
-are one JSON object on stderr: `{"error": {"kind", "message", "exit_code", ...}}`. Progress goes to stderr. A duration
-is a number and a unit, or several: `250ms`, `90s`, `10m`, `1h30m`, `1d` (units `us`, `ms`, `s`, `m`, `h`, `d`).
+`windrow COMMAND --help` prints the same text. With `--json` a command prints one JSON object on stdout, and errors as
+one JSON object on stderr: `{"error": {"kind", "message", "exit_code", ...}}`. Progress goes to stderr. A duration is a
+number and a unit, or several: `250ms`, `90s`, `10m`, `1h30m`, `1d` (units `us`, `ms`, `s`, `m`, `h`, `d`).
 
-| exit code | what it means |
+| exit code | meaning |
 | ---: | --- |
-| 0 | all went well |
-| 1 | it ran, and found a difference or failed; what was committed stays |
+| 0 | success |
+| 1 | the command ran, and failed or found a difference; committed steps are kept |
 | 2 | the input is wrong, and nothing ran |
-| 130 | Ctrl-C, where it does not mean "finish your step" |
+| 130 | Ctrl-C, except where it finishes the current step |
 
-Errors, their kinds and what to do: [errors.md](errors.md).
+[errors.md](errors.md) lists the kinds of errors.
 """
 
 

@@ -180,7 +180,7 @@ def window() -> Iterator[str]:
     yield text(x(fires) - 96, y(WINDOW[1]) - 85, "the window fires", anchor="end")
     yield f'<path class="clock" d="M{x(fires) - 90:.1f},{y(WINDOW[1]) - 82:.1f} l84,76"/>'
     yield text(x(goes) + 14, y(WINDOW[1] + LATENESS) + 22, "10:05 + lateness:")
-    yield text(x(goes) + 14, y(WINDOW[1] + LATENESS) + 40, "its state goes")
+    yield text(x(goes) + 14, y(WINDOW[1] + LATENESS) + 40, "its state is removed")
 
 
 def lines() -> Iterator[str]:

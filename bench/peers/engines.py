@@ -44,22 +44,21 @@ class Engine:
 
 _SPARK = "heap 4 GiB"
 _PYSPARK = (
-    "one watermark, the maximum over the partitions, moves between micro-batches: what is late depends on where they "
-    "are cut; late records are dropped, and counted; no revisions; windows open at the end are not written"
+    "one watermark, the maximum over the partitions, advances between micro-batches, so which records are late "
+    "depends on the batches; late records are dropped and counted; no revisions; windows open at the end are not "
+    "written"
 )
 _FLINK = (
-    "watermark per partition, the least counts; it moves by the wall clock (each 200 ms), so what is late is another "
-    "set in each run; late records are dropped, and counted; no revisions and no late output (its DataStream API has "
-    "both); rows into PostgreSQL at least once, by key"
+    "watermark per partition, the minimum counts; it advances by the wall clock (every 200 ms), so different "
+    "records are late in each run; late records are dropped and counted; no revisions and no late output (the "
+    "DataStream API has both); at-least-once rows into PostgreSQL, by key"
 )
 
 ENGINES = (
     Engine(
         "stream", "windrow, stream host", "windrow", "windrow", _SPARK, "exactly once, with changelog and late output"
     ),
-    Engine(
-        "batch", "windrow, batch host", "windrow", "windrow", _SPARK, "the same table as the stream host's; bounded"
-    ),
+    Engine("batch", "windrow, batch host", "windrow", "windrow", _SPARK, "the same table as the stream host; bounded"),
     Engine(
         f"stream{TABLE_ONLY}", "windrow, stream host, no changelog", "windrow", "windrow", _SPARK, "with late output"
     ),
@@ -74,8 +73,8 @@ ENGINES = (
         "bytewax",
         "peer",
         "no limit",
-        "watermark per key, which moves with the wall clock too; late records come out as a stream; no revisions; "
-        "without recovery here",
+        "watermark per key, which also advances with the wall clock; late records are a separate stream; no "
+        "revisions; without recovery here",
         slow=True,
     ),
     Engine(
@@ -84,7 +83,7 @@ ENGINES = (
         "quix",
         "peer",
         "no limit",
-        "watermark per partition, a function of the log; late records are dropped, or given to a callback; no "
+        "watermark per partition, a function of the log; late records are dropped, or passed to a callback; no "
         "revisions; windows open at the end are not written; at least once",
         slow=True,
     ),
@@ -94,8 +93,8 @@ ENGINES = (
         "pathway",
         "peer",
         "no limit",
-        "no watermark: every record revises its window, and all windows are kept for ever; no late output; without "
-        "persistence here",
+        "no watermark: every record revises its window, and all windows are kept forever; no late output; without"
+        " persistence here",
         slow=True,
     ),
     Engine(
@@ -104,14 +103,19 @@ ENGINES = (
         "pathway",
         "peer",
         "no limit",
-        "one watermark over all that was read, so what is late depends on the order of reading the partitions, and is "
-        "much in a replay; late records are dropped in silence; without persistence here",
+        "one watermark over all records read, so which records are late depends on the order in which partitions "
+        "are read, and many are in a replay; late records are dropped silently; without persistence here",
         slow=True,
     ),
-    Engine("read", "Spark reads, and drops", "pyspark", "limit", _SPARK, "a limit: no parsing, no windows"),
-    Engine("parse", "Spark reads, parses, and drops", "pyspark", "limit", _SPARK, "a limit: no windows"),
+    Engine("read", "Spark reads, and drops", "pyspark", "limit", _SPARK, "a lower bound: no parsing, no windows"),
+    Engine("parse", "Spark reads, parses, and drops", "pyspark", "limit", _SPARK, "a lower bound: no windows"),
     Engine(
-        "clock", "windrow up to its clock stage", "windrow", "limit", _SPARK, "a limit: decoded, judged, no windows"
+        "clock",
+        "windrow up to its ingest stage",
+        "windrow",
+        "limit",
+        _SPARK,
+        "a lower bound: decoding and watermarks, no windows",
     ),
 )
 

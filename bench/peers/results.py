@@ -65,7 +65,7 @@ class Answer:
             return "the same"
         if self.closed == right.closed:
             missing = right.everything.rows - self.everything.rows
-            return f"the same, but for {missing:,} rows of windows open at the end"
+            return f"the same, except for {missing:,} rows of windows open at the end"
         return f"ANOTHER: {self.everything} and not {right.everything}"
 
 

@@ -113,7 +113,7 @@ def test_an_answer_is_the_same_or_lacks_what_is_open_or_is_another() -> None:
     right = Answer("stream", "", Sums(10, "10.00", 20), Sums(8, "8.00", 16))
     assert replace(right, engine="flink").beside(right) == "the same"
     lacking = replace(right, everything=Sums(9, "9.00", 18))
-    assert lacking.beside(right) == "the same, but for 1 rows of windows open at the end"
+    assert lacking.beside(right) == "the same, except for 1 rows of windows open at the end"
     assert replace(lacking, closed=Sums(8, "7.00", 16)).beside(right).startswith("ANOTHER")
     assert Answer("flink", "no jar").beside(right) == "failed: no jar"
 

@@ -93,7 +93,7 @@ def run(page: str, records: list[dict[str, object]], folder: Path) -> list[tuple
     return [(row[2], row[3], *row[7:]) for row in rows]
 
 
-def test_the_aggregate_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_custom_aggregate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     loads = [("A", 3), ("A", 10), ("B", 4), ("A", 7)]
     records = [{"machine": machine, "at": TEN + MINUTE * n, "load": load} for n, (machine, load) in enumerate(loads)]
@@ -101,7 +101,7 @@ def test_the_aggregate_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert sorted(changes) == [("insert", "on_time", "A", 7), ("insert", "on_time", "B", 0)]
 
 
-def test_the_trigger_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_custom_trigger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     records = [{"user_id": "A", "event_time": TEN + n, "amount": 1} for n in range(11)]
     assert run("triggers.md", records, tmp_path) == [
