@@ -12,6 +12,7 @@ from typing import NoReturn
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
 from tests.contracts.stores import SqliteStore
 from tests.hosts.answers import assert_same
 from tests.hosts.spend import Files, events
@@ -22,6 +23,7 @@ from tests.servers.secure_postgres import SECRET, TlsProxy
 from windrow.api.load import open_pipeline
 from windrow.cli import main
 from windrow.core.changelog import StepOutput
+from windrow.hosts import spark
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.model import Pipeline
 from windrow.sinks import open_sink
@@ -337,3 +339,31 @@ def test_postgresql_over_tls_with_a_password(
     assert all(one.exit_code == 0 for one in shown)
     assert not any("s3cr3t" in one.output for one in (result, *shown))
     assert [name for name, body in contents(Path()).items() if b"s3cr3t" in body] == ["password"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--until-end"], "starting Spark (log: .windrow/user-spend/spark.log); --host memory needs none\n"),
+        (["--until-end", "--host", "batch"], "starting Spark (log: .windrow/user-spend/spark.log); --host memory"),
+        ([], "starting Spark (log: .windrow/user-spend/spark.log)\n"),
+        (["--until-end", "--json"], ""),
+    ],
+)
+def test_it_says_that_spark_starts(options: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> NoReturn:
+        msg = "no"
+        raise OSError(msg)
+
+    write()
+    for host in ("stream", "batch"):
+        monkeypatch.setattr(f"windrow.hosts.{host}.run.spark_session", spark.spark_session)
+    monkeypatch.setattr(spark, "java", lambda: Path("/jre/bin/java"))
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", broken)
+    result = run(*options)
+    assert result.exit_code == 1, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.startswith(said), result.stderr
+    assert result.stderr.count("starting Spark") == bool(said)
+    assert "Spark did not start" in result.stderr

@@ -129,6 +129,35 @@ def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 @contextmanager
+def saying_spark_starts(*, quiet: bool, advice: str = "") -> Iterator[None]:
+    """Say on stderr when Spark is started, with advice, unless nothing is to be said: that takes a while."""
+    logger, handler = logging.getLogger("windrow.hosts.spark"), _EchoHandler(advice)
+    level = logger.level
+    if not quiet:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+NEEDS_NO_SPARK = "; --host memory needs none"
+
+
+class _EchoHandler(logging.Handler):
+    """Writes what is logged to stderr, and advice behind it."""
+
+    def __init__(self, advice: str) -> None:
+        super().__init__()
+        self._advice = advice
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(record.getMessage() + self._advice, err=True)
+
+
+@contextmanager
 def interruptible() -> Iterator[None]:
     """Let Ctrl-C end what is within, with nothing said about it."""
     kept = signal.signal(signal.SIGINT, raise_interrupt)

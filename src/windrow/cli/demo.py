@@ -16,7 +16,15 @@ from rich.console import Console
 from rich.table import Table
 
 from windrow.api.load import open_pipeline
-from windrow.cli.common import DIFFERENT, OK, interruptible, json_option, print_json
+from windrow.cli.common import (
+    DIFFERENT,
+    NEEDS_NO_SPARK,
+    OK,
+    interruptible,
+    json_option,
+    print_json,
+    saying_spark_starts,
+)
 from windrow.cli.progress import ProgressLine
 from windrow.errors import InputError
 from windrow.hosts.launch import HostName, Options, launch
@@ -114,7 +122,8 @@ def _prepare(console: Console, folder: Path, events: int) -> AnyPipeline:
 
 def _run(pipeline: AnyPipeline, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
     options = Options(checkpoint=checkpoint, host=host, until_end=True, max_records=step)
-    with ProgressLine(f"steps of {step:,}", quiet=quiet) as progress, interruptible():
+    saying = saying_spark_starts(quiet=quiet, advice=NEEDS_NO_SPARK)
+    with ProgressLine(f"steps of {step:,}", quiet=quiet) as progress, saying, interruptible():
         launch(pipeline, options, progress.on_step, lambda _: None)
     return progress.totals
 

@@ -8,7 +8,17 @@ from typing import Any
 import click
 
 from windrow.api.load import open_pipeline
-from windrow.cli.common import DIFFERENT, OK, default_checkpoint, json_option, pipeline_argument, print_json, stopping
+from windrow.cli.common import (
+    DIFFERENT,
+    NEEDS_NO_SPARK,
+    OK,
+    default_checkpoint,
+    json_option,
+    pipeline_argument,
+    print_json,
+    saying_spark_starts,
+    stopping,
+)
 from windrow.cli.options import BEGIN, END, Offsets
 from windrow.cli.progress import ProgressLine
 from windrow.hosts.batch.plan import MAX_RECORDS
@@ -84,7 +94,8 @@ def command(
     if not as_json:
         for note in replay.notes:
             click.echo(f"{valid.name}: {note}", err=True)
-    with ProgressLine(table, quiet=as_json) as progress, stopping() as on_start:
+    saying = saying_spark_starts(quiet=as_json, advice=NEEDS_NO_SPARK)
+    with ProgressLine(table, quiet=as_json) as progress, saying, stopping() as on_start:
         ended = run_replay(replay, options, progress.on_step, on_start)
     if as_json:
         print_json(_plain(replay, table, ended) | progress.totals.plain())

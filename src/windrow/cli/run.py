@@ -7,7 +7,16 @@ from pathlib import Path
 import click
 
 from windrow.api.load import open_pipeline
-from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, stopping
+from windrow.cli.common import (
+    NEEDS_NO_SPARK,
+    OK,
+    default_checkpoint,
+    json_option,
+    pipeline_argument,
+    print_json,
+    saying_spark_starts,
+    stopping,
+)
 from windrow.cli.options import DURATION
 from windrow.cli.progress import ProgressLine, format_time
 from windrow.errors import InputError
@@ -112,7 +121,9 @@ def command(
     if not as_json:
         for change in changes:
             click.echo(f"{valid.name}: {change}", err=True)
-    with progress, stopping() as on_start:
+    # the memory host takes bounded runs alone, without a checkpoint
+    advice = NEEDS_NO_SPARK if until_end and not backfill and from_savepoint is None else ""
+    with progress, saying_spark_starts(quiet=as_json, advice=advice), stopping() as on_start:
         ended = launch(valid, options, progress.on_step, on_start)
     if as_json:
         told = {"changes": changes} if from_savepoint is not None else {}

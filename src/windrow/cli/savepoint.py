@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from windrow.api.load import open_pipeline
-from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json
+from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
 
 _HELP = {
     "checkpoint": "Whose run it is.  [default: .windrow/NAME]",
@@ -36,7 +36,8 @@ def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, master: 
     valid = open_pipeline(pipeline).valid()
     sink = open_sink(valid)
     try:
-        folder = take_savepoint(valid, sink, checkpoint or default_checkpoint(valid.name), to, master)
+        with saying_spark_starts(quiet=as_json):
+            folder = take_savepoint(valid, sink, checkpoint or default_checkpoint(valid.name), to, master)
     finally:
         sink.close()
     savepoint = Savepoint.read(folder)

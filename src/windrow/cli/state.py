@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windrow.api.load import open_pipeline
-from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json
+from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
 from windrow.cli.progress import format_time
 from windrow.errors import InputError
 
@@ -47,7 +47,8 @@ def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, m
     else:
         from windrow.hosts.stream.take_savepoint import look  # noqa: PLC0415 - Spark only where it is needed
 
-        epoch, states = look(valid, checkpoint or default_checkpoint(valid.name), master)
+        with saying_spark_starts(quiet=as_json):
+            epoch, states = look(valid, checkpoint or default_checkpoint(valid.name), master)
         census = inspect_state(valid, states)
     if as_json:
         print_json({"pipeline": valid.name, "epoch": epoch, **_plain(census)})

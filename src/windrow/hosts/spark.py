@@ -25,6 +25,8 @@ from pyspark.sql import SparkSession
 from windrow.errors import EngineError, InputError
 from windrow.hosts.jars import java
 
+_LOGGER = logging.getLogger(__name__)
+
 CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -78,9 +80,9 @@ _MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(s
 def spark_session(master: str = "local[*]", *, log: Path | None = None) -> SparkSession:
     """Start Spark, or return the session that runs already.
 
-    What Spark and its Python workers say goes to the file `log` where one is given, and else to stderr. Raise
-    InputError where `master` is not a master URL, SetupError where Java is missing, EngineError where Spark does not
-    start.
+    What Spark and its Python workers say goes to the file `log` where one is given, and else to stderr. A start takes
+    a while, and is logged as INFO. Raise InputError where `master` is not a master URL, SetupError where Java is
+    missing, EngineError where Spark does not start.
     """
     if not _MASTER.fullmatch(master):
         msg = f"--master {master!r} is not a master URL of Spark: give local[*], local[4], spark://HOST:PORT or yarn"
@@ -99,6 +101,7 @@ def spark_session(master: str = "local[*]", *, log: Path | None = None) -> Spark
     builder = SparkSession.builder.master(master).appName("windrow")
     for name, value in CONF.items():
         builder = builder.config(name, value)
+    _LOGGER.info("starting Spark%s", "" if log is None else f" (log: {log})")
     try:
         # Spark would take Ctrl-C for itself
         interrupt = signal.getsignal(signal.SIGINT)
