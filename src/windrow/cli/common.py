@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import signal
 import sys
@@ -123,6 +122,8 @@ def place_fields(place: Place | None) -> dict[str, Any]:
 
 def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
     """Handle a signal by KeyboardInterrupt, which py4j must not log with the stack of the call that it breaks off."""
+    import logging  # noqa: PLC0415 - commands that end at once do without; where py4j runs, it is loaded
+
     del number, frame
     logging.disable()
     raise KeyboardInterrupt
