@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.cli.progress import format_time, status
+from windrow.cli.progress import RecentRate, format_time, progress_line, short_number
 from windrow.hosts.reports import StepReport, Totals
 from windrow.sinks.tables import utc_text
 
@@ -36,24 +36,25 @@ REPORT = StepReport(
 )
 
 
-def said(report: StepReport) -> str:
+def said(report: StepReport, width: int = 1000) -> str:
     """What is said after one step."""
-    totals = Totals()
+    totals, rate = Totals(), RecentRate()
     totals.add(report)
-    return status(totals)
+    rate.add(report)
+    return progress_line("spend", totals, rate.per_second, width)
 
 
 def line(watermarks: dict[int, int | None], low: int | None, idle: list[int] | None = None) -> str:
     """What is said of the low watermark."""
     report = replace(REPORT, watermarks=watermarks, low_watermark=low, idle=idle or [])
-    return said(report).removeprefix("1 events, 1/s, ").removesuffix(", 0 late, 0 expired, 0 dead")
+    return said(report).removeprefix("spend: 1 events, 1/s, ")
 
 
 def test_it_names_who_holds_the_low_watermark_back_and_who_is_idle() -> None:
     assert line({0: T0}, T0) == "low watermark 2026-01-01 00:00:00"
-    assert line({0: T0, 1: T0 + 1}, T0) == "low watermark 2026-01-01 00:00:00 by partition 0"
+    assert line({0: T0, 1: T0 + 1}, T0) == "low watermark 2026-01-01 00:00:00, by partition 0"
     assert (
-        line({0: T0, 1: T0 + 1}, T0 + 1, [0]) == "low watermark 2026-01-01 00:00:00 by partition 1, idle: partition 0"
+        line({0: T0, 1: T0 + 1}, T0 + 1, [0]) == "low watermark 2026-01-01 00:00:00, by partition 1, idle: partition 0"
     )
     # time has gone on by itself
     assert line({0: T0 - 5}, T0, [0]) == "low watermark 2026-01-01 00:00:00, idle: partition 0"
@@ -61,17 +62,69 @@ def test_it_names_who_holds_the_low_watermark_back_and_who_is_idle() -> None:
 
 def test_it_names_who_has_said_nothing_yet() -> None:
     assert line({0: T0, 1: None, 2: None}, None, [2]) == (
-        "no low watermark: nothing yet from partition 1, idle: partition 2"
+        "no low watermark, nothing yet from partition 1, idle: partition 2"
     )
     many = dict.fromkeys(range(7))
-    assert line(many, None) == "no low watermark: nothing yet from partitions 0, 1, 2, 3, 4 ..."
+    assert line(many, None) == "no low watermark, nothing yet from partitions 0, 1, 2, 3, 4 ..."
 
 
 def test_it_says_how_far_behind_a_run_is() -> None:
-    assert said(REPORT).endswith(" 0 dead")
-    assert said(replace(REPORT, lag={0: 0, 1: 0})).endswith(" 0 dead")
-    assert said(replace(REPORT, lag={0: 1234})).endswith(" 0 dead, 1,234 behind")
-    assert said(replace(REPORT, lag={0: 5, 1: 2000, 2: 0})).endswith(" 0 dead, 2,005 behind (2,000 in partition 1)")
+    low = "1/s, low watermark 2026-01-01 00:00:00"
+    assert said(REPORT).endswith(low)
+    assert said(replace(REPORT, lag={0: 0, 1: 0})).endswith(low)
+    assert said(replace(REPORT, lag={0: 1234})).endswith(f"{low}, 1,234 behind")
+    three = replace(REPORT, lag={0: 5, 1: 2000, 2: 0}, records=0, late=3, dead=1)
+    assert said(three).endswith(f"{low}, 2,005 behind, 1 dead, 3 late, 2,000 behind in partition 1")
+
+
+def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
+    rate = RecentRate()
+    assert rate.per_second == 0
+    for records, seconds, expected in ((80_000, 8.0, 10_000), (300, 2.0, 8_030), (300, 1.0, 200), (900, 60.0, 15)):
+        rate.add(replace(REPORT, records=records, seconds=seconds))
+        assert rate.per_second == expected
+
+
+def test_a_line_of_a_long_run_has_what_matters_in_eighty_columns() -> None:
+    report = replace(REPORT, records=123_456_789, dead=2, seconds=1000.0, lag={0: 10**7, 1: 0}, idle=[1])
+    assert said(report, 80) == ("spend: 123M events, 123k/s, low watermark 2026-01-01 00:00:00, 10.0M behind")
+
+
+@given(
+    label=st.text(st.characters(codec="ascii", categories=["L"]), max_size=60),
+    counts=st.lists(st.integers(0, 10**14), min_size=5, max_size=5),
+    partitions=st.integers(1, 200),
+    low=st.none() | st.integers(-(2**62), 2**62),
+    width=st.integers(40, 200),
+)
+def test_a_line_is_never_wider_than_it_may_be(
+    label: str, counts: list[int], partitions: int, low: int | None, width: int
+) -> None:
+    records, late, expired, dead, behind = counts
+    marks: dict[int, int | None] = dict.fromkeys(range(partitions), low)
+    report = replace(REPORT, records=records, late=late, expired=expired, dead=dead, watermarks=marks)
+    report = replace(report, low_watermark=low, lag=dict.fromkeys(marks, behind), idle=[0])
+    totals = Totals()
+    totals.add(report)
+    assert len(progress_line(label, totals, records / 3, width)) <= width
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (0.6, "1"),
+        (9_999.4, "9,999"),
+        (9_999.6, "10.0k"),
+        (99_949, "99.9k"),
+        (99_951, "100k"),
+        (999_400, "999k"),
+        (999_600, "1.0M"),
+        (10**15, "1000T"),
+    ],
+)
+def test_a_number_is_short(number: float, text: str) -> None:
+    assert short_number(number) == text
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Self
@@ -22,6 +24,15 @@ _LINE_SECONDS = 1.0
 """Where there is no terminal, a line at most that often."""
 _NAMED = 5
 """So many partitions are named in a line."""
+_WIDTH = 80
+"""Columns of a line where there is no terminal."""
+_SPINNER = 2
+"""Columns before the line on a terminal."""
+_LABEL = 24
+"""A longer label is cut."""
+_RECENT_SECONDS = 10.0
+_THOUSAND = 1_000
+_UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 
 
 class ProgressLine:
@@ -33,6 +44,7 @@ class ProgressLine:
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._live: Live | None = None
         self._told = 0.0
+        self._rate = RecentRate()
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._console.quiet:
@@ -53,7 +65,9 @@ class ProgressLine:
     def on_step(self, report: StepReport) -> None:
         """Show a step."""
         self.totals.add(report)
-        line = f"{self._label}: {status(self.totals)}"
+        self._rate.add(report)
+        width = _WIDTH if self._live is None else self._console.width - _SPINNER
+        line = progress_line(self._label, self.totals, self._rate.per_second, width)
         if self._live is not None:
             self._live.update(Spinner("dots", Text(line)))
         elif time.monotonic() - self._told >= _LINE_SECONDS:
@@ -61,36 +75,65 @@ class ProgressLine:
             self._console.print(line, soft_wrap=True)
 
 
-def status(totals: Totals) -> str:
-    """Say in a line how far a run has come."""
-    return (
-        f"{totals.events:,} events, {totals.rate:,.0f}/s, {_low_watermark(totals.last)}, "
-        f"{totals.late:,} late, {totals.expired:,} expired, {totals.dead:,} dead{_behind(totals.last)}"
-    )
+class RecentRate:
+    """Events a second over the steps of the last 10 seconds, and over the last step if that took longer."""
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[int, float]] = deque()
+
+    def add(self, report: StepReport) -> None:
+        """Count a step, and forget those that are too long ago."""
+        self._steps.append((report.events, report.seconds))
+        while len(self._steps) > 1 and sum(seconds for _, seconds in self._steps) > _RECENT_SECONDS:
+            self._steps.popleft()
+
+    @property
+    def per_second(self) -> float:
+        """The rate, 0 before the first step."""
+        seconds = sum(seconds for _, seconds in self._steps)
+        return sum(events for events, _ in self._steps) / seconds if seconds else 0.0
 
 
-def _behind(report: StepReport | None) -> str:
-    """Say how far the log's end is away, and in which partition most of that is, where there are several."""
-    if report is None or not report.lag or not report.behind:
-        return ""
-    said = f", {report.behind:,} behind"
-    if len(report.lag) == 1:
-        return said
-    farthest = max(report.lag, key=report.lag.__getitem__)
-    return f"{said} ({report.lag[farthest]:,} in partition {farthest})"
+def progress_line(label: str, totals: Totals, rate: float, width: int = _WIDTH) -> str:
+    """Return how far a run has come in at most `width` columns; details that do not fit are left out."""
+    line = f"{label if len(label) <= _LABEL else label[: _LABEL - 1] + '…'}: {short_number(totals.events)} events"
+    for part in (f"{short_number(rate)}/s", *_details(totals)):
+        if len(line) + len(part) + 2 <= width:
+            line += f", {part}"
+    return line
 
 
-def _low_watermark(report: StepReport | None) -> str:
+def _details(totals: Totals) -> Iterator[str]:
+    """Go through what is said of a run, the most important first."""
+    report = totals.last
     if report is None:
-        return "nothing read yet"
-    idle = f", idle: {_partitions(report.idle)}" if report.idle else ""
-    if report.low_watermark is None:
-        silent = [number for number in report.held_back_by if report.watermarks[number] is None]
-        return f"no low watermark: nothing yet from {_partitions(silent)}{idle}"
-    low = f"low watermark {format_time(report.low_watermark)}"
-    if len(report.watermarks) > 1 and report.held_back_by:
-        low += f" by {_partitions(report.held_back_by)}"
-    return f"{low}{idle}"
+        return
+    low = report.low_watermark
+    yield "no low watermark" if low is None else f"low watermark {format_time(low)}"
+    if report.behind:
+        yield f"{short_number(report.behind)} behind"
+    for count, name in ((totals.dead, "dead"), (totals.late, "late"), (totals.expired, "expired")):
+        if count:
+            yield f"{short_number(count)} {name}"
+    silent = [number for number in report.held_back_by if report.watermarks[number] is None]
+    if low is None and silent:
+        yield f"nothing yet from {_partitions(silent)}"
+    elif low is not None and len(report.watermarks) > 1 and report.held_back_by:
+        yield f"by {_partitions(report.held_back_by)}"
+    if report.idle:
+        yield f"idle: {_partitions(report.idle)}"
+    if report.behind and report.lag is not None and len(report.lag) > 1:
+        farthest = max(report.lag, key=report.lag.__getitem__)
+        yield f"{short_number(report.lag[farthest])} behind in partition {farthest}"
+
+
+def short_number(number: float) -> str:
+    """Write a number of at least 0 in at most 5 characters up to 999T: 9,999, 12.3k, 456k, 7.8M."""
+    if round(number) < 10 * _THOUSAND:
+        return f"{number:,.0f}"
+    scaled = [(number / size, unit) for unit, size in _UNITS]
+    value, unit = next((one for one in scaled if round(one[0]) < _THOUSAND), scaled[-1])
+    return f"{value:.0f}{unit}" if round(value, 1) >= _THOUSAND / 10 else f"{value:.1f}{unit}"
 
 
 def _partitions(numbers: list[int]) -> str:
