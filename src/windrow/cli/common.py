@@ -129,33 +129,27 @@ def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
+NEEDS_NO_SPARK = "; --host memory needs none"
+
+
 @contextmanager
 def saying_spark_starts(*, quiet: bool, advice: str = "") -> Iterator[None]:
     """Say on stderr when Spark is started, with advice, unless nothing is to be said: that takes a while."""
-    logger, handler = logging.getLogger("windrow.hosts.spark"), _EchoHandler(advice)
+    if quiet:
+        yield
+        return
+    import logging  # noqa: PLC0415 - as above
+
+    logger, handler = logging.getLogger("windrow.hosts.spark"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"%(message)s{advice}"))
     level = logger.level
-    if not quiet:
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-
-
-NEEDS_NO_SPARK = "; --host memory needs none"
-
-
-class _EchoHandler(logging.Handler):
-    """Writes what is logged to stderr, and advice behind it."""
-
-    def __init__(self, advice: str) -> None:
-        super().__init__()
-        self._advice = advice
-
-    def emit(self, record: logging.LogRecord) -> None:
-        click.echo(record.getMessage() + self._advice, err=True)
 
 
 @contextmanager
