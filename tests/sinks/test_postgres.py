@@ -17,8 +17,9 @@ import pytest
 from tests.contracts.steps import RUN, change, edges, pipeline, step
 from tests.servers.postgres import Postgres
 
+from windrow.core.keys import MAX_KEY_BYTES
 from windrow.errors import PipelineError, SinkError, SinkUnavailableError
-from windrow.model import Pipeline, PostgresSink
+from windrow.model import DecimalType, Field, Pipeline, PostgresSink, StringType
 from windrow.sinks.postgres import PostgresTable
 from windrow.sinks.postgres.connection import connect
 
@@ -240,10 +241,30 @@ def test_a_connection_that_drops_in_silence_is_noticed_at_both_ends(database: st
 )
 def test_a_key_that_is_too_long_for_the_index(model: Pipeline, sink: PostgresTable, bytes_: int, said: str) -> None:
     user = random.Random(1).randbytes(bytes_).hex()
-    with pytest.raises(SinkError, match=rf"{said}.*key by something shorter.*--fresh; what was") as caught:
+    with pytest.raises(SinkError, match=rf"{said}.*use a shorter one.*--fresh; what was") as caught:
         sink.commit(0, step(model, [change("insert", 0, user, Decimal(1), 1)]))
     assert not isinstance(caught.value, SinkUnavailableError)  # no waiting mends it
     assert query(model, "SELECT count(*) FROM spend_changes") == [(0,)]
+
+
+def test_keys_up_to_the_limit_fit_the_index_however_many_fields_they_have(database: str) -> None:
+    texts = [f"text{n}" for n in range(8)]
+    numbers = [f"number{n}" for n in range(16)]
+    fields = tuple(Field(name, StringType()) for name in texts) + tuple(Field(n, DecimalType(38, 0)) for n in numbers)
+    base = pipeline(PostgresSink(database, "spend"))
+    decode = replace(base.decode, fields=(*base.decode.fields, *fields))
+    # in mode discard the revision is a part of the primary key, too
+    model = replace(base, decode=decode, key=(*texts, *numbers), emit=replace(base.emit, mode="discard"))
+    # no text is short enough for a header of one byte
+    sizes = [MAX_KEY_BYTES - 7 * 127, *[127] * 7]
+    some = random.Random(1)
+    values = [some.randbytes(size).hex()[:size] for size in sizes] + [Decimal(10**38 - 1)] * len(numbers)
+    sink = sink_of(model)
+    sink.open(RUN)
+    sink.commit(0, step(model, [change("insert", 0, *values, Decimal(1), 1)]))
+    sink.close()
+    names = " + ".join(f"octet_length({name})" for name in texts)
+    assert query(model, f"SELECT {names} FROM spend") == [(MAX_KEY_BYTES,)]
 
 
 def test_windows_beyond_the_years_1_to_9999(model: Pipeline, sink: PostgresTable) -> None:

@@ -5,14 +5,32 @@ How many there are is part of the pipeline; which one a key is in depends on not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core.duckdb_sql import identifier, query
 
 KeyGroups = npt.NDArray[np.int64]
+
+MAX_KEY_BYTES: Final = 2048
+"""The most bytes of UTF-8 that the texts of a key may have together, whatever the sink.
+
+A row of PostgreSQL's index has at most 2,704 bytes. Some 650 are left for the bounds of the window, the revision, other
+key fields (8 bytes each, a decimal up to 25), and up to 7 bytes a text for its length and alignment.
+"""
+
+
+def text_bytes(texts: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """Return the bytes of UTF-8 of each row in some columns of strings, at least one, together; null has none."""
+    counts = [pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False) for column in texts]
+    bytes_: npt.NDArray[np.int64] = np.sum(counts, axis=0, dtype=np.int64)
+    return bytes_
 
 
 def key_groups(connection: duckdb.DuckDBPyConnection, keys: pa.Table, groups: int) -> KeyGroups:

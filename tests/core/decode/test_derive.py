@@ -12,6 +12,7 @@ from tests.core.pipelines import MAIN
 
 from windrow.core.decode import Decoded, Decoder
 from windrow.core.decode.decoder import SMALL_BATCH
+from windrow.core.keys import MAX_KEY_BYTES
 from windrow.core.schema import RAW
 from windrow.model import (
     Aggregate,
@@ -181,3 +182,31 @@ def test_each_record_fares_as_it_does_alone(rows: list[tuple[str, int]]) -> None
     assert together.good.select(["a", "b"]).to_pylist() == [
         row for one in alone for row in one.good.select(["a", "b"]).to_pylist()
     ]
+
+
+LONG = "\N{SNOWMAN}" * 682 + "ab"
+
+
+@pytest.mark.parametrize("count", [1, SMALL_BATCH], ids=["one by one", "a batch"])
+def test_the_texts_of_a_key_have_2048_bytes_together_at_most(count: int) -> None:
+    of = pipeline(Derive("k", "upper(text)"), key=("n", "url", "k"))
+    assert len(LONG.encode()) == MAX_KEY_BYTES
+    records = [{"url": LONG[1:], "text": "abc"}, {"url": LONG[1:], "text": "abcd"}, {"url": "", "text": LONG + "c"}]
+    decoded = decode(of, *records * count, log_time=7)
+    assert decoded.good.column("offset").to_pylist() == list(range(0, 3 * count, 3))
+    assert {reason for _, reason in dead(decoded)} == {
+        "long key: url, k: 2049 bytes of text; the limit is 2048",
+    }
+    assert len(dead(decoded)) == 2 * count
+    assert decoded.dead.column("log_time").cast(pa.int64()).to_pylist() == [7] * 2 * count
+
+
+def test_a_long_text_outside_the_key_is_no_matter() -> None:
+    decoded = decode(pipeline(key=("n",)), {"url": LONG * 2})
+    assert (decoded.good.num_rows, dead(decoded)) == (1, [])
+
+
+def test_a_record_with_a_long_key_and_a_mark_is_dead_altogether() -> None:
+    of = pipeline(time=EventTime("t", Punctuated("w")))
+    decoded = decode(of, {"url": LONG + "c", "w": 5})
+    assert (decoded.marks.num_rows, dead(decoded)) == (0, [(0, "long key: url: 2049 bytes of text; the limit is 2048")])

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.decode.derived import Deriver
+from windrow.core.decode.derived import Deriver, dead_rows
 from windrow.core.decode.exact import DeadRows, ExactDecoder, GoodRows, MarkRows, Rows, decode_exactly, is_optional
 from windrow.core.decode.fast import FastDecoder
+from windrow.core.keys import MAX_KEY_BYTES, text_bytes
 from windrow.expressions import Computed, computed
 from windrow.model import AnyPipeline
 
@@ -27,6 +28,8 @@ MARKS = pa.schema(
 )
 """Punctuation marks; `watermark` is in microseconds."""
 
+_COORDINATES = 3
+"""Columns of good records before the fields: partition, offset and time."""
 SMALL_BATCH = 256
 """A batch with fewer records is decoded faster one by one than by a query."""
 
@@ -57,6 +60,10 @@ class Decoder:
         self._deriver = Deriver.of(pipeline, self._exact)
         self._source = pipeline.source.label
         self._good_schema = _good_schema(self._exact, computed(pipeline))
+        names = self._good_schema.names[_COORDINATES:]
+        types = self._good_schema.types[_COORDINATES:]
+        self._key_texts = [names.index(name) for name in pipeline.key if pa.types.is_string(types[names.index(name)])]
+        self._key_text_names = ", ".join(names[place] for place in self._key_texts)
 
     def decode(self, raw: pa.RecordBatch | pa.Table) -> Decoded:
         """Decode records in `schema.RAW`, of any partitions, with offsets ascending within each."""
@@ -88,7 +95,24 @@ class Decoder:
         if self._deriver is not None:
             derived = self._deriver.derive(raw, good)
             good, pure, dead = derived.good, pure.join(derived.pure), dead.join(derived.dead)
+        good, too_long = self._without_long_keys(raw, good)
+        if too_long is not None:
+            dead = dead.join(too_long)
         return self._decoded(raw, good, MarkRows.merge(good, pure), dead)
+
+    def _without_long_keys(self, raw: pa.RecordBatch, good: GoodRows) -> tuple[GoodRows, DeadRows | None]:
+        """Return the good records whose keys are within the limit, and dead letters of the others, if there are any."""
+        if not self._key_texts or not len(good.rows):
+            return good, None
+        bytes_ = text_bytes([good.columns[place] for place in self._key_texts])
+        long = bytes_ > MAX_KEY_BYTES
+        if not long.any():
+            return good, None
+        reasons = [
+            f"long key: {self._key_text_names}: {count} bytes of text; the limit is {MAX_KEY_BYTES}"
+            for count in bytes_[long].tolist()
+        ]
+        return good.keep(~long), dead_rows(self._exact, raw, good.rows[long], reasons)
 
     def _decoded(self, raw: pa.RecordBatch, good: GoodRows, marks: MarkRows, dead: DeadRows) -> Decoded:
         source = pa.repeat(pa.scalar(self._source, pa.string()), len(dead.rows))

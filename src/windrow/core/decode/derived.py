@@ -6,7 +6,7 @@ fails as a whole, so only then are its columns computed one by one and the faili
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -89,19 +89,20 @@ class Deriver:
         return DerivedRows(
             good=whole.keep(~bad & ~pure) if failed or pure.any() else whole,
             pure=MarkRows(good.rows[pure], good.marks.filter(pa.array(pure))),
-            dead=DeadRows(good.rows[bad], self._log_times(raw, good.rows[bad]), pa.array(reasons, pa.string())),
+            dead=dead_rows(self._exact, raw, good.rows[bad], reasons),
         )
 
-    def _log_times(self, raw: pa.RecordBatch, rows: Rows) -> pa.Array:
-        """Return the log timestamps of records, all of which are good JSON."""
-        log_times = raw.column("log_time").take(pa.array(rows))
-        if not self._exact.log_time_inside or not len(rows):
-            return log_times
-        told = []
+
+def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Sequence[str]) -> DeadRows:
+    """Return dead letters of records that are good JSON, with their log timestamps."""
+    log_times = raw.column("log_time").take(pa.array(rows))
+    if exact.log_time_inside and len(rows):
+        found = []
         for value, log_time in zip(raw.column("value").take(pa.array(rows)), log_times.cast(pa.int64()), strict=True):
             inside = parse_object(value.as_py()).get(LOG_TIME)
-            told.append(log_time.as_py() if inside is None else convert(LOG_TIME, LOG_TIME_TYPE, inside))
-        return pa.array(told, pa.int64()).cast(schema.MICROS)
+            found.append(log_time.as_py() if inside is None else convert(LOG_TIME, LOG_TIME_TYPE, inside))
+        log_times = pa.array(found, pa.int64()).cast(schema.MICROS)
+    return DeadRows(rows, log_times, pa.array(reasons, pa.string()))
 
 
 Mask = npt.NDArray[np.bool_]

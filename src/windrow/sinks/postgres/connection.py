@@ -93,8 +93,8 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (
         errors.ProgramLimitExceeded,
         (
-            "a value is too large for PostgreSQL, whose index takes keys of some 2,700 bytes. If it is a key: key by "
-            "something shorter, as in `key: [{user_hash: md5(user)}]`, and start over with --fresh"
+            "a value is too large for PostgreSQL, whose index has rows of at most 2,704 bytes. If it is a key: use a "
+            "shorter one, as in `key: [{user_hash: md5(user)}]`, and start over with --fresh"
         ),
     ),
     (errors.AdminShutdown, "the database is going down; start again when it is back"),

@@ -28,6 +28,8 @@ from windrow.testing.oracle.windows import windows_of
 
 DEEPEST = 256
 """More brackets inside one another are malformed."""
+LONGEST_KEY = 2048
+"""A key's texts have no more bytes of UTF-8 together."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,13 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
             if mark is not None:
                 return Reading(None, 0, mark)
             raise DeadLetterError(NULL_KEY)
-        return Reading(fields, time, mark, inputs(pipeline, fields))
+        taken = inputs(pipeline, fields)
     except FailedError as exc:
         raise DeadLetterError(EXPRESSION) from exc
+    texts = [fields[name] for name in pipeline.key]
+    if sum(len(text.encode()) for text in texts if isinstance(text, str)) > LONGEST_KEY:
+        raise DeadLetterError(LONG_KEY)
+    return Reading(fields, time, mark, taken)
 
 
 def _log_time(pipeline: Pipeline, record: LogRecord, content: dict[str, object]) -> int | None:
@@ -194,6 +200,7 @@ OUT_OF_RANGE = "out of range"
 FUTURE = "future"
 NO_LOG_TIME = "no log time"
 NULL_KEY = "null key"
+LONG_KEY = "long key"
 EXPRESSION = "expression"
 CONFLICT = "conflict"
 
