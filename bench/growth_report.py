@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import fill
 
+from bench.charts import BLUE, GREEN, Band, Bar, Panel, bar_chart, svg
 from bench.growth_results import THINGS, Growth, Measured
 from bench.laws import WITHIN
-from bench.svg import bar, card, text
+from matplotlib.figure import Figure
 
 PAGE = "docs/how-cost-grows.md"
 PICTURES = "docs/images/growth-{}.svg"
 _WIDEST = 118
-WIDTH, LEFT, BAR, ROW, TOP = 760.0, 170.0, 400.0, 44.0, 50.0
-COLOURS = (
-    ".wall { fill: #1a7f37 } .cpu { fill: #0757ba }\n    .band { fill: #8c959f; fill-opacity: 0.25 }",
-    ".wall { fill: #4ac26b } .cpu { fill: #58a6ff }",
-)
+COLOURS = (GREEN, BLUE)
+LEGEND = [("by the clock", GREEN), ("CPU time of all processes", BLUE)]
 HEAD = (
     "what",
     "value",
@@ -80,34 +78,27 @@ def page(found: Growth) -> str:
         "",
     ]
     for name in found.things:
-        lines += [f"![{THINGS[name].title}: microseconds an event](images/growth-{name}.svg)", ""]
+        lines += [f"![{THINGS[name].title}: microseconds per event](images/growth-{name}.svg)", ""]
     return "\n".join(lines)
 
 
 def picture(found: Growth, name: str) -> str:
-    """Return an SVG: for the base and each value of a thing a bar of the clock and one of the processors.
+    """Return the chart of a thing as SVG."""
+    return svg(chart(found, name), f"{THINGS[name].title}: microseconds per event, by the clock and of CPU time")
 
-    The band is where a cost is flat: within a part of the base's.
+
+def chart(found: Growth, name: str) -> Figure:
+    """Draw two bars for the base and for each value of a thing: by the clock, and of CPU time.
+
+    A band in the colour of each shows where that cost counts as flat.
     """
     thing = THINGS[name]
-    shown = [(f"{thing.base} (base)", found.base("wall"), found.base("cpu"))]
-    shown += [(one.point.value, one.wall, one.cpu) for one in found.of(name)]
-    most = max(*(max(wall, cpu) for _, wall, cpu in shown), (1 + WITHIN) * max(shown[0][1:]))
-    height = TOP + ROW * len(shown) + 34
-    label = f"{thing.title}: microseconds an event, of the clock and of the processors"
-    return card(WIDTH, height, label, COLOURS, _bars(shown, thing.title, most, height))
-
-
-def _bars(shown: list[tuple[str, float, float]], title: str, most: float, height: float) -> Iterator[str]:
-    yield text(20, 28, f"{title}: microseconds an event", "head")
-    scale = BAR / most
-    for number, (value, wall, cpu) in enumerate(shown):
-        y = TOP + number * ROW
-        yield text(LEFT - 10, y + 22, value, to_left=True)
-        for kind, cost, base, down in (("wall", wall, shown[0][1], 0.0), ("cpu", cpu, shown[0][2], 17.0)):
-            # where it ends should be in the band
-            yield bar(LEFT + scale * (1 - WITHIN) * base, y + down, scale * 2 * WITHIN * base, 15, "band")
-            yield bar(LEFT, y + down + 3, scale * cost, 9, kind, radius=2)
-            yield text(LEFT + scale * max(cost, (1 + WITHIN) * base) + 8, y + down + 12, f"{cost:.2f}", "soft")
-    yield text(20, height - 14, "green: of the clock; blue: of all processors; grey: within", "soft")
-    yield text(300, height - 14, f"{WITHIN:.0%} of the base", "soft")
+    base = (found.base("wall"), found.base("cpu"))
+    costs = [(f"{thing.base} (base)", base), *((one.point.value, (one.wall, one.cpu)) for one in found.of(name))]
+    rows = [
+        (value, [Bar(cost, f"{cost:.2f}", colour) for cost, colour in zip(pair, COLOURS, strict=True)])
+        for value, pair in costs
+    ]
+    bands = [Band((1 - WITHIN) * cost, (1 + WITHIN) * cost, colour) for cost, colour in zip(base, COLOURS, strict=True)]
+    title = f"{thing.title[0].upper()}{thing.title[1:]}: microseconds per event"
+    return bar_chart([Panel(title, rows, bands)], LEGEND, f"within {WITHIN:.0%} of the base")

@@ -6,12 +6,10 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 from bench.peers.engines import ENGINES, engine
 from bench.peers.job import DONE, READY, Job, command, told
-from bench.peers.picture import picture
 from bench.peers.report import Goal, goals, measured, page, ratio, table
 from bench.peers.results import Answer, Results, Run, Sums
 from bench.peers.watch import FailedError, watch
@@ -53,9 +51,8 @@ def test_a_file_gives_back_what_was_saved(tmp_path_factory: pytest.TempPathFacto
 
 
 @given(st.lists(RUNS, max_size=40))
-def test_whatever_was_measured_has_a_page_and_a_picture(runs: list[Run]) -> None:
+def test_whatever_was_measured_has_a_page(runs: list[Run]) -> None:
     found = results(*runs)
-    ET.fromstring(picture(found))  # noqa: S314 - it is our own
     text = page(found)
     for sink in ("none", "postgres"):
         rows = [line for line in table(found, sink) if line.startswith("| ")][2:]

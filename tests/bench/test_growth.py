@@ -1,4 +1,4 @@
-"""How cost grows: the law, the verdicts, the file, the page and its pictures."""
+"""How cost grows: the law, the verdicts, the file and the page."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import json
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 from bench.disk import last_version
-from bench.growth_report import page, picture, table
+from bench.growth_report import page, table
 from bench.growth_results import BASE, THINGS, Growth, Measured, Point
 from bench.laws import WITHIN, judge
 from hypothesis import assume, given
@@ -60,14 +59,13 @@ MEASURED = st.builds(
 
 
 @given(st.lists(MEASURED, max_size=30))
-def test_whatever_was_measured_has_a_table_a_page_and_pictures(measured: list[Measured]) -> None:
+def test_whatever_was_measured_has_a_table_and_a_page(measured: list[Measured]) -> None:
     found = Growth("2026-01-01", "2 cores", 1_000_000, 500_000, 3, [ONE, *measured])
     rows = list(table(found))
     assert {row.count("|") for row in rows} == {11}
     assert len(rows) == 3 + sum(one.point != BASE for one in measured)
     text = page(found)
     for name in found.things:
-        ET.fromstring(picture(found, name))  # noqa: S314 - it is our own
         assert f"images/growth-{name}.svg" in text
     assert len(list(found.verdicts())) == 2 * len(found.things) + 1 + (found.state_bytes is not None)
 
