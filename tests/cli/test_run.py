@@ -235,8 +235,18 @@ def test_tables_of_another_run() -> None:
     sink.commit(0, StepOutput.empty(pipeline))
     sink.close()
     assert refused(1, writes=lambda name: name.startswith("spend.db")).startswith(
-        "table 'spend' holds the rows of another run of pipeline 'user-spend': go on with the --checkpoint that it "
+        "table 'spend' holds the rows of another run of pipeline 'user-spend': to write it anew, add --fresh, which "
     )
+
+
+def test_a_second_run_in_memory_says_how_to_begin_anew(folder: Path) -> None:
+    pipeline = write()
+    assert run("--host", "memory", "--until-end").exit_code == 0
+    told = refused(1, "--host", "memory", "--until-end", writes=lambda name: name.startswith("spend.db"))
+    assert "to write it anew, add --fresh, which removes its rows; to resume, name the --checkpoint" in told
+    assert "a run with --host memory or batch has none" in told
+    assert run("--host", "memory", "--until-end", "--fresh").exit_code == 0
+    assert_same(SqliteStore(folder), pipeline)
 
 
 def test_a_savepoint_and_a_fresh_start_exclude_each_other() -> None:

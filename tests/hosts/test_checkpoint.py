@@ -231,7 +231,7 @@ def test_what_stands_behind_a_checkpoint_may_not_vanish(
 
     # without the checkpoint the rows are another run's
     elsewhere = Runner(tmp_path / "elsewhere")
-    with pytest.raises(SinkError, match=r"another run of pipeline 'user-spend'.*--checkpoint.*--fresh"):
+    with pytest.raises(SinkError, match=r"another run of pipeline 'user-spend'.*--fresh.*--checkpoint"):
         elsewhere.bounded(pipeline)
     assert not elsewhere.checkpoint.exists()
     elsewhere.bounded(pipeline, fresh=True)

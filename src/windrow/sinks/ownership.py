@@ -15,8 +15,8 @@ from windrow.sinks.database import Replayed
 from windrow.sinks.tables import Table, quote, utc_text
 
 CHOICES = (
-    "go on with the --checkpoint that it was written from (a live run has one), choose another table, or start over "
-    "with --fresh"
+    "to write it anew, add --fresh, which removes its rows; to resume, name the --checkpoint that it was written from "
+    "(a run with --host memory or batch has none); or choose another table"
 )
 
 _WIDER = {("bigint", "numeric"), ("INTEGER", "NUMERIC"), ("INTEGER", "TEXT")}
