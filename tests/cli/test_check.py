@@ -1,6 +1,7 @@
 """`windrow check`."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,16 @@ def test_json() -> None:
     assert good == {"pipeline": "good.yaml", "ok": True, "findings": []}
     assert absent["findings"] == [{"level": "error", "where": "", "message": "there is no file 'absent.yaml'"}]
     assert json.loads(check("--json", "good.yaml").stdout)["ok"] is True
+
+
+def test_an_empty_name_and_a_pipe_are_refused() -> None:
+    result = check("")
+    assert (result.exit_code, result.output) == (
+        2,
+        "'': error: the name of the pipeline file is empty; give a file\n'': 1 error\n",
+    )
+    for name in ("pipe.yaml", "pipe.py"):
+        os.mkfifo(name)
+        result = check(name)
+        assert result.exit_code == 2
+        assert f"'{name}' is a pipe or a device; save the pipeline in a file" in result.output

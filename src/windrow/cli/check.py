@@ -49,9 +49,10 @@ def command(pipelines: tuple[str, ...], *, strict: bool, as_json: bool) -> int:
         print_json({"ok": "error" not in levels, "pipelines": checked})
     else:
         for file, lines in found.items():
+            name = file or "''"
             for line in lines:
-                click.echo(line.text(file))
-            click.echo(f"{file}: {_summary(lines)}")
+                click.echo(line.text(name))
+            click.echo(f"{name}: {_summary(lines)}")
     if "error" in levels:
         return WRONG
     return DIFFERENT if strict and "warning" in levels else OK

@@ -95,11 +95,22 @@ def read_document(text: str, file: str) -> Document:
     return Document(pipeline, file, root.node)
 
 
+def _read_regular(path: Path) -> bytes:
+    """Return what is in a file; raise PipelineError for a pipe or a device, which may never end, and OSError."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        msg = f"{str(path)!r} is a pipe or a device; save the pipeline in a file"
+        raise PipelineError(msg)
+    return path.read_bytes()
+
+
 def read_file(path: str | Path) -> str:
     """Read a text file; raise PipelineError if that cannot be done."""
     file = str(path)
+    if not file:
+        msg = "the name of the pipeline file is empty; give a file"
+        raise PipelineError(msg)
     try:
-        data = Path(path).read_bytes()
+        data = _read_regular(Path(path))
     except FileNotFoundError as exc:
         msg = f"there is no file {file!r}"
         raise PipelineError(msg) from exc
