@@ -377,3 +377,21 @@ def test_it_says_that_spark_starts(options: list[str], said: str, monkeypatch: p
     assert result.stderr.startswith(said), result.stderr
     assert result.stderr.count("starting Spark") == bool(said)
     assert "Spark did not start" in result.stderr
+
+
+def test_a_last_line_without_a_newline_is_named(folder: Path) -> None:
+    file = folder / "spend" / "partition-1.jsonl"
+    file.write_bytes(file.read_bytes().removesuffix(b"\n"))
+    (folder / "spend" / "partition-2.jsonl").write_bytes(b"")
+    (folder / "p.yaml").write_text(PIPELINE.format(source=LOG, sink=SQLITE))
+    path = Path("spend") / file.name
+    warning = f"the last line of {path} has no newline, so it was not read; end it with one if it is whole"
+    args = ["run", "p.yaml", "--until-end", "--host", "memory", "--fresh"]
+    told = CliRunner().invoke(main, args)
+    assert (told.exit_code, told.stderr.splitlines()[-1]) == (0, f"user-spend: warning: {warning}")
+    assert "203 events" in told.stdout
+    assert json.loads(CliRunner().invoke(main, [*args, "--json"]).stdout)["warnings"] == [warning]
+    file.write_bytes(file.read_bytes() + b"\n")
+    told = CliRunner().invoke(main, args)
+    assert "warning" not in told.output
+    assert "204 events" in told.stdout

@@ -19,10 +19,11 @@ from windrow.cli.common import (
 )
 from windrow.cli.options import DURATION
 from windrow.cli.progress import ProgressLine, format_time
-from windrow.errors import InputError
+from windrow.errors import InputError, WindrowError
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.reports import Totals
 from windrow.model import AnyPipeline
+from windrow.sources import open_source
 from windrow.sources.base import OnDataLoss
 
 _MAX_RECORDS = 500_000
@@ -125,12 +126,26 @@ def command(
     advice = NEEDS_NO_SPARK if until_end and not backfill and from_savepoint is None else ""
     with progress, saying_spark_starts(quiet=as_json, advice=advice), stopping() as on_start:
         ended = launch(valid, options, progress.on_step, on_start)
+    warnings = _incomplete(valid) if ended == "end" else []
+    for warning in () if as_json else warnings:
+        click.echo(f"{valid.name}: warning: {warning}", err=True)
     if as_json:
         told = {"changes": changes} if from_savepoint is not None else {}
-        print_json({"pipeline": valid.name, "ended": ended, **told, **progress.totals.plain()})
+        print_json({"pipeline": valid.name, "ended": ended, **told, **progress.totals.plain(), "warnings": warnings})
     else:
         click.echo(_summary(valid.name, ended, progress.totals))
     return OK
+
+
+def _incomplete(pipeline: AnyPipeline) -> list[str]:
+    """Return a warning for each last line that a run to the end of the input has left out."""
+    try:
+        files = open_source(pipeline.source).incomplete()
+    except WindrowError as exc:
+        return [f"cannot look for a last line without a newline: {exc}"]  # the run itself has succeeded
+    return [
+        f"the last line of {file} has no newline, so it was not read; end it with one if it is whole" for file in files
+    ]
 
 
 def _changes(pipeline: AnyPipeline, options: Options) -> list[str]:

@@ -47,6 +47,13 @@ class Source(Protocol):
         """
         ...
 
+    def incomplete(self) -> list[str]:
+        """Return the names of what holds the beginning of a record behind its last whole one, as of now.
+
+        Raise as `partitions` does.
+        """
+        ...
+
     def beginning(self, start: Cut | None = None) -> Offset:
         """Return where a run begins: at the next offsets `start`, and of a partition that is left out, where it begins.
 

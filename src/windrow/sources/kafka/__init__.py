@@ -82,6 +82,10 @@ class KafkaTopic:
         """
         return _ends(self._asked)
 
+    def incomplete(self) -> list[str]:
+        """Return nothing: a broker holds whole records."""
+        return []
+
     def beginning(self, start: Cut | None = None) -> Offset:
         """Return where a run begins: where `start` or the source says, else at what is there; raise as `preflight`."""
         latest = self._source.start == "latest" and start is None

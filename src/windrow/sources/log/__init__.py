@@ -57,6 +57,14 @@ class EmbeddedLog:
         self._counted = counted
         return {partition: (0, at.line) for partition, at in counted.items()}
 
+    def incomplete(self) -> list[str]:
+        """Return the files whose last line has no newline: it is not read."""
+        return [
+            str(self._folder.file(partition))
+            for partition in self._folder.partitions()
+            if not self._folder.ends_with_newline(partition)
+        ]
+
     def beginning(self, start: Cut | None = None) -> Offset:
         """Return where a run begins: at the first line of each partition, but for those that `start` names."""
         return {

@@ -105,6 +105,15 @@ class LogFolder:
                 at += len(block)
             return Position(line, end)
 
+    def ends_with_newline(self, partition: int) -> bool:
+        """Return whether a partition's last line is whole; an empty file has none that is not."""
+        with self._open(partition, START) as file:
+            size = file.seek(0, os.SEEK_END)
+            if size == 0:
+                return True
+            file.seek(size - 1)
+            return file.read(1) == b"\n"
+
     def after(self, partition: int, line: int, start: Position = START) -> Position:
         """Return the position after that many lines; raise SourceError if there are fewer."""
         found = self.scan(partition, start, max_lines=line - start.line)
