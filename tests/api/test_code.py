@@ -132,10 +132,10 @@ def test_a_lambda_has_a_name() -> None:
     ("aggregate", "of", "found"),
     [
         (Product(7), ["amount", "amount + 1"], []),
-        (Product, ["amount"], ["is a class; give an object of it"]),
+        (Product, ["amount"], ["is a class; pass an instance of it"]),
         (Bare(), ["amount"], ["lacks step, merge, finish", "needs `returns`"]),
-        (Product(7), [], ["is over nothing"]),
-        (Lazy(7), ["amount"], ["aggregate.p: finish of Lazy(modulo=7", "is async, so a call of it does nothing"]),
+        (Product(7), [], ["has no arguments"]),
+        (Lazy(7), ["amount"], ["aggregate.p: finish of Lazy(modulo=7", "is async, so calling it does nothing"]),
         (Product(7), ["amont"], ["'amont' is not a field of decode; did you mean 'amount'?"]),
     ],
 )
@@ -151,12 +151,12 @@ def test_an_aggregate_of_ones_own_is_checked(aggregate: Any, of: list[str], foun
 
 
 def test_a_trigger_whose_call_does_nothing_is_refused() -> None:
-    with pytest.raises(PipelineError, match=r"emit\.early\.any_of\.1\.when: is async, so a call of it does nothing"):
+    with pytest.raises(PipelineError, match=r"emit\.early\.any_of\.1\.when: is async, so calling it does nothing"):
         pipeline(wr.any_of(wr.every_count(3), wr.when(at_last)))  # type: ignore[arg-type]
 
 
 def test_sessions_take_no_function_as_a_trigger() -> None:
-    with pytest.raises(PipelineError, match="sessions begin to count anew"):
+    with pytest.raises(PipelineError, match="counts start over whenever two sessions merge"):
         (
             wr.log("data")
             .decode(user="string", t="timestamp")

@@ -117,7 +117,7 @@ def test_what_may_be_left_out() -> None:
     assert pipeline.process == Process(visit, (), (Field("n", LongType()),))
     assert (pipeline.name, pipeline.at_end) == ("visits", "fire")
     (found,) = [finding for finding in validate(pipeline) if finding.where != "key_groups"]
-    assert found.text.startswith("process: has no `ttl`, so the row and state of each key are kept for ever")
+    assert found.text.startswith("process: has no `ttl`, so the row and state of each key are kept forever")
 
 
 @pytest.mark.parametrize(
@@ -128,22 +128,22 @@ def test_what_may_be_left_out() -> None:
         ({"state": {"a b": wr.value_state("long")}}, "process.state.a b: 'a b' must be a Python name"),
         ({"state": {"__n": wr.value_state("long")}}, "process.state.__n: '__n' must be a Python name"),
         ({"state": {"m": wr.map_state("double", "long")}}, "process.state.m: has doubles as keys"),
-        ({"returns": {}}, "process.returns: names no column"),
+        ({"returns": {}}, "process.returns: is empty; name the columns"),
         ({"returns": {"n": "text"}}, "process.returns.n: 'text' is not a type"),
-        ({"returns": {"User": "long"}}, "process.returns.User: 'User' and 'user' are one column to SQL"),
+        ({"returns": {"User": "long"}}, "process.returns.User: 'User' and 'user' are the same column in SQL"),
         ({"returns": {"revision": "long"}}, "process.returns.revision: 'revision' is a column that every result has"),
         ({"ttl": "a while"}, "process.ttl: 'a while' is not a duration"),
-        ({"ttl": "0s"}, "process.ttl: must be longer than nothing"),
+        ({"ttl": "0s"}, "process.ttl: must be longer than 0"),
         ({"ttl": "40000d"}, "process.ttl: is longer than a hundred years"),
         ({"order": "offset"}, "process.order: must be 'log' or 'event_time', not 'offset'"),
-        ({"function": 1}, "process.function: is 1, which is no function"),
-        ({"on_timer": "ring"}, "process.on_timer: is 'ring', which is no function"),
-        ({"function": yields}, "process.function: has a yield in it, so a call of it does nothing; write it without"),
-        ({"function": partial(yields)}, "process.function: has a yield in it"),
-        ({"function": Yields()}, "process.function: has a yield in it"),
-        ({"function": waits}, "process.function: is async, so a call of it does nothing; write it with a plain def; a"),
+        ({"function": 1}, "process.function: is 1, which is not a function"),
+        ({"on_timer": "ring"}, "process.on_timer: is 'ring', which is not a function"),
+        ({"function": yields}, "process.function: is a generator, so calling it does nothing; write it without"),
+        ({"function": partial(yields)}, "process.function: is a generator"),
+        ({"function": Yields()}, "process.function: is a generator"),
+        ({"function": waits}, "process.function: is async, so calling it does nothing; write a plain def; a"),
         ({"on_timer": yields_and_waits}, "process.on_timer: is async"),
-        ({"on_processing_timer": yields}, "process.on_processing_timer: has a yield in it"),
+        ({"on_processing_timer": yields}, "process.on_processing_timer: is a generator"),
     ],
 )
 def test_what_means_nothing_is_refused(given: dict[str, Any], message: str) -> None:
@@ -218,7 +218,7 @@ def test_text_and_chart_say_what_it_does() -> None:
         assert said in text
     plain = to_text(keyed().process(visit, returns={"n": "long"}).to(wr.sqlite("a.db", table="t")))
     assert "a key's records come in the order of the log" in plain
-    assert "state and row of a key are kept for ever" in plain
+    assert "state and row of a key are kept forever" in plain
     assert "source --> decode --> time --> key --> process --> sink" in to_mermaid(whole())
 
 

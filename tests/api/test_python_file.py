@@ -62,12 +62,12 @@ def test_a_missing_variable_is_told_with_those_there_are(file: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "line", "message"),
     [
-        ("x = 1\nx = = 2\n", 2, "is not Python: invalid syntax"),
-        ("\n\n1 / 0\n", 3, "the file failed: ZeroDivisionError: division by zero"),
-        ("import sys\nsys.exit('no')\n", 2, "the file failed: SystemExit: no"),
+        ("x = 1\nx = = 2\n", 2, "is not valid Python: invalid syntax"),
+        ("\n\n1 / 0\n", 3, "the file raised ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit('no')\n", 2, "the file raised SystemExit: no"),
         ("import windrow as wr\nwr.tumbling('x')\n", 2, "window.tumbling.size: 'x' is not a duration"),
         ("import windrow as wr\n\ndef f():\n    wr.log('x').decode(a='b')\nf()\n", 4, "decode.a: 'b' is not a type"),
-        ("import no_such_module\n", 1, "the file failed: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("import no_such_module\n", 1, "the file raised ModuleNotFoundError: No module named 'no_such_module'"),
     ],
 )
 def test_what_goes_wrong_in_the_file_has_its_line(file: Path, source: str, line: int, message: str) -> None:

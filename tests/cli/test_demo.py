@@ -34,7 +34,7 @@ def test_the_demo_says_what_it_did_and_that_a_replay_is_the_same(tmp_path: Path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "A day of 20,000 events of 10,000 users, in 4 partitions" in ran.stdout
     assert ran.stdout.count("table, changelog, late output and dead letters are the same\n") == 2
-    assert "The answers are the same to the last digit, whatever the steps were." in ran.stdout
+    assert "The results are the same to the last digit, whatever the steps." in ran.stdout
     assert "A retraction" not in ran.stdout  # of so few events none is late in a window of another
     for noise in ("Traceback", "WARN", "Exception", "Error", "py4j"):
         assert noise not in ran.stdout + ran.stderr
@@ -67,7 +67,7 @@ def test_the_demo_shows_a_retraction(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["demo", "--events", "100000", "--folder", str(tmp_path), "--host", "memory"])
     assert result.exit_code == 0, result.output
     assert "Spark" not in result.stdout
-    assert "A retraction: a late record took back a row and put another in its place" in result.stdout
+    assert "A retraction: a late record replaced a row" in result.stdout
     shown = [line.split()[0] for line in result.stdout.splitlines() if " u0" in line]
     assert shown[-3:] == ["insert", "update_before", "update_after"]
 
@@ -77,7 +77,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(name: str, tmp_path: P
     (tmp_path / name).write_text("years of work")
     result = CliRunner().invoke(main, ["demo", "--events", "1000", "--folder", str(tmp_path)])
     assert result.exit_code == 2
-    assert result.stderr == f"windrow: {tmp_path} holds something else than an earlier demo: name another --folder\n"
+    assert result.stderr == f"windrow: {tmp_path} is not empty and is not an earlier demo: name another --folder\n"
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 

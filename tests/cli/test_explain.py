@@ -63,7 +63,7 @@ def test_a_pipeline_with_errors_is_refused() -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
         "windrow: pipeline.yaml:5: key.0: 'usr_id' is not a field of decode; did you mean 'user_id'?\n"
-        "pipeline.yaml:6: window.tumbling.size: must be longer than nothing, such as 5m\n"
+        "pipeline.yaml:6: window.tumbling.size: must be longer than 0, such as 5m\n"
     )
     error = json.loads(explain("--json").stderr)["error"]
     assert error["exit_code"] == 2

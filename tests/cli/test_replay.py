@@ -122,7 +122,7 @@ def test_a_replay_is_the_same_to_the_last_digit_and_can_take_the_place_of_the_li
     wrong = contents("spend")
     windrow("diff", code=1)
     promoted = windrow("promote")
-    assert "to take it back: windrow promote pipeline.yaml" in promoted.stdout
+    assert "to undo this: windrow promote pipeline.yaml" in promoted.stdout
     assert (contents("spend"), contents("spend_shadow")) == (before, wrong)
     assert "holds the rows of another run" in windrow("run", "--until-end", *MEMORY, code=1).stderr
     assert plain("promote") == {
@@ -160,7 +160,7 @@ def test_diff_shows_what_differs() -> None:
     assert "windows that begin before 2026-01-01 00:00:00" in early
     assert "is the table itself" in windrow("diff", "--against", "spend", code=2).stderr
     assert "there is no table 'nothing'" in windrow("diff", "--against", "nothing", code=2).stderr
-    assert "is no time" in windrow("diff", "--from", "yesterday", code=2).stderr
+    assert "is not a time" in windrow("diff", "--from", "yesterday", code=2).stderr
 
 
 def test_another_pipelines_table_in_another_file_is_compared() -> None:
@@ -279,7 +279,7 @@ def test_the_journal_is_repeated_unless_the_log_alone_is_asked_for() -> None:
     live()
     execute("INSERT INTO spend_clocks VALUES (0, 'spend', 1, 1, NULL, '2026-01-02 00:00:00', 'active')")
     said = plain("replay", *MEMORY)
-    assert "the clock journal of 'spend' is repeated: 1 moves of watermarks, 1 ends" in said["notes"]
+    assert "the clock journal of 'spend' is repeated: 1 watermark move, 1 end of input" in said["notes"]
     assert said["expired"] > 100
     # what was repeated is written again, so that the next replay repeats it too
     assert ("spend", 1, 1, None, "active") in contents("spend_shadow")["_clocks"]

@@ -92,8 +92,8 @@ def test_a_formula_has_the_type_that_sql_gives_it() -> None:
 @pytest.mark.parametrize(
     ("function", "where", "why"),
     [
-        (Count(), "amount", "'amount' is no condition"),
-        (Sum("amount"), "user", "'user' is no condition"),
+        (Count(), "amount", "'amount' is not a condition"),
+        (Sum("amount"), "user", "'user' is not a condition"),
         (Sum("amont"), "user = 'A'", "'amont' is not a field; did you mean 'amount'?"),
         (Sum("amount) THEN (1"), "user = 'A'", "is not an SQL expression"),
         (Formula("total / 2"), None, "'total' is not a field"),

@@ -67,7 +67,7 @@ class Campaign:
         assert struck / 2 <= len(failures) <= struck
         for message in failures:
             assert message.startswith("the stream stopped: RuntimeError: a fault of the tests: "), message
-            assert "\nwhat was committed stays; start again to go on from there" in message
+            assert "\nwhat was committed stays; start again to continue from there" in message
         found = assert_same(store, pipeline)
         assert found.on_time
         assert found.late

@@ -35,7 +35,7 @@ def test_a_live_run_stops_as_asked_and_goes_on(kind: str, number: signal.Signals
         assert_quiet(process)
         assert "stopping after this step (again to stop at once)\n" in process.errors
         stopped = re.match(
-            r"user-spend: stopped as asked after \d+ steps?, at epoch (\d+): partition 0 at [\d,]+, "
+            r"user-spend: stopped on request after \d+ steps?, at epoch (\d+): partition 0 at [\d,]+, "
             r"partition 1 at [\d,]+, partition 2 at [\d,]+; low watermark 2026-01-01 ",
             process.output,
         )

@@ -51,5 +51,5 @@ def test_what_is_wrong_is_said_without_the_password(
         with pytest.raises(SinkError, match=said) as caught:
             opened(url)
         assert "s3cr3t" not in str(caught.value)
-    with pytest.raises(InputError, match="the sink's url: the environment has no NOT_SET_HERE"):
+    with pytest.raises(InputError, match="the sink's url: the environment variable NOT_SET_HERE is not set"):
         opened(f"postgresql://postgres:${{NOT_SET_HERE}}@{address}")

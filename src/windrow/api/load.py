@@ -70,11 +70,11 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> AnyPipeline:
         place = _last_line(exc, file)
         raise join_errors([PipelineError(one.message, place) for one in each_error(exc)]) from exc
     except SyntaxError as exc:
-        msg = f"is not Python: {exc.msg}"
+        msg = f"is not valid Python: {exc.msg}"
         raise PipelineError(msg, Place(exc.filename or file, exc.lineno or 1)) from exc
     except (Exception, SystemExit) as exc:
         # the file is the person's own: whatever it raises is told with its line
-        msg = f"the file failed: {type(exc).__name__}: {exc}"
+        msg = f"the file raised {type(exc).__name__}: {exc}"
         raise PipelineError(msg, _last_line(exc, file)) from exc
     finally:
         sys.path.remove(folder)

@@ -19,17 +19,17 @@ from windrow.cli.common import INTERRUPTED, flush_output, report_error, wants_st
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """A command: the module that has it as `command`, and its line in the group's help."""
+    """A command: the module that defines it as `command`, and its line in the group's help."""
 
     module: str
     help: str
 
 
 class LazyGroup(click.Group):
-    """Commands by name; help needs none of their modules.
+    """Commands by name; the group's help imports none of their modules.
 
     A command returns its exit code (None is 0) or raises. Called as a program (``standalone_mode``), the group always
-    ends in SystemExit: 130 after Ctrl-C, an error's own `exit_code`, and 1 for what nobody expected.
+    ends in SystemExit: 130 after Ctrl-C, an error's own `exit_code`, and 1 for an unexpected exception.
     """
 
     def __init__(self, *args: Any, entries: Mapping[str, CommandEntry] | None = None, **kwargs: Any) -> None:  # noqa: ANN401 click's own parameters
@@ -41,7 +41,7 @@ class LazyGroup(click.Group):
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 click asks so
-        """Import a command; raise ClickException if its module is not there."""
+        """Import a command; raise ClickException if its module is missing."""
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
@@ -85,25 +85,25 @@ class LazyGroup(click.Group):
 
 
 COMMANDS = {
-    "demo": CommandEntry("windrow.cli.demo", "Make a day of events, run the main job over it, and replay it."),
+    "demo": CommandEntry("windrow.cli.demo", "Generate a day of events, run a pipeline over it, and replay it."),
     "run": CommandEntry("windrow.cli.run", "Run a pipeline, live or to the end of its input."),
-    "savepoint": CommandEntry("windrow.cli.savepoint", "Write what a stopped run knows, to go on from."),
-    "state": CommandEntry("windrow.cli.state", "Say what a stopped run, or a savepoint, holds."),
+    "savepoint": CommandEntry("windrow.cli.savepoint", "Write a savepoint of a stopped run."),
+    "state": CommandEntry("windrow.cli.state", "Show the state of a stopped run or a savepoint."),
     "replay": CommandEntry("windrow.cli.replay", "Replay a log into a shadow of the live table."),
     "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),
-    "promote": CommandEntry("windrow.cli.promote", "Put a replay in the place of the live table."),
-    "check": CommandEntry("windrow.cli.check", "Say what is wrong with pipelines, and what is likely not meant."),
+    "promote": CommandEntry("windrow.cli.promote", "Replace the live table with its replay."),
+    "check": CommandEntry("windrow.cli.check", "Report errors in pipelines, and warn of likely mistakes."),
     "explain": CommandEntry("windrow.cli.explain", "Print a pipeline as text, YAML, JSON, Python or a Mermaid chart."),
-    "transcript": CommandEntry("windrow.cli.transcript", "Run golden event-time stories."),
-    "generate": CommandEntry("windrow.cli.generate", "Make events, in an embedded log or a Kafka topic."),
+    "transcript": CommandEntry("windrow.cli.transcript", "Run event-time test stories."),
+    "generate": CommandEntry("windrow.cli.generate", "Generate events into an embedded log or a Kafka topic."),
 }
 """The commands: one line each; their modules are imported when they run."""
 
 
 @click.group(cls=LazyGroup, entries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="windrow", message="windrow %(version)s")
-@click.option("--debug", is_flag=True, help="Show the stack of an error (also: WINDROW_DEBUG=1).")
+@click.option("--debug", is_flag=True, help="Show the stack trace of an error (also: WINDROW_DEBUG=1).")
 def main(*, debug: bool) -> None:
     """Event-time analytics on Spark whose answers do not change when the log is replayed."""
-    # where errors end, `debug` is read from the command line itself: parsing it may be what failed
+    # `report_error` reads `debug` from the command line itself, as parsing it may have failed
     del debug

@@ -1,4 +1,4 @@
-"""`windrow check`: what is wrong with pipelines."""
+"""`windrow check`: errors in pipelines, and warnings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow.errors import PipelineError, Place, each_error
 
 @dataclass(frozen=True)
 class _FileFinding:
-    """A finding of one file; `where` is a path in the pipeline, or nothing if it could not be read."""
+    """A finding of one file; `where` is a path in the pipeline, empty if it could not be read."""
 
     level: str
     place: Place | None
@@ -34,10 +34,10 @@ class _FileFinding:
 @click.option("--strict", is_flag=True, help="Exit with 1 if there are warnings.")
 @json_option
 def command(pipelines: tuple[str, ...], *, strict: bool, as_json: bool) -> int:
-    """Say what is wrong with pipelines, and what is likely not meant.
+    """Report errors in pipelines, and warn of likely mistakes.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] with a fluent one. Findings are `file:line: error|warning: message`.
-    The exit code is 2 if there is an error.
+    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. Findings are printed as
+    `file:line: error|warning: message`. The exit code is 2 if there is an error.
     """
     found = {file: _check(file) for file in pipelines}
     levels = {line.level for lines in found.values() for line in lines}

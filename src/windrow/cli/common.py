@@ -33,13 +33,13 @@ def pipeline_argument(function: F) -> F:
 
 
 def default_checkpoint(name: str) -> Path:
-    """Return where a pipeline's run keeps its checkpoint if nothing else is said."""
+    """Return the checkpoint directory of a pipeline's run if none is given."""
     return Path(".windrow") / name
 
 
 def json_option(function: F) -> F:
     """Add ``--json``, which the function takes as `as_json`; errors are then JSON too, on stderr."""
-    help_ = "Print one JSON object (errors as one on stderr)."
+    help_ = "Print one JSON object on stdout; an error is one on stderr."
     return click.option("--json", "as_json", is_flag=True, help=help_)(function)
 
 
@@ -51,16 +51,16 @@ def print_json(value: object) -> None:
 INTERRUPTED = 130
 _DEBUG = "WINDROW_DEBUG"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-"""Errors of the machine's disks and devices: not defects of windrow."""
+"""Errors of disks and devices, which are not defects of windrow."""
 
 
 def wants_stack(arguments: list[str]) -> bool:
-    """Return whether stacks are wanted, by ``--debug`` or by WINDROW_DEBUG=1."""
+    """Return whether to print stack traces: with ``--debug`` or WINDROW_DEBUG=1."""
     return "--debug" in arguments or os.environ.get(_DEBUG, "") not in {"", "0"}
 
 
 def report_error(exc: Exception, *, as_json: bool, debug: bool) -> int:
-    """Write what went wrong to stderr, as text or as ``{"error": {...}}``, and return the exit code."""
+    """Write an error to stderr, as text or as ``{"error": {...}}``, and return its exit code."""
     if debug and not isinstance(exc, click.ClickException):
         click.echo("".join(traceback.format_exception(exc)), err=True, nl=False)
     code = _exit_code(exc)
@@ -74,7 +74,7 @@ def report_error(exc: Exception, *, as_json: bool, debug: bool) -> int:
 
 
 def flush_output() -> None:
-    """Write what standard output still holds; if that fails, drop it, so that the interpreter does not try again."""
+    """Flush standard output; if that fails, replace it, so that the interpreter does not try again."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -101,8 +101,8 @@ def _message(exc: Exception) -> str:
         case _:
             return (
                 f"unexpected {type(exc).__name__}: {exc}\n"
-                "This is a defect of windrow. `windrow --debug COMMAND ...` (or WINDROW_DEBUG=1) shows the stack; "
-                "please report it."
+                "This is a defect of windrow. `windrow --debug COMMAND ...` (or WINDROW_DEBUG=1) shows the stack trace;"
+                " please report it."
             )
 
 
@@ -121,7 +121,7 @@ def place_fields(place: Place | None) -> dict[str, Any]:
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """Handle a signal by KeyboardInterrupt, which py4j must not log with the stack of the call that it breaks off."""
+    """Raise KeyboardInterrupt on a signal, with logging off: py4j would log a stack trace of the call it interrupts."""
     import logging  # noqa: PLC0415 - commands that end at once do without; where py4j runs, it is loaded
 
     del number, frame
@@ -154,7 +154,7 @@ def saying_spark_starts(*, quiet: bool, advice: str = "") -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end what is within, with nothing said about it."""
+    """Let Ctrl-C end the body without a message."""
     kept = signal.signal(signal.SIGINT, raise_interrupt)
     try:
         yield
@@ -164,14 +164,14 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def stopping() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Let the first Ctrl-C (or SIGTERM) ask the run to stop, and the second one end it at once."""
+    """Let the first Ctrl-C (or SIGTERM) ask the run to stop, and the second end it at once."""
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_start(stop: Callable[[], None]) -> None:
         def ask(number: int, frame: FrameType | None) -> None:
             del frame
             stop()
-            # before it is said: who is quick is not to break into the same words
+            # before the message is printed: a quick second Ctrl-C must not print it again
             signal.signal(number, raise_interrupt)
             click.echo("stopping after this step (again to stop at once)", err=True)
 

@@ -1,4 +1,4 @@
-"""`windrow demo`: a day of events, the main job over it, and the proof that a replay gives the same results."""
+"""`windrow demo`: a day of events, a pipeline over it, and the proof that a replay gives the same results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from windrow.cli.common import (
 from windrow.cli.progress import ProgressLine
 from windrow.errors import InputError
 from windrow.hosts.launch import HostName, Options, launch
-from windrow.hosts.reports import Totals
+from windrow.hosts.reports import Totals, counted
 from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.diff import differences
 from windrow.testing.generator import Spec, write_log
@@ -55,9 +55,9 @@ _MARK = ".windrow-demo"
     type=click.Path(path_type=Path),
     default=Path("windrow-demo"),
     show_default=True,
-    help="Where all of it goes; what an earlier demo left there is replaced.",
+    help="Folder for the log, the pipeline and the tables; an earlier demo in it is replaced.",
 )
-@click.option("--events", type=click.IntRange(min=1000), default=1_000_000, show_default=True, help="How many events.")
+@click.option("--events", type=click.IntRange(min=1000), default=1_000_000, show_default=True, help="Number of events.")
 @click.option(
     "--host",
     type=click.Choice(["stream", "memory"]),
@@ -67,7 +67,7 @@ _MARK = ".windrow-demo"
 )
 @json_option
 def command(*, folder: Path, events: int, host: HostName, as_json: bool) -> int:
-    """Make a day of events, run the main job over it, and replay it with other step sizes.
+    """Generate a day of events, run a pipeline over it, and replay it with other step sizes.
 
     The exit code is 1 if a replay gives other results.
     """
@@ -84,7 +84,7 @@ def command(*, folder: Path, events: int, host: HostName, as_json: bool) -> int:
         print_json({"database": str(database), **totals.plain(), "replays": replays, "same": same})
     elif same:
         console.print(
-            f"\nThe answers are the same to the last digit, whatever the steps were. ({time.monotonic() - began:.0f} s "
+            f"\nThe results are the same to the last digit, whatever the steps. ({time.monotonic() - began:.0f} s "
             f"in all)\nLook further:  sqlite3 {database}   and   windrow explain {folder / 'pipeline.yaml'}"
         )
     else:
@@ -93,12 +93,12 @@ def command(*, folder: Path, events: int, host: HostName, as_json: bool) -> int:
 
 
 def _prepare(console: Console, folder: Path, events: int) -> AnyPipeline:
-    """Make the log and the pipeline file in an empty folder."""
+    """Generate the log and write the pipeline file, in an empty folder."""
     if folder.exists() and not folder.is_dir():
         msg = f"{folder} is a file: name another --folder"
         raise InputError(msg)
     if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
-        msg = f"{folder} holds something else than an earlier demo: name another --folder"
+        msg = f"{folder} is not empty and is not an earlier demo: name another --folder"
         raise InputError(msg)
     if folder.exists():
         shutil.rmtree(folder)
@@ -137,8 +137,8 @@ def _replay(console: Console, pipeline: AnyPipeline, database: Path, host: HostN
     found = differences(pipeline, database, replayed)
     verdict = "the same" if not found else "DIFFERENT: " + "; ".join(found)
     console.print(
-        f"Replayed in steps of {step:,} ({totals.steps} steps, {totals.seconds:.1f} s): table, changelog, late output "
-        f"and dead letters are {verdict}"
+        f"Replayed in steps of {step:,} ({counted(totals.steps, 'step')}, {totals.seconds:.1f} s): table, changelog, "
+        f"late output and dead letters are {verdict}"
     )
     return {"max_records": step, "steps": totals.steps, "seconds": round(totals.seconds, 3), "differences": found}
 
@@ -177,9 +177,9 @@ def show_results(console: Console, database: Path, totals: Totals, *, on_spark: 
         figures.add_row(name, value)
     console.print(figures)
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
-        _print_rows(console, "The greatest totals of five minutes", db.execute(_ROWS))
+        _print_rows(console, "The five largest totals of five minutes", db.execute(_ROWS))
         if totals.revisions:
-            title = "A retraction: a late record took back a row and put another in its place"
+            title = "A retraction: a late record replaced a row"
             _print_rows(console, title, db.execute(_RETRACTION))
     console.print(f"\nTo look further, [bold]sqlite3 {database}[/]:")
     for query in _QUERIES:

@@ -1,4 +1,4 @@
-"""`windrow diff`: two answers, row by row."""
+"""`windrow diff`: compares two result tables row by row."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from windrow.sinks.database import Bounds
 from windrow.sinks.diff import Compared, Number, RowDifference, compare_answers
 
 _HELP = {
-    "against": "The table to compare with.  [default: TABLE_shadow, or that of OTHER]",
+    "against": "Table to compare with.  [default: TABLE_shadow, or that of OTHER]",
     "begin": "Only windows that end after this time, such as 2026-01-31T10:05 (UTC).",
     "end": "Only windows that begin before this time.",
-    "panes": "Compare pane and revision too, which tell how an answer came about.",
-    "limit": "How many differences to show.",
+    "panes": "Compare the columns pane and revision too, which record how a row came about.",
+    "limit": "Number of differences to show.",
 }
 
 
@@ -53,7 +53,7 @@ def command(
 ) -> int:
     """Compare a pipeline's table with its replay, window by window and key by key.
 
-    OTHER is another pipeline whose table is compared instead, which may be in another database. It counts the rows,
+    OTHER is another pipeline whose table is compared instead; it may be in another database. The command counts rows,
     adds up each aggregate, and shows the first differences. The exit code is 1 if there are any.
     """
     here = open_pipeline(pipeline).valid()
@@ -61,7 +61,7 @@ def command(
     table = against or (there.sink.table + SHADOW if other is None else there.sink.table)
     there = require_valid(replace(there, sink=replace(there.sink, table=table)))
     if here.sink == there.sink:
-        msg = f"{table!r} is the table itself: name another one with --against"
+        msg = f"{table!r} is the table itself: name another table with --against"
         raise InputError(msg)
     compared = compare_answers(here, there, Bounds(begin, end), limit=limit, panes=panes)
     if as_json:
@@ -118,7 +118,7 @@ def _show(here: AnyPipeline, there: AnyPipeline, compared: Compared) -> None:
         if column in found.here.sums or column in found.there.sums:
             totals = (sums.get(column, 0) for sums in (found.here.sums, found.there.sums))
             counts.add_row(f"sum of {column}", *(_number(total) for total in totals))
-    counts.add_row("rows only here", f"{found.only_here:,}", f"{found.only_there:,}")
+    counts.add_row("rows missing in the other", f"{found.only_here:,}", f"{found.only_there:,}")
     counts.add_row("rows that differ", f"{found.different:,}", f"{found.different:,}")
     console.print(counts)
     for name, columns in zip(names, (compared.only_here, compared.only_there), strict=True):
@@ -133,7 +133,7 @@ def _show(here: AnyPipeline, there: AnyPipeline, compared: Compared) -> None:
 
 
 def _names(here: AnyPipeline, there: AnyPipeline) -> tuple[str, str]:
-    """Return what to call the two: their tables, with the database if these have one name."""
+    """Return names for the two sides: their tables, with the databases if the tables have the same name."""
     if here.sink.table != there.sink.table:
         return here.sink.table, there.sink.table
     return tuple(f"{one.sink.table} in {open_database(one.sink).place}" for one in (here, there))  # type: ignore[return-value]

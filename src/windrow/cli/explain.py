@@ -1,4 +1,4 @@
-"""`windrow explain`: a pipeline, printed back."""
+"""`windrow explain`: prints a pipeline."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mer
     type=click.Choice(list(_FORMATS)),
     default="text",
     show_default=True,
-    help="What to print it as.",
+    help="Output format.",
 )
 @json_option
 def command(pipeline: str, format_: str, *, as_json: bool) -> int:
     """Print a pipeline as text, YAML, JSON, Python or a Mermaid chart.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] with a fluent one. Passwords are printed as ***.
+    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. Passwords are printed as ***.
     """
     valid = open_pipeline(pipeline).valid()
     click.echo(_FORMATS["json" if as_json else format_](valid), nl=False)

@@ -1,4 +1,4 @@
-"""`windrow generate`: events, in an embedded log or a Kafka topic."""
+"""`windrow generate`: generates events into an embedded log or a Kafka topic."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from windrow.cli.common import OK, json_option, print_json
 from windrow.cli.options import DURATION
+from windrow.hosts.reports import counted
 from windrow.testing.generator import LivePace, Made, Spec, write_kafka, write_log
 
 _SCHEME = "kafka://"
@@ -25,21 +26,21 @@ _DEFAULT = Spec()
 _SHARE = click.FloatRange(0, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HELP = {
-    "kafka_servers": "The broker's address: TARGET is a topic then.",
-    "events": "How many.  [default: 1000000; with --rate until Ctrl-C]",
-    "users": "How many users there are.",
-    "partitions": "Partitions of the log or topic; a user's events are all in one.",
-    "seed": "The same seed makes the same events.",
-    "start": "Event times begin there (UTC).  [default: 2026-01-01]",
-    "duration": "Event times are spread evenly over it.",
-    "disorder": "The mean delay between an event and its arrival; delays are exponential.",
-    "late_share": "The share of events that come another 2 to 90 minutes later.",
-    "malformed_share": "The share of records that are unusable, in several ways.",
-    "duplicate_share": "The share of records that come a second time, in addition.",
-    "hot_key_share": "The share of events that are of one user.",
-    "log_time": "Write the time of arrival into each record, as _log_time.",
-    "rate": "So many events a second, with event times of now, appended until there are --events, or until Ctrl-C.",
-    "overwrite": "Replace the log that is there.",
+    "kafka_servers": "Address of the broker; TARGET is then a topic.",
+    "events": "Number of events.  [default: 1000000; with --rate until Ctrl-C]",
+    "users": "Number of users.",
+    "partitions": "Partitions of the log or topic; all events of a user are in the same one.",
+    "seed": "Random seed; the same seed generates the same events.",
+    "start": "First event time (UTC).  [default: 2026-01-01]",
+    "duration": "Time over which event times are spread evenly.",
+    "disorder": "Mean delay between an event and its arrival; delays are exponential.",
+    "late_share": "Share of events that arrive another 2 to 90 minutes later.",
+    "malformed_share": "Share of records that cannot be decoded, for various reasons.",
+    "duplicate_share": "Share of records that are written twice.",
+    "hot_key_share": "Share of events that belong to a single user.",
+    "log_time": "Write the arrival time into each record, as _log_time.",
+    "rate": "Append N events a second, with the current time as event time, until there are --events or until Ctrl-C.",
+    "overwrite": "Replace an existing log.",
 }
 
 
@@ -117,14 +118,14 @@ def command(
     overwrite: bool,
     as_json: bool,
 ) -> int:
-    """Make events, in an embedded log or a Kafka topic.
+    """Generate events into an embedded log or a Kafka topic.
 
-    TARGET is a folder (data/spend), or a topic as kafka://HOST:PORT/TOPIC; a topic that is not there is created.
+    TARGET is a folder (data/spend), or a topic as kafka://HOST:PORT/TOPIC, which is created if it does not exist.
     Events are purchases: {"user_id": "u00042", "event_time": 1767225600000, "amount": 12.34}.
     """
     to = _Target.read(target, kafka_servers)
     if overwrite and (to.servers is not None or rate is not None):
-        msg = "--overwrite is for a log that is not live: topics and live logs are appended to"
+        msg = "--overwrite cannot be used with a topic or with --rate, which append"
         raise click.UsageError(msg)
     spec = Spec(
         events=(_DEFAULT.events if rate is None else _ENDLESS) if events is None else events,
@@ -151,8 +152,9 @@ def command(
         print_json({"target": str(to), "partitions": partitions, **asdict(made), "seconds": round(seconds, 3)})
     else:
         click.echo(
-            f"{to}: {made.records:,} records in {partitions} partitions, of which {made.late:,} late, "
-            f"{made.malformed:,} malformed, {made.duplicates:,} duplicates ({seconds:.1f} s)"
+            f"{to}: {counted(made.records, 'record')} in {counted(partitions, 'partition')}, "
+            f"of which {made.late:,} late, {made.malformed:,} malformed, {counted(made.duplicates, 'duplicate')} "
+            f"({seconds:.1f} s)"
         )
     return OK
 
@@ -164,7 +166,7 @@ def _micros(start: datetime) -> int:
 
 @contextmanager
 def _paced(rate: float | None) -> Iterator[LivePace | None]:
-    """Give a live stream its pace, and let the first Ctrl-C (or SIGTERM) end it between two portions."""
+    """Yield the pace of a live stream; the first Ctrl-C (or SIGTERM) ends it between two portions."""
     if rate is None:
         yield None
         return
@@ -187,7 +189,7 @@ def _paced(rate: float | None) -> Iterator[LivePace | None]:
 
 @contextmanager
 def _progress(spec: Spec, to: _Target, *, quiet: bool) -> Iterator[Callable[[Made], None]]:
-    """Show how many records are written, on stderr if that is a terminal."""
+    """Show the number of records written, on stderr if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:

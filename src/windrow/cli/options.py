@@ -62,7 +62,7 @@ class _Time(click.ParamType[int]):
         """Read it; fail as click does."""
         time = value if isinstance(value, int) else parse_time(value)
         if time is None:
-            self.fail(f"{value!r} is no time; write 2026-01-31 or 2026-01-31T10:05 (UTC)", param, ctx)
+            self.fail(f"{value!r} is not a time; write 2026-01-31 or 2026-01-31T10:05 (UTC)", param, ctx)
         return time
 
 
@@ -81,11 +81,11 @@ class _Point(click.ParamType[str | int | Offsets]):
             return value
         found = self.read(value)
         if found is None:
-            self.fail(f"{value!r} is none of {', '.join((*self.words, *self.others))}", param, ctx)
+            self.fail(f"{value!r} is not one of {', '.join((*self.words, *self.others))}", param, ctx)
         return found
 
     def read(self, text: str) -> int | Offsets | None:
-        """Read what is no word."""
+        """Read a value that is not one of the words."""
         return parse_offsets(text)
 
 

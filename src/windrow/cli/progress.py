@@ -19,9 +19,9 @@ from windrow.hosts.reports import StepReport, Totals
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CYCLE_YEARS = 400
 _CALENDAR_CYCLE = (datetime(1970 + _CYCLE_YEARS, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-"""The Gregorian calendar repeats after so many microseconds."""
+"""Microseconds after which the Gregorian calendar repeats."""
 _LINE_SECONDS = 1.0
-"""Where there is no terminal, a line at most that often."""
+"""Minimum time between two lines where stderr is not a terminal."""
 _NAMED = 5
 """So many partitions are named in a line."""
 _WIDTH = 80
@@ -36,7 +36,7 @@ _UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 
 
 class ProgressLine:
-    """One line on stderr that changes with each step; where stderr is no terminal, a line now and then."""
+    """One line on stderr, updated at each step; where stderr is not a terminal, at most a line a second."""
 
     def __init__(self, label: str, *, quiet: bool = False) -> None:
         self.totals = Totals()
@@ -59,7 +59,7 @@ class ProgressLine:
             self._live.stop()
 
     def on_trouble(self, message: str) -> None:
-        """Say what went wrong that the run goes on after."""
+        """Print a fault after which the run continues."""
         self._console.print(f"{self._label}: {message}", soft_wrap=True, markup=False)
 
     def on_step(self, report: StepReport) -> None:
@@ -137,7 +137,7 @@ def short_number(number: float) -> str:
 
 
 def _partitions(numbers: list[int]) -> str:
-    """Name partitions, the first few if they are many."""
+    """Return the names of partitions, of many only the first."""
     noun = "partition" if len(numbers) == 1 else "partitions"
     more = " ..." if len(numbers) > _NAMED else ""
     return f"{noun} {', '.join(map(str, numbers[:_NAMED]))}{more}"
@@ -145,7 +145,7 @@ def _partitions(numbers: list[int]) -> str:
 
 def format_time(micros: int) -> str:
     """Write a point in time of any year in UTC, to the second, as SQLite's tables have it: 0000 is before 0001."""
-    # a watermark may be before the year 1, which Python's dates do not know
+    # a watermark may be before the year 1, which Python's dates cannot hold
     cycles, since = divmod(micros, _CALENDAR_CYCLE)
     point = _EPOCH + timedelta(microseconds=since)
     year = point.year + cycles * _CYCLE_YEARS

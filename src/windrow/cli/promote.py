@@ -1,4 +1,4 @@
-"""`windrow promote`: a replay in the place of the live table."""
+"""`windrow promote`: replaces the live table with its replay."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.sinks import open_database
 
 _HELP = {
-    "shadow": "The table to put in the live one's place, with its companions.  [default: TABLE_shadow]",
-    "checkpoint": "The live run's: it must not be going.  [default: .windrow/NAME]",
+    "shadow": "Table that replaces the live one, with its companion tables.  [default: TABLE_shadow]",
+    "checkpoint": "Checkpoint of the live run, which must be stopped.  [default: .windrow/NAME]",
 }
 
 
@@ -25,11 +25,11 @@ _HELP = {
 @click.option("--checkpoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["checkpoint"])
 @json_option
 def command(*, pipeline: str, shadow: str | None, checkpoint: Path | None, as_json: bool) -> int:
-    """Put the shadow that a replay wrote in the place of the live table, in one transaction.
+    """Replace the live table with the shadow that a replay wrote, in one transaction.
 
-    Readers see the old tables or the new ones. The old ones take the shadow's names, so that promoting again takes it
-    back. Indexes and views that were made on the live tables are on the new ones. The live run has lost its tables: it
-    is refused from then on, and `windrow run --from-savepoint` goes on from a savepoint of the replay.
+    Readers see the old tables or the new ones. The old ones get the shadow's names, so promoting again undoes it.
+    Indexes and views of the live tables are moved to the new ones. The live run no longer owns the tables and is
+    refused from then on; `windrow run --from-savepoint` continues from a savepoint of the replay.
     """
     valid = open_pipeline(pipeline).valid()
     live = valid.sink.table
@@ -54,13 +54,13 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Path | None, as_js
             }
         )
         return OK
-    click.echo(f"{live} is what {name} was, with all its companions")
+    click.echo(f"{live} now holds what was in {name}, with all companion tables")
     if promoted.former is not None:
-        click.echo(f"  what it was before is {promoted.former} now; to take it back: windrow promote {pipeline}")
+        click.echo(f"  the former tables are now {promoted.former}; to undo this: windrow promote {pipeline}")
     for one in promoted.carried:
-        click.echo(f"  {one} goes by the names as before")
+        click.echo(f"  {one} is on the new tables")
     for one in promoted.left:
-        click.echo(f"  {one} stays on {promoted.former}: make it anew", err=True)
+        click.echo(f"  {one} stays on {promoted.former}: create it again", err=True)
     if has_checkpoint:
         click.echo(
             f"  the checkpoint {live_checkpoint} belongs to the former tables: continue from the replay's\n"
@@ -75,5 +75,5 @@ def _refuse_running(checkpoint: Path, live: str) -> None:
         with locked(checkpoint):
             pass
     except CheckpointError as exc:
-        msg = f"{exc}: it writes {live!r}; end it (Ctrl-C), then promote"
+        msg = f"{exc}: it writes {live!r}; stop it (Ctrl-C), then promote"
         raise CheckpointError(msg) from exc

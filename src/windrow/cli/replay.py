@@ -1,4 +1,4 @@
-"""`windrow replay`: the log again, into a shadow of the live table."""
+"""`windrow replay`: reads the log again, into a shadow of the live table."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from windrow.cli.options import BEGIN, END, Offsets
 from windrow.cli.progress import ProgressLine
 from windrow.hosts.batch.plan import MAX_RECORDS
 from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
+from windrow.hosts.reports import counted
 
 _HELP = {
-    "checkpoint": "The live run's, which says where its table stands.  [default: .windrow/NAME]",
-    "into": "The table to write, with its companions.  [default: TABLE_shadow]",
-    "begin": "beginning; a time (all is read and judged, and only windows that end after it are written); or the "
-    "offsets to read from, as 0=100,1=250.",
-    "end": "live: where the live table stands; end: of the log; or the offsets to read up to.",
-    "journal": "Repeat what the live table's clock journal says, or judge by the log alone.",
-    "host": "Where it runs: on Spark as one batch job, or in this process.",
-    "fresh": "Remove the tables of an earlier replay first.",
-    "savepoint": "Keep what is known at the end, so that `windrow run --from-savepoint` can go on from it.",
-    "max_records": "Records in a step, about.",
-    "master": "Spark's master.",
+    "checkpoint": "Checkpoint of the live run; it records how far the live table is.  [default: .windrow/NAME]",
+    "into": "Table to write, with its companion tables.  [default: TABLE_shadow]",
+    "begin": "beginning; a time (the whole log is read, but only windows that end after it are written); or the "
+    "offsets to read from, such as 0=100,1=250.",
+    "end": "live: as far as the live table; end: the end of the log; or the offsets to read up to.",
+    "journal": "Apply the live table's clock journal, or decide by the log alone.",
+    "host": "Where to run: on Spark as one batch job, or in this process.",
+    "fresh": "Delete the tables of an earlier replay first.",
+    "savepoint": "Write a savepoint at the end, for `windrow run --from-savepoint`.",
+    "max_records": "Approximate number of records in a step.",
+    "master": "Spark master URL.",
 }
 
 
@@ -71,8 +72,8 @@ def command(
 ) -> int:
     """Replay a pipeline's log into a shadow of its table, up to where that table stands.
 
-    The live table and its run are left alone. `windrow diff PIPELINE` then compares the two, and `windrow promote
-    PIPELINE` puts the shadow in the live table's place. Without a checkpoint the log is read to its end.
+    The live table and its run are not touched. `windrow diff PIPELINE` then compares the two tables, and `windrow
+    promote PIPELINE` replaces the live table with the shadow. Without a checkpoint the log is read to its end.
     """
     valid = open_pipeline(pipeline).valid()
     options = ReplayOptions(
@@ -100,14 +101,13 @@ def command(
     if as_json:
         print_json(_plain(replay, table, ended) | progress.totals.plain())
     elif ended == "asked":
-        click.echo(f"{table}: stopped as asked: it is not whole; replay again with --fresh")
+        click.echo(f"{table}: stopped on request, so it is incomplete; replay again with --fresh")
     else:
         totals = progress.totals
         click.echo(
             f"{table}: replayed up to {_where(replay)} in {totals.seconds:.1f} s ({totals.rate:,.0f} events/s)\n"
-            f"  {totals.events:,} events: {totals.inserts:,} inserts, {totals.revisions:,} revisions, "
-            f"{totals.late:,} late, {totals.expired:,} expired, {totals.dead:,} dead letters\n"
-            f"  compare it: windrow diff {pipeline}"
+            f"  {counted(totals.events, 'event')}: {totals.text}\n"
+            f"  to compare it with the live table: windrow diff {pipeline}"
         )
     return OK if ended == "end" else DIFFERENT
 

@@ -21,30 +21,33 @@ from windrow.cli.options import DURATION
 from windrow.cli.progress import ProgressLine, format_time
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.launch import Ended, HostName, Options, launch
-from windrow.hosts.reports import Totals
+from windrow.hosts.reports import Totals, counted
 from windrow.model import AnyPipeline
 from windrow.sources import open_source
 from windrow.sources.base import OnDataLoss
 
 _MAX_RECORDS = 500_000
 _HELP = {
-    "until_end": "Read what is there now, fire what is open (unless at_end is hold), and end.",
-    "checkpoint": "Where the run keeps how far it is; it goes on from there.  [default: .windrow/NAME]",
-    "max_records": "Records in a step, at the most.",
+    "until_end": "Read up to the current end of the input, fire open windows (unless at_end is hold), and stop.",
+    "checkpoint": "Checkpoint directory; a run resumes from it.  [default: .windrow/NAME]",
+    "max_records": "Maximum number of records in a step.",
     "host": (
-        "Where it runs: on Spark as a stream or as one batch job, or in this process (the last two with --until-end, "
-        "from the beginning, without a checkpoint)."
+        "Where to run: on Spark as a stream or as one batch job, or in this process (the last two need --until-end, "
+        "start at the beginning and have no checkpoint)."
     ),
-    "every": "How often a live run takes a step.",
-    "step_time": "A live run whose steps take longer reads less a step, and more again when they are short.",
-    "fresh": "Remove the checkpoint and the tables first.",
-    "backfill": "Read what a new checkpoint finds in the log by the batch host first, and go on from there.",
-    "from_savepoint": "Begin a new checkpoint where the run of a savepoint ended.",
+    "every": "Time between the starts of two steps of a live run.",
+    "step_time": (
+        "Target duration of a live run's step: after slower steps it reads fewer records a step, after faster ones "
+        "more."
+    ),
+    "fresh": "Delete the checkpoint and the tables first.",
+    "backfill": "Let a new checkpoint begin with a batch job over the log so far, then continue as a stream.",
+    "from_savepoint": "Let a new checkpoint resume from a savepoint.",
     "on_data_loss": (
-        "What to do where records are gone that were not read yet (retention, a topic or file made anew): stop, or go "
-        "on with what is there and note it in the table of clocks."
+        "What to do when unread records are lost (retention, a topic or file that was recreated): stop, or continue "
+        "with what is left and record the loss in the clock journal."
     ),
-    "master": "Spark's master.",
+    "master": "Spark master URL.",
 }
 
 
@@ -90,17 +93,17 @@ def command(
 ) -> int:
     """Run a pipeline: live until Ctrl-C, or with --until-end to the end of its input.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] with a fluent one. Ctrl-C lets the step at hand finish and commits
-    it; the next run with the same checkpoint goes on from there.
+    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. Ctrl-C finishes the current step
+    and commits it; the next run with the same checkpoint continues from there.
     """
     if (backfill or from_savepoint is not None) and host != "stream":
-        msg = f"--{'backfill' if backfill else 'from-savepoint'} is for the stream host: leave out --host {host}"
+        msg = f"--{'backfill' if backfill else 'from-savepoint'} works on the stream host only: leave out --host {host}"
         raise InputError(msg)
     if backfill and from_savepoint is not None:
-        msg = "a run begins with a backfill or from a savepoint: leave out one of --backfill and --from-savepoint"
+        msg = "a run starts with a backfill or from a savepoint: leave out --backfill or --from-savepoint"
         raise InputError(msg)
     if fresh and from_savepoint is not None:
-        msg = "a savepoint goes on in its tables, which --fresh would remove: leave out one of the two"
+        msg = "a run from a savepoint continues its tables, which --fresh would delete: leave out one of the two"
         raise InputError(msg)
     valid = open_pipeline(pipeline).valid()
     progress = ProgressLine(valid.name, quiet=as_json)
@@ -130,8 +133,8 @@ def command(
     for warning in () if as_json else warnings:
         click.echo(f"{valid.name}: warning: {warning}", err=True)
     if as_json:
-        told = {"changes": changes} if from_savepoint is not None else {}
-        print_json({"pipeline": valid.name, "ended": ended, **told, **progress.totals.plain(), "warnings": warnings})
+        extra = {"changes": changes} if from_savepoint is not None else {}
+        print_json({"pipeline": valid.name, "ended": ended, **extra, **progress.totals.plain(), "warnings": warnings})
     else:
         click.echo(_summary(valid.name, ended, progress.totals))
     return OK
@@ -149,7 +152,7 @@ def _incomplete(pipeline: AnyPipeline) -> list[str]:
 
 
 def _changes(pipeline: AnyPipeline, options: Options) -> list[str]:
-    """Return what has changed since the savepoint that a new checkpoint begins from, and what that means."""
+    """Return the changes since the savepoint that a new checkpoint starts from, each with its meaning."""
     from windrow.hosts.compatibility import meant  # noqa: PLC0415
     from windrow.hosts.stream.checkpoint import Checkpoint  # noqa: PLC0415 - only where there is one
 
@@ -159,16 +162,13 @@ def _changes(pipeline: AnyPipeline, options: Options) -> list[str]:
 
 
 def _summary(name: str, ended: Ended, totals: Totals) -> str:
-    why = "read to the end" if ended == "end" else "stopped as asked"
+    why = "read to the end" if ended == "end" else "stopped on request"
     if totals.last is None:
-        return f"{name}: {why}; {'there was nothing new' if ended == 'end' else 'no step was done'}"
+        return f"{name}: {why}; {'no new records' if ended == 'end' else 'no step was taken'}"
     low = totals.last.low_watermark
     where = ", ".join(f"partition {partition} at {offset:,}" for partition, offset in totals.last.offsets.items())
-    steps = "1 step" if totals.steps == 1 else f"{totals.steps:,} steps"
     return (
-        f"{name}: {why} after {steps}, at epoch {totals.last.epoch}: {where}; "
+        f"{name}: {why} after {counted(totals.steps, 'step')}, at epoch {totals.last.epoch}: {where}; "
         f"low watermark {'none' if low is None else format_time(low)}\n"
-        f"  {totals.events:,} events in {totals.seconds:.1f} s ({totals.rate:,.0f}/s): {totals.inserts:,} inserts, "
-        f"{totals.revisions:,} revisions, {totals.late:,} late, {totals.expired:,} expired, "
-        f"{totals.dead:,} dead letters"
+        f"  {counted(totals.events, 'event')} in {totals.seconds:.1f} s ({totals.rate:,.0f}/s): {totals.text}"
     )

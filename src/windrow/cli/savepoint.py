@@ -1,4 +1,4 @@
-"""`windrow savepoint`: what a run that has stopped knows, to go on from with another pipeline."""
+"""`windrow savepoint`: writes the state of a stopped run, from which a changed pipeline can continue."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
+from windrow.hosts.reports import counted
 
 _HELP = {
-    "checkpoint": "Whose run it is.  [default: .windrow/NAME]",
-    "to": "Where to write it: a folder that is not there, or empty.  [default: CHECKPOINT-EPOCH]",
-    "master": "Spark's master.",
+    "checkpoint": "Checkpoint of the run.  [default: .windrow/NAME]",
+    "to": "Savepoint directory, new or empty.  [default: CHECKPOINT-EPOCH]",
+    "master": "Spark master URL.",
 }
 
 
@@ -23,11 +24,11 @@ _HELP = {
 @click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
 @json_option
 def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, master: str, as_json: bool) -> int:
-    """Write what a stopped run knows after its last committed step.
+    """Write a savepoint: the state of a stopped run after its last committed step.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] with a fluent one, as it was run. From there `windrow run PIPELINE
-    --from-savepoint DIR` goes on with other key groups, another version of Spark or of a function, or a changed
-    pipeline. The checkpoint stays as it is, and can be used until then.
+    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. It must be the pipeline as it was
+    run. `windrow run PIPELINE --from-savepoint DIR` then continues with other key groups, another version of Spark or
+    of a function, or a changed pipeline. The checkpoint is not changed, and can be used until then.
     """
     from windrow.hosts.savepoint import Savepoint  # noqa: PLC0415 - help needs no Arrow, and no Spark
     from windrow.hosts.stream.take_savepoint import take_savepoint  # noqa: PLC0415
@@ -57,6 +58,6 @@ def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, master: 
         where = ", ".join(f"partition {partition} at {offset:,}" for partition, offset in savepoint.offsets.items())
         click.echo(
             f"{valid.name}: savepoint of epoch {savepoint.epoch}: {where or 'nothing read'}; "
-            f"{savepoint.key_groups} key groups, {size:,} bytes\n  {folder}"
+            f"{counted(savepoint.key_groups, 'key group')}, {size:,} bytes\n  {folder}"
         )
     return OK

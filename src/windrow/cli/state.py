@@ -1,4 +1,4 @@
-"""`windrow state`: what a stopped run, or a savepoint, holds."""
+"""`windrow state`: the state of a stopped run or a savepoint."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from windrow.core.state.inspect import StateReport
 
 _HELP = {
-    "checkpoint": "Of a run that has stopped.  [default: .windrow/NAME]",
-    "savepoint": "Of a savepoint; that needs no Java.",
-    "master": "Spark's master.",
+    "checkpoint": "Checkpoint of a stopped run.  [default: .windrow/NAME]",
+    "savepoint": "Savepoint directory; needs no Java.",
+    "master": "Spark master URL.",
 }
 
 
@@ -29,15 +29,15 @@ _HELP = {
 @click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
 @json_option
 def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, master: str, as_json: bool) -> int:
-    """Say what a pipeline's key groups hold: clocks, windows, keys and bytes.
+    """Show the state of a pipeline's key groups: clocks, windows, keys and bytes.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] with a fluent one.
+    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python.
     """
     from windrow.core.state.inspect import inspect_state  # noqa: PLC0415 - help needs no Arrow
 
     valid = open_pipeline(pipeline).valid()
     if checkpoint is not None and savepoint is not None:
-        msg = "name a checkpoint or a savepoint, not both"
+        msg = "give --checkpoint or --savepoint, not both"
         raise InputError(msg)
     if savepoint is not None:
         from windrow.hosts.savepoint import Savepoint  # noqa: PLC0415 - as above

@@ -1,4 +1,4 @@
-"""`windrow transcript`: golden event-time stories, on a host and in any cut."""
+"""`windrow transcript`: runs event-time test stories, on any host and in any division into steps."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from windrow.testing.transcript.hosts import HOSTS, load_play
 
 @click.command("transcript")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("--host", type=click.Choice(list(HOSTS)), default="memory", show_default=True, help="Where stories run.")
+@click.option(
+    "--host", type=click.Choice(list(HOSTS)), default="memory", show_default=True, help="Host that runs the stories."
+)
 @click.option(
     "--rebatch",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Run each story N more times with its log cut into steps at random, once all in one step, and once one "
-    "record a step; the answers must be the same.",
+    help="Also run each story N times with its log cut into random steps, once in a single step and once with one "
+    "record a step; the results must be the same.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="What the random cuts are made from.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random steps.")
 @json_option
 def command(files: tuple[str, ...], *, host: str, rebatch: int | None, seed: int, as_json: bool) -> int:
-    """Run golden event-time stories.
+    """Run event-time test stories.
 
-    FILE is a story: a log in steps, and the changes, late records, dead letters and final table that must come of it.
-    Each gets one line, `ok` or `FAILED`, with its differences below. The exit code is 1 if there are any; if a file is
-    no story it is 2, and nothing ran.
+    FILE is a story: a log in steps, and the changes, late records, dead letters and final table that it must produce.
+    Each gets one line, `ok` or `FAILED`, with its differences below. The exit code is 1 if there are any. If a file is
+    not a story, nothing runs and the exit code is 2.
     """
     stories = _read(files)
-    # only now: it needs pyarrow, and reading does not
+    # imported here because it needs pyarrow, which reading does not
     from windrow.testing.transcript.report import lines, to_json  # noqa: PLC0415
     from windrow.testing.transcript.run import check_story  # noqa: PLC0415
 
@@ -47,7 +49,7 @@ def command(files: tuple[str, ...], *, host: str, rebatch: int | None, seed: int
 
 
 def _read(files: tuple[str, ...]) -> list[Story]:
-    """Read all stories; raise one TranscriptError for all files that are none."""
+    """Read all stories; raise one TranscriptError for all files that are not stories."""
     stories: list[Story] = []
     errors: list[TranscriptError] = []
     for file in files:

@@ -53,7 +53,7 @@ def analyse(text: str, fields: tuple[Field, ...], nullable: frozenset[str] = fro
     given = _describe(text, tuple(by_name[name] for name in names))
     type_ = type_of_sql(given)
     if type_ is None:
-        msg = f"{text!r} is of SQL's type {given}, which no field has; {remedy(given)}"
+        msg = f"{text!r} has the SQL type {given}, which no field can have; {remedy(given)}"
         raise PipelineError(msg)
     return Expression(
         text=text,
@@ -72,7 +72,11 @@ def is_condition(expression: Expression) -> bool:
 def _no_field(name: str, names: list[str]) -> str:
     close = next((other for other in names if other.lower() == name.lower()), None)
     close = close or next(iter(difflib.get_close_matches(name, names, n=1)), None)
-    hint = f"did you mean {close!r}?" if close else f"the fields are {', '.join(names)} (and texts stand in 'quotes')"
+    hint = (
+        f"did you mean {close!r}?"
+        if close
+        else f"the fields are {', '.join(names)} (text is written in 'single quotes')"
+    )
     return f"{name!r} is not a field; {hint}"
 
 

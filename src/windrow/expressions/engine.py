@@ -85,7 +85,7 @@ _REMEDIES = {
     "DATE": "cast it to timestamp or varchar",
     "TIME": "cast it to varchar",
     "JSON": "cast it to varchar",
-    "INTERVAL": "take a part of it, such as its epoch",
+    "INTERVAL": "extract a number from it, such as its epoch",
     '"NULL"': "it is null for every record",
     "HUGEINT": "cast it to bigint or decimal",
     "UHUGEINT": "cast it to bigint or decimal",

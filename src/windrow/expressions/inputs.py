@@ -72,7 +72,7 @@ def computed_arguments(pipeline: Pipeline) -> tuple[Computed, ...]:
     made: dict[str, Computed] = {}
     for aggregate in pipeline.aggregates:
         if aggregate.where is not None and analyse(aggregate.where, fields, nullable).type != BooleanType():
-            msg = f"{aggregate.where!r} is no condition; write one that is true or false, such as kind = 'buy'"
+            msg = f"{aggregate.where!r} is not a condition; write one that is true or false, such as kind = 'buy'"
             raise PipelineError(msg)
         for text in _of(aggregate.function):
             analyse(_quoted(text, names), fields, nullable)

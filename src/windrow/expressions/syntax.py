@@ -95,10 +95,10 @@ _NODE_CLASSES = {
 }
 _INNER_CLASSES = {"LAMBDA", "TYPE"}
 _REFUSED_CLASSES = {
-    "SUBQUERY": "has a query in it; an expression sees the fields of its own record alone",
-    "WINDOW": "has a window function; an expression sees the fields of its own record alone",
+    "SUBQUERY": "has a subquery; an expression can only use the fields of its own record",
+    "WINDOW": "has a window function; an expression can only use the fields of its own record",
     "PARAMETER": "has a parameter; write the value",
-    "STAR": "has a star; name the fields",
+    "STAR": "has a *; name the fields",
 }
 _CLOCKS = {"current_timestamp", "current_date", "current_time", "localtimestamp", "localtime"}
 _ENVIRONMENT = {
@@ -177,7 +177,7 @@ def _columns(node: Any, bound: frozenset[str]) -> Iterator[str]:  # noqa: ANN401
                 name, *parts = node["column_names"]
                 if name not in bound:
                     if parts:
-                        msg = f"{'.'.join([name, *parts])!r} is no field; fields have no parts"
+                        msg = f"{'.'.join([name, *parts])!r} is not a field; fields have no parts"
                         raise PipelineError(msg)
                     yield name
             case "LAMBDA":
@@ -201,7 +201,7 @@ def refuse_impure(tree: Node, fields: frozenset[str]) -> None:
         if kind in _REFUSED_CLASSES:
             raise PipelineError(_REFUSED_CLASSES[kind])
         if kind is not None and kind not in _NODE_CLASSES | _INNER_CLASSES:
-            msg = f"has a {kind.lower().replace('_', ' ')}, which is not for expressions over a record"
+            msg = f"has a {kind.lower().replace('_', ' ')}, which an expression over a record cannot have"
             raise PipelineError(msg)
         if kind == "COLUMN_REF" and node["column_names"][0] in _CLOCKS - fields:
             raise PipelineError(_not_repeatable(node["column_names"][0]))
@@ -214,13 +214,13 @@ def _refuse_impure_call(name: str, arguments: int) -> None:
     if known is None:
         return  # the binder says so, with the names that are close
     if known.kinds & {"aggregate", "window"}:
-        msg = f"calls {name}(), which is over many records; an expression sees the fields of its own record alone"
+        msg = f"calls {name}(), an aggregate function; an expression can only use the fields of its own record"
         raise PipelineError(msg)
     if not known.kinds & {"scalar", "macro"}:
-        msg = f"calls {name}(), which gives rows and not a value"
+        msg = f"calls {name}(), which returns rows, not a value"
         raise PipelineError(msg)
     if name == "age" and arguments == 1:
-        msg = "calls age() of one time, which is as of today; give it two"
+        msg = "calls age() with one argument, which depends on the current date; give it two"
         raise PipelineError(msg)
     if (
         name in _ENVIRONMENT
@@ -242,7 +242,7 @@ def _is_volatile(definition: str) -> bool:
 
 
 def _not_repeatable(what: str) -> str:
-    return f"has {what}, which is not the same in every run; results must be a function of the log alone"
+    return f"has {what}, which can differ between runs; results must depend on the log alone"
 
 
 def _descendants(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON

@@ -205,7 +205,7 @@ def meant(folder: Path, pipeline: AnyPipeline) -> list[PipelineChange]:
         listed = "\n  ".join(change.text for change in refused)
         msg = (
             f"the pipeline cannot go on from the savepoint {folder}, as what it knows would mean something else:\n"
-            f"  {listed}\nleave that as it was, or begin anew (windrow run --backfill reads the log again)"
+            f"  {listed}\nleave that as it was, or start over (windrow run --backfill reads the log again)"
         )
         raise CheckpointError(msg)
     return found

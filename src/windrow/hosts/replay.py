@@ -15,7 +15,7 @@ from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings
 from windrow.hosts.launch import Ended
-from windrow.hosts.reports import OnStep
+from windrow.hosts.reports import OnStep, counted
 from windrow.hosts.savepoint import fingerprint
 from windrow.hosts.stream.checkpoint import Checkpoint, locked, write_whole
 from windrow.model import AnyPipeline, KafkaSource, Pipeline
@@ -222,8 +222,9 @@ def _notes(
     elif options.end == "live":
         yield f"to the end of the log, as there is no checkpoint {options.checkpoint}"
     if retelling.floors.rows or retelling.ends:
-        moves, ends = len(retelling.floors.rows), len(retelling.ends)
-        yield f"the clock journal of {pipeline.sink.table!r} is repeated: {moves} moves of watermarks, {ends} ends"
+        moves, ends = counted(len(retelling.floors.rows), "watermark move"), len(retelling.ends)
+        inputs = f"{ends:,} end{'' if ends == 1 else 's'} of input"
+        yield f"the clock journal of {pipeline.sink.table!r} is repeated: {moves}, {inputs}"
     if options.begin is not None:
         yield (
             "read from offsets on: windows that earlier records fall in lack them, and clocks begin there; "
@@ -290,7 +291,7 @@ class Backfill:
             kept = json.loads(path.read_text(encoding="utf-8"))
             run, begun = Run(self._pipeline.name, kept["run"]), kept["pipeline"]
         except (OSError, ValueError, KeyError, TypeError) as exc:
-            msg = f"{path} cannot be read ({exc}); begin anew with --fresh"
+            msg = f"{path} cannot be read ({exc}); start over with --fresh"
             raise CheckpointError(msg) from exc
         if begun["name"] != self._pipeline.name:
             msg = f"{self._folder} holds a backfill of the pipeline {begun['name']!r}: name another --checkpoint"

@@ -89,6 +89,11 @@ def _known(watermark: int) -> int | None:
 OnStep = Callable[[StepReport], None]
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun in the singular or plural: ``1 step``, ``2,000 steps``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class Stopwatch:
     """Seconds since it was made or read."""
 
@@ -115,6 +120,14 @@ class Totals:
     revisions: int = 0
     seconds: float = 0.0
     last: StepReport | None = field(default=None, repr=False)
+
+    @property
+    def text(self) -> str:
+        """What became of the events, for a summary."""
+        return (
+            f"{counted(self.inserts, 'insert')}, {counted(self.revisions, 'revision')}, {self.late:,} late, "
+            f"{self.expired:,} expired, {counted(self.dead, 'dead letter')}"
+        )
 
     def add(self, report: StepReport) -> None:
         """Count a step."""

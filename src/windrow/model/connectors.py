@@ -100,7 +100,7 @@ def _referenced_value(match: re.Match[str], called: str) -> str:
     path, name = match.groups()
     if path is None:
         if name not in os.environ:
-            msg = f"{called}: the environment has no {name}; set it before the start"
+            msg = f"{called}: the environment variable {name} is not set; set it before you start windrow"
             raise InputError(msg)
         return os.environ[name]
     try:

@@ -94,7 +94,7 @@ def parse_type(text: str) -> DataType:
         precision, scale = int(decimal[1]), int(decimal[2])
         if 1 <= precision <= MAX_PRECISION and scale <= precision:
             return DecimalType(precision, scale)
-        msg = f"{text!r}: a decimal has 1 to {MAX_PRECISION} digits, and no more of them behind the point than that"
+        msg = f"{text!r}: a decimal has 1 to {MAX_PRECISION} digits, and its scale is at most its precision"
         raise PipelineError(msg)
     msg = f"{text!r} is not a type; expected one of {', '.join(_SIMPLE)}, decimal(PRECISION,SCALE)"
     raise PipelineError(msg)

@@ -92,11 +92,9 @@ def _narrow(where: str, of: str, type_: DataType, function: Function) -> Iterato
     if not isinstance(type_, DecimalType):
         return
     if type_.precision > _MOST_DIGITS:
-        yield error(where, f"{of!r} is a {type_}; a decimal has at most {_MOST_DIGITS} digits to be summed exactly")
+        yield error(where, f"{of!r} is a {type_}; only decimals of at most {_MOST_DIGITS} digits can be summed exactly")
     elif isinstance(function, Avg) and type_.scale > _MOST_MEAN_SCALE:
-        yield error(
-            where, f"{of!r} is a {type_}; a decimal has at most {_MOST_MEAN_SCALE} digits behind the point for a mean"
-        )
+        yield error(where, f"{of!r} is a {type_}; a mean needs a decimal with a scale of at most {_MOST_MEAN_SCALE}")
 
 
 _MOST_VALUES = 100_000
@@ -108,11 +106,11 @@ def aggregate_arguments(pipeline: Pipeline) -> Iterator[Finding]:
         where = f"aggregate.{aggregate.name}"
         match aggregate.function:
             case Quantile(_, at) | ApproxQuantile(_, at) if not 0 <= at <= 1:
-                yield error(where, f"{at} is no fraction; give one from 0 to 1, such as 0.99")
+                yield error(where, f"{at} is not a fraction; give one from 0 to 1, such as 0.99")
             case TopK(_, k) if not 1 <= k <= _MOST_VALUES:
-                yield error(where, f"keeps {k} values; give 1 to {_MOST_VALUES}")
+                yield error(where, f"must keep 1 to {_MOST_VALUES} values, not {k}")
             case CollectList(_, most) | CollectSet(_, most) if not 1 <= most <= _MOST_VALUES:
-                yield error(where, f"keeps {most} values; give 1 to {_MOST_VALUES}")
+                yield error(where, f"must keep 1 to {_MOST_VALUES} values, not {most}")
             case _:
                 continue
 
@@ -127,7 +125,9 @@ def expressions(pipeline: Pipeline) -> Iterator[Finding]:
         if aggregate.where is None:
             continue
         if isinstance(aggregate.function, Formula):
-            yield error(where, "is a formula over results and takes no `where`; give it to the aggregates it is over")
+            yield error(
+                where, "is a formula over results, which has no `where`; put it on the aggregates that the formula uses"
+            )
         else:
             yield from _condition(pipeline, where, aggregate.where)
 
@@ -163,7 +163,7 @@ def custom_aggregates(pipeline: Pipeline) -> Iterator[Finding]:
         where, own = f"aggregate.{aggregate.name}", aggregate.function.aggregate
         missing = [name for name in _CUSTOM_METHODS if not callable(getattr(own, name, None))]
         if missing or isinstance(own, type):
-            lacks = f"lacks {', '.join(missing)}" if missing else "is a class; give an object of it"
+            lacks = f"lacks {', '.join(missing)}" if missing else "is a class; pass an instance of it"
             yield error(where, f"{own!r} {lacks} (see windrow.CustomAggregate)")
         for name in _CUSTOM_METHODS:
             if why := why_not_callable(getattr(own, name, None)):
@@ -171,7 +171,7 @@ def custom_aggregates(pipeline: Pipeline) -> Iterator[Finding]:
         if not isinstance(getattr(own, "returns", None), get_args(DataType)):
             yield error(where, f"{own!r} needs `returns`, the type of its result, such as windrow.model.LongType()")
         if not aggregate.function.of:
-            yield error(where, "is over nothing; name the fields or expressions that it takes")
+            yield error(where, "has no arguments; name the fields or expressions that it aggregates")
 
 
 _CALL = re.compile(r"(\w+)\s*\(")
@@ -212,7 +212,7 @@ def formulas(pipeline: Pipeline) -> Iterator[Finding]:
         unknown = [(name, called) for name, text in texts.items() if (called := _unknown(text))]
         yield from (error(f"aggregate.{name}", message) for name, message in unknown)
         if not unknown:
-            yield error("aggregate", f"has nothing but formulas, and these are over aggregates; {_example(texts)}")
+            yield error("aggregate", f"has only formulas, and a formula needs aggregates; {_example(texts)}")
         return
     try:
         fields = tuple(Field(one.name, one.type) for one in results(replace(pipeline, aggregates=plain)))
@@ -240,21 +240,21 @@ def _over_formula(text: str, fields: tuple[Field, ...], others: frozenset[str]) 
     except PipelineError:
         return None
     used = next(name for name in made.columns if name in others)
-    return f"{text!r} is over {used!r}, which is a formula; write out what that is"
+    return f"{text!r} uses {used!r}, which is a formula; write out that formula instead"
 
 
 def _unknown(text: str) -> str | None:
     """Say that a text is no aggregate, if it looks like one."""
     if text in NAMES:
-        return f"{text!r} lacks its brackets; write {text}(){'' if text == 'count' else ' over a field'}"
+        return f"{text!r} needs brackets; write {text}(){'' if text == 'count' else ' over a field'}"
     call = _CALL.match(text)
     if call is None:
         return None
     if meant := _by_another_name(text):
         return f"{text!r}: {meant}"
     close = _close(call[1])
-    hint = f"did you mean {close}(...)?" if close else f"there are {', '.join(NAMES)}"
-    return f"{text!r}: {call[1]}() is no aggregate; {hint}"
+    hint = f"did you mean {close}(...)?" if close else f"the aggregates are {', '.join(NAMES)}"
+    return f"{text!r}: {call[1]}() is not an aggregate; {hint}"
 
 
 def _by_another_name(text: str) -> str | None:
@@ -280,11 +280,11 @@ def _meant(text: str, fields: tuple[Field, ...]) -> str:
     call = _CALL.match(text)
     close = _close(call[1]) if call else None
     meant = f" - or did you mean {close}(...)?" if close else ""
-    return f"a formula is over the other results ({', '.join(field.name for field in fields)}){meant}"
+    return f"a formula can use the other results ({', '.join(field.name for field in fields)}){meant}"
 
 
 def _example(texts: dict[str, str]) -> str:
-    return f"give what {next(iter(texts))!r} is over a name, such as {{total: sum(amount), events: count()}}"
+    return f"give each aggregate in {next(iter(texts))!r} a name, such as {{total: sum(amount), events: count()}}"
 
 
 def float_sums(pipeline: Pipeline) -> Iterator[Finding]:
@@ -293,7 +293,8 @@ def float_sums(pipeline: Pipeline) -> Iterator[Finding]:
         match aggregate.function:
             case Sum(of) | Avg(of) | Variance(of) | Stddev(of) if isinstance(type_of(pipeline, of), DoubleType):
                 message = (
-                    f"{of!r} is a double, and sums of doubles depend on their order; use decimal(p,s) to repeat them"
+                    f"{of!r} is a double, and sums of doubles depend on their order; "
+                    "use decimal(p,s) for sums that repeat exactly"
                 )
                 yield warning(f"aggregate.{aggregate.name}", message)
             case _:

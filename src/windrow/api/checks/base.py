@@ -72,7 +72,7 @@ def is_misspelt(pipeline: AnyPipeline, text: str) -> bool:
 def no_field(pipeline: AnyPipeline, name: str) -> str:
     """Return the message that `name` is no field, or no decoded one."""
     if is_field(pipeline, name):
-        return f"{name!r} is a derived field; name one of decode"
+        return f"{name!r} is a derived field; name a field of decode"
     close = difflib.get_close_matches(name, _fields(pipeline), n=1)
     hint = f"did you mean {close[0]!r}?" if close else "add it there with its type"
     return f"{name!r} is not a field of decode; {hint}"

@@ -30,8 +30,8 @@ _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s,:\[\]]+):[0-9]{1,5}")
 _OWN_OPTIONS = {
     "bootstrap.servers": "write it as `servers`",
     "auto.offset.reset": "write it as `start`",
-    "group.id": "leave it out: offsets are kept in the checkpoint, in no group",
-    "enable.auto.commit": "leave it out: offsets are kept in the checkpoint, in no group",
+    "group.id": "leave it out: offsets are kept in the checkpoint, not in a consumer group",
+    "enable.auto.commit": "leave it out: offsets are kept in the checkpoint, not in a consumer group",
     "isolation.level": "leave it out: only committed records are read",
     "key.deserializer": "leave it out: keys are read as bytes",
     "value.deserializer": "leave it out: values are read as bytes, and `decode` says what they hold",
@@ -50,14 +50,14 @@ def source_address(pipeline: AnyPipeline) -> Iterator[Finding]:
                 message = f"{servers!r} must be HOST:PORT, or several with commas, such as localhost:9092"
                 yield error("source.kafka.servers", message)
             if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-                message = f"{topic!r} is no topic's name: letters, digits, '.', '_' and '-', at most 249"
+                message = f"{topic!r} is not a topic name: use at most 249 letters, digits, '.', '_' and '-'"
                 yield error("source.kafka.topic", message)
             for option, _ in options:
                 where = f"source.kafka.options.{option}"
                 if option in _OWN_OPTIONS:
-                    yield error(where, f"is not yours to set; {_OWN_OPTIONS[option]}")
+                    yield error(where, f"cannot be set; {_OWN_OPTIONS[option]}")
                 elif option.startswith("kafka."):
-                    yield error(where, f"has a prefix too much; write {option.removeprefix('kafka.')}")
+                    yield error(where, f"must not have the prefix; write {option.removeprefix('kafka.')}")
         case _:
             assert_never(pipeline.source)
 
@@ -70,7 +70,7 @@ def sink_address(pipeline: AnyPipeline) -> Iterator[Finding]:
     match pipeline.sink:
         case SqliteSink(path):
             if not path or path.startswith(":memory:"):
-                yield error("sink.sqlite.path", f"{path!r} keeps nothing; name a file, such as results.db")
+                yield error("sink.sqlite.path", f"{path!r} is not a file that lasts; name one, such as results.db")
         case PostgresSink(url):
             if not (is_reference(url) or _is_postgres(with_placeholders(url))):
                 message = "must be a URL such as postgresql://user@host:5432/database"
@@ -99,7 +99,7 @@ def sink_table(pipeline: AnyPipeline) -> Iterator[Finding]:
         case SqliteSink(_, table):
             yield from _table("sink.sqlite.table", table)
             if table.lower().startswith("sqlite_"):
-                yield error("sink.sqlite.table", f"{table!r}: SQLite keeps names that begin with sqlite_ for itself")
+                yield error("sink.sqlite.table", f"{table!r}: SQLite reserves names that begin with sqlite_")
         case PostgresSink(_, table):
             if "." in table:
                 hint = "name the table alone; the schema is the url's search_path (?options=-csearch_path%3Dmy_schema)"
@@ -114,7 +114,7 @@ def _table(where: str, name: str) -> Iterator[Finding]:
     if not _TABLE_NAME.fullmatch(name) or len(name) > _LONGEST_TABLE:
         yield error(where, f"{name!r} must be at most {_LONGEST_TABLE} letters, digits and '_', no digit first")
     if name.lower().startswith("windrow_"):
-        yield error(where, f"{name!r}: names that begin with windrow_ are windrow's own")
+        yield error(where, f"{name!r}: windrow reserves names that begin with windrow_")
 
 
 def sink_key(pipeline: AnyPipeline) -> Iterator[Finding]:
@@ -134,12 +134,12 @@ def sink_key(pipeline: AnyPipeline) -> Iterator[Finding]:
     values = {name for _, name in result_names(pipeline)}
     for index, name in enumerate(key):
         if name in values:
-            message = f"{name!r} is a result, which revisions change; a key is made of {', '.join(identity)}"
+            message = f"{name!r} is a result, which revisions change; a key consists of {', '.join(identity)}"
             yield error(f"{where}.{index}", message)
         elif name not in identity:
-            yield error(f"{where}.{index}", f"there is no column {name!r}; a key is made of {', '.join(identity)}")
+            yield error(f"{where}.{index}", f"there is no column {name!r}; a key consists of {', '.join(identity)}")
         if name in key[:index]:
-            yield error(f"{where}.{index}", f"{name!r} is twice in the key; keep one of them")
+            yield error(f"{where}.{index}", f"{name!r} is given twice in the key; keep one of them")
 
 
 _SQLITE_DIGITS = 15

@@ -23,7 +23,7 @@ def _trigger(where: str, trigger: Trigger) -> Iterator[Finding]:
     match trigger:
         case Every(micros):
             if micros <= 0:
-                yield error(f"{where}.every", "must be longer than nothing, such as 30s")
+                yield error(f"{where}.every", "must be longer than 0, such as 30s")
             yield from too_long(f"{where}.every", micros)
         case Records(number):
             if number < 1:
@@ -60,10 +60,12 @@ def session_panes(pipeline: Pipeline) -> Iterator[Finding]:
         return
     emit = pipeline.emit
     if not all(isinstance(part, Every) for part in each_part(emit.early)):
-        message = "sessions begin to count anew whenever two of them merge; give early: {every: 30s} alone"
+        message = "counts start over whenever two sessions merge; use early: {every: 30s} alone"
         yield error("emit.early", message)
     if emit.mode == "discard":
-        message = "discard does not go with sessions: when two merge, what earlier panes held moves; use retract"
+        message = (
+            "discard does not work with sessions: when two of them merge, the rows of earlier panes change; use retract"
+        )
         yield error("emit.mode", message)
 
 
@@ -90,7 +92,10 @@ def no_lateness(pipeline: Pipeline) -> Iterator[Finding]:
     """Without lateness every late record goes to the late output and changes no result."""
     if pipeline.emit.lateness == 0 and not isinstance(pipeline.window, Global):
         late = f"{pipeline.sink.table}_late"
-        message = f"is 0s: every late record goes to {late} and revises nothing; give the time in which it should (1h)"
+        message = (
+            f"is 0s: every late record goes to {late} and revises nothing; "
+            "give how long windows accept late records (1h)"
+        )
         yield warning("emit.lateness", message)
 
 

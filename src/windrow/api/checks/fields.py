@@ -23,18 +23,21 @@ def pipeline_name(pipeline: AnyPipeline) -> Iterator[Finding]:
 def decode_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
     """There are fields, with printable names of their own that differ by more than case; times are always there."""
     if not pipeline.decode.fields:
-        yield error("decode", "names no field; name the fields that a record must have, with their types")
+        yield error("decode", "is empty; name the fields that a record must have, with their types")
     seen: dict[str, str] = {}
     for field in pipeline.decode.fields:
         where = f"decode.{field.name}"
         if not is_name(field.name):
-            yield error(where, f"{field.name!r} is not a name; it must be printable and without blanks around it")
+            yield error(where, f"{field.name!r} is not a valid name; it must be printable, without spaces around it")
         if field.name.startswith("__"):
-            yield error(where, f"{field.name!r} begins with two underscores, as windrow's own columns do; rename it")
+            yield error(
+                where,
+                f"{field.name!r} begins with two underscores, which windrow reserves for its own columns; rename it",
+            )
         other = seen.setdefault(field.name.lower(), field.name)
         if other is not field.name:
             yield error(
-                where, f"{field.name!r} and {other!r} are one column to SQL, which ignores case; keep one of them"
+                where, f"{field.name!r} and {other!r} are the same column in SQL, which ignores case; keep one of them"
             )
         if field.optional and field.name in {pipeline.time.field, pipeline.time.sent}:
             yield error(where, f"a record without {field.name!r} has no event time: it cannot be optional")
@@ -54,9 +57,12 @@ def derived_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
     for derived in pipeline.derive:
         where = f"derive.{derived.name}"
         if not is_name(derived.name):
-            yield error(where, f"{derived.name!r} is not a name; it must be printable and without blanks around it")
+            yield error(where, f"{derived.name!r} is not a valid name; it must be printable, without spaces around it")
         if derived.name.startswith("__"):
-            yield error(where, f"{derived.name!r} begins with two underscores, as windrow's own columns do; rename it")
+            yield error(
+                where,
+                f"{derived.name!r} begins with two underscores, which windrow reserves for its own columns; rename it",
+            )
         other = seen.get(derived.name.lower())
         if other is not None:
             yield error(where, f"there is a field {other!r} already (SQL ignores case); give this one another name")
@@ -70,7 +76,7 @@ def _of_another(pipeline: AnyPipeline, derived: Derive) -> str:
     """Say so if an expression has another derived field's name in it."""
     words = set(re.findall(r"\w+", derived.sql))
     others = [other.name for other in pipeline.derive if other is not derived and other.name in words]
-    return f"; a derived field is made of decoded ones alone, and {others[0]!r} is none" if others else ""
+    return f"; a derived field can use only decoded fields, and {others[0]!r} is a derived one" if others else ""
 
 
 RESERVED = ("window_start", "window_end", "pane", "revision", "op", "epoch", "seq")
@@ -87,10 +93,14 @@ def result_columns(pipeline: AnyPipeline) -> Iterator[Finding]:
         if not is_name(name) or len(name.encode(errors="replace")) > _LONGEST_COLUMN:
             yield error(where, f"{name!r} cannot name a column; use at most {_LONGEST_COLUMN} printable characters")
         if name.startswith("__"):
-            yield error(where, f"{name!r} begins with two underscores, as windrow's own columns do; rename it")
+            yield error(
+                where, f"{name!r} begins with two underscores, which windrow reserves for its own columns; rename it"
+            )
         folded = name.lower()
         if folded in RESERVED:
             yield error(where, f"{name!r} is a column that every result has ({', '.join(RESERVED)}); use another name")
         elif folded in seen:
-            yield error(where, f"{name!r} and {seen[folded]!r} are one column to SQL, which ignores case; rename one")
+            yield error(
+                where, f"{name!r} and {seen[folded]!r} are the same column in SQL, which ignores case; rename one"
+            )
         seen[folded] = name

@@ -21,7 +21,7 @@ def key_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
         type_ = type_of(pipeline, name)
         if not is_field(pipeline, name):
             word = is_misspelt(pipeline, name)
-            yield error(where, no_field(pipeline, name) if word else f"{name!r} is no field; {_NAME_IT}")
+            yield error(where, no_field(pipeline, name) if word else f"{name!r} is not a field; {_NAME_IT}")
         if isinstance(type_, DoubleType):
             yield error(
                 where, f"{name!r} is a double, and equal doubles can differ in text; use a decimal, long or string"
@@ -29,10 +29,10 @@ def key_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
         if any(field.name == name and field.optional for field in pipeline.decode.fields):
             yield error(
                 where,
-                f"{name!r} is optional, and a key is always there; derive one that is: coalesce({name}, ...)",
+                f"{name!r} is optional, and a key must not be null; derive a key: coalesce({name}, ...)",
             )
         if name in pipeline.key[:index]:
-            yield error(where, f"{name!r} is twice in the key; keep one of them")
+            yield error(where, f"{name!r} is given twice in the key; keep one of them")
 
 
 def null_keys(pipeline: AnyPipeline) -> Iterator[Finding]:
@@ -57,9 +57,7 @@ def key_groups(pipeline: AnyPipeline) -> Iterator[Finding]:
     if not 1 <= groups <= _MOST_KEY_GROUPS:
         yield error("key_groups", f"must be 1 to {_MOST_KEY_GROUPS}, not {groups}")
     elif groups < cores:
-        message = (
-            f"{groups} groups keep at most {groups} of this machine's {cores} cores at work; give at least {cores}"
-        )
+        message = f"{groups} key groups use at most {groups} of this machine's {cores} cores; give at least {cores}"
         yield warning("key_groups", message)
 
 
@@ -73,4 +71,7 @@ def salt(pipeline: Pipeline) -> Iterator[Finding]:
         kind = "sessions" if isinstance(pipeline.window, Session) else "a global window"
         yield error("salt", f"is for tumbling and hopping windows, not for {kind}; leave it out")
     if pipeline.emit.early is not None:
-        yield error("salt", "spreads a key's records, which early panes look at in one place; leave one out")
+        yield error(
+            "salt",
+            "spreads a key's records over several key groups, but early panes need them in one; leave one out",
+        )

@@ -20,11 +20,13 @@ def process_code(pipeline: ProcessPipeline) -> Iterator[Finding]:
     }
     for name, function in functions.items():
         if function is not None and not callable(function):
-            yield error(f"process.{name}", f"is {function!r}, which is no function; give one of two arguments")
+            yield error(
+                f"process.{name}", f"is {function!r}, which is not a function; give a function of two arguments"
+            )
         elif why := why_not_callable(function):
             yield error(f"process.{name}", f"{why}; a row is written by ctx.emit(...)")
     if not process.returns:
-        yield error("process.returns", "names no column; name what the function emits, such as {'visits': 'long'}")
+        yield error("process.returns", "is empty; name the columns that the function emits, such as {'visits': 'long'}")
     if process.order not in ("log", "event_time"):
         yield error("process.order", f"must be 'log' or 'event_time', not {process.order!r}")
     if pipeline.at_end not in ("fire", "hold"):
@@ -36,7 +38,7 @@ def process_state(pipeline: ProcessPipeline) -> Iterator[Finding]:
     for state in pipeline.process.state:
         where = f"process.state.{state.name}"
         if not state.name.isidentifier() or state.name.startswith("__"):
-            yield error(where, f"{state.name!r} must be a Python name, as it is used as ctx.state.NAME")
+            yield error(where, f"{state.name!r} must be a Python name, as functions use it as ctx.state.NAME")
         if isinstance(state, MapState) and isinstance(state.key, DoubleType):
             yield error(where, "has doubles as keys, and equal doubles can differ in text; use a decimal or a long")
 
@@ -45,9 +47,9 @@ def process_ttl(pipeline: ProcessPipeline) -> Iterator[Finding]:
     """It is some time; without one, each key is kept for ever."""
     ttl = pipeline.process.ttl
     if ttl is None:
-        message = "has no `ttl`, so the row and state of each key are kept for ever; give one if keys come and go (30d)"
+        message = "has no `ttl`, so the row and state of each key are kept forever; give one if keys come and go (30d)"
         yield warning("process", message)
     elif ttl <= 0:
-        yield error("process.ttl", "must be longer than nothing")
+        yield error("process.ttl", "must be longer than 0")
     else:
         yield from too_long("process.ttl", ttl)

@@ -75,7 +75,7 @@ def durations(pipeline: AnyPipeline) -> Iterator[Finding]:
         yield from too_long(where, micros)
     if time.idle is not None:
         if time.idle <= 0:
-            yield error("time.idle", "must be longer than nothing: a partition is idle after so long without a record")
+            yield error("time.idle", "must be longer than 0: a partition is idle after so long without a record")
         yield from too_long("time.idle", time.idle)
 
 
@@ -92,7 +92,9 @@ def adaptive_delay(pipeline: AnyPipeline) -> Iterator[Finding]:
         return
     where = "time.delay.adaptive"
     if not 0 < mark.target <= 1:
-        message = f"must be more than 0 and at most 1, not {mark.target}: the part of the records that is to be on time"
+        message = (
+            f"must be more than 0 and at most 1, not {mark.target}: the share of the records that should be on time"
+        )
         yield error(f"{where}.target", message)
     for name, micros in (("min", mark.least), ("max", mark.most)):
         if micros < 0:
@@ -105,14 +107,16 @@ def adaptive_delay(pipeline: AnyPipeline) -> Iterator[Finding]:
 def zero_delay(pipeline: Pipeline) -> Iterator[Finding]:
     """With a delay of 0 a record is late as soon as it is out of order across a window's end."""
     if pipeline.time.watermark == Delay(0) and not isinstance(pipeline.window, Global):
-        message = "is 0s: a record out of order by a moment can be late; give how far out of order records come (10m)"
+        message = "is 0s: any record out of order can be late; give how far out of order records arrive (10m)"
         yield warning("time.delay", message)
 
 
 def all_idle(pipeline: AnyPipeline) -> Iterator[Finding]:
     """That all are idle means something only if one can be."""
     if pipeline.time.all_idle == "advance" and pipeline.time.idle is None:
-        yield error("time.all_idle", "needs `idle`, after which a partition counts as silent, such as idle: 1m")
+        yield error(
+            "time.all_idle", "needs `idle`, the time without a record after which a partition is idle, such as idle: 1m"
+        )
 
 
 def no_future_guard(pipeline: AnyPipeline) -> Iterator[Finding]:

@@ -38,7 +38,7 @@ def window_lengths(pipeline: Pipeline) -> Iterator[Finding]:
 
 def _length(where: str, micros: int) -> Iterator[Finding]:
     if micros <= 0:
-        yield error(where, "must be longer than nothing, such as 5m")
+        yield error(where, "must be longer than 0, such as 5m")
     yield from too_long(where, micros)
 
 
@@ -60,10 +60,10 @@ def window_zone(pipeline: Pipeline) -> Iterator[Finding]:
     """A zone is one that the time zone database knows."""
     if isinstance(pipeline.window, Calendar) and not _is_known(pipeline.window.zone):
         zone = pipeline.window.zone
-        names = {name.lower(): name for name in zoneinfo.available_timezones()}
+        names = {name.lower(): name for name in zoneinfo.available_timezones() - {"localtime"}}
         close = difflib.get_close_matches(zone.lower().replace(" ", "_"), names, n=1)
         hint = f"did you mean {names[close[0]]!r}?" if close else "give a name such as Europe/Berlin"
-        yield error("window.tumbling.zone", f"{zone!r} is no zone of the time zone database; {hint}")
+        yield error("window.tumbling.zone", f"unknown time zone {zone!r}; {hint}")
 
 
 def _is_known(zone: str) -> bool:
@@ -88,14 +88,14 @@ def hopping_windows(pipeline: Pipeline) -> Iterator[Finding]:
     where = "window.hopping.slide"
     if windows > _MOST_HOPS:
         message = (
-            f"puts each record into {windows} windows, which is a revision of each for a late one; "
-            f"at most {_MOST_HOPS} are kept: give a slide of {format_duration(-(-window.size // _MOST_HOPS))} or more"
+            f"puts each record into {windows} windows, and a late record revises all of them; "
+            f"at most {_MOST_HOPS} are allowed: slide by {format_duration(-(-window.size // _MOST_HOPS))} or more"
         )
         yield error(where, message)
     if window.slide > window.size:
         gap = format_duration(window.slide - window.size)
         message = (
-            f"is longer than the size, so {gap} lies between two windows: records in it are counted nowhere; "
+            f"is longer than the size, which leaves gaps of {gap} between windows: records in them are in no window; "
             f"give a slide of at most {format_duration(window.size)}"
         )
         yield warning(where, message)
@@ -113,6 +113,12 @@ def global_window(pipeline: Pipeline) -> Iterator[Finding]:
         )
         yield error("window.global", message)
     if emit.lateness:
-        yield error("emit.lateness", "is for windows that end, and nothing is ever late for a global one; leave it out")
+        yield error(
+            "emit.lateness",
+            "does not apply to a global window, which never ends, so no record is late for it; leave it out",
+        )
     if emit.late == "batch":
-        yield error("emit.late", "is for windows that end, and nothing is ever late for a global one; leave it out")
+        yield error(
+            "emit.late",
+            "does not apply to a global window, which never ends, so no record is late for it; leave it out",
+        )

@@ -154,7 +154,7 @@ class Keyed:
             PipelineError: it is no window.
         """
         if not isinstance(window, Window):
-            msg = f"window: {window!r} is no window; give one, such as wr.tumbling('5m') or wr.session('5m')"
+            msg = f"window: {window!r} is not a window; give one, such as wr.tumbling('5m') or wr.session('5m')"
             raise PipelineError(msg)
         return Windowed(self, window)
 
@@ -351,6 +351,6 @@ class FieldType:
 def field(type_: str | DataType, *, alias: Sequence[str] = ()) -> FieldType:
     """Give a field other names that records may have it under: ``amount=wr.field("decimal(12,2)", alias=["amt"])``."""
     if isinstance(alias, str):
-        msg = f"alias is a list of names: [{alias!r}]"
+        msg = f"alias must be a list of names: [{alias!r}]"
         raise PipelineError(msg)
     return FieldType(type_, tuple(alias))

@@ -49,8 +49,8 @@ def tumbling(size: Duration, *, offset: Duration = "0s", zone: str | None = None
     length = duration_micros(size, "window.tumbling.size")
     if zone is not None:
         msg = (
-            "window.tumbling: a zone goes with a number of days, weeks or months, such as '1 day', "
-            f"and {size!r} has the same length in every zone"
+            "window.tumbling: a zone needs a number of days, weeks or months, such as '1 day'; "
+            f"{size!r} has the same length in every zone"
         )
         raise PipelineError(msg)
     return Tumbling(length, shift)
@@ -111,7 +111,7 @@ def when(predicate: Callable[[PaneSoFar], bool]) -> When:
 def as_trigger(given: Trigger) -> Trigger:
     """Return what was given as a trigger; raise PipelineError if it is none."""
     if not isinstance(given, Trigger):
-        msg = f"emit.early: {given!r} is no trigger; give one, such as wr.every('30s') or wr.every_count(100)"
+        msg = f"emit.early: {given!r} is not a trigger; give one, such as wr.every('30s') or wr.every_count(100)"
         raise PipelineError(msg)
     return given
 
@@ -120,7 +120,7 @@ def adaptive(target: float, *, min: Duration, max: Duration) -> Adaptive:  # noq
     """Follow the lateness that each partition has shown so far.
 
     Args:
-        target: the part of the records that is to be on time, such as 0.999.
+        target: the share of the records that should be on time, such as 0.999.
         min: the least delay.
         max: the greatest, and the one to begin with.
     """

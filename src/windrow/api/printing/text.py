@@ -228,7 +228,7 @@ def process_words(pipeline: ProcessPipeline) -> str:
         lines.append(f"a record that comes later than that: {table}_late")
     lines += [f"it keeps {state.name}, {state_words(state)}, for each key" for state in process.state]
     if process.ttl is None:
-        lines.append("state and row of a key are kept for ever")
+        lines.append("state and row of a key are kept forever")
     else:
         lines.append(f"an entry is gone {format_duration(process.ttl)} after it is written, a key after its last call")
     if process.on_timer is not None:

@@ -25,7 +25,7 @@ def compose(text: str, file: str) -> YamlNode:
     except yaml.MarkedYAMLError as exc:
         raise PipelineError(_syntax_message(exc), Place(file, _error_line(exc))) from exc
     except yaml.reader.ReaderError as exc:
-        msg = f"the file is not YAML: the character {chr(exc.character)!r} cannot stand in it"
+        msg = f"the file is not YAML: the character {chr(exc.character)!r} is not allowed in it"
         raise PipelineError(msg, Place(file, text.count("\n", 0, exc.position) + 1)) from exc
     except RecursionError as exc:
         msg = "the file is nested too deeply"
@@ -99,9 +99,9 @@ class YamlNode:
             case yaml.SequenceNode():
                 return "a list"
             case yaml.ScalarNode() if self.is_null:
-                return "nothing"
+                return "null"
             case _:
-                return "a text"  # which is not repeated: it may hold a password
+                return "text"  # which is not repeated: it may hold a password
 
     def under(self, node: yaml.Node, name: str) -> YamlNode:
         """Return the spot of a node below this one."""
@@ -111,17 +111,22 @@ class YamlNode:
         """Return the error that `message` is at this place."""
         return PipelineError(message, self.place)
 
+    def wrong_kind(self, *, expected: str) -> PipelineError:
+        """Return the error that this is not `expected`, such as ``a list``."""
+        if self.is_null:
+            return self.error(f"{self.called} is missing: it must be {expected}")
+        return self.error(f"{self.called} must be {expected}, not {self.kind}")
+
     def text(self) -> str:
         """Read a value as it is written: ``no`` and ``2024`` are texts too. Null and empty text are errors."""
         if not self.is_scalar or self.is_null:
-            msg = f"{self.called} must be a text, not {self.kind}"
-            raise self.error(msg)
+            raise self.wrong_kind(expected="text")
         text: str = self.node.value
         if not text:
             msg = f"{self.called} must not be empty"
             raise self.error(msg)
         if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
-            msg = f"{self.called} holds a character that no text can hold (U+0000 or half a surrogate pair)"
+            msg = f"{self.called} has a character that text must not have (U+0000 or half of a surrogate pair)"
             raise self.error(msg)
         return text
 
@@ -172,8 +177,7 @@ class YamlNode:
     def items(self) -> list[YamlNode]:
         """Read a list."""
         if not self.is_list:
-            msg = f"{self.called} must be a list, not {self.kind}"
-            raise self.error(msg)
+            raise self.wrong_kind(expected="a list")
         return [self.under(node, str(index)) for index, node in enumerate(self.node.value)]
 
     def each(self, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
@@ -270,20 +274,21 @@ class YamlMapping:
 
     def _pairs(self) -> Iterator[tuple[YamlNode, YamlNode]]:
         if not self.spot.is_mapping:
-            msg = f"{self.spot.called} must be a mapping (key: value), not {self.spot.kind}"
-            raise self.spot.error(msg)
+            raise self.spot.wrong_kind(expected="a mapping (key: value)")
         first: dict[str, YamlNode] = {}
         for key_node, node in self.spot.node.value:
             key = self.spot.under(key_node, "a key")
             if not isinstance(key_node, yaml.ScalarNode):
-                self.problem(key.error(f"a key of {self.spot.called} must be a text, not {key.kind}"))
+                self.problem(key.error(f"a key of {self.spot.called} must be text, not {key.kind}"))
                 continue
             named = YamlNode(key_node, self.spot.file, f"a key of {self.spot.called}")
             if isinstance(self.attempt(YamlNode.text, named).result, PipelineError):
                 continue
             if key_node.value in first:
                 line = first[key_node.value].place.line
-                self.problem(key.error(f"{key_node.value!r} is twice in {self.spot.called} (first on line {line})"))
+                self.problem(
+                    key.error(f"{key_node.value!r} is given twice in {self.spot.called} (first on line {line})")
+                )
                 continue
             first[key_node.value] = key
             yield key, self.spot.under(node, key_node.value)
@@ -300,12 +305,11 @@ class YamlMapping:
 def read_one_of(spot: YamlNode, what: str, readers: Mapping[str, Callable[[YamlNode], T]]) -> T:
     """Read a mapping whose one key says which kind it is, such as ``{tumbling: 5m}``."""
     if not spot.is_mapping:
-        msg = f"{spot.called} must be a mapping such as {{{next(iter(readers))}: ...}}, not {spot.kind}"
-        raise spot.error(msg)
+        raise spot.wrong_kind(expected=f"a mapping such as {{{next(iter(readers))}: ...}}")
     fields = YamlMapping(spot, tuple(readers))
     present = list(fields)
     if len(present) > 1:
-        fields.problem(spot.error(f"{spot.called} must be one {what}, not {len(present)}"))
+        fields.problem(spot.error(f"{spot.called} must have one {what}, not {len(present)}"))
     read = [fields.attempt(readers[kind], entry) for kind, entry in present]
     fields.check()
     if not read:

@@ -271,8 +271,7 @@ def each_item(spot: YamlNode, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
     """Read each item of a list of names, or the one name that stands in its place; all their problems are told."""
     if not spot.is_list:
         if not spot.is_scalar:
-            msg = f"{spot.called} must be a name or a list of names, not {spot.kind}"
-            raise spot.error(msg)
+            raise spot.wrong_kind(expected="a name or a list of names")
         return (read(spot),)
     return spot.each(read)
 
@@ -292,7 +291,7 @@ def _tumbling(spot: YamlNode) -> Tumbling | Calendar:
     zone = fields.optional("zone", YamlNode.text, None)
     if "zone" in fields and isinstance(read.result, int):
         msg = (
-            f"{spot.called} has a zone, and a size of always the same length, which no zone changes; "
+            f"{spot.called} has a zone, but its size has the same length in every zone; "
             "leave the zone out, or give a number of days, weeks or months, such as 1 day"
         )
         fields.problem(spot.error(msg))
@@ -311,7 +310,7 @@ def _window_size(spot: YamlNode) -> int | tuple[int, CalendarUnit]:
     try:
         return spot.duration()
     except PipelineError as exc:
-        msg = f"{exc.message}; or so many days, weeks or months, such as 1 day"
+        msg = f"{exc.message}; or a number of days, weeks or months, such as 1 day"
         raise spot.error(msg) from exc
 
 

@@ -126,7 +126,7 @@ def migrate_sessions(pipeline: Pipeline, plan: StateChange, states: list[MemoryS
 
 def _session_store(pipeline: Pipeline) -> StoredSessions:
     if not isinstance(pipeline.window, Session):
-        msg = f"{pipeline.window} is no session window"
+        msg = f"{pipeline.window} is not a session window"
         raise TypeError(msg)
     no_records: pa.Table = unscale(record_schema(pipeline).empty_table())
     rules = SessionSpec(pipeline.window.gap, pipeline.emit.lateness, pipeline.emit.late)

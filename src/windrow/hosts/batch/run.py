@@ -38,7 +38,7 @@ from windrow.sources import Source, open_source
 _TRIES = 3
 """How often a job is tried that fails by something that may pass, before anything is written."""
 _NOT_BEGUN = "\nnothing was written; start again"
-_BEGUN = "\nwhat was committed is not all: begin anew with --fresh"
+_BEGUN = "\nwhat was committed is not all: start over with --fresh"
 
 
 class BatchRun:

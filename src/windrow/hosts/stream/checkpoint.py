@@ -66,7 +66,7 @@ class Checkpoint:
             if kept["format"] != _FORMAT:
                 msg = (
                     f"{path} has format {kept['format']}, not {_FORMAT}: another version of windrow wrote it; go on "
-                    "with that version, or begin anew with --fresh"
+                    "with that version, or start over with --fresh"
                 )
                 raise CheckpointError(msg)
             if kept.pop("sha256") != _digest(kept):
@@ -90,7 +90,7 @@ class Checkpoint:
                 listed = "\n  ".join(differences)
                 msg = (
                     f"the checkpoint {folder} is of another pipeline; it differs in\n  {listed}\n"
-                    "name another --checkpoint, or begin anew with --fresh; many changes can go on from a savepoint "
+                    "name another --checkpoint, or start over with --fresh; many changes can go on from a savepoint "
                     "(run --from-savepoint)"
                 )
                 raise CheckpointError(msg)
@@ -289,7 +289,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def _unreadable(path: Path, exc: Exception) -> CheckpointError:
-    return CheckpointError(f"{path} cannot be read ({exc}); restore the checkpoint, or begin anew with --fresh")
+    return CheckpointError(f"{path} cannot be read ({exc}); restore the checkpoint, or start over with --fresh")
 
 
 def _follows(kept: Any) -> Follows | None:  # noqa: ANN401 - plain JSON

@@ -18,7 +18,7 @@ _MAGIC = b"crc\0"
 _HEAD = len(_MAGIC) + 4
 """Before the sums, and how many bytes each is of."""
 
-RESTORE = "restore the checkpoint, and the tables of the same time; or begin anew with --fresh"
+RESTORE = "restore the checkpoint, and the tables of the same time; or start over with --fresh"
 
 
 def refuse_damaged(spark: Path) -> None:
@@ -107,7 +107,7 @@ _DAMAGED = re.compile(
 _LOST_WORKER = re.compile(
     r"Python worker (?:failed to connect back|exited unexpectedly)|Failed to connect to the state server"
 )
-_GO_ON = "\nwhat was committed stays; start again to go on from there"
+_GO_ON = "\nwhat was committed stays; start again to continue from there"
 _APPENDIX = "\n=== Streaming Query ==="
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _WRAPPING = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminated with exception: ")

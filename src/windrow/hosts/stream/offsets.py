@@ -143,14 +143,14 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
     if written is None and done is not None and done > checkpoint.first_epoch:
         msg = (
             f"the checkpoint {folder} is at epoch {done}, but the tables hold nothing of it: they were dropped or "
-            "emptied, or the sink is another one; restore them, or begin anew with --fresh"
+            "emptied, or the sink is another one; restore them, or start over with --fresh"
         )
         raise SinkError(msg)
     known, held = (nothing if epoch is None else epoch for epoch in (done, written))
     if abs(known - held) > 1:
         msg = (
             f"the checkpoint {folder} is at epoch {done}, but the tables are at epoch {written}: one of them was "
-            "restored from another time; restore the other too, or begin anew with --fresh"
+            "restored from another time; restore the other too, or start over with --fresh"
         )
         raise CheckpointError(msg)
     log = OffsetLog(checkpoint)
@@ -233,7 +233,7 @@ class LossGuard:
         if self.policy == "stop":
             msg = (
                 f"{lost}. What was committed stays. Choose: bring the file back, if it is one; go on from what is "
-                "there, and have the loss in the clock journal, with --on-data-loss continue; or begin anew with what "
+                "there, and have the loss in the clock journal, with --on-data-loss continue; or start over with what "
                 "is there, with --fresh"
             )
             raise SourceError(msg)
@@ -241,7 +241,7 @@ class LossGuard:
         if written > (self.checkpoint.first_epoch - 1 if done is None else done):
             msg = (
                 f"{lost}. Epoch {written} is in the tables, but the checkpoint {self.checkpoint.folder} does not have "
-                "it, and its records cannot be read again: begin anew with --fresh, or go on from a savepoint"
+                "it, and its records cannot be read again: start over with --fresh, or go on from a savepoint"
             )
             raise CheckpointError(msg)
         stands.move(found.offset, found.losses)

@@ -197,7 +197,7 @@ class StreamRun:
             # of the state store, Spark's Python processes say no more than that it is gone
             return EngineError(
                 f"No space left on device: the disk of the checkpoint {checkpoint.folder} has {left:,} bytes left; "
-                f"make room, and start again to go on from there ({exc})"
+                f"make room, and start again to continue from there ({exc})"
             )
         return type(exc)(f"{exc}; what Spark said is in {checkpoint.log}") if checkpoint.log.exists() else exc
 

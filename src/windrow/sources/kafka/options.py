@@ -16,9 +16,9 @@ TIMEOUT = 10.0
 OURS = {
     "bootstrap.servers": "write `servers`",
     "auto.offset.reset": "write `start`",
-    "group.id": "offsets are kept in the checkpoint, in no group",
-    "enable.auto.commit": "offsets are kept in the checkpoint, in no group",
-    "enable.auto.offset.store": "offsets are kept in the checkpoint, in no group",
+    "group.id": "offsets are kept in the checkpoint, not in a consumer group",
+    "enable.auto.commit": "offsets are kept in the checkpoint, not in a consumer group",
+    "enable.auto.offset.store": "offsets are kept in the checkpoint, not in a consumer group",
     "enable.partition.eof": "where a partition ends is what a step relies on",
     "isolation.level": "only committed records are read",
     "metadata.broker.list": "write `servers`",
@@ -43,10 +43,10 @@ def checked_options(source: KafkaSource) -> dict[str, str]:
     """Return the source's options, with what references in them name; raise InputError for one that windrow sets."""
     for name, _ in source.options:
         if name in OURS:
-            msg = f"the Kafka option {name} is not for a pipeline to set: {OURS[name]}"
+            msg = f"the Kafka option {name} cannot be set: {OURS[name]}"
             raise InputError(msg)
         if name.startswith("kafka."):
-            msg = f"the Kafka option {name} has a prefix too much; write {name.removeprefix('kafka.')}"
+            msg = f"the Kafka option {name} must not have the prefix; write {name.removeprefix('kafka.')}"
             raise InputError(msg)
     return {
         name: resolve_references(value, f"the Kafka option {name}", _quoted if name == _LOGIN else str)

@@ -200,7 +200,7 @@ class LogFolder:
     def _lost(self, partition: int, at: Position, what: str) -> RecordsLostError:
         return RecordsLostError(
             f"the log lost records: partition {partition} ({self.file(partition)}) was read up to offset {at.line} "
-            f"(byte {at.byte}), and {what}; bring the file back, or start anew with another checkpoint"
+            f"(byte {at.byte}), and {what}; bring the file back, or start over with another checkpoint"
         )
 
     def verify(self, partition: int, at: Position, mark: int) -> None:

@@ -39,7 +39,7 @@ def write_log(
     with _translated(path):
         found = _names(path)
         if found and not all(_PARTITION.fullmatch(name) for name in found):
-            msg = f"{path} holds something else than a log: name another folder"
+            msg = f"{path} is not empty and is not a log: name another folder"
             raise InputError(msg)
         if pace is not None:
             path.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,7 @@ class Play(Protocol):
 def load_play(host: str) -> Play:
     """Return a host's `play`; raise InputError if there is no such host."""
     if host not in HOSTS:
-        msg = f"{host!r} is no host for stories; take {' or '.join(HOSTS)}"
+        msg = f"{host!r} is not a host for stories; use {' or '.join(HOSTS)}"
         raise InputError(msg)
     play: Play = importlib.import_module(HOSTS[host]).play
     return play

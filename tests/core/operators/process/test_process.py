@@ -226,7 +226,7 @@ def test_a_value_of_another_type_ends_the_run_and_names_all(type_: Any, value: A
 
     for function in (emits, sets):
         given_ = pipeline(function, (ValueState("n", type_),), (Field("n", type_),))
-        with pytest.raises(RunError, match=r"TypeError.*n is .* which is no") as raised:
+        with pytest.raises(RunError, match=r"TypeError.*n is .* which is not a") as raised:
             played(given_, [[(0, record("B", 1))], [(1, record("C", 1)), (1, record("A", 1))]])
         assert f".{function.__name__} failed at partition 0, offset 0 of spend, key user='B'" in str(raised.value)
 

@@ -79,7 +79,7 @@ def _type_error(name: str, value: object, type_: str) -> TypeError:
     shown = repr(value)
     if len(shown) > _SHOWN:
         shown = f"{shown[:_SHOWN]}..."
-    return TypeError(f"{name} is {shown} ({type(value).__name__}), which is no {type_}")
+    return TypeError(f"{name} is {shown} ({type(value).__name__}), which is not a {type_}")
 
 
 def _text(name: str) -> Callable[[Any], str]:
@@ -91,7 +91,7 @@ def _text(name: str) -> Callable[[Any], str]:
         try:
             value.encode()
         except UnicodeEncodeError as exc:
-            raise _type_error(name, value, "string (half of a surrogate pair is no character)") from exc
+            raise _type_error(name, value, "string (half of a surrogate pair is not a character)") from exc
         return str.__str__(value)
 
     return accept

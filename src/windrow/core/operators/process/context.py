@@ -103,7 +103,7 @@ class CallContext:
             raise ValueError(msg)
         wait = after // timedelta(microseconds=1) if isinstance(after, timedelta) else parse_duration(after)
         if wait <= 0:
-            msg = f"after must be longer than nothing, not {after}"
+            msg = f"after must be longer than 0, not {after}"
             raise ValueError(msg)
         alarm = KeyTimer("wait", wait) if self.now is None else KeyTimer("tick", min(self.now + wait, NEVER - 1))
         self._call.memory.set_timer(_checked_name(name), alarm)

@@ -55,7 +55,7 @@ class SessionOperator:
 
     def __init__(self, pipeline: Pipeline, partitions: Iterable[int]) -> None:
         if not isinstance(pipeline.window, Session):
-            msg = f"{pipeline.window} is no session window"
+            msg = f"{pipeline.window} is not a session window"
             raise TypeError(msg)
         self._pipeline = pipeline
         self._partitions = tuple(partitions)
