@@ -44,6 +44,19 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert anchor in {slug(heading) for heading in headings}, f"{link} has no such heading"
 
 
+def test_files_that_contributing_names_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w./]+(?:\.(?:py|yaml|md|xml|toml|lock)|/))`", text))
+    folders = ("src", "tests", "docs", "bench", "requirements")
+    found = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*")]
+    found += [f"/{path.name}" for path in ROOT.iterdir()]
+    # a capital word in a path stands for a name to choose
+    missing = [name for name in named if not re.search(r"[A-Z]{4}", name.replace("CHANGELOG", ""))]
+    missing = [name for name in missing if not any(path.endswith(f"/{name.rstrip('/')}") for path in found)]
+    assert named
+    assert missing == []
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent != ROOT or page.name == "README.md"], ids=str)
 def test_lines_are_short(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
