@@ -67,7 +67,7 @@ def keyed() -> Keyed:
         wr.log("data/clicks")
         .decode(user="string", url="string", at="timestamp_millis")
         .derive(domain="split_part(url, '/', 3)")
-        .event_time("at", delay="10m")
+        .event_time("at", delay="10m", future="1h")
         .key_by("user")
     )
 

@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_read_is_an_error_of_its_own_and_the_others_are_ch
 def test_a_fluent_pipeline() -> None:
     Path("job.py").write_text("""
 import windrow as wr
-timed = wr.log("a").decode(u="string", t="timestamp").event_time("t", delay="1m")
+timed = wr.log("a").decode(u="string", t="timestamp").event_time("t", delay="1m", future="1h")
 pipeline = timed.key_by("u").window(wr.tumbling("5m")).aggregate(n=wr.count()).to(wr.sqlite("a.db", table="t"))
 """)
     result = check("job.py")

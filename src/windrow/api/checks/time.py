@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import assert_never
 
 from windrow.api.checks.base import Finding, decoded_type, error, no_field, warning
 from windrow.model import (
@@ -11,6 +12,7 @@ from windrow.model import (
     Delay,
     Global,
     KafkaSource,
+    LogSource,
     Pipeline,
     Punctuated,
     TimestampType,
@@ -120,9 +122,18 @@ def all_idle(pipeline: AnyPipeline) -> Iterator[Finding]:
 
 
 def no_future_guard(pipeline: AnyPipeline) -> Iterator[Finding]:
-    """A Kafka record has a log timestamp, so a wrong clock can be told from a right one."""
-    if isinstance(pipeline.source, KafkaSource) and pipeline.time.future is None:
-        message = (
-            "has no `future`: one device whose clock runs ahead makes the records of its partition late; give 1h or so"
-        )
-        yield warning("time", message)
+    """Event times are held to log timestamps, or one wrong clock makes other records late or expired."""
+    if pipeline.time.future is not None:
+        return
+    match pipeline.source:
+        case KafkaSource():
+            hint = "give 1h or so"
+        case LogSource():
+            hint = "give 1h or so, and records their log timestamp in `_log_time` (epoch milliseconds)"
+        case _:
+            assert_never(pipeline.source)
+    message = (
+        "has no `future`: one record of a clock that runs ahead makes the records after it in its partition late or "
+        f"expired; {hint}"
+    )
+    yield warning("time", message)
