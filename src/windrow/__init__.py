@@ -1,8 +1,6 @@
 """Event-time analytics on Spark whose answers do not change when the log is replayed."""
 
-from __future__ import annotations
-
-from os import PathLike, fspath
+import os as _os
 
 from windrow.api.fluent.aggregates import (
     approx_count_distinct,
@@ -20,14 +18,14 @@ from windrow.api.fluent.aggregates import (
     formula,
     last,
     last_in_log,
+    max,  # noqa: A004 the field's name, read as wr.max
+    min,  # noqa: A004 the field's name, read as wr.min
     quantile,
     stddev,
+    sum,  # noqa: A004 the field's name, read as wr.sum
     top_k,
     variance,
 )
-from windrow.api.fluent.aggregates import max_ as max  # noqa: A004 the field's name, read as wr.max
-from windrow.api.fluent.aggregates import min_ as min  # noqa: A004 the same
-from windrow.api.fluent.aggregates import sum_ as sum  # noqa: A004 the same
 from windrow.api.fluent.connectors import kafka, log, postgres, sqlite
 from windrow.api.fluent.process import list_state, map_state, value_state
 from windrow.api.fluent.streams import field
@@ -45,7 +43,8 @@ from windrow.api.fluent.windows import (
     when,
 )
 from windrow.errors import WindrowError
-from windrow.model import AnyPipeline, Context, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline, Timer
+from windrow.model import AnyPipeline as _AnyPipeline
+from windrow.model import Context, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline, Timer
 
 __all__ = [
     "Context",
@@ -100,12 +99,12 @@ __all__ = [
 ]
 
 
-def load(path: str | PathLike[str]) -> AnyPipeline:
+def load(path: str | _os.PathLike[str]) -> _AnyPipeline:
     """Read a pipeline from a YAML file, or from ``file.py`` or ``file.py:variable``.
 
-    Paths in the file are relative to the current directory. Raise PipelineError, with file:line, for all that is wrong.
+    Paths in the file are relative to the current directory. Raise PipelineError, with file:line, for all problems.
     """
-    # YAML is read by few who import windrow: Spark's workers, for one, do without
+    # imported here because few importers of windrow read YAML; Spark's workers do not
     from windrow.api.load import open_pipeline  # noqa: PLC0415
 
-    return open_pipeline(fspath(path)).valid()
+    return open_pipeline(_os.fspath(path)).valid()
