@@ -395,3 +395,20 @@ def test_a_last_line_without_a_newline_is_named(folder: Path) -> None:
     told = CliRunner().invoke(main, args)
     assert "warning" not in told.output
     assert "204 events" in told.stdout
+
+
+def test_a_run_whose_records_are_all_dead_letters_warns(folder: Path) -> None:
+    bad, good = '{"user_id": "u"}\n', '{"user_id": "u", "event_time": 1767225600000, "amount": 1}\n'
+    for file in (folder / "spend").iterdir():
+        file.write_text(bad * 2)
+    (folder / "p.yaml").write_text(PIPELINE.format(source=LOG, sink=SQLITE))
+    args = ["run", "p.yaml", "--until-end", "--host", "memory", "--fresh"]
+    warning = "all records (4) are dead letters; the column `reason` of the table spend_dead says why"
+    told = CliRunner().invoke(main, args)
+    assert (told.exit_code, told.stderr.splitlines()[-1]) == (0, f"user-spend: warning: {warning}")
+    assert json.loads(CliRunner().invoke(main, [*args, "--json"]).stdout)["warnings"] == [warning]
+    (folder / "spend" / "partition-0.jsonl").write_text(good)
+    assert "warning" not in CliRunner().invoke(main, args).output
+    for file in (folder / "spend").iterdir():
+        file.write_text("")
+    assert "warning" not in CliRunner().invoke(main, args).output

@@ -129,7 +129,7 @@ def command(
     advice = NEEDS_NO_SPARK if until_end and not backfill and from_savepoint is None else ""
     with progress, saying_spark_starts(quiet=as_json, advice=advice), stopping() as on_start:
         ended = launch(valid, options, progress.on_step, on_start)
-    warnings = _incomplete(valid) if ended == "end" else []
+    warnings = [*_all_dead(valid, progress.totals), *(_incomplete(valid) if ended == "end" else [])]
     for warning in () if as_json else warnings:
         click.echo(f"{valid.name}: warning: {warning}", err=True)
     if as_json:
@@ -138,6 +138,14 @@ def command(
     else:
         click.echo(_summary(valid.name, ended, progress.totals))
     return OK
+
+
+def _all_dead(pipeline: AnyPipeline, totals: Totals) -> list[str]:
+    """Return a warning if a run has read records, and none of them was good."""
+    if not totals.dead or totals.dead < totals.events:
+        return []
+    table = f"{pipeline.sink.table}_dead"
+    return [f"all records ({totals.dead:,}) are dead letters; the column `reason` of the table {table} says why"]
 
 
 def _incomplete(pipeline: AnyPipeline) -> list[str]:
