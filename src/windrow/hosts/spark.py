@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import logging
 import os
 import re
@@ -94,12 +95,13 @@ def spark_session(master: str = "local[*]", *, log: Path | None = None) -> Spark
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # else Spark looks up the machine's name, which not every machine knows (a container without a network)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    scratch = scratch_folder()
     if "SPARK_HOME" not in os.environ:
-        home = spark_home()
+        home = spark_home(scratch)
         if home is not None:
             os.environ["SPARK_HOME"] = str(home)
     builder = SparkSession.builder.master(master).appName("windrow")
-    for name, value in CONF.items():
+    for name, value in {**CONF, **(local_folders(scratch) if master.startswith("local") else {})}.items():
         builder = builder.config(name, value)
     _LOGGER.info("starting Spark%s", "" if log is None else f" (log: {log})")
     try:
@@ -138,8 +140,63 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
     return Path(record.pathname).parent.name != "py4j"
 
 
-def spark_home() -> Path | None:
-    """Return a folder that is the installed PySpark's home but for its zip of PySpark; None if there is no such.
+_SCRATCH = "windrow-scratch-"
+_LONGEST = 64
+"""Characters of a folder in which Spark can make its sockets, whose paths have 107 at the most."""
+
+
+@lru_cache(maxsize=1)
+def scratch_folder() -> Path:
+    """Make a folder for the temporary files of this process and its Spark, which is removed when the process ends.
+
+    Those of processes that were killed are removed first. A process holds a lock in its folder, which the kernel lets
+    go of when it dies; the folder has its name only once it is locked.
+    """
+    root = Path(tempfile.gettempdir())
+    for folder in root.glob(f"{_SCRATCH}*"):
+        _remove_stale(folder)
+    made = Path(tempfile.mkdtemp(prefix=f".{_SCRATCH}", dir=root))
+    lock = os.open(made / "lock", os.O_CREAT | os.O_RDWR, 0o600)  # to the end of the process
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    folder = made.rename(root / made.name[1:])
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the folder of a process of this user that has ended; leave any other."""
+    try:
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return
+        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError:  # another process removes it too
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(lock)
+
+
+def local_folders(scratch: Path) -> dict[str, str]:
+    """Return the settings that have Spark and its JVM keep their temporary files there.
+
+    SPARK_LOCAL_DIRS comes before them. The JVM's own, which are small, stay where they are if its sockets could not be
+    made there.
+    """
+    folder = scratch / "local"
+    folder.mkdir(exist_ok=True)
+    settings = {"spark.local.dir": str(folder)}
+    if len(str(folder)) <= _LONGEST and re.fullmatch(r"[\w./-]+", str(folder)):
+        options = CONF["spark.driver.extraJavaOptions"]
+        settings["spark.driver.extraJavaOptions"] = f"{options} -Djava.io.tmpdir={folder}"
+    return settings
+
+
+def spark_home(scratch: Path) -> Path | None:
+    """Make a folder that is the installed PySpark's home but for its zip of PySpark; return None if there is no such.
 
     Spark puts that zip on the path of every Python process that it starts: each compiles anew what it imports from it
     (0.6 s of CPU time in place of 0.1 s, and a query starts six of them), where the installed package would serve.
@@ -150,10 +207,10 @@ def spark_home() -> Path | None:
     installed = Path(spec.origin).parent
     if not (installed / "jars").is_dir():
         return None
-    home = Path(tempfile.mkdtemp(prefix="windrow-spark-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    home = scratch / "home"
+    home.mkdir(exist_ok=True)
     for entry in installed.iterdir():
-        if entry.name != "python":
+        if entry.name != "python" and not (home / entry.name).is_symlink():
             (home / entry.name).symlink_to(entry)
     return home
 

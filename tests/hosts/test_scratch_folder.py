@@ -1,0 +1,92 @@
+"""Temporary files of a process that was killed are removed by the next one that starts Spark, and no others."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from windrow.hosts import spark
+
+MAKES = """
+import sys
+from windrow.hosts.spark import scratch_folder
+
+folder = scratch_folder()
+(folder / "local").mkdir()
+(folder / "local" / "blockmgr").write_text("much")
+print(folder, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder of its own, for this process and those that it starts."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@contextmanager
+def process() -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Another process, and the folder that it has made."""
+    with subprocess.Popen(
+        [sys.executable, "-c", MAKES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        try:
+            yield other, Path(other.stdout.readline().strip())
+        finally:
+            other.kill()
+
+
+def make() -> Path:
+    """Make a folder as a process does that starts."""
+    return spark.scratch_folder.__wrapped__()
+
+
+def test_what_a_killed_process_left_is_removed_and_a_living_ones_stays(temporary: Path) -> None:
+    with process() as (_, living), process() as (killed, left):
+        killed.send_signal(signal.SIGKILL)
+        killed.wait(30)
+        assert (left / "local" / "blockmgr").exists()
+        for name in ("spark-1", "blockmgr-1", "windrow-other"):
+            (temporary / name).mkdir()
+        elsewhere = temporary / "elsewhere"
+        elsewhere.mkdir()
+        (temporary / "windrow-scratch-link").symlink_to(elsewhere)
+        made = make()
+        names = {"spark-1", "blockmgr-1", "windrow-other", "elsewhere", "windrow-scratch-link"}
+        assert {path.name for path in temporary.iterdir()} == names | {living.name, made.name}
+        assert (living / "local" / "blockmgr").exists()
+
+
+def test_a_folder_that_is_half_removed_is_removed(temporary: Path) -> None:
+    (temporary / "windrow-scratch-half" / "local").mkdir(parents=True)
+    made = make()
+    assert list(temporary.iterdir()) == [made]
+
+
+def test_a_process_removes_its_own_in_the_end(temporary: Path) -> None:
+    with process() as (other, folder):
+        assert folder.parent == temporary
+        other.communicate("", timeout=60)
+        assert other.returncode == 0
+        assert not folder.exists()
+
+
+def test_spark_keeps_its_files_there(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        settings = spark.local_folders(Path(short))
+    assert settings["spark.local.dir"] == f"{short}/local"
+    assert settings["spark.driver.extraJavaOptions"].endswith(f" -Djava.io.tmpdir={short}/local")
+    long = tmp_path / ("x" * 80)
+    long.mkdir()
+    assert spark.local_folders(long) == {"spark.local.dir": f"{long}/local"}
