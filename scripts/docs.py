@@ -25,8 +25,8 @@ number and a unit, or several: `250ms`, `90s`, `10m`, `1h30m`, `1d` (units `us`,
 | exit code | meaning |
 | ---: | --- |
 | 0 | success |
-| 1 | the command ran, and failed or found a difference; committed steps are kept |
-| 2 | the input is wrong, and nothing ran |
+| 1 | the command failed, or found a difference; committed steps are kept |
+| 2 | the input is wrong, which was found before anything ran |
 | 130 | Ctrl-C, except where it finishes the current step |
 
 [errors.md](errors.md) lists the kinds of errors.

@@ -1,4 +1,4 @@
-"""Errors: everything that windrow raises on purpose.
+"""Errors: all exceptions that windrow raises deliberately.
 
 ::
 
@@ -7,9 +7,10 @@
     │   ├── PipelineError        a pipeline, with file:line
     │   │   └── ManyProblemsError        several problems of one pipeline
     │   ├── TranscriptError      a story, with file:line
-    │   ├── CheckpointError      a checkpoint that is not this pipeline's
-    │   └── SetupError           Java, a jar or a package is missing
-    └── RunError                 it ran, and failed               exit code 1
+    │   ├── CheckpointError      a checkpoint or savepoint that is missing, damaged or of another pipeline
+    │   ├── SetupError           Java, a jar or a package is missing
+    │   └── SinkAddressError     the sink's path or url cannot be used (also a SinkError)
+    └── RunError                 the run failed                   exit code 1
         ├── SourceError          the log or the broker
         │   ├── SourceUnavailableError   it does not answer now, or does not know the topic
         │   └── RecordsLostError         unread records are lost
@@ -17,6 +18,10 @@
         │   └── SinkUnavailableError     it does not answer now, or somebody holds a lock
         └── EngineError          Spark
             └── WorkerLostError          a Python worker of Spark has died
+
+The exit code follows one rule. It is 2 if what the user gave (options, files, paths, urls, a checkpoint) is wrong and
+that was found before anything ran. It is 1 if a server, Spark or the machine refused or failed, or if what a database
+or a log holds does not fit the run.
 
 Each message says what is wrong, where, and what to do.
 """
@@ -39,13 +44,13 @@ class Place:
 
 
 class WindrowError(Exception):
-    """The root: catch this to catch all that windrow raises on purpose."""
+    """Base class of all errors that windrow raises deliberately."""
 
     exit_code = 1
 
 
 class InputError(WindrowError):
-    """What was given is wrong; nothing ran."""
+    """The input is wrong, which was found before anything ran."""
 
     exit_code = 2
 
@@ -56,7 +61,7 @@ class InputError(WindrowError):
 
 
 class PipelineError(InputError):
-    """A pipeline that cannot be read or means nothing."""
+    """A pipeline that cannot be read or is invalid."""
 
 
 class TranscriptError(InputError):
@@ -64,7 +69,7 @@ class TranscriptError(InputError):
 
 
 class CheckpointError(InputError):
-    """A checkpoint that belongs to another pipeline, or is damaged."""
+    """A checkpoint or savepoint that is missing, damaged or of another pipeline."""
 
 
 class SetupError(InputError):
@@ -72,10 +77,10 @@ class SetupError(InputError):
 
 
 class RunError(WindrowError):
-    """It ran, and failed; what was committed stays."""
+    """The run failed; committed steps are kept."""
 
     passes = False
-    """Whether it may pass by itself: a run tries again for a while."""
+    """Whether the error may be temporary: a run then retries for a while."""
 
 
 class SourceError(RunError):
@@ -83,13 +88,13 @@ class SourceError(RunError):
 
 
 class SourceUnavailableError(SourceError):
-    """The broker does not answer now, or does not know the topic (yet, or for as long as it starts)."""
+    """The broker does not respond, or does not know the topic (yet, or while it starts)."""
 
     passes = True
 
 
 class RecordsLostError(SourceError):
-    """Records are gone that were being read; a run looks which, and may go on with what is there."""
+    """Unread records were lost; a run determines which, and may continue with what is left."""
 
     passes = True
 
@@ -99,9 +104,13 @@ class SinkError(RunError):
 
 
 class SinkUnavailableError(SinkError):
-    """The database does not answer now, or somebody holds a lock on it."""
+    """The database does not respond, or another session holds a lock."""
 
     passes = True
+
+
+class SinkAddressError(InputError, SinkError):
+    """The sink's path or url cannot be used: a missing folder, a file that is not a database, an invalid url."""
 
 
 class EngineError(RunError):
@@ -109,13 +118,13 @@ class EngineError(RunError):
 
 
 class WorkerLostError(EngineError):
-    """A Python process of Spark's has died, or did not start in time."""
+    """A Python worker of Spark died, or did not start in time."""
 
     passes = True
 
 
 class ManyProblemsError(PipelineError):
-    """Several things are wrong with a pipeline; `errors` holds them one by one, in the order of the file."""
+    """Several problems of a pipeline; `errors` has each of them, in the order of the file."""
 
     def __init__(self, errors: Sequence[PipelineError]) -> None:
         super().__init__("\n".join(str(error) for error in errors))
@@ -124,12 +133,12 @@ class ManyProblemsError(PipelineError):
 
 
 def each_error(error: PipelineError) -> tuple[PipelineError, ...]:
-    """Return the single problems that an error tells of."""
+    """Return the problems that an error consists of."""
     return error.errors if isinstance(error, ManyProblemsError) else (error,)
 
 
 def join_errors(errors: Sequence[PipelineError]) -> PipelineError:
-    """Return one error for several, in the order of the file; there must be at least one."""
+    """Return one error for at least one, with the problems in the order of the file."""
     single = [one for error in errors for one in each_error(error)]
     if len(single) == 1:
         return single[0]

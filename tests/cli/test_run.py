@@ -196,16 +196,16 @@ def test_a_user_without_the_privilege_to_insert(role: str, database: str) -> Non
 
 def test_a_file_in_a_folder_that_is_not_there() -> None:
     write(sink="{sqlite: {path: results/spend.db, table: spend}}")
-    message = refused(1)
+    message = refused(2)
     assert "results of results/spend.db does not exist: create it, or correct the sink's path" in message
 
 
 def test_a_file_that_is_no_database() -> None:
     Path("spend.db").write_text("user,total\nA,1\n" * 100)
     write()
-    assert refused(1).startswith("spend.db is not an SQLite database: give the sink another path")
+    assert refused(2).startswith("spend.db is not an SQLite database: give the sink another path")
     write(sink="{sqlite: {path: spend, table: spend}}")
-    assert refused(1).startswith("spend is a folder: give the sink the path of a file in it")
+    assert refused(2).startswith("spend is a folder: give the sink the path of a file in it")
 
 
 def test_another_pipelines_checkpoint() -> None:

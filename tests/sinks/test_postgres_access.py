@@ -13,7 +13,7 @@ import pytest
 from tests.contracts.steps import RUN, change, pipeline, step
 from tests.servers.postgres import Postgres
 
-from windrow.errors import SinkError, SinkUnavailableError
+from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model import Pipeline, PostgresSink
 from windrow.sinks import ownership
 from windrow.sinks.postgres import PostgresTable
@@ -215,7 +215,7 @@ def test_a_user_that_does_not_exist(postgres: Postgres) -> None:
     "url", ["postgresql://bob:s3cret@host:port:1/x?y", "not a url s3cret", "postgresql://a:s3c%ret@h/x"]
 )
 def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
-    with pytest.raises(SinkError, match="url cannot be read: write postgresql://") as caught:
+    with pytest.raises(SinkAddressError, match="url cannot be read: write postgresql://") as caught:
         sink_of(pipeline(PostgresSink(url, "spend"))).open(RUN)
     assert "s3c" not in str(caught.value)
     assert caught.value.__cause__ is None

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.steps import RUN, change, edges, pipeline, step
 
-from windrow.errors import PipelineError, SinkError
+from windrow.errors import PipelineError, SinkAddressError, SinkError
 from windrow.model import Aggregate, Count, Pipeline, SqliteSink, Sum
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.sqlite import SqliteTable
@@ -144,7 +144,7 @@ def test_a_view_is_no_table(model: Pipeline) -> None:
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     model = pipeline(SqliteSink(str(tmp_path / "none" / "spend.db"), "spend"))
-    with pytest.raises(SinkError, match=r"the folder .*none of .*spend.db does not exist: create it"):
+    with pytest.raises(SinkAddressError, match=r"the folder .*none of .*spend.db does not exist: create it"):
         sink_of(model).open(RUN)
     sink_of(model).clear()
 
@@ -153,12 +153,12 @@ def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
 def test_a_folder_that_is_a_file(tmp_path: Path, path: str) -> None:
     (tmp_path / "afile").write_text("x")
     model = pipeline(SqliteSink(str(tmp_path / "afile" / path), "spend"))
-    with pytest.raises(SinkError, match=r"afile in .*spend.db is a file, not a folder"):
+    with pytest.raises(SinkAddressError, match=r"afile in .*spend.db is a file, not a folder"):
         sink_of(model).open(RUN)
 
 
 def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(SinkError, match="is a folder"):
+    with pytest.raises(SinkAddressError, match="is a folder"):
         sink_of(pipeline(SqliteSink(str(tmp_path), "spend"))).open(RUN)
 
 
@@ -168,7 +168,7 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     sink = sink_of(pipeline(SqliteSink(str(path), "spend")))
     acts: list[Callable[[], object]] = [lambda: sink.open(RUN), sink.clear]
     for act in acts:
-        with pytest.raises(SinkError, match=r"notes.txt is not an SQLite database: give the sink another path"):
+        with pytest.raises(SinkAddressError, match=r"notes.txt is not an SQLite database: give the sink another path"):
             act()
     assert path.read_text().startswith("not a database")
 

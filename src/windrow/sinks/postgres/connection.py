@@ -12,7 +12,7 @@ from functools import partial
 import psycopg
 from psycopg import conninfo, errors
 
-from windrow.errors import SinkError, SinkUnavailableError
+from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model.connectors import resolve_references
 from windrow.sinks.tables import quote
 
@@ -148,7 +148,7 @@ def address(url: str) -> str:
 
 
 def where(url: str) -> str:
-    """Name the server and database of a url, without user and password; raise SinkError if libpq cannot read it."""
+    """Name the server and database of a url, without user and password; raise SinkAddressError if it is invalid."""
     try:
         parts = conninfo.conninfo_to_dict(address(url))
     except psycopg.ProgrammingError:
@@ -156,7 +156,7 @@ def where(url: str) -> str:
         msg = (
             "the sink's url cannot be read: write postgresql://USER@HOST:PORT/DATABASE, and percent-encode odd letters"
         )
-        raise SinkError(msg) from None
+        raise SinkAddressError(msg) from None
     host = parts.get("host") or os.environ.get("PGHOST") or "localhost"
     port = parts.get("port") or os.environ.get("PGPORT") or 5432
     database = parts.get("dbname") or os.environ.get("PGDATABASE") or parts.get("user") or ""

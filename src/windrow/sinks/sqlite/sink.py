@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from windrow.core.changelog import StepOutput
 from windrow.core.schema import CLOCKS
-from windrow.errors import PipelineError, SinkError, SinkUnavailableError
+from windrow.errors import PipelineError, SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.ownership import (
@@ -69,19 +69,19 @@ CACHE_KIB = 65_536
 def connect(path: str, busy: float = BUSY_SECONDS) -> sqlite3.Connection:
     """Open a file, which is made if need be, in WAL mode; another writer is waited for `busy` seconds.
 
-    Raise SinkError where there can be no such file.
+    Raise SinkAddressError if no database can be there.
     """
     file = Path(path).absolute()
     if file.is_dir():
         msg = f"{path} is a folder: give the sink the path of a file in it"
-        raise SinkError(msg)
+        raise SinkAddressError(msg)
     blocking = next((above for above in file.parents if above.exists() and not above.is_dir()), None)
     if blocking is not None:
         msg = f"{blocking} in {path} is a file, not a folder: correct the sink's path"
-        raise SinkError(msg)
+        raise SinkAddressError(msg)
     if not file.parent.is_dir():
         msg = f"the folder {file.parent} of {path} does not exist: create it, or correct the sink's path"
-        raise SinkError(msg)
+        raise SinkAddressError(msg)
     # A host may commit from another thread than it opened in, though never from two at once.
     db = sqlite3.connect(file, timeout=busy, isolation_level=None, check_same_thread=False)
     try:
@@ -94,7 +94,7 @@ def connect(path: str, busy: float = BUSY_SECONDS) -> sqlite3.Connection:
     if mode != "wal":
         db.close()
         msg = f"{path} cannot be read while it is written there (SQLite's WAL): put it on a local disk"
-        raise SinkError(msg)
+        raise SinkAddressError(msg)
     return db
 
 
@@ -380,7 +380,11 @@ _ADVICE = {
     "SQLITE_IOERR": "could not be read or written: check the disk, then start again",
     "SQLITE_CONSTRAINT": "refused a row",
 }
-_PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED")
+_KINDS: dict[str, type[SinkError]] = {
+    "SQLITE_BUSY": SinkUnavailableError,
+    "SQLITE_LOCKED": SinkUnavailableError,
+    "SQLITE_NOTADB": SinkAddressError,
+}
 
 
 def translate(error: sqlite3.Error, path: str) -> SinkError:
@@ -388,7 +392,7 @@ def translate(error: sqlite3.Error, path: str) -> SinkError:
     name = getattr(error, "sqlite_errorname", "") or ""
     for prefix, advice in _ADVICE.items():
         if name.startswith(prefix):
-            kind = SinkUnavailableError if prefix in _PASSING else SinkError
+            kind = _KINDS.get(prefix, SinkError)
             return kind(f"{path} {advice} ({error}); what was committed before stays")
     return SinkError(f"{path}: SQLite says: {error}; what was committed before stays")
 
