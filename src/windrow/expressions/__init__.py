@@ -3,7 +3,7 @@
 DuckDB parses and types them. It is imported when the first expression is analysed.
 """
 
-from windrow.expressions.analyse import Expression, analyse, duckdb_message
+from windrow.expressions.analyse import Expression, analyse, constant_failure, duckdb_message
 from windrow.expressions.inputs import (
     Argument,
     Computed,
@@ -27,6 +27,7 @@ __all__ = [
     "arguments",
     "computed",
     "computed_arguments",
+    "constant_failure",
     "derived",
     "duckdb_message",
     "formulas",

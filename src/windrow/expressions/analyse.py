@@ -6,6 +6,7 @@ An expression counts as nullable unless its tree proves that it is not.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import Any
 from windrow.errors import PipelineError
 from windrow.expressions.engine import database, remedy, sql_type, type_of_sql
 from windrow.expressions.syntax import columns, parse, refuse_impure
-from windrow.model import DataType, Field
+from windrow.model import DataType, DecimalType, Field, StringType, TimestampType
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,57 @@ def analyse(text: str, fields: tuple[Field, ...], nullable: frozenset[str] = fro
         columns=names,
         nullable=can_be_null(tree, nullable),
     )
+
+
+def constant_failure(expression: Expression, fields: tuple[Field, ...]) -> str | None:
+    """Return DuckDB's message if an expression fails whatever the fields hold, as with a wrong constant, else None.
+
+    It is tried on nulls and on two plain values of each field: only a failure that has nothing to do with the values
+    has the same message every time. One with CASE may be meant to fail for some values.
+    """
+    if _CHOOSES.search(expression.text):
+        return None
+    used = tuple(field for field in fields if field.name in expression.columns)
+    messages: set[str] = set()
+    for number in range(_SAMPLES):
+        message = _failure(expression.sql, used, number)
+        messages.add(message or "")
+        if message is None or len(messages) > 1:
+            return None
+    return messages.pop()
+
+
+_SAMPLES = 3
+_CHOOSES = re.compile(r"\bcase\b", re.IGNORECASE)
+
+
+def _sample(type_: DataType, number: int) -> str:
+    """Return a null, and two values, as text that casts to the type."""
+    match type_:
+        case StringType():
+            texts = ("a", "1")
+        case TimestampType():
+            texts = ("1970-01-01 00:00:00+00", "2026-01-01 12:34:56+00")
+        case DecimalType():
+            texts = ("0", "0.5")  # decimal(2,2) holds no 1
+        case _:
+            texts = ("0", "1")
+    return ("NULL", *(f"'{text}'" for text in texts))[number]
+
+
+def _failure(sql: str, fields: tuple[Field, ...], number: int) -> str | None:
+    import duckdb  # noqa: PLC0415 - as in `_describe`
+
+    columns_ = ", ".join(
+        f'{_sample(field.type, number)}::{sql_type(field.type)} AS "{field.name.replace(chr(34), chr(34) * 2)}"'
+        for field in fields
+    )
+    of = f"FROM (SELECT {columns_})" if fields else ""
+    try:
+        database().cursor().execute(f"SELECT {sql} {of}").fetchall()
+    except duckdb.Error as exc:
+        return duckdb_message(exc)
+    return None
 
 
 def is_condition(expression: Expression) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from windrow.api.checks.base import Finding, derived_field, error, is_name, result_names
+from windrow.api.checks.base import Finding, derived_field, error, is_name, result_names, warning
 from windrow.errors import PipelineError
+from windrow.expressions import constant_failure
 from windrow.model import AnyPipeline, Derive
 
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -70,6 +71,11 @@ def derived_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
         made = derived_field(pipeline, derived)
         if isinstance(made, PipelineError):
             yield error(where, f"{made.message}{_of_another(pipeline, derived)}")
+            continue
+        failure = constant_failure(made, pipeline.decode.fields)
+        if failure is not None:
+            message = f"{derived.sql!r} fails whatever the fields hold, so all records become dead letters: {failure}"
+            yield warning(where, message)
 
 
 def _of_another(pipeline: AnyPipeline, derived: Derive) -> str:
