@@ -28,8 +28,11 @@ Each message says what is wrong, where, and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -143,3 +146,17 @@ def join_errors(errors: Sequence[PipelineError]) -> PipelineError:
     if len(single) == 1:
         return single[0]
     return ManyProblemsError(sorted(single, key=lambda error: error.place.line if error.place else 0))
+
+
+def call_all(calls: Iterable[Callable[[], T]]) -> tuple[T, ...]:
+    """Return the results of all calls; raise the problems of all that fail as one PipelineError."""
+    results: list[T] = []
+    errors: list[PipelineError] = []
+    for call in calls:
+        try:
+            results.append(call())
+        except PipelineError as exc:
+            errors.append(exc)
+    if errors:
+        raise join_errors(errors)
+    return tuple(results)

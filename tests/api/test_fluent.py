@@ -270,3 +270,22 @@ def test_a_problem_with_the_log_path_is_found() -> None:
         wr.log("").decode(t="timestamp", u="long").event_time("t", delay="1s").key_by("u").window(
             wr.tumbling("1s")
         ).aggregate(n=wr.count()).to(wr.sqlite("a.db", table="t"))
+
+
+def test_a_stage_reports_all_of_its_problems_at_once() -> None:
+    stream = wr.log("data")
+    with pytest.raises(PipelineError) as decode:
+        stream.decode(user="text", t="timestamp_millis", amount="decimal")
+    assert [error.message.split(":")[0] for error in each_error(decode.value)] == ["decode.user", "decode.amount"]
+    decoded = stream.decode(user="string", t="timestamp_millis")
+    with pytest.raises(PipelineError) as time:
+        decoded.event_time("t", delay="x", future="y", idle="z")
+    found = [error.message.split(":")[0] for error in each_error(time.value)]
+    assert found == ["time.delay", "time.future", "time.idle"]
+    windowed = decoded.event_time("t", delay="1m").key_by("user").window(wr.tumbling("5m"))
+    with pytest.raises(PipelineError) as results:
+        windowed.aggregate(total="sum()", events="count(user)", users=wr.count())
+    assert [error.message.split(":")[0] for error in each_error(results.value)] == [
+        "aggregate.total",
+        "aggregate.events",
+    ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from windrow.api.checks import require_valid
-from windrow.errors import PipelineError
+from windrow.errors import PipelineError, call_all
 from windrow.model import (
     DEFAULT_KEY_GROUPS,
     DataType,
@@ -98,12 +99,13 @@ class Processed:
 
 def declared_states(state: Mapping[str, StateType]) -> tuple[KeyedState, ...]:
     """Return states with their names; raise PipelineError for a type that is none."""
-    return tuple(_state(name, of) for name, of in state.items())
+    return call_all(partial(_state, name, of) for name, of in state.items())
 
 
 def declared_columns(returns: Mapping[str, str | DataType]) -> tuple[Field, ...]:
     """Return the columns that a function emits; raise PipelineError for a type that is none."""
-    return tuple(Field(name, _type(f"process.returns.{name}", type_)) for name, type_ in returns.items())
+    types = call_all(partial(_type, f"process.returns.{name}", type_) for name, type_ in returns.items())
+    return tuple(Field(name, type_) for name, type_ in zip(returns, types, strict=True))
 
 
 def _state(name: str, of: StateType) -> KeyedState:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, overload
 
 from windrow.api.aggregate_text import Measure, parse_aggregate
 from windrow.api.checks import require_valid
 from windrow.api.fluent.process import Processed, StateType, declared_columns, declared_states
 from windrow.api.fluent.windows import Duration, as_trigger, duration_micros
-from windrow.errors import PipelineError
+from windrow.errors import PipelineError, call_all
 from windrow.model import (
     DEFAULT_KEY_GROUPS,
     Adaptive,
@@ -50,7 +51,7 @@ class Stream:
         One that a record may lack has a question mark, ``country="string?"``; for other names see `windrow.field`.
         """
         given = ((name, one if isinstance(one, FieldType) else FieldType(one)) for name, one in fields.items())
-        return Decoded(self.source, Decode(tuple(one.named(name) for name, one in given)))
+        return Decoded(self.source, Decode(call_all(partial(one.named, name) for name, one in given)))
 
 
 @dataclass(frozen=True)
@@ -115,17 +116,16 @@ class Decoded:
         Raises:
             PipelineError: neither or both of `delay` and `punctuated` are given, or a duration is none.
         """
-        return Timed(
-            self,
-            EventTime(
-                field,
-                _watermark(delay, punctuated),
-                None if future is None else duration_micros(future, "time.future"),
-                sent,
-                None if idle is None else duration_micros(idle, "time.idle"),
-                all_idle,
-            ),
-        )
+        lengths = {"time.future": future, "time.idle": idle}
+        given = {
+            where: partial(duration_micros, length, where) for where, length in lengths.items() if length is not None
+        }
+        watermark = partial(_watermark, delay, punctuated)
+        reads: list[Callable[[], object]] = [watermark, *given.values()]
+        call_all(reads)
+        micros = {where: read() for where, read in given.items()}
+        time = EventTime(field, watermark(), micros.get("time.future"), sent, micros.get("time.idle"), all_idle)
+        return Timed(self, time)
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class Windowed:
         Raises:
             PipelineError: a text is a call that is not as it should be.
         """
-        return Aggregated(self, tuple(_aggregate(name, measure) for name, measure in results.items()))
+        return Aggregated(self, call_all(partial(_aggregate, name, measure) for name, measure in results.items()))
 
 
 @dataclass(frozen=True)

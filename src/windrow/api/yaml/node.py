@@ -9,11 +9,12 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 import yaml
 
-from windrow.errors import PipelineError, Place, join_errors
+from windrow.errors import PipelineError, Place, call_all, join_errors
 from windrow.model import parse_duration
 
 
@@ -182,16 +183,7 @@ class YamlNode:
 
     def each(self, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
         """Read each item of a list; raise the problems of all of them as one PipelineError."""
-        values: list[T] = []
-        errors: list[PipelineError] = []
-        for item in self.items():
-            try:
-                values.append(read(item))
-            except PipelineError as exc:
-                errors.append(exc)
-        if errors:
-            raise join_errors(errors)
-        return tuple(values)
+        return call_all(partial(read, item) for item in self.items())
 
 
 def _either(options: tuple[object, ...]) -> str:
