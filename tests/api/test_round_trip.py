@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.api.values import MOST, TYPES, VALID
+from tests.examples import examples
 
 import windrow as wr
 from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
@@ -26,7 +27,7 @@ def test_what_is_printed_reads_back(pipeline: Pipeline) -> None:
     assert eval(to_python(pipeline), {"wr": wr}) == pipeline  # noqa: S307 its own print-out
 
 
-@settings(deadline=None, max_examples=50)
+@examples(25)
 @given(VALID)
 def test_text_and_chart_hold_every_name(pipeline: Pipeline) -> None:
     text, chart = to_text(pipeline), to_mermaid(pipeline)
@@ -78,7 +79,7 @@ NODES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@examples(25)
 @given(VALID, st.sampled_from(SECTIONS), NODES)
 def test_any_section_is_read_or_refused(pipeline: Pipeline, section: str, node: object) -> None:
     text = yaml.safe_dump(to_dict(pipeline) | {section: node}, sort_keys=False, allow_unicode=True)

@@ -120,13 +120,13 @@ def search(host: str, examples: int, drawn: SearchStrategy[Case]) -> None:
 
 
 def test_memory_host_gives_the_oracles_answer_in_every_cut() -> None:
-    search("memory", 20, cases(most_records=20))
+    search("memory", 10, cases(most_records=20))
 
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("host", ["stream", "batch"])
 def test_spark_hosts_give_the_oracles_answer_in_every_cut(host: str) -> None:
-    search(host, 3, cases(most_records=8))
+    search(host, 2, cases(most_records=8))
 
 
 @pytest.mark.long

@@ -51,7 +51,7 @@ def sessions(draw: st.DrawFn) -> Case:
 
 
 def test_sessions_are_the_oracles_in_every_cut() -> None:
-    search("memory", 30, sessions())
+    search("memory", 15, sessions())
 
 
 @pytest.mark.long

@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.aggregates.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
+from tests.examples import examples
 
 from windrow.core import duckdb_sql
 from windrow.core.aggregates.accumulators import Results
@@ -107,7 +108,7 @@ def exact(row: dict[str, Any]) -> dict[str, str]:
 
 
 @given(records=logs(), data=st.data())
-@settings(deadline=None, max_examples=20)
+@examples(8)
 def test_any_cut_and_any_merge_tree_gives_what_plain_python_gives(
     engine: Engine, records: list[Rec], data: st.DataObject
 ) -> None:
@@ -126,7 +127,7 @@ def test_any_cut_and_any_merge_tree_gives_what_plain_python_gives(
 
 
 @given(records=logs(), data=st.data())
-@settings(deadline=None, max_examples=12)
+@examples(5)
 def test_running_merges_give_every_state_on_the_way(engine: Engine, records: list[Rec], data: st.DataObject) -> None:
     pieces = data.draw(st.lists(st.integers(0, 4), min_size=len(records), max_size=len(records)))
     history = engine.finish(engine.history(engine.begun(records, pieces)))

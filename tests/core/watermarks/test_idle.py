@@ -118,7 +118,7 @@ def the_log_and_the_journal_give_the_same_answers(case: Case) -> None:
 
 
 def test_the_log_and_the_journal_give_the_same_answers() -> None:
-    settings(max_examples=20)(given(cases())(the_log_and_the_journal_give_the_same_answers))()
+    settings(max_examples=10)(given(cases())(the_log_and_the_journal_give_the_same_answers))()
 
 
 def where_it_stands_a_replay_fires_what_the_run_has_fired(case: Case) -> None:
@@ -135,7 +135,7 @@ def where_it_stands_a_replay_fires_what_the_run_has_fired(case: Case) -> None:
 
 
 def test_where_it_stands_a_replay_fires_what_the_run_has_fired() -> None:
-    settings(max_examples=20)(given(cases())(where_it_stands_a_replay_fires_what_the_run_has_fired))()
+    settings(max_examples=10)(given(cases())(where_it_stands_a_replay_fires_what_the_run_has_fired))()
 
 
 @pytest.mark.long

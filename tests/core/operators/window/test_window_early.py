@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -242,8 +243,6 @@ def fails(_: PaneSoFar) -> bool:
 
 def test_an_error_of_a_predicate_names_it_and_the_pane() -> None:
     host = MemoryHost(early(When(fails)), [0])
-    said = (
-        r"the trigger tests\.core\.test_window_early\.fails failed at PaneSoFar\(.*\): LookupError: no luck; what was"
-    )
+    said = rf"the trigger {re.escape(__name__)}\.fails failed at PaneSoFar\(.*\): LookupError: no luck; what was"
     with pytest.raises(RunError, match=said):
         host.step(raw(0, 0, record("A", 1)))
