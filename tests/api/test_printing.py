@@ -178,8 +178,16 @@ BASE = {
         ("emit", "{mode: discard}", "a pane holds only what is new since the one before, as a row of its own"),
         ("time", "{field: t, delay: {adaptive: {target: 0.999, min: 1s, max: 2s}}}", "as much as leaves 99.9 % of its"),
         ("time", "{field: t, delay: 1m, sent: s}", "a device's clock is corrected by the log timestamp less s"),
-        ("time", "{field: t, delay: 1m, idle: 1m}", "silent for 1m holds no other back; if all are, time stands still"),
-        ("time", "{field: t, delay: 1m, idle: 1m, all_idle: advance}", "if all are, time goes on"),
+        (
+            "time",
+            "{field: t, delay: 1m, idle: 1m}",
+            "without records for 1m holds no other back; if all are idle, watermarks stop",
+        ),
+        (
+            "time",
+            "{field: t, delay: 1m, idle: 1m, all_idle: advance}",
+            "if all are idle, watermarks advance with processing time",
+        ),
         ("derive", "{d: upper(u)}", "  derive     d = upper(u)\n"),
         ("aggregate", "{n: count() where u > 'a'}", "n = count() where u > 'a'"),
     ],

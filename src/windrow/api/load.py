@@ -73,7 +73,7 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> AnyPipeline:
         msg = f"is not valid Python: {exc.msg}"
         raise PipelineError(msg, Place(exc.filename or file, exc.lineno or 1)) from exc
     except (Exception, SystemExit) as exc:
-        # the file is the person's own: whatever it raises is told with its line
+        # the file is the user's own: whatever it raises is reported with its line
         msg = f"the file raised {type(exc).__name__}: {exc}"
         raise PipelineError(msg, _last_line(exc, file)) from exc
     finally:

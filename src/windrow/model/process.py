@@ -60,7 +60,7 @@ class Context(Protocol):
         """Call `on_timer` when the watermark reaches a time; one that it has reached is due right after this call.
 
         A timer replaces the key's other timer of that name. Raise ValueError if `on_timer` sets one that is not later
-        than itself, which would go on for ever.
+        than itself, which would repeat forever.
         """
         ...
 

@@ -47,8 +47,8 @@ class EventTime:
     """The event time is in `field`; one more than `future` microseconds ahead of the log's timestamp is bad.
 
     With `sent`, the device's own time of sending, event times are corrected by (log timestamp - sent). A partition
-    without a record for `idle` microseconds of processing time no longer holds the others back; when all are silent,
-    time stands still (hold) or goes on with processing time (advance).
+    without a record for `idle` microseconds of processing time no longer holds the others back; when all are idle,
+    watermarks stop (hold) or advance with processing time (advance).
     """
 
     field: str

@@ -46,21 +46,21 @@ class Records:
 
 @dataclass(frozen=True)
 class AnyOf:
-    """As soon as one of the triggers says so."""
+    """Fires as soon as one of the triggers does."""
 
     triggers: tuple[Trigger, ...]
 
 
 @dataclass(frozen=True)
 class AllOf:
-    """When each of the triggers has said so since the last pane."""
+    """Fires once each of the triggers has fired since the last pane."""
 
     triggers: tuple[Trigger, ...]
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """Another trigger, `times` times at the most for a window and key."""
+    """Another trigger, at most `times` times for a window and key."""
 
     trigger: Trigger
     times: int
@@ -84,7 +84,7 @@ class PaneSoFar:
 
 @dataclass(frozen=True)
 class When:
-    """After each on-time record for which a Python function says true; only the fluent form has it."""
+    """Fires after each on-time record for which a Python function returns True; not available in YAML."""
 
     predicate: Callable[[PaneSoFar], bool]
 

@@ -1,4 +1,4 @@
-"""Checks of a pipeline: errors, and warnings about what is likely not meant.
+"""Checks of a pipeline: errors, and warnings of likely mistakes.
 
 A rule is a function from a pipeline to its findings; `RULES` holds them in the order in which they are reported. The
 other modules hold the rules by the noun of the pipeline that they check.
@@ -40,7 +40,7 @@ __all__ = ["PROCESS_RULES", "RULES", "Finding", "require_valid", "validate"]
 
 
 RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
-    # errors, in the order of the data's way (and what is likely not meant beside them)
+    # errors, in the order of the data flow (with related warnings)
     pipeline_name,
     source_address,
     decode_fields,
@@ -79,7 +79,7 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
 )
 
 PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
-    # errors, in the order of the data's way
+    # errors, in the order of the data flow
     pipeline_name,
     source_address,
     decode_fields,

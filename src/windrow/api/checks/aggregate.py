@@ -203,7 +203,7 @@ _ELSEWHERE = {
 
 
 def formulas(pipeline: Pipeline) -> Iterator[Finding]:
-    """A formula is over results that are no formulas, by their names, and there is one of these at least."""
+    """A formula uses results that are not formulas, by name, and there is at least one of these."""
     texts = {one.name: one.function.sql for one in pipeline.aggregates if isinstance(one.function, Formula)}
     if not texts:
         return
@@ -244,7 +244,7 @@ def _over_formula(text: str, fields: tuple[Field, ...], others: frozenset[str]) 
 
 
 def _unknown(text: str) -> str | None:
-    """Say that a text is no aggregate, if it looks like one."""
+    """Return the message for a text that looks like an aggregate but is not one."""
     if text in NAMES:
         return f"{text!r} needs brackets; write {text}(){'' if text == 'count' else ' over a field'}"
     call = _CALL.match(text)

@@ -26,7 +26,7 @@ from windrow.model import (
 
 @dataclass(frozen=True)
 class Finding:
-    """An error (it cannot run, or not mean what it says) or a warning, at `where`: a path such as ``aggregate.total``.
+    """An error or a warning (a likely mistake) at `where`, a path such as ``aggregate.total``.
 
     The message says what to do about it.
     """
@@ -65,12 +65,12 @@ def is_field(pipeline: AnyPipeline, name: str) -> bool:
 
 
 def is_misspelt(pipeline: AnyPipeline, text: str) -> bool:
-    """Whether a text can only be meant as a field's name, and is none."""
+    """Whether a text looks like the name of a field but is not one."""
     return _WORD.fullmatch(text) is not None and not is_field(pipeline, text)
 
 
 def no_field(pipeline: AnyPipeline, name: str) -> str:
-    """Return the message that `name` is no field, or no decoded one."""
+    """Return the message that `name` is not a decoded field."""
     if is_field(pipeline, name):
         return f"{name!r} is a derived field; name a field of decode"
     close = difflib.get_close_matches(name, _fields(pipeline), n=1)
@@ -95,7 +95,7 @@ def sink_path(sink: Sink) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can name a field or a column: printable, and without blanks around it."""
+    """Whether a text can name a field or a column: printable, without spaces around it."""
     return bool(text) and text.isprintable() and text == text.strip()
 
 
@@ -132,7 +132,7 @@ def valid_record_fields(pipeline: AnyPipeline) -> tuple[Field, ...]:
 
 
 def derived_field(pipeline: AnyPipeline, derived: Derive) -> Expression | PipelineError:
-    """Return what a derived field's expression is, or why it is none."""
+    """Return the expression of a derived field, or the error in it."""
     try:
         return analyse(derived.sql, pipeline.decode.fields)
     except PipelineError as exc:

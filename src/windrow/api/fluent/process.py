@@ -76,10 +76,10 @@ class Processed:
             sink: `windrow.sqlite` or `windrow.postgres`.
             name: the pipeline's name; left out, the table's.
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
-            at_end: at the end of a bounded input, timers that are set and records that are held come, or stay.
+            at_end: at the end of a bounded input, pending timers and held records fire, or are kept.
 
         Raises:
-            PipelineError: the pipeline as a whole means nothing; all that is wrong, at once.
+            PipelineError: the pipeline is invalid; the error has all its problems.
         """
         return require_valid(
             ProcessPipeline(
@@ -98,12 +98,12 @@ class Processed:
 
 
 def declared_states(state: Mapping[str, StateType]) -> tuple[KeyedState, ...]:
-    """Return states with their names; raise PipelineError for a type that is none."""
+    """Return states with their names; raise PipelineError for invalid types."""
     return call_all(partial(_state, name, of) for name, of in state.items())
 
 
 def declared_columns(returns: Mapping[str, str | DataType]) -> tuple[Field, ...]:
-    """Return the columns that a function emits; raise PipelineError for a type that is none."""
+    """Return the columns that a function emits; raise PipelineError for invalid types."""
     types = call_all(partial(_type, f"process.returns.{name}", type_) for name, type_ in returns.items())
     return tuple(Field(name, type_) for name, type_ in zip(returns, types, strict=True))
 

@@ -101,7 +101,7 @@ class Decoded:
         idle: Duration | None = None,
         all_idle: Literal["hold", "advance"] = "hold",
     ) -> Timed:
-        """Say which field holds event time, and what moves the watermark.
+        """Set the field that holds event time, and what advances the watermark.
 
         Args:
             field: a field of a timestamp type.
@@ -110,11 +110,11 @@ class Decoded:
             punctuated: in place of `delay`, the field by which records carry the watermark.
             future: a record whose event time is further than this ahead of its log timestamp is a dead letter.
             sent: the field that holds the device's own time of sending, by which its event times are corrected.
-            idle: a partition without a record for so long, in processing time, no longer holds the others back.
-            all_idle: when all partitions are idle, time stands still, or goes on with processing time.
+            idle: a partition without a record for this processing time no longer holds the others back.
+            all_idle: when all partitions are idle, watermarks stop, or advance with processing time.
 
         Raises:
-            PipelineError: neither or both of `delay` and `punctuated` are given, or a duration is none.
+            PipelineError: neither or both of `delay` and `punctuated` are given, or a duration is invalid.
         """
         lengths = {"time.future": future, "time.idle": idle}
         given = {
@@ -148,10 +148,10 @@ class Keyed:
     key: tuple[str, ...]
 
     def window(self, window: Window) -> Windowed:
-        """Say how event time is cut: `windrow.tumbling`, `hopping`, `session` or `global_window`.
+        """Divide event time into windows: `windrow.tumbling`, `hopping`, `session` or `global_window`.
 
         Raises:
-            PipelineError: it is no window.
+            PipelineError: the argument is not a window.
         """
         if not isinstance(window, Window):
             msg = f"window: {window!r} is not a window; give one, such as wr.tumbling('5m') or wr.session('5m')"
@@ -159,7 +159,7 @@ class Keyed:
         return Windowed(self, window)
 
     def running(self, /, **results: Measure | str) -> Emitted:
-        """Keep a result for each key over all its records so far, and write it anew with each record.
+        """Keep a result for each key over all its records so far, and update it with each record.
 
         Short for one window of all time with a pane for each record:
         ``.window(wr.global_window()).aggregate(...).emit(early=wr.every_count(1))``.
@@ -177,7 +177,7 @@ class Keyed:
         on_timer: ProcessFunction | None = None,
         on_processing_timer: ProcessFunction | None = None,
     ) -> Processed:
-        """Call a Python function for each record, with state for its key: what windows cannot say.
+        """Call a Python function for each record, with state for its key, for what windows cannot express.
 
         Args:
             function: called as ``function(ctx, record)``: the record's fields by name, and in `ctx` the key, its state,
@@ -191,7 +191,7 @@ class Keyed:
             on_processing_timer: the same for ``ctx.processing_timer``.
 
         Raises:
-            PipelineError: a type or a duration is none.
+            PipelineError: a type or a duration is invalid.
         """
         process = Process(
             function=function,
@@ -219,7 +219,7 @@ class Windowed:
         A text is what it is in YAML: a formula over the other results, or an aggregate.
 
         Raises:
-            PipelineError: a text is a call that is not as it should be.
+            PipelineError: a text is an invalid call of an aggregate.
         """
         return Aggregated(self, call_all(partial(_aggregate, name, measure) for name, measure in results.items()))
 
@@ -240,7 +240,7 @@ class Aggregated:
         at_end: Literal["fire", "hold"] = "fire",
         early: Trigger | None = None,
     ) -> Emitted:
-        """Say when results are written, and what late records do.
+        """Set when results are written, and how late records revise them.
 
         Args:
             lateness: for how long after its end (by the watermark) late records revise a window.
@@ -251,7 +251,7 @@ class Aggregated:
             early: when a window's result is written before that: `windrow.every`, `every_count` and others.
 
         Raises:
-            PipelineError: a duration is none, or `early` is no trigger.
+            PipelineError: a duration is invalid, or `early` is not a trigger.
         """
         if early is not None:
             early = as_trigger(early)
@@ -283,7 +283,7 @@ class Emitted:
             salt: over how many key groups each key's records are spread before they come together.
 
         Raises:
-            PipelineError: the pipeline as a whole means nothing; all that is wrong, at once.
+            PipelineError: the pipeline is invalid; the error has all its problems.
         """
         windowed = self.aggregated.windowed
         timed = windowed.keyed.timed
@@ -337,7 +337,7 @@ class FieldType:
     alias: tuple[str, ...] = ()
 
     def named(self, name: str) -> Field:
-        """Return the field of that name; raise PipelineError if its type is none."""
+        """Return the field with a name; raise PipelineError if its type is invalid."""
         if not isinstance(self.type, str):
             return Field(name, self.type, alias=self.alias)
         try:

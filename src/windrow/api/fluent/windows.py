@@ -31,7 +31,7 @@ from windrow.model.windows import parse_calendar_size
 
 
 def tumbling(size: Duration, *, offset: Duration = "0s", zone: str | None = None) -> Tumbling | Calendar:
-    """Cut time into windows of one size, one after the other.
+    """Fixed windows: event time is divided into windows of one size that do not overlap.
 
     Args:
         size: a duration, or so many days, weeks or months of the calendar: ``"1 day"``, ``"2 weeks"``, ``"1 month"``.
@@ -40,7 +40,7 @@ def tumbling(size: Duration, *, offset: Duration = "0s", zone: str | None = None
         zone: for days, weeks and months, the time zone; left out, UTC.
 
     Raises:
-        PipelineError: size or offset is none, or a zone is given with a duration.
+        PipelineError: size or offset is not a duration, or a zone is given with a duration.
     """
     calendar = parse_calendar_size(size) if isinstance(size, str) else None
     shift = duration_micros(offset, "window.tumbling.offset")
@@ -76,32 +76,32 @@ def global_window() -> Global:
 
 
 def every(length: Duration) -> Every:
-    """So much processing time after a record that no pane has shown yet; such panes repeat in no replay."""
+    """Fire after some processing time since the first record that no pane has shown; replays do not repeat it."""
     return Every(duration_micros(length, "emit.early.every"))
 
 
 def every_count(number: int) -> Records:
-    """After every `number`-th on-time record; in YAML, `count`."""
+    """Fire after every `number`-th on-time record; in YAML, `count`."""
     return Records(number)
 
 
 def any_of(*triggers: Trigger) -> AnyOf:
-    """As soon as one of the triggers says so."""
+    """Fire as soon as one of the triggers does."""
     return AnyOf(tuple(map(as_trigger, triggers)))
 
 
 def all_of(*triggers: Trigger) -> AllOf:
-    """When each of the triggers has said so."""
+    """Fire once each of the triggers has fired."""
     return AllOf(tuple(map(as_trigger, triggers)))
 
 
 def repeat(trigger: Trigger, *, times: int) -> Repeat:
-    """As another trigger says, for at most so many panes of a window and key."""
+    """Fire as another trigger does, at most `times` times for a window and key."""
     return Repeat(as_trigger(trigger), times)
 
 
 def when(predicate: Callable[[PaneSoFar], bool]) -> When:
-    """After each on-time record for which a function of `windrow.PaneSoFar` says true; YAML has none."""
+    """Fire after each on-time record for which a function of `windrow.PaneSoFar` returns True; not in YAML."""
     if not callable(predicate):
         msg = f"emit.early: wr.when takes a function of a windrow.PaneSoFar, not {predicate!r}"
         raise PipelineError(msg)
@@ -109,7 +109,7 @@ def when(predicate: Callable[[PaneSoFar], bool]) -> When:
 
 
 def as_trigger(given: Trigger) -> Trigger:
-    """Return what was given as a trigger; raise PipelineError if it is none."""
+    """Return a trigger; raise PipelineError for anything else."""
     if not isinstance(given, Trigger):
         msg = f"emit.early: {given!r} is not a trigger; give one, such as wr.every('30s') or wr.every_count(100)"
         raise PipelineError(msg)
@@ -117,12 +117,12 @@ def as_trigger(given: Trigger) -> Trigger:
 
 
 def adaptive(target: float, *, min: Duration, max: Duration) -> Adaptive:  # noqa: A002 the words of the YAML
-    """Follow the lateness that each partition has shown so far.
+    """Adapt the delay to the lateness that each partition has shown so far.
 
     Args:
         target: the share of the records that should be on time, such as 0.999.
-        min: the least delay.
-        max: the greatest, and the one to begin with.
+        min: the shortest delay.
+        max: the longest delay, which is also the initial one.
     """
     return Adaptive(
         target, duration_micros(min, "time.delay.adaptive.min"), duration_micros(max, "time.delay.adaptive.max")
@@ -134,7 +134,7 @@ Duration = str | timedelta
 
 
 def duration_micros(length: Duration, where: str) -> int:
-    """Return a length in microseconds; raise PipelineError, which names `where`, if it is none."""
+    """Return a length in microseconds; raise PipelineError, which names `where`, if it is not a duration."""
     if isinstance(length, timedelta):
         return length // timedelta(microseconds=1)
     if not isinstance(length, str):

@@ -111,8 +111,10 @@ def _time(time: EventTime, table: str) -> str:
             f"a record more than {ahead} ahead of its log timestamp goes to {table}_dead and moves no watermark"
         )
     if time.idle is not None:
-        then = "time stands still" if time.all_idle == "hold" else "time goes on"
-        lines.append(f"a partition silent for {format_duration(time.idle)} holds no other back; if all are, {then}")
+        then = "watermarks stop" if time.all_idle == "hold" else "watermarks advance with processing time"
+        lines.append(
+            f"a partition without records for {format_duration(time.idle)} holds no other back; if all are idle, {then}"
+        )
     return "\n".join(lines)
 
 

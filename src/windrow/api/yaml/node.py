@@ -287,7 +287,7 @@ class YamlMapping:
 
     def _unknown(self, key: YamlNode, known: Sequence[str]) -> None:
         name: str = key.node.value
-        # case counts for nothing in a guess
+        # a guess ignores case
         close = difflib.get_close_matches(name.lower(), known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected {_one_of(known)}"
         self._meant.update(close)
@@ -324,7 +324,7 @@ def read_texts(spot: YamlNode, parse: Callable[[str], T]) -> tuple[tuple[str, T]
     cut = False
     for (name, entry), (_, after) in zip(entries, [*entries[1:], ("", None)], strict=False):
         if cut and entry.is_null:
-            continue  # told already, with the beginning
+            continue  # reported already, with the beginning
         cut = _has_open_bracket(entry) and after is not None and after.is_null
         if cut:
             msg = f'{entry.called}: a comma ends a value within {{...}}; put the text in quotes: "f(a, b)"'

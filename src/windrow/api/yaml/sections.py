@@ -165,7 +165,7 @@ def read_decode(spot: YamlNode) -> Decode:
     cut = False
     for name, entry in fields:
         if cut and _REST_OF_TYPE.fullmatch(name):
-            continue  # told already, with the first half
+            continue  # reported already, with the first half
         cut = bool(entry.is_scalar and _CUT_TYPE.fullmatch(entry.node.value))
         read.append(fields.attempt(partial(_read_field, name), entry))
     fields.check()
@@ -268,7 +268,7 @@ def read_names(spot: YamlNode) -> tuple[str, ...]:
 
 
 def each_item(spot: YamlNode, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
-    """Read each item of a list of names, or the one name that stands in its place; all their problems are told."""
+    """Read each item of a list of names, or the one name that stands in its place; all their problems are reported."""
     if not spot.is_list:
         if not spot.is_scalar:
             raise spot.wrong_kind(expected="a name or a list of names")
