@@ -69,7 +69,7 @@ def test_state_says_what_a_savepoint_holds() -> None:
         (["state", "spend.yaml", "--savepoint", "saved", "--checkpoint", "x"], "not both"),
         (["state", "spend.yaml", "--savepoint", "data"], "data is not a savepoint"),
         (["savepoint", "spend.yaml"], "there is no checkpoint in .windrow/user-spend"),
-        (["run", "spend.yaml", "--backfill", "--from-savepoint", "saved"], "leave out one of"),
+        (["run", "spend.yaml", "--backfill", "--from-savepoint", "saved"], "leave out --backfill or --from-savepoint"),
         (["run", "spend.yaml", "--backfill", "--host", "memory", "--until-end"], "leave out --host memory"),
         (["run", "spend.yaml", "--from-savepoint", "data"], "data is not a savepoint"),
     ],
