@@ -58,7 +58,7 @@ def test_state_says_what_a_savepoint_holds() -> None:
     assert len(found["key_groups"]) == 8
     assert sum(one["bytes"] for one in found["key_groups"]) == found["bytes"]
     text = run("state", "spend.yaml", "--savepoint", "saved").stdout
-    assert text.startswith(f"user-spend: state after epoch 4: {found['bytes']:,} bytes, 2 keys, 1 open windows")
+    assert text.startswith(f"user-spend: state after epoch 4: {found['bytes']:,} bytes, 2 keys, 1 open window,")
     assert "largest: " in text
 
 

@@ -11,6 +11,7 @@ from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
 from windrow.cli.progress import format_time
 from windrow.errors import InputError
+from windrow.hosts.reports import counted
 
 if TYPE_CHECKING:
     from windrow.core.state.inspect import StateReport
@@ -90,8 +91,8 @@ def _plain(census: StateReport) -> dict[str, Any]:
 def _text(name: str, epoch: int, census: StateReport) -> str:
     plain = _plain(census)
     first = (
-        f"{name}: state after epoch {epoch}: {plain['bytes']:,} bytes, {plain['keys']:,} keys, "
-        f"{census.windows:,} open windows, {census.revisable:,} that can be revised; "
+        f"{name}: state after epoch {epoch}: {counted(plain['bytes'], 'byte')}, {counted(plain['keys'], 'key')}, "
+        f"{counted(census.windows, 'open window')}, {census.revisable:,} that can be revised; "
         f"low watermark {_time(plain['low_watermark'])}"
     )
     lines = [first]
@@ -101,7 +102,9 @@ def _text(name: str, epoch: int, census: StateReport) -> str:
         for one in plain["partitions"]
     ]
     lines += [f"  {kind}: {size:,} bytes" for kind, size in census.kinds.items()]
-    lines += [f"  key group {one.group}: {one.bytes:,} bytes, {one.keys:,} keys" for one in census.groups]
+    lines += [
+        f"  key group {one.group}: {counted(one.bytes, 'byte')}, {counted(one.keys, 'key')}" for one in census.groups
+    ]
     lines += [
         f"  largest: {size:,} bytes of {kind} {bucket} in key group {group}"
         for size, group, kind, bucket in census.largest
