@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,3 +119,12 @@ def test_the_command_says_what_is_wrong_in_one_line(ivy: FakeIvy, capsys: pytest
     ivy.after("exit 1")
     assert jars.main(["broker"]) == SetupError.exit_code
     assert capsys.readouterr().err.startswith("windrow: cannot fetch the broker jars")
+
+
+def test_as_a_program_it_says_that_java_is_missing(tmp_path: Path) -> None:
+    environment = os.environ | {"JAVA_HOME": str(tmp_path / "nowhere"), "WINDROW_JARS": str(tmp_path / "jars")}
+    command = [sys.executable, "-m", "windrow.hosts.jars", "broker"]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (SetupError.exit_code, "")
+    assert ran.stderr.startswith("windrow: JAVA_HOME ")
+    assert "Traceback" not in ran.stderr

@@ -176,10 +176,6 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-
-
 LEAST = 17
 
 _ADVICE = (
@@ -210,3 +206,7 @@ def java() -> Path:
         message = f"{where}, and {found} is {version}; Spark needs Java {LEAST} or newer: {_ADVICE}"
         raise SetupError(message)
     return Path(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
