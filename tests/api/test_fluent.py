@@ -9,7 +9,7 @@ import pytest
 
 import windrow as wr
 from windrow.api.aggregate_text import NAMES, parse_aggregate
-from windrow.api.fluent.streams import Aggregated, Decoded, Timed
+from windrow.api.fluent.streams import Aggregated, DecodedStream, Timed
 from windrow.errors import PipelineError, each_error
 from windrow.model import (
     Adaptive,
@@ -47,7 +47,7 @@ from windrow.model import (
 )
 
 
-def decoded() -> Decoded:
+def decoded() -> DecodedStream:
     return wr.log("data").decode(user="string", t="timestamp_micros", w="timestamp_micros", amount="long")
 
 

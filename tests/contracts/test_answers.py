@@ -31,7 +31,7 @@ from windrow.model import (
 )
 from windrow.sinks import open_database
 from windrow.sinks.base import Run
-from windrow.sinks.database import Bounds
+from windrow.sinks.database import WindowRange
 from windrow.sinks.diff import Compared, compare_answers
 
 USERS = ["", "B", "a", "z", "é", "ﬀ", "😀"]
@@ -73,8 +73,8 @@ def test_rows_come_back_as_they_were_in_the_order_of_their_keys(store: Store) ->
     with open_database(model.sink).snapshot() as snapshot:
         assert snapshot.columns("spend") == list(table.columns)
         assert snapshot.columns("nothing") == []
-        got = pa.concat_tables(snapshot.rows(table, table.key, Bounds()))
-        some = pa.concat_tables(snapshot.rows(table, table.key, Bounds(_micros(5), _micros(10))))
+        got = pa.concat_tables(snapshot.rows(table, table.key, WindowRange()))
+        some = pa.concat_tables(snapshot.rows(table, table.key, WindowRange(_micros(5), _micros(10))))
     expected = [tuple(row[3:]) for row in given]
     columns = [name for name in table.columns if name not in {"pane", "revision"}]
     assert list(zip(*(got.column(name).to_pylist() for name in columns), strict=True)) == expected
@@ -92,7 +92,7 @@ def shadow(model: Pipeline, store: Store) -> Pipeline:
 
 
 def compared(here: Pipeline, there: Pipeline, **options: Any) -> Compared:  # noqa: ANN401 - options of it
-    return compare_answers(here, there, options.pop("bounds", Bounds()), limit=10, **options)
+    return compare_answers(here, there, options.pop("bounds", WindowRange()), limit=10, **options)
 
 
 def test_differences_are_found_by_window_and_key(store: Store) -> None:
@@ -110,9 +110,9 @@ def test_differences_are_found_by_window_and_key(store: Store) -> None:
     ]
     assert found.found.first[0].there == {"total": "0.01", "events": 1}
     assert (found.found.here.sums["total"], found.found.there.sums["total"]) == (Decimal(6), Decimal("4.01"))
-    later = compared(model, other, bounds=Bounds(after=_micros(5)))
+    later = compared(model, other, bounds=WindowRange(after=_micros(5)))
     assert (later.found.only_here, later.found.different, later.found.here.rows) == (1, 0, 4)
-    assert compared(model, other, bounds=Bounds(after=_micros(5), before=_micros(10))).is_same
+    assert compared(model, other, bounds=WindowRange(after=_micros(5), before=_micros(10))).is_same
 
 
 def test_how_an_answer_came_about_counts_only_if_asked(store: Store) -> None:

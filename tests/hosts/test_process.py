@@ -17,7 +17,7 @@ from tests.hosts.runs import Runner
 
 import windrow as wr
 from windrow.errors import PipelineError, RunError
-from windrow.hosts.transport import dump_pipeline, load_pipeline
+from windrow.hosts.transport import pickle_pipeline, unpickle_pipeline
 from windrow.model import When
 
 CLICKS = 3000
@@ -149,8 +149,8 @@ def test_a_worker_builds_what_it_keeps_once_whatever_functions_a_pipeline_has() 
         .emit(early=wr.when(lambda pane: pane.records == 1))
         .to(wr.sqlite("unused.db", table="t"))
     )
-    sent = dump_pipeline(pipeline)
-    got, again = load_pipeline(sent), load_pipeline(bytes(bytearray(sent)))
+    sent = pickle_pipeline(pipeline)
+    got, again = unpickle_pipeline(sent), unpickle_pipeline(bytes(bytearray(sent)))
     assert got is again
     assert got != pipeline  # by value, as the test's module is out of a worker's reach
     assert isinstance(got, wr.Pipeline)
@@ -172,4 +172,4 @@ def test_what_cannot_be_sent_is_refused(tmp_path: Path) -> None:
         .to(wr.sqlite("unused.db", table="t"))
     )
     with file, pytest.raises(PipelineError, match="cannot be sent to Spark's workers"):
-        dump_pipeline(pipeline)
+        pickle_pipeline(pipeline)

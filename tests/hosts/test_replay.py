@@ -20,7 +20,7 @@ from windrow.hosts.reports import StepReport
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import Pipeline, SqliteSink
 from windrow.sinks import open_database
-from windrow.sinks.database import Bounds
+from windrow.sinks.database import WindowRange
 from windrow.sinks.diff import compare_answers
 from windrow.sinks.sqlite import SqliteTable
 
@@ -133,7 +133,7 @@ def test_a_live_run_with_idle_partitions_a_crash_and_an_end_is_repeated_where_it
         assert contents(live.path, f"spend_{host}") == told
         assert floors(live.path, f"spend_{host}") == floors(live.path, "spend")
         there = replace(live.pipeline, sink=SqliteSink(live.path, f"spend_{host}"))
-        assert compare_answers(live.pipeline, there, Bounds(), limit=1, panes=True).is_same
+        assert compare_answers(live.pipeline, there, WindowRange(), limit=1, panes=True).is_same
     assert contents(live.path, "spend") == told
 
 

@@ -19,7 +19,7 @@ from windrow.errors import InputError
 from windrow.hosts.replay import SHADOW
 from windrow.model import AnyPipeline
 from windrow.sinks import open_database
-from windrow.sinks.database import Bounds
+from windrow.sinks.database import WindowRange
 from windrow.sinks.diff import Compared, Number, RowDifference, compare_answers
 
 _HELP = {
@@ -63,7 +63,7 @@ def command(
     if here.sink == there.sink:
         msg = f"{table!r} is the table itself: name another table with --against"
         raise InputError(msg)
-    compared = compare_answers(here, there, Bounds(begin, end), limit=limit, panes=panes)
+    compared = compare_answers(here, there, WindowRange(begin, end), limit=limit, panes=panes)
     if as_json:
         print_json(_plain(here, there, compared))
     else:

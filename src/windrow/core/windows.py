@@ -23,7 +23,7 @@ GLOBAL_END: Final = 253_402_300_799_999_999
 """9999-12-31T23:59:59.999999Z, which is written as the global window's end; no time is outside of it."""
 
 
-class Bounds(NamedTuple):
+class WindowBounds(NamedTuple):
     """Windows by their start and end."""
 
     starts: Micros
@@ -61,18 +61,18 @@ def times_with_windows(window: Window) -> tuple[int, int]:
             assert_never(window)
 
 
-def windows_of(window: Tumbling | Calendar | Global | Session, times: Micros) -> Bounds:
+def windows_of(window: Tumbling | Calendar | Global | Session, times: Micros) -> WindowBounds:
     """Return each time's window, of a session the one of this record alone; negative times round down, too."""
     match window:
         case Tumbling(size, offset):
             starts = (times - offset) // size * size + offset
-            return Bounds(starts, starts + size)
+            return WindowBounds(starts, starts + size)
         case Calendar():
-            return Bounds(*calendar_bounds(window, times))
+            return WindowBounds(*calendar_bounds(window, times))
         case Session(gap):
-            return Bounds(times, times + gap)
+            return WindowBounds(times, times + gap)
         case Global():
-            return Bounds(np.full_like(times, GLOBAL_START), np.full_like(times, GLOBAL_END))
+            return WindowBounds(np.full_like(times, GLOBAL_START), np.full_like(times, GLOBAL_END))
         case _:
             assert_never(window)
 

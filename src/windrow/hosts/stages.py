@@ -42,7 +42,7 @@ from windrow.hosts.spark_rows import (
     read_packets,
     state_rows,
 )
-from windrow.hosts.transport import TableTransport, dump_pipeline, load_pipeline
+from windrow.hosts.transport import TableTransport, pickle_pipeline, unpickle_pipeline
 from windrow.model import AnyPipeline, Pipeline, is_salted
 
 
@@ -73,10 +73,10 @@ def stream_ingest(
     The carrier brings the records in them. Those of the partition `ticks`, if there is one, are ticks: microseconds in
     digits.
     """
-    sent = dump_pipeline(pipeline)
+    sent = pickle_pipeline(pipeline)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pipeline = load_pipeline(sent)
+        pipeline = unpickle_pipeline(sent)
         told: list[int] = []
 
         def records() -> Iterator[pa.RecordBatch]:
@@ -103,7 +103,7 @@ class _Processor(StatefulProcessor):
     """
 
     def __init__(self, pipeline: AnyPipeline, partitions: tuple[int, ...], start: Path | None) -> None:
-        self._sent = dump_pipeline(pipeline)
+        self._sent = pickle_pipeline(pipeline)
         self._slots = balanced_key_groups(pipeline.key_groups)
         self._partitions = partitions
         self._start = start
@@ -152,7 +152,7 @@ class KeyGroupProcessor(_Processor):
 
     def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
         """Take one step."""
-        pipeline = load_pipeline(self._sent)
+        pipeline = unpickle_pipeline(self._sent)
         operator = _operator(pipeline, self._partitions)
         output = operator.step(group, StepInput.of(pipeline, packets), state)
         return output_frame(group, output, self._carrier)
@@ -167,7 +167,7 @@ class SpreadProcessor(_Processor):
 
     def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
         """Take one step."""
-        return packet_frame(_spread(load_pipeline(self._sent), self._partitions).step(group, packets, state))
+        return packet_frame(_spread(unpickle_pipeline(self._sent), self._partitions).step(group, packets, state))
 
 
 # not as text: Spark would parse it in each task
@@ -215,10 +215,10 @@ _TOLD = ("tick", "idle", "end")
 
 def batch_ingest(pipeline: AnyPipeline, floors: WatermarkBounds, cut: StepPlan) -> Stage:
     """Return the function that makes numbered packets of one partition's raw records."""
-    sent = dump_pipeline(pipeline)
+    sent = pickle_pipeline(pipeline)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage = Ingest(load_pipeline(sent), floors)
+        stage = Ingest(unpickle_pipeline(sent), floors)
         for number, pieces in groupby(_pieces(batches, cut), lambda piece: piece[0]):
             for packet in stage.run(batch for _, batch in pieces):
                 yield numbered(number, packet)
@@ -241,10 +241,10 @@ def _pieces(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[
 
 def batch_local_aggregate(pipeline: Pipeline, partitions: tuple[int, ...], cut: StepPlan) -> Stage:
     """Return the function of a key group in the first stage of a salted pipeline: packets to packets, step by step."""
-    sent = dump_pipeline(pipeline)
+    sent = pickle_pipeline(pipeline)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pipeline = load_pipeline(sent)
+        pipeline = unpickle_pipeline(sent)
         if not isinstance(pipeline, Pipeline):
             raise TypeError(pipeline)
         spread, state, group = LocalAggregate(pipeline, partitions), MemoryState(), _key_group()
@@ -269,10 +269,10 @@ def batch_key_groups(
 
     Behind the steps comes what the key group knows then, at the position that follows those of the steps by its number.
     """
-    sent = dump_pipeline(pipeline)
+    sent = pickle_pipeline(pipeline)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pipeline = load_pipeline(sent)
+        pipeline = unpickle_pipeline(sent)
         operator, state, group = open_operator(pipeline, partitions), MemoryState(), _key_group()
         for number, packets in _steps(batches, cut, group):
             output = operator.step(group, StepInput.of(pipeline, packets), state)

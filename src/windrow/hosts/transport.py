@@ -82,7 +82,7 @@ def carrying(spark: SparkSession, *, drops: bool) -> Iterator[TableTransport]:
         yield TableTransport(Path(folder).absolute(), drops=drops)
 
 
-def dump_pipeline(pipeline: AnyPipeline) -> bytes:
+def pickle_pipeline(pipeline: AnyPipeline) -> bytes:
     """Pickle a pipeline, with the functions in it that a worker cannot import.
 
     Raise PipelineError if one of them holds something that cannot be sent, such as an open file.
@@ -104,7 +104,7 @@ def dump_pipeline(pipeline: AnyPipeline) -> bytes:
 
 
 @lru_cache(maxsize=4)
-def load_pipeline(sent: bytes) -> AnyPipeline:
+def unpickle_pipeline(sent: bytes) -> AnyPipeline:
     """Unpickle a pipeline, once in a process: the same bytes give the same object.
 
     A pipeline may hold Python functions. If each task unpickled it, the functions would be new objects that equal no

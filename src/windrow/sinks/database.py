@@ -51,7 +51,7 @@ class Promoted:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class WindowRange:
     """Windows that end after `after` and begin before `before` (microseconds); None does not bound them."""
 
     after: int | None = None
@@ -65,7 +65,7 @@ class Snapshot(Protocol):
         """Return the names of a table's columns; none if there is no such table."""
         ...
 
-    def rows(self, table: Table, order: Sequence[str], bounds: Bounds) -> Iterator[pa.Table]:
+    def rows(self, table: Table, order: Sequence[str], bounds: WindowRange) -> Iterator[pa.Table]:
         """Read columns of a result table, ordered: text by code points. The tables have its schema.
 
         Decimals may come with more digits behind the point than the schema says, if the database holds such.

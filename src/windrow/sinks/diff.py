@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from windrow.errors import InputError
 from windrow.model import AnyPipeline, Pipeline
 from windrow.sinks import open_database
-from windrow.sinks.database import Bounds, Database, Snapshot
+from windrow.sinks.database import Database, Snapshot, WindowRange
 from windrow.sinks.tables import Table, layout, quote, quote_all, utc_text
 
 _TOLD = ("pane", "revision")
@@ -31,7 +31,7 @@ class Compared:
     """What a comparison found in the windows within `bounds`; `only_here` and `only_there` are columns."""
 
     found: Comparison
-    bounds: Bounds
+    bounds: WindowRange
     key: tuple[str, ...]
     columns: tuple[str, ...]
     only_here: tuple[str, ...]
@@ -44,7 +44,7 @@ class Compared:
 
 
 def compare_answers(
-    here: AnyPipeline, there: AnyPipeline, bounds: Bounds, *, limit: int, panes: bool = False
+    here: AnyPipeline, there: AnyPipeline, bounds: WindowRange, *, limit: int, panes: bool = False
 ) -> Compared:
     """Compare the result tables of two pipelines' sinks; with `panes` also pane and revision.
 

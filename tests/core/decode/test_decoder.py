@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.core import schema
-from windrow.core.decode import Decoded, Decoder
+from windrow.core.decode import DecodedBatch, Decoder
 from windrow.core.decode.decoder import SMALL_BATCH
 from windrow.model import (
     Aggregate,
@@ -81,7 +81,7 @@ def raw(*values: bytes | str | dict[str, Any] | None, log_time: int | None = Non
     )
 
 
-def reasons(decoded: Decoded) -> list[str]:
+def reasons(decoded: DecodedBatch) -> list[str]:
     return [str(reason) for reason in decoded.dead.column("reason").to_pylist()]
 
 

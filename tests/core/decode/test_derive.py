@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.pipelines import MAIN
 
-from windrow.core.decode import Decoded, Decoder
+from windrow.core.decode import DecodedBatch, Decoder
 from windrow.core.decode.decoder import SMALL_BATCH
 from windrow.core.keys import MAX_KEY_BYTES
 from windrow.core.schema import RAW
@@ -46,7 +46,7 @@ def pipeline(*derive: Derive, key: tuple[str, ...] = ("url",), **changes: Any) -
     return replace(MAIN, decode=FIELDS, derive=derive, key=key, aggregates=(Aggregate("c", Count()),), **changes)
 
 
-def decode(of: AnyPipeline, *records: dict[str, Any], log_time: int | None = None) -> Decoded:
+def decode(of: AnyPipeline, *records: dict[str, Any], log_time: int | None = None) -> DecodedBatch:
     """Decode records, filled up with plain values; offsets are their places."""
     plain = {"t": 0, "url": "a/b/c", "text": "1", "n": 1, "x": 1}
     values = [json.dumps(plain | record).encode() for record in records]
@@ -55,7 +55,7 @@ def decode(of: AnyPipeline, *records: dict[str, Any], log_time: int | None = Non
     return Decoder(of).decode(rows)
 
 
-def dead(decoded: Decoded) -> list[tuple[int, str]]:
+def dead(decoded: DecodedBatch) -> list[tuple[int, str]]:
     return [(row["offset"], row["reason"]) for row in decoded.dead.to_pylist()]
 
 

@@ -22,7 +22,7 @@ from windrow.model import (
 )
 from windrow.testing.transcript import parse_story, read_story
 from windrow.testing.transcript.rows import change_text
-from windrow.testing.transcript.story import ChangeRow, End, Expect, ExpectDead, ExpectLate, MarkWatermark, Records
+from windrow.testing.transcript.story import ChangeRow, End, Expect, ExpectDead, ExpectLate, MarkWatermark, RecordStep
 
 TEN = 1_767_261_600_000_000
 MINUTE = 60_000_000
@@ -68,7 +68,7 @@ def test_story() -> None:
     assert pipeline.time.watermark == Delay(MINUTE)
     assert pipeline.window == Tumbling(5 * MINUTE)
     assert pipeline.emit == Emit(lateness=10 * MINUTE, at_end="hold")
-    assert [type(step) for step in story.steps] == [Records, Expect, ExpectLate, ExpectDead, End]
+    assert [type(step) for step in story.steps] == [RecordStep, Expect, ExpectLate, ExpectDead, End]
     assert story.log == {
         0: [b'{"user": "A", "t": 1767261600000000, "amount": 5.25}', b"no json"],
         1: [b'{"user": "no", "t": 1767261662000003, "amount": 1.5, "_log_time": 1767261600500}'],

@@ -45,24 +45,24 @@ class Stream:
 
     source: Source
 
-    def decode(self, /, **fields: str | DataType | FieldType) -> Decoded:
+    def decode(self, /, **fields: str | DataType | FieldType) -> DecodedStream:
         """Say which fields a record, a JSON object, must have, with their types: ``amount="decimal(12,2)"``.
 
         One that a record may lack has a question mark, ``country="string?"``; for other names see `windrow.field`.
         """
         given = ((name, one if isinstance(one, FieldType) else FieldType(one)) for name, one in fields.items())
-        return Decoded(self.source, Decode(call_all(partial(one.named, name) for name, one in given)))
+        return DecodedStream(self.source, Decode(call_all(partial(one.named, name) for name, one in given)))
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedStream:
     """Records with fields."""
 
     source: Source
     fields: Decode
     derived: tuple[Derive, ...] = ()
 
-    def derive(self, /, **expressions: str) -> Decoded:
+    def derive(self, /, **expressions: str) -> DecodedStream:
         """Add fields that SQL expressions over the decoded ones give: ``domain="split_part(url, '/', 3)"``."""
         return replace(self, derived=self.derived + _derived(expressions))
 
@@ -132,7 +132,7 @@ class Decoded:
 class Timed:
     """Records with an event time."""
 
-    decoded: Decoded
+    decoded: DecodedStream
     time: EventTime
 
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:

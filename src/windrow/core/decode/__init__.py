@@ -1,5 +1,5 @@
 """Bytes to fields: the first operator of every pipeline."""
 
-from windrow.core.decode.decoder import MARKS, Decoded, Decoder
+from windrow.core.decode.decoder import MARKS, DecodedBatch, Decoder
 
-__all__ = ["MARKS", "Decoded", "Decoder"]
+__all__ = ["MARKS", "DecodedBatch", "Decoder"]

@@ -35,7 +35,7 @@ SMALL_BATCH = 256
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedBatch:
     """The outcome of decoding a table of raw records, each kind in the order of the input.
 
     `good` has partition, offset, time (the event time in microseconds), the declared fields and the computed ones,
@@ -65,7 +65,7 @@ class Decoder:
         self._key_texts = [names.index(name) for name in pipeline.key if pa.types.is_string(types[names.index(name)])]
         self._key_text_names = ", ".join(names[place] for place in self._key_texts)
 
-    def decode(self, raw: pa.RecordBatch | pa.Table) -> Decoded:
+    def decode(self, raw: pa.RecordBatch | pa.Table) -> DecodedBatch:
         """Decode records in `schema.RAW`, of any partitions, with offsets ascending within each."""
         if isinstance(raw, pa.RecordBatch):
             return self._batch(raw)
@@ -73,7 +73,7 @@ class Decoder:
         parts = [self._batch(batch) for batch in batches]
         if len(parts) == 1:
             return parts[0]
-        return Decoded(
+        return DecodedBatch(
             good=pa.concat_tables([part.good for part in parts]),
             marks=pa.concat_tables([part.marks for part in parts]),
             dead=pa.concat_tables([part.dead for part in parts]),
@@ -83,7 +83,7 @@ class Decoder:
     def _fast(self) -> FastDecoder | None:
         return FastDecoder(self._exact) if FastDecoder.reads(self._exact) else None
 
-    def _batch(self, raw: pa.RecordBatch) -> Decoded:
+    def _batch(self, raw: pa.RecordBatch) -> DecodedBatch:
         if raw.num_rows < SMALL_BATCH or self._fast is None:
             good, pure, dead = decode_exactly(self._exact, raw, np.arange(raw.num_rows))
         else:
@@ -114,10 +114,10 @@ class Decoder:
         ]
         return good.keep(~long), dead_rows(self._exact, raw, good.rows[long], reasons)
 
-    def _decoded(self, raw: pa.RecordBatch, good: GoodRows, marks: MarkRows, dead: DeadRows) -> Decoded:
+    def _decoded(self, raw: pa.RecordBatch, good: GoodRows, marks: MarkRows, dead: DeadRows) -> DecodedBatch:
         source = pa.repeat(pa.scalar(self._source, pa.string()), len(dead.rows))
         value = raw.column("value").take(pa.array(dead.rows))
-        return Decoded(
+        return DecodedBatch(
             good=pa.table([*_coordinates(raw, good.rows), good.times, *good.columns], schema=self._good_schema),
             marks=pa.table([*_coordinates(raw, marks.rows), marks.marks], schema=MARKS),
             dead=pa.table(

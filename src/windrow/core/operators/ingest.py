@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from windrow.core import duckdb_sql
 from windrow.core.columns import MIN_TIME, pack, to_micros
-from windrow.core.decode import Decoded, Decoder
+from windrow.core.decode import DecodedBatch, Decoder
 from windrow.core.keys import key_groups
 from windrow.core.messages import Packet, pack_times
 from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
@@ -83,7 +83,9 @@ class Ingest:
                     reached=partition.reached,
                 )
 
-    def _with_watermarks(self, batch: pa.RecordBatch, decoded: Decoded, partitions: dict[int, _Partition]) -> pa.Table:
+    def _with_watermarks(
+        self, batch: pa.RecordBatch, decoded: DecodedBatch, partitions: dict[int, _Partition]
+    ) -> pa.Table:
         """Return the good records with the watermark at each, and update the progress of their partitions."""
         numbers = batch.column("partition").to_numpy(zero_copy_only=False)
         # by position: a field may have any name

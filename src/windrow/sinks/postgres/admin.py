@@ -17,7 +17,7 @@ from windrow.core.schema import MICROS
 from windrow.errors import SinkError
 from windrow.model import PostgresSink
 from windrow.sinks.base import Run
-from windrow.sinks.database import Bounds, Promoted, Replayed
+from windrow.sinks.database import Promoted, Replayed, WindowRange
 from windrow.sinks.ownership import may_promote
 from windrow.sinks.postgres.catalog import sql_types
 from windrow.sinks.postgres.connection import Connection, connect, qualified, schema_of, translated, where
@@ -335,7 +335,7 @@ class PostgresSnapshot:
         )
         return [str(name) for (name,) in rows]
 
-    def rows(self, table: Table, order: Sequence[str], bounds: Bounds) -> Iterator[pa.Table]:
+    def rows(self, table: Table, order: Sequence[str], bounds: WindowRange) -> Iterator[pa.Table]:
         """Read columns of a result table, ordered; see `windrow.sinks.database.Snapshot`."""
         cursor = f"windrow_rows_{next(self._numbers)}"
         columns = ", ".join(_selected(field) for field in table.schema)
@@ -353,7 +353,7 @@ class PostgresSnapshot:
             yield pa.table(arrays, names=table.schema.names)
 
 
-def _within(bounds: Bounds) -> str:
+def _within(bounds: WindowRange) -> str:
     limits = (("window_end >", bounds.after), ("window_start <", bounds.before))
     conditions = [
         f"{side} timestamptz 'epoch' + {micros} * interval '1 microsecond'"

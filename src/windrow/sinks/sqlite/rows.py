@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from windrow.core.schema import MICROS
 from windrow.errors import SinkError
-from windrow.sinks.database import Bounds
+from windrow.sinks.database import WindowRange
 from windrow.sinks.tables import Table, decimal_text, quote, quote_all, significant_digits, unscaled, utc_text
 
 Decimals = Literal["numeric", "text"]
@@ -142,7 +142,7 @@ class SqliteSnapshot:
         """Return the names of a table's columns; none if there is no such table."""
         return [name for (name,) in self._db.execute("SELECT name FROM pragma_table_info(?)", (table,))]
 
-    def rows(self, table: Table, order: Sequence[str], bounds: Bounds) -> Iterator[pa.Table]:
+    def rows(self, table: Table, order: Sequence[str], bounds: WindowRange) -> Iterator[pa.Table]:
         """Read columns of a result table, ordered; see `windrow.sinks.database.Snapshot`."""
         by = ", ".join(self._ordered(table.schema.field(name)) for name in order)
         limits = [text(at) for at in (bounds.after, bounds.before)]

@@ -99,7 +99,7 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class JudgedRecord:
     """A record's coordinates, its event time, the watermark that it is judged by, and its fields.
 
     `inputs` has for each aggregate the value it takes, None if it takes none of this record.

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from windrow.model import Global, Pipeline, Session
 from windrow.testing.oracle import sessions
-from windrow.testing.oracle.answer import Answer, Change, Journal, LogRecord, Missed, Record, WindowKey
+from windrow.testing.oracle.answer import Answer, Change, Journal, JudgedRecord, LogRecord, Missed, WindowKey
 from windrow.testing.oracle.clock import BEFORE_ALL, Clock
 from windrow.testing.oracle.panes import Pane, changelog
 from windrow.testing.oracle.reading import DeadLetterError, read
@@ -19,7 +19,7 @@ from windrow.testing.oracle.windows import windows_of
 class _Log:
     """What the whole log holds: records that have not expired, as (window and key, record), in log order."""
 
-    judged: list[tuple[WindowKey, Record]] = field(default_factory=list)
+    judged: list[tuple[WindowKey, JudgedRecord]] = field(default_factory=list)
     expired: set[Missed] = field(default_factory=set)
     dead: dict[tuple[int, int], str] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ def _read_partition(
             found.dead[partition, entry.offset] = str(exc)
         else:
             if reading.fields is not None:
-                record = Record(partition, entry.offset, reading.time, watermark, reading.fields, reading.inputs)
+                record = JudgedRecord(partition, entry.offset, reading.time, watermark, reading.fields, reading.inputs)
                 _judge(pipeline, record, found)
                 clock.data(entry.offset, reading.time)
             if reading.mark is not None:
@@ -71,7 +71,7 @@ def _read_partition(
     return watermark
 
 
-def _judge(pipeline: Pipeline, record: Record, found: _Log) -> None:
+def _judge(pipeline: Pipeline, record: JudgedRecord, found: _Log) -> None:
     """Put a record into each of its windows, or tell that it missed it."""
     key = tuple(record.fields[name] for name in pipeline.key)
     for start, end in windows_of(pipeline.window, record.time):
@@ -83,7 +83,7 @@ def _judge(pipeline: Pipeline, record: Record, found: _Log) -> None:
 
 
 def _changelog(
-    pipeline: Pipeline, judged: Sequence[tuple[WindowKey, Record]], low: float
+    pipeline: Pipeline, judged: Sequence[tuple[WindowKey, JudgedRecord]], low: float
 ) -> dict[WindowKey, list[Change]]:
     """Return the changes of all windows and keys that have some."""
     panes: dict[WindowKey, Pane] = {}

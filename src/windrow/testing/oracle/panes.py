@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
 from windrow.model import AllOf, AnyOf, Every, Global, PaneSoFar, Pipeline, Records, Repeat, Trigger, When
-from windrow.testing.oracle.answer import Change, Record
+from windrow.testing.oracle.answer import Change, JudgedRecord
 from windrow.testing.oracle.totals import results
 
 
@@ -16,8 +16,8 @@ class Pane:
 
     start: int
     end: int
-    on_time: list[Record] = field(default_factory=list)
-    late: list[Record] = field(default_factory=list)
+    on_time: list[JudgedRecord] = field(default_factory=list)
+    late: list[JudgedRecord] = field(default_factory=list)
 
 
 @dataclass
@@ -26,11 +26,11 @@ class _Writing:
 
     pipeline: Pipeline
     changes: list[Change] = field(default_factory=list)
-    total: list[Record] = field(default_factory=list)
-    new: list[Record] = field(default_factory=list)
+    total: list[JudgedRecord] = field(default_factory=list)
+    new: list[JudgedRecord] = field(default_factory=list)
     panes: int = 0
 
-    def add(self, record: Record) -> None:
+    def add(self, record: JudgedRecord) -> None:
         self.total.append(record)
         self.new.append(record)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from windrow.model import Pipeline, Session
-from windrow.testing.oracle.answer import Change, Record, Value, WindowKey
+from windrow.testing.oracle.answer import Change, JudgedRecord, Value, WindowKey
 from windrow.testing.oracle.totals import results
 
 Key = tuple[Value, ...]
@@ -22,16 +22,16 @@ class Component:
 
     start: int
     end: int
-    records: frozenset[Record]
+    records: frozenset[JudgedRecord]
 
     def touches(self, other: Component) -> bool:
         """Whether records of both are linked."""
         return self.start < other.end and other.start < self.end
 
 
-def components(records: Iterable[Record], gap: int) -> list[Component]:
+def components(records: Iterable[JudgedRecord], gap: int) -> list[Component]:
     """Return the components of some records, earlier ones first."""
-    found: list[list[Record]] = []
+    found: list[list[JudgedRecord]] = []
     for record in sorted(records, key=lambda record: record.time):
         if found and record.time - found[-1][-1].time < gap:
             found[-1].append(record)
@@ -41,14 +41,14 @@ def components(records: Iterable[Record], gap: int) -> list[Component]:
 
 
 def changelog(
-    pipeline: Pipeline, judged: Sequence[tuple[WindowKey, Record]], low: float, *, alone: bool
+    pipeline: Pipeline, judged: Sequence[tuple[WindowKey, JudgedRecord]], low: float, *, alone: bool
 ) -> dict[WindowKey, list[Change]]:
     """Return the changes of all windows and keys; of a partition that is `alone`, as if each record were a step.
 
     For several partitions the on-time panes and the table are as promised; the order of changes is none.
     """
     changes: dict[WindowKey, list[Change]] = {}
-    by_key: dict[Key, list[Record]] = {}
+    by_key: dict[Key, list[JudgedRecord]] = {}
     for window_key, record in judged:
         by_key.setdefault(window_key[2:], []).append(record)
     for key, records in by_key.items():
@@ -60,7 +60,7 @@ def changelog(
     return changes
 
 
-def fired_on_time(on_time: Sequence[Record], gap: int, low: float, *, at_end: bool) -> list[Component]:
+def fired_on_time(on_time: Sequence[JudgedRecord], gap: int, low: float, *, at_end: bool) -> list[Component]:
     """Return the components that fire on time, in the order of their ends.
 
     Those that the low watermark has passed are components of the records that came before their end; the end of the
@@ -78,15 +78,15 @@ def fired_on_time(on_time: Sequence[Record], gap: int, low: float, *, at_end: bo
     return fired
 
 
-def _alone(record: Record, gap: int) -> Component:
+def _alone(record: JudgedRecord, gap: int) -> Component:
     return Component(record.time, record.time + gap, frozenset([record]))
 
 
-def _is_late(record: Record, gap: int) -> bool:
+def _is_late(record: JudgedRecord, gap: int) -> bool:
     return record.watermark >= record.time + gap
 
 
-def _all_at_once(table: _Table, records: Sequence[Record], low: float) -> None:
+def _all_at_once(table: _Table, records: Sequence[JudgedRecord], low: float) -> None:
     """Fire all that fires, then join late records with it, but not those that wait for what has not fired."""
     late = [record for record in records if _is_late(record, table.gap)]
     on_time = [record for record in records if not _is_late(record, table.gap)]
@@ -99,9 +99,9 @@ def _all_at_once(table: _Table, records: Sequence[Record], low: float) -> None:
             table.join(component.records)
 
 
-def _one_by_one(table: _Table, records: Sequence[Record], low: float) -> None:
+def _one_by_one(table: _Table, records: Sequence[JudgedRecord], low: float) -> None:
     """Go through one partition: before a record, what its watermark has passed fires."""
-    on_time: list[Record] = []
+    on_time: list[JudgedRecord] = []
     done: set[Component] = set()
     all_on_time = [record for record in records if not _is_late(record, table.gap)]
 
@@ -142,7 +142,7 @@ class _Table:
     key: Key
     changes: dict[WindowKey, list[Change]]
     rows: list[_Row] = field(default_factory=list)
-    fired: set[Record] = field(default_factory=set)
+    fired: set[JudgedRecord] = field(default_factory=set)
     waiting: list[Component] = field(default_factory=list)
 
     @property
@@ -161,17 +161,17 @@ class _Table:
         """Write an on-time pane, and after it what late records make of it."""
         replaced = self._put("on_time", component)
         self.fired |= component.records
-        before = frozenset[Record]().union(*(row.component.records for row in replaced))
+        before = frozenset[JudgedRecord]().union(*(row.component.records for row in replaced))
         if before - component.records:
             self.join(before | component.records)
         for waited in self._waiting_for(component):
             self._apply(waited)
 
-    def take_late(self, record: Record, unfired: Sequence[Component]) -> None:
+    def take_late(self, record: JudgedRecord, unfired: Sequence[Component]) -> None:
         """Apply a late record, or let it wait for an on-time component that has not fired."""
         own = _alone(record, self.gap)
         if any(row.component.records & self.fired for row in self._touched(own)):
-            linked = frozenset[Record]().union(*(one.records for one in self._waiting_for(own)))
+            linked = frozenset[JudgedRecord]().union(*(one.records for one in self._waiting_for(own)))
             (together,) = components([record, *linked], self.gap)
             self._apply(together)
         elif any(own.touches(other) for other in [*unfired, *self.waiting]):
@@ -188,7 +188,7 @@ class _Table:
                 self.rows.remove(row)
                 self.waiting.append(row.component)
 
-    def join(self, records: frozenset[Record]) -> None:
+    def join(self, records: frozenset[JudgedRecord]) -> None:
         """Put linked records into one row."""
         (merged,) = components(records, self.gap)
         self._put("late", merged)

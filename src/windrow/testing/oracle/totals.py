@@ -38,7 +38,7 @@ from windrow.model import (
     TopK,
     Variance,
 )
-from windrow.testing.oracle.answer import Near, Record, Value
+from windrow.testing.oracle.answer import JudgedRecord, Near, Value
 from windrow.testing.oracle.expressions import FailedError, Named, argument_type, evaluate, result_type
 
 MEAN_DIGITS = 6
@@ -48,7 +48,7 @@ ROUNDING = 1e-9
 SKETCH = 0.02
 
 
-def results(pipeline: Pipeline, records: list[Record]) -> tuple[Value, ...]:
+def results(pipeline: Pipeline, records: list[JudgedRecord]) -> tuple[Value, ...]:
     """Return the pipeline's aggregates of some records; there is at least one."""
     found: dict[str, Value] = {}
     for number, aggregate in enumerate(pipeline.aggregates):
@@ -76,7 +76,7 @@ def _formula(pipeline: Pipeline, sql: str, found: dict[str, Value]) -> Value:
     return Near(value, ROUNDING) if isinstance(value, float) else value
 
 
-def _result(pipeline: Pipeline, aggregate: Aggregate, records: list[Record], values: list[Value]) -> Value:
+def _result(pipeline: Pipeline, aggregate: Aggregate, records: list[JudgedRecord], values: list[Value]) -> Value:
     """Return one aggregate of the values that it takes of some records."""
     match aggregate.function:
         case Count():
@@ -136,7 +136,10 @@ def _chosen(function: Min | Max | BoolAnd | BoolOr, values: list[Value]) -> Valu
 
 
 def _listed(
-    pipeline: Pipeline, function: First | Last | TopK | CollectList | CollectSet, number: int, records: list[Record]
+    pipeline: Pipeline,
+    function: First | Last | TopK | CollectList | CollectSet,
+    number: int,
+    records: list[JudgedRecord],
 ) -> Value:
     """Return what depends on the order of records or values; `number` is the aggregate's."""
     by_log = isinstance(function, First | Last) and function.by == "log"
@@ -160,11 +163,11 @@ def _listed(
             assert_never(function)
 
 
-def _by_time(record: Record) -> tuple[int, int, int]:
+def _by_time(record: JudgedRecord) -> tuple[int, int, int]:
     return record.time, record.partition, record.offset
 
 
-def _by_log(record: Record) -> tuple[int, int]:
+def _by_log(record: JudgedRecord) -> tuple[int, int]:
     return record.partition, record.offset
 
 

@@ -20,7 +20,7 @@ from windrow.testing.transcript.story import (
     ExpectLate,
     Final,
     MarkWatermark,
-    Records,
+    RecordStep,
     Step,
     Story,
     TellTime,
@@ -154,7 +154,7 @@ def read_steps(outline: Outline, fed: dict[int, Fed], pipeline: Pipeline) -> tup
 def _fed(fed: Fed) -> Step:
     records = tuple((record.partition, record.value) for record in fed.records)
     if fed.kind == "records":
-        return Records(records, fed.spot.place)
+        return RecordStep(records, fed.spot.place)
     return MarkWatermark(records, fed.spot.place)
 
 

@@ -25,7 +25,7 @@ from windrow.testing.transcript.story import (
     ExpectLate,
     LateRow,
     MarkWatermark,
-    Records,
+    RecordStep,
     Story,
     TellTime,
 )
@@ -77,7 +77,7 @@ def _as_told(story: Story, outputs: Sequence[StepOutput]) -> list[Difference]:
     found: list[Difference | None] = []
     for step in story.steps:
         match step:
-            case Records() | MarkWatermark() | TellTime() | End():
+            case RecordStep() | MarkWatermark() | TellTime() | End():
                 since.add(observe(story.pipeline, [next(coming)]))
             case Expect(rows, place):
                 found.append(_changes(story.pipeline, place, rows, since.changes))

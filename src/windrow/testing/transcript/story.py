@@ -17,7 +17,7 @@ AtEnd = Literal["fire", "hold"]
 
 
 @dataclass(frozen=True)
-class Records:
+class RecordStep:
     """One step: records as (partition, value)."""
 
     records: tuple[tuple[int, bytes], ...]
@@ -110,7 +110,7 @@ class End:
     place: Place
 
 
-Step = Records | MarkWatermark | TellTime | Expect | ExpectLate | ExpectDead | End
+Step = RecordStep | MarkWatermark | TellTime | Expect | ExpectLate | ExpectDead | End
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Story:
         feed: list[PlayStep] = []
         for step in self.steps:
             match step:
-                case Records(records) | MarkWatermark(records):
+                case RecordStep(records) | MarkWatermark(records):
                     feed.append(records)
                 case TellTime(micros):
                     feed.append(Tick(micros))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import StepOutput, late_output
-from windrow.core.code_name import code_name
+from windrow.core.code_name import qualified_name
 from windrow.core.columns import MIN_TIME, to_micros
 from windrow.core.keys import key_texts
 from windrow.core.operators.base import GroupOutput, GroupStats, StepInput
@@ -333,7 +333,7 @@ class FunctionCalls:
         line = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
         said = " ".join(str(exc).split())
         return RunError(
-            f"the function {code_name(function)} failed {where}, key {key}: {type(exc).__name__}: {said}{line}; "
+            f"the function {qualified_name(function)} failed {where}, key {key}: {type(exc).__name__}: {said}{line}; "
             "what was committed stays; mend it and start again"
         )
 

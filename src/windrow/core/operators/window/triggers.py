@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, assert_never
 
-from windrow.core.code_name import code_name
+from windrow.core.code_name import qualified_name
 from windrow.errors import RunError
 from windrow.model import AllOf, AnyOf, Every, PaneSoFar, Records, Repeat, Trigger, When
 
@@ -125,8 +125,8 @@ def _evaluate_predicate(predicate: Callable[[PaneSoFar], bool], pane: PaneSoFar)
     except Exception as exc:
         said = " ".join(str(exc).split())
         msg = (
-            f"the trigger {code_name(predicate)} failed at {pane}: {type(exc).__name__}: {said}; what was committed "
-            "stays; mend it and start again"
+            f"the trigger {qualified_name(predicate)} failed at {pane}: {type(exc).__name__}: {said}; what was "
+            "committed stays; mend it and start again"
         )
         raise RunError(msg) from exc
 
