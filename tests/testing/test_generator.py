@@ -195,7 +195,7 @@ class TestLog:
     def test_a_folder_of_something_else_is_left_alone(self, tmp_path: Path, *, overwrite: bool) -> None:
         (tmp_path / "partition-0.jsonl").touch()
         (tmp_path / "thesis.tex").touch()
-        with pytest.raises(InputError, match="something else"):
+        with pytest.raises(InputError, match="is not empty and is not a log"):
             write_log(SMALL, tmp_path, overwrite=overwrite)
         with pytest.raises(InputError, match="is a file"):
             write_log(SMALL, tmp_path / "thesis.tex", overwrite=overwrite)
