@@ -70,7 +70,10 @@ def test_a_secret_is_in_nothing_that_a_run_leaves_behind(  # noqa: PLR0917 - fix
 
 
 def test_a_secret_that_is_not_there_is_named(runner: Runner, tmp_path: Path) -> None:
-    for reference, said in (("${NOT_SET_HERE}", "NOT_SET_HERE is not set"), (f"${{file:{tmp_path}/none}}", "cannot read")):
+    for reference, said in (
+        ("${NOT_SET_HERE}", "NOT_SET_HERE is not set"),
+        (f"${{file:{tmp_path}/none}}", "cannot read"),
+    ):
         source = KafkaSource("127.0.0.1:1", "spend", options=(("ssl.key.password", reference),))
         with pytest.raises(InputError, match=f"the Kafka option ssl.key.password: .*{said}"):
             runner.bounded(spend(source, PostgresSink("postgresql://h/db", "spend")))
