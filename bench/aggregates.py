@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from bench.pipelines import main_job
 
-from windrow.api.yaml import parse_pipeline
+from windrow.api.pipeline_file import parse_pipeline
 from windrow.core.messages import Packet
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import StepInput

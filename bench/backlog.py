@@ -24,7 +24,7 @@ from bench.processes import Sampler, flatness
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 
-from windrow.api.yaml import parse_pipeline
+from windrow.api.pipeline_file import parse_pipeline
 from windrow.core.changelog import StepOutput
 from windrow.hosts.reports import StepReport
 from windrow.hosts.stream.run import StreamRun, StreamSettings

@@ -20,7 +20,7 @@ from bench.pipelines import from_kafka, main_job
 from bench.processes import Sampler, cpu
 from pyspark.sql import SparkSession
 
-from windrow.api.yaml import parse_pipeline
+from windrow.api.pipeline_file import parse_pipeline
 from windrow.core.columns import unpack
 from windrow.hosts.reports import StepReport
 from windrow.hosts.spark import spark_session

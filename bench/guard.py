@@ -25,7 +25,7 @@ from bench.replay import Seconds, processors
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from windrow.api.yaml import parse_pipeline
+from windrow.api.pipeline_file import parse_pipeline
 from windrow.hosts.spark import spark_session
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.sinks.memory import DiscardSink

@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.pipelines import from_kafka, main_job
 from tests.servers.kafka import Kafka
 
-from windrow.api.yaml import parse_pipeline
+from windrow.api.pipeline_file import parse_pipeline
 from windrow.hosts.reports import StepReport
 from windrow.hosts.spark import spark_session
 from windrow.hosts.stream.run import StreamRun, StreamSettings

@@ -24,7 +24,7 @@ from bench.pipelines import from_kafka, from_log, into_postgres, into_sqlite, ma
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 
-from windrow.api.yaml import parse_pipeline
+from windrow.api.pipeline_file import parse_pipeline
 from windrow.testing.generator import Spec, write_kafka, write_log
 
 HOUR = 3_600_000_000

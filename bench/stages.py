@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from bench.pipelines import main_job
 
-from windrow.api.yaml import parse_pipeline
+from windrow.api.pipeline_file import parse_pipeline
 from windrow.core.decode import Decoder
 from windrow.core.messages import Packet
 from windrow.core.operators.base import StepInput

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""Writes docs/reference/cli.md from the commands themselves."""
+"""Writes docs/reference/cli.md from the commands, and the keys in docs/reference/pipeline.md from the sections."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
+from windrow.api.sections import PIPELINE
 from windrow.cli import COMMANDS, main
 
-TARGET = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+TARGET = REFERENCE / "cli.md"
+PIPELINE_TARGET = REFERENCE / "pipeline.md"
 WIDTH = 120
 HEAD = """\
 # Commands
@@ -63,12 +67,39 @@ def _section(title: str, command: click.Command, context: click.Context) -> Iter
             yield f"{_wrapped(f'- `{names}`: {help_}')}\n"
 
 
+# code and links stay on one line
+_UNBROKEN = re.compile(r"`[^`]*`|\[[^]]*\]\([^)]*\)")
+
+
 def _wrapped(text: str) -> str:
     """Break a paragraph, or an item of a list, into lines."""
-    words = " ".join(text.split())
+    words = _UNBROKEN.sub(lambda match: match[0].replace(" ", "\0"), " ".join(text.split()))
     indent = "  " if words.startswith("- ") else ""
-    return textwrap.fill(words, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    filled = textwrap.fill(words, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return filled.replace("\0", " ")
+
+
+_KEYS = re.compile(
+    r"(^## ([a-z_]+)\n(?:(?!^## ).*\n)*?<!-- keys -->\n)(?:.*\n)*?(<!-- end of keys -->\n)", re.MULTILINE
+)
+
+
+def with_keys(text: str) -> str:
+    """Return the page of the pipeline file, with the list of keys of each section written anew."""
+    keys = {key.name: key for key in PIPELINE.keys}
+
+    def written(match: re.Match[str]) -> str:
+        begin, section, end = match.groups()
+        items = "".join(f"{_wrapped(item)}\n" for item in keys.pop(section).document(""))
+        return f"{begin}\n{items}\n{end}"
+
+    written_text = _KEYS.sub(written, text)
+    if keys:
+        msg = f"the page has no list of keys for {', '.join(keys)}"
+        raise LookupError(msg)
+    return written_text
 
 
 if __name__ == "__main__":
+    PIPELINE_TARGET.write_text(with_keys(PIPELINE_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     TARGET.write_text(page(), encoding="utf-8")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.api.yaml import load_pipeline, parse_pipeline
+from windrow.api.pipeline_file import load_pipeline, parse_pipeline
 from windrow.errors import PipelineError
 
 BAD = Path(__file__).parent / "bad"

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from windrow.api.checks import validate
+from windrow.api.pipeline_file import parse_pipeline
 from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
-from windrow.api.printing.plain import mask_option, mask_secrets, mask_url
-from windrow.api.yaml import parse_pipeline
+from windrow.api.sections import mask_secrets
 from windrow.model import (
     Delay,
     Emit,
@@ -22,6 +22,7 @@ from windrow.model import (
     SqliteSink,
     Tumbling,
 )
+from windrow.model.connectors import mask_option, mask_url
 
 YAML = """\
 name: user-spend
@@ -98,7 +99,7 @@ def test_python_reads_like_the_fluent_form(pipeline: Pipeline) -> None:
             .key_by('user_id')
             .window(wr.tumbling('5m'))
             .aggregate(total=wr.sum('amount'), events=wr.count())
-            .emit(late='each', mode='retract', lateness='1h')
+            .emit(lateness='1h', late='each', mode='retract')
             .to(wr.sqlite('spend.db', table='user_spend_5m'), name='user-spend')
         )
     """)

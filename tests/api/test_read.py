@@ -6,7 +6,9 @@ import pytest
 import yaml
 
 import windrow as wr
-from windrow.api.yaml import Sections, load_pipeline, parse_pipeline, read_document, read_sections
+from windrow.api.pipeline_file import load_pipeline, parse_pipeline, read_document
+from windrow.api.sections import STORY, StoryPipeline
+from windrow.api.yaml_node import YamlNode
 from windrow.errors import ManyProblemsError, PipelineError, Place, each_error
 from windrow.model import (
     Adaptive,
@@ -63,10 +65,10 @@ FLUENT = (
 )
 
 
-def sections(text: str) -> Sections:
+def sections(text: str) -> StoryPipeline:
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     assert node is not None
-    return read_sections(node, "story.yaml")
+    return STORY.read(YamlNode(node, "story.yaml"))
 
 
 def test_yaml_and_fluent_are_one_model() -> None:
@@ -123,7 +125,7 @@ window: {tumbling: {size: 1h, offset: 250ms}}
 aggregate: {a: count(), b: sum(x), c: "min( y z )", d: max(no), e: avg (x)}
 emit: {lateness: 10m, late: batch, mode: retract, at_end: hold}
 """)
-    assert read == Sections(
+    assert read == StoryPipeline(
         time=EventTime("t", Punctuated("w"), 90_000_000),
         key=("user",),
         window=Tumbling(3_600_000_000, 250_000),
@@ -223,7 +225,7 @@ aggregate:
 emit: {early: {all_of: [{every: 30s}, {repeat: {trigger: {any_of: [{count: 2}, {count: 3}]}, times: 4}}]}}
 salt: 4
 """)
-    assert read == Sections(
+    assert read == StoryPipeline(
         derive=(Derive("twice", "amount * 2"), Derive("domain", "split_part(url, '/', 3)"), Derive("path", "url")),
         time=EventTime("t", Adaptive(0.999, 10_000_000, 600_000_000), None, "s", 60_000_000, "advance"),
         key=("user", "domain", "path"),

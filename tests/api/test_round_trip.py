@@ -11,8 +11,8 @@ from tests.api.values import MOST, TYPES, VALID
 from tests.examples import examples
 
 import windrow as wr
+from windrow.api.pipeline_file import parse_pipeline
 from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
-from windrow.api.yaml import parse_pipeline
 from windrow.errors import PipelineError
 from windrow.model import DataType, Pipeline, format_duration, parse_duration, parse_type
 

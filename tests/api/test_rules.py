@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from windrow.api.checks import RULES
-from windrow.api.yaml import read_document
+from windrow.api.pipeline_file import read_document
 
 CASES = Path(__file__).parent / "checks"
 BASE = yaml.safe_load("""

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from windrow.api.load import open_pipeline
+from windrow.api.pipeline_file import parse_pipeline
 from windrow.api.printing import to_mermaid, to_python_file, to_text, to_yaml
-from windrow.api.printing.plain import mask_secrets
-from windrow.api.yaml import parse_pipeline
+from windrow.api.sections import mask_secrets
 from windrow.cli import main
 
 TEXT = """\

@@ -10,8 +10,7 @@ import pytest
 import yaml
 from tests.docs.pages import PAGES, ROOT, Block, blocks, commands
 
-from windrow.api.yaml import read_document
-from windrow.api.yaml.document import parse_pipeline
+from windrow.api.pipeline_file import parse_pipeline, read_document
 from windrow.cli import main
 from windrow.model import Pipeline, ProcessPipeline
 from windrow.testing.plugin import check_story

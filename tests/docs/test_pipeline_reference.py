@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import runpy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,8 @@ from tests.docs.pages import ROOT
 import windrow
 from windrow.api.aggregate_text import NAMES, parse_aggregate
 from windrow.api.checks import validate
-from windrow.api.yaml import read_document
-from windrow.api.yaml.node import YamlMapping, YamlNode
+from windrow.api.pipeline_file import read_document
+from windrow.api.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError
 from windrow.model import Formula, Pipeline, parse_type
 
@@ -106,6 +107,11 @@ def with_key(path: str, value: str) -> tuple[dict[str, Any], dict[str, Any]]:
             at[section[-1]] = value
             return without, with_it
     raise LookupError(path)
+
+
+def test_the_keys_are_what_the_sections_say() -> None:
+    with_keys = runpy.run_path(str(ROOT / "scripts" / "docs.py"))["with_keys"]
+    assert with_keys(TEXT) == TEXT, "run `make docs`"
 
 
 def test_every_key_is_on_the_page_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from bench.peers.first_task import tell_ready
 from bench.peers.job import DONE, TABLE, TABLE_ONLY, Job, tell, told
 from bench.pipelines import from_kafka, main_job
 
-from windrow.api.yaml import parse_pipeline
+from windrow.api.pipeline_file import parse_pipeline
 from windrow.hosts.batch.plan import BatchSettings
 from windrow.hosts.batch.run import BatchRun
 from windrow.hosts.spark import spark_session

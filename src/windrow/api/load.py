@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windrow.api.checks import Finding, require_valid, validate
-from windrow.api.yaml import Document, read_document, read_file
+from windrow.api.pipeline_file import Document, read_document, read_file
 from windrow.errors import PipelineError, Place, each_error, join_errors
 from windrow.model import AnyPipeline
 

@@ -75,10 +75,33 @@ Sink = SqliteSink | PostgresSink
 
 _SECRET_REFERENCE = re.compile(r"\$\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")
 
+MASK = "***"
+# up to the last @: a password with a slash, a question mark or an @ in it is masked whole
+_USERINFO = re.compile(r"^([^:/?]+://[^:@/]*:)(.+)@", re.DOTALL)
+_PARAMETER = re.compile(r"([?&](?:ssl)?password=)([^&]+)", re.IGNORECASE)
+_SECRET_OPTION = re.compile(r"password|secret|jaas|token|credential|private|keystore\.key|pem$", re.IGNORECASE)
+
 
 def is_reference(text: str) -> bool:
     """Whether a text is a reference and nothing else."""
     return _SECRET_REFERENCE.fullmatch(text) is not None
+
+
+def mask_url(url: str) -> str:
+    """Return a database URL with *** for the password, in the address or among the parameters.
+
+    A reference (``${NAME}``) is no secret: it stays.
+    """
+    return _USERINFO.sub(lambda match: f"{_mask_match(match)}@", _PARAMETER.sub(_mask_match, url))
+
+
+def _mask_match(match: re.Match[str]) -> str:
+    return match[1] + (match[2] if is_reference(match[2]) else MASK)
+
+
+def mask_option(name: str, value: str) -> str:
+    """Return a consumer option's value, or *** if its name says that it is secret."""
+    return MASK if _SECRET_OPTION.search(name) and not is_reference(value) else value
 
 
 def with_placeholders(text: str) -> str:

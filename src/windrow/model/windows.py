@@ -74,6 +74,6 @@ def parse_calendar_size(text: str) -> tuple[int, CalendarUnit] | None:
     return (int(size[1]), _CALENDAR_UNITS[size[2]]) if size else None
 
 
-def format_calendar_size(window: Calendar) -> str:
+def format_calendar_size(count: int, unit: CalendarUnit) -> str:
     """Write a calendar window's size so that it reads back."""
-    return f"{window.count} {window.unit}{'' if window.count == 1 else 's'}"
+    return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from windrow.api.aggregate_text import aggregate_text
-from windrow.api.printing.plain import mask_secrets, state_words
-from windrow.api.printing.text import trigger_words, window_words
 from windrow.api.python_code import code_name
+from windrow.api.sections import TRIGGER, WINDOW, mask_secrets, state_words
 from windrow.model import (
     Adaptive,
     AnyPipeline,
@@ -53,7 +52,7 @@ def to_mermaid(pipeline: AnyPipeline) -> str:
 def _windowed(pipeline: Pipeline) -> list[str]:
     results = ", ".join(f"{aggregate.name} = {aggregate_text(aggregate)}" for aggregate in pipeline.aggregates)
     return [
-        f"  window[{_label('window', window_words(pipeline.window))}]",
+        f"  window[{_label('window', WINDOW.words(pipeline.window))}]",
         f"  aggregate[{_label('aggregate', results)}]",
         f"  emit[{_label('emit', _emit(pipeline.emit))}]",
     ]
@@ -88,7 +87,7 @@ def _watermark(pipeline: AnyPipeline) -> str:
 
 
 def _emit(emit: Emit) -> str:
-    early = "" if emit.early is None else f", early {trigger_words(emit.early)}"
+    early = "" if emit.early is None else f", early {TRIGGER.words(emit.early)}"
     return f"{emit.mode}, lateness {format_duration(emit.lateness)}, late {emit.late}{early}"
 
 

@@ -5,40 +5,22 @@ from __future__ import annotations
 from typing import assert_never
 
 from windrow.api.aggregate_text import aggregate_text
-from windrow.api.printing.plain import mask_secrets, state_words
 from windrow.api.python_code import code_name
+from windrow.api.sections import DELAY, SINK, SOURCE, TRIGGER, WINDOW, mask_secrets, state_words
 from windrow.model import (
     Adaptive,
-    AllOf,
-    AnyOf,
     AnyPipeline,
-    Calendar,
     Delay,
     Emit,
     EventTime,
-    Every,
     Field,
     Global,
-    Hopping,
-    KafkaSource,
-    LogSource,
     Pipeline,
-    PostgresSink,
     ProcessPipeline,
     Punctuated,
-    Records,
-    Repeat,
-    Session,
     Sink,
-    Source,
-    SqliteSink,
-    Trigger,
-    Tumbling,
-    When,
-    Window,
     format_duration,
 )
-from windrow.model.windows import format_calendar_size
 
 
 def to_text(pipeline: AnyPipeline) -> str:
@@ -46,7 +28,7 @@ def to_text(pipeline: AnyPipeline) -> str:
     shown = mask_secrets(pipeline)
     table = shown.sink.table
     nouns = {
-        "source": _source(shown.source),
+        "source": SOURCE.words(shown.source),
         "decode": f"{_fields(shown)}\na record that does not fit goes to {table}_dead",
         "derive": "\n".join(f"{derived.name} = {derived.sql}" for derived in shown.derive),
         "time": _time(shown.time, table),
@@ -55,7 +37,7 @@ def to_text(pipeline: AnyPipeline) -> str:
     if isinstance(shown, ProcessPipeline):
         nouns["process"] = process_words(shown)
     else:
-        nouns["window"] = window_words(shown.window)
+        nouns["window"] = WINDOW.words(shown.window)
         nouns["aggregate"] = ", ".join(f"{item.name} = {aggregate_text(item)}" for item in shown.aggregates)
         nouns["emit"] = _emit(shown, table)
     nouns["sink"] = _sink(shown.sink)
@@ -69,17 +51,6 @@ def _lines(noun: str, meaning: str) -> list[str]:
     return [f"  {word:<10} {clause}" for word, clause in zip([noun, *[""] * len(clauses)], clauses, strict=False)]
 
 
-def _source(source: Source) -> str:
-    match source:
-        case LogSource(path):
-            return f"the embedded log {path}, each partition in offset order"
-        case KafkaSource(servers, topic, start, options):
-            more = "".join(f", {name}={value}" for name, value in options)
-            return f"the Kafka topic {topic} at {servers} from the {start} offset, each partition in offset order{more}"
-        case _:
-            assert_never(source)
-
-
 def _field(field: Field) -> str:
     also = f" (or {', '.join(field.alias)})" if field.alias else ""
     return f"{field.name} {field.type_text}{also}"
@@ -91,17 +62,10 @@ def _fields(pipeline: AnyPipeline) -> str:
 
 def _time(time: EventTime, table: str) -> str:
     match time.watermark:
-        case Delay(micros):
-            mark = f"a partition's watermark is {format_duration(micros)} behind the greatest event time read from it"
-        case Adaptive(target, least, most):
-            mark = (
-                f"a partition's watermark is {format_duration(least)} to {format_duration(most)} behind the greatest "
-                f"event time read from it,\nas much as leaves {target * 100:g} % of its records so far on time"
-            )
         case Punctuated(field):
             mark = f"a record with {field} sets its partition's watermark to it"
-        case _:
-            assert_never(time.watermark)
+        case delay:
+            mark = DELAY.words(delay)
     lines = [time.field, mark]
     if time.sent is not None:
         lines.append(f"a device's clock is corrected by the log timestamp less {time.sent}")
@@ -126,7 +90,7 @@ def _key(pipeline: AnyPipeline) -> str:
 def _emit(pipeline: Pipeline, table: str) -> str:
     emit, lines = pipeline.emit, []
     if emit.early is not None:
-        lines.append(f"an early pane is written {trigger_words(emit.early)}")
+        lines.append(f"an early pane is written {TRIGGER.words(emit.early)}")
     if not isinstance(pipeline.window, Global):
         lines.append(f"a window fires when {_passed(pipeline.time)}")
         lines += _late(emit, table)
@@ -166,57 +130,8 @@ def _mode(emit: Emit, sink: Sink) -> list[str]:
 
 
 def _sink(sink: Sink) -> str:
-    key = f", one row for each {', '.join(sink.key)}" if sink.key else ""
     companions = ["late", "dead", "clocks"] if not sink.changelog else ["changes", "late", "dead", "clocks"]
-    beside = f"beside it {sink.table}_{', _'.join(companions)}"
-    match sink:
-        case SqliteSink(path, table, _, decimals):
-            kept = "" if decimals == "numeric" else ", decimals as text"
-            return f"table {table} in the SQLite file {path}{key}{kept}\n{beside}"
-        case PostgresSink(url, table):
-            return f"table {table} in PostgreSQL {url}{key}\n{beside}"
-        case _:
-            assert_never(sink)
-
-
-def window_words(window: Window) -> str:
-    """Say how event time is cut."""
-    match window:
-        case Tumbling(size, offset):
-            return f"tumbling, {format_duration(size)} long{_shifted(offset)}"
-        case Calendar(_, _, zone, offset):
-            return f"tumbling, {format_calendar_size(window)} long in {zone}{_shifted(offset)}"
-        case Hopping(size, slide, offset):
-            return f"hopping, {format_duration(size)} long, one every {format_duration(slide)}{_shifted(offset)}"
-        case Session(gap):
-            return f"sessions of records less than {format_duration(gap)} apart"
-        case Global():
-            return "one window of all time"
-        case _:
-            assert_never(window)
-
-
-def trigger_words(trigger: Trigger) -> str:
-    """Say when an early pane is written."""
-    match trigger:
-        case Every(micros):
-            return f"{format_duration(micros)} of processing time after a record"
-        case Records(number):
-            return "after every record" if number == 1 else f"after every {number} records"
-        case AnyOf(parts):
-            return f"({' or '.join(trigger_words(part) for part in parts)})"
-        case AllOf(parts):
-            return f"({' and '.join(trigger_words(part) for part in parts)})"
-        case Repeat(part, times):
-            return f"{trigger_words(part)}, at most {times} time{'' if times == 1 else 's'}"
-        case When(predicate):
-            return f"when {code_name(predicate)} says so"
-        case _:
-            assert_never(trigger)
-
-
-def _shifted(offset: int) -> str:
-    return f", shifted by {format_duration(offset)}" if offset else ""
+    return f"{SINK.words(sink)}\nbeside it {sink.table}_{', _'.join(companions)}"
 
 
 def process_words(pipeline: ProcessPipeline) -> str:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from windrow.api.yaml import compose, read_file, read_sections
-from windrow.api.yaml.node import YamlMapping, YamlNode, read_one_of
+from windrow.api.pipeline_file import read_file
+from windrow.api.sections import STORY
+from windrow.api.yaml_node import YamlMapping, YamlNode, compose, read_one_of
 from windrow.errors import PipelineError, TranscriptError
 from windrow.model import EventTime, Pipeline
 from windrow.testing.transcript.records import Written, read_mark_mapping, read_marks, read_records, story_pipeline
@@ -54,7 +55,7 @@ def parse_story(text: str, file: str) -> Story:
 def _story(root: YamlNode) -> Story:
     fields = YamlMapping(YamlNode(root.node, root.file, "story"), KEYS)
     name = fields.required("name", YamlNode.text)
-    pipeline = fields.required("pipeline", lambda entry: (entry, read_sections(entry.node, entry.file)))
+    pipeline = fields.required("pipeline", lambda entry: (entry, STORY.read(YamlNode(entry.node, entry.file))))
     outline = fields.required("steps", read_outline)
     final = fields.required("final", lambda entry: entry)
     fields.check()

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from windrow.api.checks import require_valid
-from windrow.api.yaml import Document, Sections
-from windrow.api.yaml.node import YamlMapping, YamlNode
+from windrow.api.pipeline_file import Document
+from windrow.api.sections import StoryPipeline
+from windrow.api.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, Place
 from windrow.model import (
     DataType,
@@ -181,7 +182,7 @@ KEY_GROUPS = 2
 """Few, as a story has few keys and each group costs something in each step."""
 
 
-def story_pipeline(spot: YamlNode, sections: Sections, records: Sequence[Written], at_end: AtEnd) -> Pipeline:
+def story_pipeline(spot: YamlNode, sections: StoryPipeline, records: Sequence[Written], at_end: AtEnd) -> Pipeline:
     """Return the pipeline; raise PipelineError if it means nothing. Its source and sink are names only."""
     pipeline = Pipeline(
         name="story",

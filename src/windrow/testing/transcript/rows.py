@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import TypeVar
 
-from windrow.api.yaml.node import YamlNode
+from windrow.api.yaml_node import YamlNode
 from windrow.model import Pipeline, TimestampType
 from windrow.testing.transcript.records import partition_number
 from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, TableRow, Value

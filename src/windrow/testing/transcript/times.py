@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 
-from windrow.api.yaml.node import YamlNode
+from windrow.api.yaml_node import YamlNode
 from windrow.errors import PipelineError
 from windrow.model import Global, Hopping, Pipeline, Session
 

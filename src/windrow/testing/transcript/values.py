@@ -12,7 +12,7 @@ from typing import TypeVar
 import yaml
 
 from windrow.api.checks.base import type_of
-from windrow.api.yaml.node import YamlNode
+from windrow.api.yaml_node import YamlNode
 from windrow.errors import PipelineError, join_errors
 from windrow.model import (
     Aggregate,

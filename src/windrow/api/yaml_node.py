@@ -55,11 +55,15 @@ _NULL = "tag:yaml.org,2002:null"
 
 @dataclass(frozen=True)
 class YamlNode:
-    """A node of `file`; `name` is the way to it, such as ``window.tumbling`` (empty for the whole file)."""
+    """A node of `file`; `name` is its path, such as ``window.tumbling`` (empty for the whole file).
+
+    `above` are the nodes that it is below.
+    """
 
     node: yaml.Node
     file: str
     name: str = ""
+    above: tuple[yaml.Node, ...] = ()
 
     @property
     def place(self) -> Place:
@@ -105,8 +109,8 @@ class YamlNode:
                 return "text"  # which is not repeated: it may hold a password
 
     def under(self, node: yaml.Node, name: str) -> YamlNode:
-        """Return the spot of a node below this one."""
-        return YamlNode(node, self.file, f"{self.name}.{name}" if self.name else name)
+        """Return a node below this one."""
+        return YamlNode(node, self.file, f"{self.name}.{name}" if self.name else name, (*self.above, self.node))
 
     def error(self, message: str) -> PipelineError:
         """Return the error that `message` is at this place."""

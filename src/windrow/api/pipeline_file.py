@@ -8,10 +8,10 @@ from pathlib import Path
 import yaml
 
 from windrow.api.checks import require_valid
-from windrow.api.yaml.node import YamlMapping, YamlNode, compose
-from windrow.api.yaml.sections import read_decode, read_sink, read_source, section_fields
+from windrow.api.sections import PIPELINE
+from windrow.api.yaml_node import compose
 from windrow.errors import PipelineError, Place
-from windrow.model import DEFAULT_KEY_GROUPS, Pipeline
+from windrow.model import Pipeline
 
 
 def load_pipeline(path: str | Path) -> Pipeline:
@@ -26,12 +26,6 @@ def parse_pipeline(text: str, file: str = "<string>") -> Pipeline:
     """Read and validate the text of a pipeline file; raise PipelineError, with file:line, for all that is wrong."""
     document = read_document(text, file)
     return require_valid(document.pipeline, document.place)
-
-
-PIPELINE_KEYS = (
-    *("name", "source", "decode", "derive", "time", "key", "window", "aggregate", "emit", "sink"),
-    *("key_groups", "salt"),
-)
 
 
 @dataclass(frozen=True)
@@ -69,30 +63,7 @@ class Document:
 def read_document(text: str, file: str) -> Document:
     """Read the text of a pipeline file; raise PipelineError, with file:line, for all that is wrong with its form."""
     root = compose(text, file)
-    fields = YamlMapping(root, PIPELINE_KEYS)
-    name = fields.required("name", YamlNode.text)
-    source = fields.required("source", read_source)
-    decode = fields.required("decode", read_decode)
-    sections = section_fields(fields)
-    sink = fields.required("sink", read_sink)
-    key_groups = fields.optional("key_groups", YamlNode.number, DEFAULT_KEY_GROUPS)
-    fields.check()
-    meaning = sections.value
-    pipeline = Pipeline(
-        name=name.value,
-        source=source.value,
-        decode=decode.value,
-        time=meaning.time,
-        key=meaning.key,
-        window=meaning.window,
-        aggregates=meaning.aggregates,
-        emit=meaning.emit,
-        sink=sink.value,
-        key_groups=key_groups.value,
-        derive=meaning.derive,
-        salt=meaning.salt,
-    )
-    return Document(pipeline, file, root.node)
+    return Document(PIPELINE.read(root), file, root.node)
 
 
 def _read_regular(path: Path) -> bytes:

@@ -1,0 +1,31 @@
+"""The sections of a pipeline: which keys and kinds each has, how they are written, and what they mean.
+
+This is the only list of them. The YAML form is read by it, all printed forms are written by it, and so are the lists of
+docs/reference/pipeline.md (`make docs`). The functions of the fluent form have the same names and defaults.
+"""
+
+from windrow.api.sections.connectors import SINK, SOURCE
+from windrow.api.sections.pipeline import PIPELINE, PROCESS_PIPELINE, STORY, StoryPipeline, mask_secrets, state_words
+from windrow.api.sections.records import DECODE, DELAY, DERIVE, KEY, TIME, KeyFields
+from windrow.api.sections.results import AGGREGATE, EMIT, TRIGGER, WINDOW
+
+__all__ = [
+    "AGGREGATE",
+    "DECODE",
+    "DELAY",
+    "DERIVE",
+    "EMIT",
+    "KEY",
+    "PIPELINE",
+    "PROCESS_PIPELINE",
+    "SINK",
+    "SOURCE",
+    "STORY",
+    "TIME",
+    "TRIGGER",
+    "WINDOW",
+    "KeyFields",
+    "StoryPipeline",
+    "mask_secrets",
+    "state_words",
+]

@@ -1,0 +1,164 @@
+"""Where a pipeline reads and writes: the sections `source` and `sink`."""
+
+from __future__ import annotations
+
+from windrow.api.spec import FLAG, NAMES, TEXT, Key, Kind, OneOf, Scalar, Section, choice
+from windrow.api.yaml_node import YamlMapping, YamlNode
+from windrow.model import KafkaSource, LogSource, PostgresSink, Sink, Source, SqliteSink
+from windrow.model.connectors import mask_option, mask_url
+
+
+def _read_options(node: YamlNode) -> tuple[tuple[str, str], ...]:
+    fields = YamlMapping(node)
+    options = [(name, fields.attempt(YamlNode.text, entry)) for name, entry in fields]
+    fields.check()
+    return tuple((name, option.value) for name, option in options)
+
+
+_LOG = Section(
+    "wr.log",
+    LogSource,
+    (Key("path", TEXT, "the folder.", required=True, positional=True),),
+)
+_KAFKA = Section(
+    "wr.kafka",
+    KafkaSource,
+    (
+        Key("servers", TEXT, "`HOST:PORT`, or several separated by commas.", required=True),
+        Key("topic", TEXT, "the topic.", required=True, positional=True),
+        Key(
+            "start",
+            choice("earliest", "latest"),
+            "where a new checkpoint starts. An existing checkpoint resumes where it stopped, whatever this setting is.",
+            default=KafkaSource.start,
+            shown=True,
+        ),
+        Key(
+            "options",
+            Scalar("mapping of texts", _read_options, dict),
+            "options for librdkafka, which reads the topic, under the names of Kafka's Java clients, such as "
+            "`security.protocol: SSL`, or under librdkafka's own names. `bootstrap.servers` (use `servers`), "
+            "`auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the deserializers "
+            "and `interceptor.classes` are errors, because windrow sets them. A value may refer to an environment "
+            "variable, `${NAME}`, or to a file, `${file:PATH}` ([security](../guides/security.md)).",
+            default=(),
+            mask=lambda options: tuple((name, mask_option(name, value)) for name, value in options),
+        ),
+    ),
+)
+
+
+def _kafka_words(source: KafkaSource) -> str:
+    more = "".join(f", {name}={value}" for name, value in source.options)
+    return (
+        f"the Kafka topic {source.topic} at {source.servers} from the {source.start} offset, "
+        f"each partition in offset order{more}"
+    )
+
+
+SOURCE: OneOf[Source] = OneOf(
+    "source",
+    {
+        "log": Kind(
+            (LogSource,),
+            _LOG,
+            lambda source: f"the embedded log {source.path}, each partition in offset order",
+            "an embedded log on disk: a folder with `partition-0.jsonl`, `partition-1.jsonl` and so on. A record is a "
+            "line, and its offset is the line number, from 0. A last line without a newline counts as not yet written; "
+            "a run with `--until-end` that leaves one out warns, with the file's name. The field `_log_time` (epoch "
+            "milliseconds) of a record is its log timestamp.",
+        ),
+        "kafka": Kind(
+            (KafkaSource,),
+            _KAFKA,
+            _kafka_words,
+            "a Kafka topic. Only committed records are read. The Kafka timestamp of a record is its log timestamp; set "
+            "`message.timestamp.type=LogAppendTime` on the topic so that `time.future` does not rely on the producers' "
+            "clocks.",
+        ),
+    },
+)
+
+
+_KEY_DOC = (
+    "the primary key of the result table, if it should differ from `window_start`, `window_end` and the pipeline's "
+    "key. It must contain `window_start` and the pipeline's key, and with `mode: discard` also `revision`."
+)
+_CHANGELOG_DOC = (
+    "whether `T_changes` is written. With `false` it stays empty, and the database grows half as fast; the result "
+    "table is the same. The setting can change between runs."
+)
+_SQLITE = Section(
+    "wr.sqlite",
+    SqliteSink,
+    (
+        Key("path", TEXT, "the file; created if it does not exist.", required=True, positional=True),
+        Key(
+            "table",
+            TEXT,
+            "the result table, and the prefix of the other tables' names. At most 48 letters, digits and `_`, not "
+            "starting with a digit.",
+            required=True,
+        ),
+        Key("key", NAMES, _KEY_DOC, default=()),
+        Key(
+            "decimals",
+            choice("numeric", "text"),
+            "SQLite's NUMERIC keeps 15 digits. A decimal with more digits ends the run with an error, so that it is "
+            "not rounded; `text` keeps all digits.",
+            default=SqliteSink.decimals,
+        ),
+        Key("changelog", FLAG, _CHANGELOG_DOC, default=SqliteSink.changelog),
+    ),
+)
+_POSTGRES = Section(
+    "wr.postgres",
+    PostgresSink,
+    (
+        Key(
+            "url",
+            TEXT,
+            "`postgresql://user@host:5432/database`. Missing parts are read from libpq's environment variables "
+            "(`PGUSER`, `PGPASSWORD`, `PGHOST` ...). Pass the password there, as `${NAME}` or as `${file:PATH}` "
+            "([security](../guides/security.md)). Connect to the server itself or to a pooler that keeps sessions. A "
+            "connection that drops silently is closed after a minute, by `keepalives_idle=30`, "
+            "`keepalives_interval=10`, `keepalives_count=3` and `tcp_user_timeout=60000` (milliseconds), unless the "
+            "url sets them; if a server accepts no data for that long, the connection is closed too, and the step is "
+            "retried.",
+            required=True,
+            positional=True,
+            mask=mask_url,
+        ),
+        Key("table", TEXT, "as for SQLite.", required=True),
+        Key("key", NAMES, "as for SQLite.", default=()),
+        Key("changelog", FLAG, "as for SQLite.", default=PostgresSink.changelog),
+    ),
+)
+
+
+def _sqlite_words(sink: SqliteSink) -> str:
+    decimals = "" if sink.decimals == "numeric" else ", decimals as text"
+    return f"table {sink.table} in the SQLite file {sink.path}{_key_words(sink)}{decimals}"
+
+
+def _key_words(sink: Sink) -> str:
+    return f", one row for each {', '.join(sink.key)}" if sink.key else ""
+
+
+SINK: OneOf[Sink] = OneOf(
+    "sink",
+    {
+        "sqlite": Kind(
+            (SqliteSink,),
+            _SQLITE,
+            _sqlite_words,
+            "tables in an SQLite file, in WAL mode: others can read while a run writes.",
+        ),
+        "postgres": Kind(
+            (PostgresSink,),
+            _POSTGRES,
+            lambda sink: f"table {sink.table} in PostgreSQL {sink.url}{_key_words(sink)}",
+            "tables in a PostgreSQL database, in the first schema of the user's `search_path`.",
+        ),
+    },
+)

@@ -1,0 +1,275 @@
+"""What a record is: the sections `decode`, `derive`, `key` and `time`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from windrow.api.spec import (
+    DURATION,
+    FIELD_NAME,
+    FRACTION,
+    Key,
+    Kind,
+    OneOf,
+    Section,
+    Spec,
+    Wrapped,
+    call_by_names,
+    choice,
+    each_item,
+)
+from windrow.api.yaml_node import YamlMapping, YamlNode, read_texts
+from windrow.errors import PipelineError
+from windrow.model import (
+    Adaptive,
+    DataType,
+    Decode,
+    Delay,
+    Derive,
+    EventTime,
+    Field,
+    Punctuated,
+    Watermark,
+    format_duration,
+    parse_field_type,
+)
+
+_CUT_TYPE = re.compile(r"decimal\s*\(\s*\d+\s*")
+_REST_OF_TYPE = re.compile(r"\s*\d+\s*\)\??")
+
+
+class _Decode(Spec[Decode]):
+    """``{user: string, country: "string?", amount: {type: "decimal(12,2)", alias: [amt]}}``."""
+
+    def form(self) -> str:
+        return "mapping of names to types"
+
+    def read(self, node: YamlNode) -> Decode:
+        fields = YamlMapping(node)
+        read = []
+        cut = False
+        for name, entry in fields:
+            if cut and _REST_OF_TYPE.fullmatch(name):
+                continue  # reported already, with the first half
+            cut = bool(entry.is_scalar and _CUT_TYPE.fullmatch(entry.node.value))
+            read.append(fields.attempt(partial(_read_field, name), entry))
+        fields.check()
+        return Decode(tuple(field.value for field in read))
+
+    def plain(self, value: Decode) -> dict[str, Any]:
+        return {
+            field.name: {"type": field.type_text, "alias": list(field.alias)} if field.alias else field.type_text
+            for field in value.fields
+        }
+
+    def python(self, value: Decode) -> str:
+        return call_by_names(".decode", [(field.name, _python_field(field)) for field in value.fields])
+
+    def document(self, path: str) -> Iterator[str]:
+        yield f"- `{path}.FIELD` (type or mapping, required): the type, or `{{type: ..., alias: [...]}}`."
+        yield f"- `{path}.FIELD.type` (type, required): the type, with a question mark if the field is optional."
+        yield (
+            f"- `{path}.FIELD.alias` (list of names, default none): other names that the field may have in records. A "
+            "record that has two of the names, with different values, is a [dead letter](errors.md#dead-letters). In "
+            'Python `amount=wr.field("decimal(12,2)?", alias=["amt"])`.'
+        )
+
+
+def _read_field(name: str, node: YamlNode) -> Field:
+    if not node.is_mapping:
+        return Field(name, *node.parsed(_parse_whole_type))
+    fields = YamlMapping(node, ("type", "alias"))
+    type_ = fields.required("type", lambda one: one.parsed(_parse_whole_type), 'such as type: "decimal(12,2)"')
+    alias = fields.optional("alias", lambda one: one.each(YamlNode.text), ())
+    fields.check()
+    return Field(name, *type_.value, alias.value)
+
+
+def _parse_whole_type(text: str) -> tuple[DataType, bool]:
+    if _CUT_TYPE.fullmatch(text):
+        msg = 'a comma ends a value within {...}; put the type in quotes: "decimal(12,2)"'
+        raise PipelineError(msg)
+    return parse_field_type(text)
+
+
+def _python_field(field: Field) -> str:
+    plain = repr(field.type_text)
+    return f"wr.field({plain}, alias={list(field.alias)!r})" if field.alias else plain
+
+
+DECODE = _Decode()
+
+
+class _Derive(Spec[tuple[Derive, ...]]):
+    """``{domain: "split_part(url, '/', 3)"}``."""
+
+    def form(self) -> str:
+        return "mapping of names to expressions"
+
+    def read(self, node: YamlNode) -> tuple[Derive, ...]:
+        return tuple(Derive(name, sql) for name, sql in read_texts(node, str.strip))
+
+    def plain(self, value: tuple[Derive, ...]) -> dict[str, str]:
+        return {derived.name: derived.sql for derived in value}
+
+    def python(self, value: tuple[Derive, ...]) -> str:
+        return call_by_names(".derive", [(derived.name, repr(derived.sql)) for derived in value])
+
+
+DERIVE = _Derive()
+
+
+@dataclass(frozen=True)
+class KeyFields:
+    """The names of the key's fields, and those of them that are derived right there."""
+
+    names: tuple[str, ...]
+    derive: tuple[Derive, ...] = ()
+
+
+class _KeyFields(Spec[KeyFields]):
+    """``[user, {domain: "split_part(url, '/', 3)"}]``, or ``user`` for a single one."""
+
+    def form(self) -> str:
+        return "name or list of names"
+
+    def read(self, node: YamlNode) -> KeyFields:
+        parts = each_item(node, _read_key_part)
+        names = tuple(one if isinstance(one, str) else one.name for part in parts for one in part)
+        return KeyFields(names, tuple(one for part in parts for one in part if isinstance(one, Derive)))
+
+    def plain(self, value: KeyFields) -> list[str]:
+        return list(value.names)
+
+    def python(self, value: KeyFields) -> str:
+        return f".key_by({', '.join(map(repr, value.names))})"
+
+
+def _read_key_part(node: YamlNode) -> tuple[str | Derive, ...]:
+    if not node.is_mapping:
+        return (node.text(),)
+    derived = DERIVE.read(node)
+    if not derived:
+        msg = f"{node.called} is empty; name a field, or give one with its expression"
+        raise node.error(msg)
+    return derived
+
+
+KEY = _KeyFields()
+
+
+_ADAPTIVE = Section(
+    "wr.adaptive",
+    Adaptive,
+    (
+        Key(
+            "target",
+            FRACTION,
+            "the fraction of the records so far that the delay covers, more than 0 and at most 1: `0.999`.",
+            required=True,
+            positional=True,
+        ),
+        Key("min", DURATION, "the minimum delay.", required=True, field="least"),
+        Key("max", DURATION, "the maximum delay, and the delay before the first record.", required=True, field="most"),
+    ),
+)
+DELAY: OneOf[Delay | Adaptive] = OneOf(
+    "delay",
+    {
+        "adaptive": Kind(
+            (Adaptive,),
+            _ADAPTIVE,
+            lambda delay: (
+                f"a partition's watermark is {format_duration(delay.least)} to {format_duration(delay.most)} behind "
+                f"the greatest event time read from it,\nas much as leaves {delay.target * 100:g} % of its records so "
+                "far on time"
+            ),
+            "an [adaptive delay](../concepts/adaptive_delay.md), computed from the lateness of the partition's records "
+            "so far, and updated at every offset that is a multiple of 256. It is a function of the log, like a fixed "
+            "delay.",
+            note="in place of a duration",
+        )
+    },
+    scalar=Kind(
+        (Delay,),
+        Wrapped("", Delay, "micros", DURATION),
+        lambda delay: (
+            f"a partition's watermark is {format_duration(delay.micros)} behind the greatest event time read from it"
+        ),
+        "",
+    ),
+)
+
+
+def _event_time(delay: Watermark | None, punctuated: str | None, **settings: Any) -> EventTime:  # noqa: ANN401
+    return EventTime(watermark=delay or Punctuated(punctuated or ""), **settings)
+
+
+def _time_parts(time: EventTime) -> Mapping[str, Any]:
+    mark = time.watermark
+    punctuated, delay = (mark.field, None) if isinstance(mark, Punctuated) else (None, mark)
+    return vars(time) | {"delay": delay, "punctuated": punctuated}
+
+
+def _time_conflict(given: Mapping[str, object]) -> str | None:
+    if {"delay", "punctuated"} <= given.keys():
+        return "has both 'delay' and 'punctuated'; a punctuated source carries its watermark itself"
+    return None
+
+
+TIME = Section(
+    ".event_time",
+    _event_time,
+    (
+        Key("field", FIELD_NAME, "the event time, a timestamp.", required=True, positional=True),
+        Key(
+            "delay",
+            DELAY,
+            "how far out of order records may be. A partition's watermark is the greatest event time read from it, "
+            "minus this delay. [watermark-policy.md](../watermark-policy.md) explains how to choose it.",
+            unless="punctuated",
+            hint="(how far out of order records come), or 'punctuated'",
+        ),
+        Key(
+            "punctuated",
+            FIELD_NAME,
+            "the log [carries its watermarks](../concepts/punctuation.md). A record with this field, a timestamp of "
+            "the same type as the event time, sets its partition's watermark for the records after it; the watermark "
+            "never decreases. A record that has this field but lacks the key or the event time is a mark only, and not "
+            "a dead letter.",
+            note="in place of `time.delay`",
+        ),
+        Key(
+            "future",
+            DURATION,
+            "a record whose event time (or mark) is ahead of its log timestamp by more than this is a dead letter and "
+            "advances no watermark. Records without a log timestamp are not checked.",
+        ),
+        Key(
+            "sent",
+            FIELD_NAME,
+            "the time of sending by the device's clock, a timestamp. The event time is corrected by the difference "
+            "between the log timestamp and this time, which cancels out the error of the device's clock. A record "
+            "without a log timestamp is a dead letter.",
+        ),
+        Key(
+            "idle",
+            DURATION,
+            "a partition without records for this long, in processing time, becomes [idle](../concepts/idle.md): it no "
+            "longer holds back the low watermark, until it has records again.",
+        ),
+        Key(
+            "all_idle",
+            choice("hold", "advance"),
+            "when all partitions are idle, the low watermark stays where it is, or advances with processing time. "
+            "`advance` requires `time.idle`.",
+            default=EventTime.all_idle,
+        ),
+    ),
+    parts=_time_parts,
+    conflict=_time_conflict,
+)
