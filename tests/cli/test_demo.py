@@ -87,3 +87,10 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert result.stderr.startswith(f"windrow: {tmp_path}/demo is ")
     assert "Traceback" not in result.output
+
+
+def test_a_folder_that_cannot_be_created_is_wrong_input() -> None:
+    result = CliRunner().invoke(main, ["demo", "--events", "1000", "--folder", "/proc/windrow-demo"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("windrow: /proc/windrow-demo cannot be created, or cannot be replaced: ")
+    assert result.stderr.endswith("; name another --folder\n")

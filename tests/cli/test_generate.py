@@ -33,6 +33,12 @@ def test_a_log(tmp_path: Path) -> None:
     assert lines(tmp_path / "spend") == 5000
 
 
+def test_an_empty_target_is_wrong_input() -> None:
+    refused = generate("")
+    assert refused.exit_code == 2
+    assert "TARGET is empty: name a folder" in refused.stderr
+
+
 def test_a_duration_that_is_too_short_is_told_with_its_unit(tmp_path: Path) -> None:
     told = generate(str(tmp_path / "spend"), "--duration", "0s")
     assert (told.exit_code, "duration must be at least 1ms, not 0s" in told.stderr) == (2, True)

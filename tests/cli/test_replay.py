@@ -251,6 +251,38 @@ def test_what_is_known_at_the_end_can_be_kept() -> None:
     assert "kept is not empty" in windrow("replay", *MEMORY, "--savepoint", "kept", "--fresh", code=2).stderr
 
 
+def test_a_savepoint_that_cannot_be_written_is_refused_before_the_replay() -> None:
+    windrow("replay", *MEMORY)
+    before = contents("spend_shadow")
+    Path("file").touch()
+    for folder in ("/proc/windrow/kept", "file/kept"):
+        result = windrow("replay", *MEMORY, "--fresh", "--savepoint", folder, code=2)
+        assert result.stderr.startswith(f"windrow: {folder} cannot be created (")
+    assert contents("spend_shadow") == before
+    refused = windrow("replay", *MEMORY, "--fresh", "--from", "7=1", "--savepoint", "new/kept", code=2)
+    assert "names partition 7" in refused.stderr
+    assert not Path("new").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("replay", "--savepoint"),
+        ("replay", "--checkpoint"),
+        ("replay", "--into"),
+        ("run", "--checkpoint"),
+        ("run", "--from-savepoint"),
+        ("savepoint", "--to"),
+        ("state", "--savepoint"),
+        ("diff", "--against"),
+        ("promote", "--from"),
+    ],
+)
+def test_an_empty_folder_or_table_is_wrong_input(command: str, option: str) -> None:
+    refused = windrow(command, option, "", code=2)
+    assert f"Invalid value for '{option}': it must not be empty; name a " in refused.stderr
+
+
 def test_the_live_table_is_never_written() -> None:
     live()
     before = contents("spend")

@@ -25,6 +25,7 @@ from windrow.cli.common import (
     print_json,
     saying_spark_starts,
 )
+from windrow.cli.options import FOLDER
 from windrow.cli.progress import ProgressLine
 from windrow.errors import InputError
 from windrow.hosts.launch import HostName, Options, launch
@@ -52,7 +53,7 @@ _MARK = ".windrow-demo"
 @click.command("demo")
 @click.option(
     "--folder",
-    type=click.Path(path_type=Path),
+    type=FOLDER,
     default=Path("windrow-demo"),
     show_default=True,
     help="Folder for the log, the pipeline and the tables; an earlier demo in it is replaced.",
@@ -94,16 +95,11 @@ def command(*, folder: Path, events: int, host: HostName, as_json: bool) -> int:
 
 def _prepare(console: Console, folder: Path, events: int) -> AnyPipeline:
     """Generate the log and write the pipeline file, in an empty folder."""
-    if folder.exists() and not folder.is_dir():
-        msg = f"{folder} is a file: name another --folder"
-        raise InputError(msg)
-    if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
-        msg = f"{folder} is not empty and is not an earlier demo: name another --folder"
-        raise InputError(msg)
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    (folder / _MARK).touch()
+    try:
+        _empty_folder(folder)
+    except OSError as exc:
+        msg = f"{folder} cannot be created, or cannot be replaced: {exc.strerror}; name another --folder"
+        raise InputError(msg) from exc
     began = time.monotonic()
     spec = Spec(events=events)
     log = folder / "spend"
@@ -118,6 +114,20 @@ def _prepare(console: Console, folder: Path, events: int) -> AnyPipeline:
     console.print(f"The pipeline is {file}:\n")
     console.print(text, markup=False)
     return open_pipeline(str(file)).valid()
+
+
+def _empty_folder(folder: Path) -> None:
+    """Create the folder, in place of an earlier demo; raise InputError if it holds anything else."""
+    if folder.exists() and not folder.is_dir():
+        msg = f"{folder} is a file: name another --folder"
+        raise InputError(msg)
+    if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
+        msg = f"{folder} is not empty and is not an earlier demo: name another --folder"
+        raise InputError(msg)
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / _MARK).touch()
 
 
 def _run(pipeline: AnyPipeline, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:

@@ -13,7 +13,7 @@ from rich.table import Table
 from windrow.api.checks import require_valid
 from windrow.api.load import open_pipeline
 from windrow.cli.common import DIFFERENT, OK, json_option, pipeline_argument, print_json
-from windrow.cli.options import TIME
+from windrow.cli.options import TABLE, TIME
 from windrow.cli.progress import format_time
 from windrow.errors import InputError
 from windrow.hosts.replay import SHADOW
@@ -34,7 +34,7 @@ _HELP = {
 @click.command("diff")
 @pipeline_argument
 @click.argument("other", metavar="[OTHER]", required=False)
-@click.option("--against", metavar="TABLE", help=_HELP["against"])
+@click.option("--against", type=TABLE, metavar="TABLE", help=_HELP["against"])
 @click.option("--from", "begin", type=TIME, metavar="TIME", help=_HELP["begin"])
 @click.option("--to", "end", type=TIME, metavar="TIME", help=_HELP["end"])
 @click.option("--panes", is_flag=True, help=_HELP["panes"])

@@ -53,6 +53,9 @@ class _Target:
 
     @staticmethod
     def read(text: str, servers: str | None) -> _Target:
+        if not text:
+            msg = "TARGET is empty: name a folder, or a topic as kafka://HOST:PORT/TOPIC"
+            raise click.UsageError(msg)
         if not text.startswith(_SCHEME):
             return _Target(text, servers)
         address, _, topic = text.removeprefix(_SCHEME).partition("/")

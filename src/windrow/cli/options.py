@@ -1,9 +1,10 @@
-"""Option types of the command line: durations, times, and points in a log."""
+"""Option types of the command line: durations, folders, tables, times, and points in a log."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import ClassVar
 
 import click
@@ -28,6 +29,34 @@ class _Duration(click.ParamType[int]):
 
 
 DURATION = _Duration()
+
+
+class _Folder(click.ParamType[Path]):
+    """A folder, which need not exist."""
+
+    name = "path"
+
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Read it; fail as click does."""
+        if not str(value):
+            self.fail("it must not be empty; name a folder, or leave out the option", param, ctx)
+        return Path(value)
+
+
+class _Table(click.ParamType[str]):
+    """The name of a table."""
+
+    name = "text"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Read it; fail as click does."""
+        if not value:
+            self.fail("it must not be empty; name a table, or leave out the option", param, ctx)
+        return value
+
+
+FOLDER = _Folder()
+TABLE = _Table()
 
 
 _OFFSETS = re.compile(r"\d+=\d+(,\d+=\d+)*")

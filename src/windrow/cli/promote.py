@@ -8,6 +8,7 @@ import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json
+from windrow.cli.options import FOLDER, TABLE
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.replay import SHADOW
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
@@ -21,8 +22,8 @@ _HELP = {
 
 @click.command("promote")
 @pipeline_argument
-@click.option("--from", "shadow", metavar="TABLE", help=_HELP["shadow"])
-@click.option("--checkpoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--from", "shadow", type=TABLE, metavar="TABLE", help=_HELP["shadow"])
+@click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @json_option
 def command(*, pipeline: str, shadow: str | None, checkpoint: Path | None, as_json: bool) -> int:
     """Replace the live table with the shadow that a replay wrote, in one transaction.

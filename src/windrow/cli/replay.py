@@ -19,7 +19,7 @@ from windrow.cli.common import (
     saying_spark_starts,
     stopping,
 )
-from windrow.cli.options import BEGIN, END, Offsets
+from windrow.cli.options import BEGIN, END, FOLDER, TABLE, Offsets
 from windrow.cli.progress import ProgressLine
 from windrow.hosts.batch.plan import MAX_RECORDS
 from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
@@ -42,14 +42,14 @@ _HELP = {
 
 @click.command("replay")
 @pipeline_argument
-@click.option("--checkpoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["checkpoint"])
-@click.option("--into", metavar="TABLE", help=_HELP["into"])
+@click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--into", type=TABLE, metavar="TABLE", help=_HELP["into"])
 @click.option("--from", "begin", type=BEGIN, default="beginning", show_default=True, help=_HELP["begin"])
 @click.option("--to", "end", type=END, default="live", show_default=True, help=_HELP["end"])
 @click.option("--journal/--no-journal", default=True, help=_HELP["journal"])
 @click.option("--host", type=click.Choice(["batch", "memory"]), default="batch", show_default=True, help=_HELP["host"])
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])
-@click.option("--savepoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["savepoint"])
+@click.option("--savepoint", type=FOLDER, metavar="DIR", help=_HELP["savepoint"])
 @click.option(
     "--max-records", type=click.IntRange(min=1), default=MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )

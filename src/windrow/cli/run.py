@@ -17,7 +17,7 @@ from windrow.cli.common import (
     saying_spark_starts,
     stopping,
 )
-from windrow.cli.options import DURATION
+from windrow.cli.options import DURATION, FOLDER
 from windrow.cli.progress import ProgressLine, format_time
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.launch import Ended, HostName, Options, launch
@@ -54,7 +54,7 @@ _HELP = {
 @click.command("run")
 @pipeline_argument
 @click.option("--until-end", is_flag=True, help=_HELP["until_end"])
-@click.option("--checkpoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option(
     "--max-records", type=click.IntRange(min=1), default=_MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )
@@ -72,7 +72,7 @@ _HELP = {
 )
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])
 @click.option("--backfill", is_flag=True, help=_HELP["backfill"])
-@click.option("--from-savepoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["from_savepoint"])
+@click.option("--from-savepoint", type=FOLDER, metavar="DIR", help=_HELP["from_savepoint"])
 @click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
 @json_option
 def command(

@@ -8,6 +8,7 @@ import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
+from windrow.cli.options import FOLDER
 from windrow.hosts.reports import counted
 
 _HELP = {
@@ -19,8 +20,8 @@ _HELP = {
 
 @click.command("savepoint")
 @pipeline_argument
-@click.option("--checkpoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["checkpoint"])
-@click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["to"])
+@click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--to", type=FOLDER, metavar="DIR", help=_HELP["to"])
 @click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
 @json_option
 def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, master: str, as_json: bool) -> int:

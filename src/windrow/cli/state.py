@@ -9,6 +9,7 @@ import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
+from windrow.cli.options import FOLDER
 from windrow.cli.progress import format_time
 from windrow.errors import InputError
 from windrow.hosts.reports import counted
@@ -25,8 +26,8 @@ _HELP = {
 
 @click.command("state")
 @pipeline_argument
-@click.option("--checkpoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["checkpoint"])
-@click.option("--savepoint", type=click.Path(path_type=Path), metavar="DIR", help=_HELP["savepoint"])
+@click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--savepoint", type=FOLDER, metavar="DIR", help=_HELP["savepoint"])
 @click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
 @json_option
 def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, master: str, as_json: bool) -> int:

@@ -26,7 +26,7 @@ from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
 from windrow.hosts.batch.plan import END, BatchPlan, BatchSettings, batch_plan, ending_after
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
-from windrow.hosts.savepoint import refuse_used
+from windrow.hosts.savepoint import require_new_folder
 from windrow.model import AnyPipeline, is_salted
 from windrow.sinks.base import Run, Sink
 from windrow.sources import Source, open_source
@@ -196,7 +196,7 @@ class InProcessRun:
         """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
         settings = self._settings
         if settings.savepoint is not None:
-            refuse_used(settings.savepoint)
+            require_new_folder(settings.savepoint)
         plan = batch_plan(self._pipeline, self._source, settings)
         run = settings.run or Run.new(self._pipeline.name)
         host = MemoryHost(self._pipeline, plan.partitions, settings.floors)

@@ -16,7 +16,7 @@ from windrow.errors import CheckpointError, InputError
 from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings
 from windrow.hosts.launch import Ended
 from windrow.hosts.reports import OnStep, counted
-from windrow.hosts.savepoint import fingerprint
+from windrow.hosts.savepoint import fingerprint, require_new_folder
 from windrow.hosts.stream.checkpoint import Checkpoint, locked, write_whole
 from windrow.model import AnyPipeline, KafkaSource, Pipeline
 from windrow.sinks import open_database, open_sink
@@ -68,6 +68,8 @@ def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
     if into.lower() == live.lower():
         msg = f"{into!r} is the live table, which a replay never writes: name another one with --into"
         raise InputError(msg)
+    if options.savepoint is not None:
+        require_new_folder(options.savepoint)
     there = open_source(pipeline.source).ends()
     _refuse_unknown("--from", options.begin, there)
     _refuse_unknown("--to", options.end, there)

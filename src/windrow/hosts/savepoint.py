@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -58,9 +60,9 @@ class Savepoint:
     def write(self, folder: Path, states: Iterable[tuple[int, MemoryState]]) -> None:
         """Write it with the state of each key group; the folder appears whole or not at all.
 
-        Raise InputError if there is something in the folder, CheckpointError if it cannot be written.
+        Raise InputError if the folder is not empty or cannot be created, CheckpointError if writing fails.
         """
-        refuse_used(folder)
+        require_new_folder(folder)
         draft = folder.with_name(f".{folder.name}.draft-{uuid.uuid4().hex[:8]}")
         try:
             draft.mkdir(parents=True)
@@ -108,11 +110,24 @@ class Savepoint:
         return _read(folder / _name(group), _body(folder)["files"][str(group)])
 
 
-def refuse_used(folder: Path) -> None:
-    """Raise InputError if a savepoint cannot be put into a folder, as there is something in it."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        msg = f"{folder} is not empty: name another folder for the savepoint"
-        raise InputError(msg)
+def require_new_folder(folder: Path) -> None:
+    """Raise InputError unless a savepoint can be written to a folder: it is empty, or can be created."""
+    created: list[Path] = []
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            msg = f"{folder} is not empty: name another folder for the savepoint"
+            raise InputError(msg)
+        for parent in reversed([parent for parent in folder.parents if not parent.exists()]):
+            parent.mkdir()
+            created.append(parent)
+        Path(tempfile.mkdtemp(dir=folder.parent)).rmdir()
+    except OSError as exc:
+        msg = f"{folder} cannot be created ({exc.strerror}): name another folder for the savepoint"
+        raise InputError(msg) from exc
+    finally:
+        for parent in reversed(created):
+            with suppress(OSError):  # another process may have put something there meanwhile
+                parent.rmdir()
 
 
 def _name(group: int) -> str:

@@ -25,7 +25,7 @@ from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RunError, WindrowError
 from windrow.hosts.batch.plan import END, BatchPlan, BatchSettings, StepPlan, batch_plan
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
-from windrow.hosts.savepoint import refuse_used
+from windrow.hosts.savepoint import require_new_folder
 from windrow.hosts.spark import prestart, spark_session
 from windrow.hosts.spark_rows import NUMBERED_PACKET_DDL, RESULT_DDL, outputs, state_of
 from windrow.hosts.stages import batch_ingest, batch_key_groups, batch_local_aggregate
@@ -62,7 +62,7 @@ class BatchRun:
         """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
         settings = self._settings
         if settings.savepoint is not None:
-            refuse_used(settings.savepoint)
+            require_new_folder(settings.savepoint)
         job, run = self._job(), settings.run or Run.new(self._pipeline.name)
         self._sink.open(run)
         spark = spark_session(settings.master, log=settings.log)

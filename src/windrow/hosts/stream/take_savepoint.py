@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
-from windrow.hosts.savepoint import Savepoint, refuse_used
+from windrow.hosts.savepoint import Savepoint, require_new_folder
 from windrow.hosts.spark import spark_session
 from windrow.hosts.stages import balanced_key_groups
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
@@ -32,7 +32,7 @@ def take_savepoint(pipeline: AnyPipeline, sink: Sink, checkpoint: Path, to: Path
     """
     known = _open(pipeline, checkpoint)
     if to is not None:
-        refuse_used(to)
+        require_new_folder(to)
     with locked(checkpoint):
         epoch = agree(known, sink.open(known.run, known.follows))
         _refuse_untold(known, epoch)
