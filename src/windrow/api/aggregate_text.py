@@ -7,14 +7,14 @@ aggregate function and a bracket is a formula.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import assert_never
 
 from windrow.api.python_code import code_name
 from windrow.errors import PipelineError
-from windrow.expressions import SqlCall, split_call
+from windrow.expressions import SqlCall, bracket_problem, split_call
 from windrow.model import (
     AGGREGATE_FUNCTIONS,
     Aggregate,
@@ -30,6 +30,7 @@ from windrow.model import (
 )
 
 _BEGINS_AS_CALL = re.compile(r"\s*(\w+)\s*\(")
+_DISTINCT = re.compile(r"distinct\b\s*(.+)", re.IGNORECASE | re.DOTALL)
 _QUOTED = re.compile(r'"((?:[^"]|"")+)"')
 
 
@@ -43,6 +44,10 @@ class Measure:
 
 def parse_aggregate(text: str) -> Measure:
     """Read the text of an aggregate; raise PipelineError if it is a call that is not as it should be."""
+    unpaired = bracket_problem(text)
+    if unpaired is not None:
+        msg = f"{text!r} {unpaired}"
+        raise PipelineError(msg)
     begin = _BEGINS_AS_CALL.match(text)
     if begin is None or begin[1] not in NAMES:
         return Measure(Formula(text.strip()))
@@ -107,7 +112,8 @@ def make_function(name: str, arguments: list[str]) -> Function:
     """Return the aggregate that a call means; raise PipelineError if its arguments are not as they should be."""
     if name == "count":
         if arguments:
-            msg = f"count({arguments[0]}): count() counts records and takes no field; write count() where CONDITION"
+            meant = counting(arguments) or "count() where CONDITION"
+            msg = f"count({arguments[0]}): count() counts records and takes no field; write {meant}"
             raise PipelineError(msg)
         return Count()
     if not arguments or not arguments[0]:
@@ -120,6 +126,17 @@ def make_function(name: str, arguments: list[str]) -> Function:
     many = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"
     msg = f"{name}({', '.join(arguments)}) has {many}; write it as {_example(name, of)}"
     raise PipelineError(msg)
+
+
+def counting(arguments: Sequence[str]) -> str | None:
+    """Return what SQL's count of these arguments is here; None if it counts the rows where one is not null."""
+    match [argument.strip() for argument in arguments]:
+        case [] | ["*" | "1"]:
+            return "count()"
+        case [one] if distinct := _DISTINCT.fullmatch(one):
+            return f"count_distinct({distinct[1]})"
+        case _:
+            return None
 
 
 def _make(name: str, spec: FunctionSpec, of: str, more: list[str]) -> Function:

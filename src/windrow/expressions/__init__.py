@@ -15,7 +15,7 @@ from windrow.expressions.inputs import (
     record_fields,
 )
 from windrow.expressions.results import Result, formulas, results
-from windrow.expressions.syntax import SqlCall, split_call
+from windrow.expressions.syntax import SqlCall, bracket_problem, split_call
 
 __all__ = [
     "Argument",
@@ -25,6 +25,7 @@ __all__ = [
     "SqlCall",
     "analyse",
     "arguments",
+    "bracket_problem",
     "computed",
     "computed_arguments",
     "constant_failure",

@@ -54,6 +54,18 @@ def split_call(text: str) -> SqlCall | None:
     return None
 
 
+def bracket_problem(text: str) -> str | None:
+    """Say that a text lacks a bracket, or has one too many; None if its brackets are in pairs."""
+    if text.count("(") == text.count(")"):
+        return None
+    depth = 0
+    for _, part in _tokens(text):
+        depth += (part == "(") - (part == ")")
+        if depth < 0:
+            return "has a closing bracket without an opening one"
+    return "lacks a closing bracket" if depth else None
+
+
 def _arguments(arguments: list[str]) -> tuple[str, ...]:
     return () if arguments == [""] else tuple(arguments)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never, get_args
 
-from windrow.api.aggregate_text import NAMES
+from windrow.api.aggregate_text import NAMES, counting
 from windrow.api.checks.base import (
     Finding,
     aggregated_texts,
@@ -23,6 +23,7 @@ from windrow.api.checks.base import (
 from windrow.api.python_code import why_not_callable
 from windrow.errors import PipelineError
 from windrow.expressions import analyse, results, split_call
+from windrow.expressions.engine import sql_functions
 from windrow.model import (
     ApproxQuantile,
     Avg,
@@ -177,6 +178,7 @@ def custom_aggregates(pipeline: Pipeline) -> Iterator[Finding]:
 _CALL = re.compile(r"(\w+)\s*\(")
 
 _ELSEWHERE = {
+    "total": "sum({})",
     "mean": "avg({})",
     "average": "avg({})",
     "median": "quantile({}, 0.5)",
@@ -228,9 +230,11 @@ def _problem(text: str, fields: tuple[Field, ...], others: frozenset[str]) -> st
     try:
         analyse(text, fields)
     except PipelineError as exc:
-        if meant := _by_another_name(text):
-            return f"{text!r}: {meant}"
-        return _over_formula(text, fields, others) or f"{exc.message}; {_meant(text, fields)}"
+        return (
+            _unknown_call(text)
+            or _over_formula(text, fields, others)
+            or f"{exc.message}; a formula can use the other results ({', '.join(field.name for field in fields)})"
+        )
     return None
 
 
@@ -250,11 +254,24 @@ def _unknown(text: str) -> str | None:
     call = _CALL.match(text)
     if call is None:
         return None
+    return _unknown_call(text) or _not_an_aggregate(text, call[1])
+
+
+def _unknown_call(text: str) -> str | None:
+    """Return the message for a text that begins with a call of neither an aggregate nor a scalar SQL function."""
     if meant := _by_another_name(text):
         return f"{text!r}: {meant}"
-    close = _close(call[1])
-    hint = f"did you mean {close}(...)?" if close else f"the aggregates are {', '.join(NAMES)}"
-    return f"{text!r}: {call[1]}() is not an aggregate; {hint}"
+    call = _CALL.match(text)
+    if call is None or call[1] in NAMES:
+        return None
+    known = sql_functions().get(call[1].lower())
+    return _not_an_aggregate(text, call[1]) if known is None or "aggregate" in known.kinds else None
+
+
+def _not_an_aggregate(text: str, name: str) -> str:
+    close = next(iter(difflib.get_close_matches(name.lower(), NAMES, n=1)), None)
+    hint = f"did you mean {close}(...)?" if close else f"the aggregate functions are {', '.join(NAMES)}"
+    return f"{text!r}: {name}() is not an aggregate function; {hint}"
 
 
 def _by_another_name(text: str) -> str | None:
@@ -264,23 +281,14 @@ def _by_another_name(text: str) -> str | None:
         return None
     name = call.name.lower()
     if name in NAMES:
-        meant = f"{name}({', '.join(call.arguments)})"
+        written = counting(call.arguments) if name == "count" else None
+        meant = written or f"{name}({', '.join(call.arguments)})"
     elif name in _ELSEWHERE:
         meant = _ELSEWHERE[name].format(*call.arguments[:1] or ("amount",))
     else:
         return None
-    return f"{call.name}() is not an aggregate; did you mean {meant}{f' where {call.where}' if call.where else ''}?"
-
-
-def _close(name: str) -> str | None:
-    return next(iter(difflib.get_close_matches(name.lower(), NAMES, n=1, cutoff=0.7)), None)
-
-
-def _meant(text: str, fields: tuple[Field, ...]) -> str:
-    call = _CALL.match(text)
-    close = _close(call[1]) if call else None
-    meant = f" - or did you mean {close}(...)?" if close else ""
-    return f"a formula can use the other results ({', '.join(field.name for field in fields)}){meant}"
+    condition = f" where {call.where}" if call.where else ""
+    return f"{call.name}() is not an aggregate function; did you mean {meant}{condition}?"
 
 
 def _example(texts: dict[str, str]) -> str:
