@@ -163,6 +163,24 @@ def test_diff_shows_what_differs() -> None:
     assert "is not a time" in windrow("diff", "--from", "yesterday", code=2).stderr
 
 
+def test_diff_refuses_a_range_that_ends_before_it_begins() -> None:
+    refused = windrow("diff", "--from", "2026-01-02", "--to", "2026-01-01", code=2)
+    assert refused.stderr == "windrow: --from 2026-01-02 00:00:00 is after --to 2026-01-01 00:00:00: exchange the two\n"
+
+
+def test_diff_says_that_there_were_no_rows() -> None:
+    live()
+    windrow("replay", *MEMORY)
+    said = windrow("diff", "--from", "2040-01-01", "--to", "2040-01-01").stdout
+    assert said.endswith("no rows were compared: both tables have none in this range\n")
+
+
+def test_a_replay_into_another_table_says_how_to_compare_it() -> None:
+    live()
+    assert windrow("replay", *MEMORY).stdout.endswith("windrow diff pipeline.yaml\n")
+    assert windrow("replay", *MEMORY, "--into", "t2").stdout.endswith("windrow diff pipeline.yaml --against t2\n")
+
+
 def test_another_pipelines_table_in_another_file_is_compared() -> None:
     live()
     Path("other.yaml").write_text(

@@ -270,6 +270,24 @@ def test_the_memory_host_is_for_bounded_runs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "host", "options"),
+    [
+        *(("run", "memory", [option]) for option in ("--checkpoint=x", "--every=1s", "--step-time=10s")),
+        *(("run", "memory", [option]) for option in ("--on-data-loss=stop", "--master=local[2]")),
+        ("run", "memory", ["--checkpoint=x", "--master=local[2]"]),
+        *(("run", "batch", [option]) for option in ("--every=1s", "--step-time=10s", "--on-data-loss=continue")),
+        ("replay", "memory", ["--master=local[2]"]),
+    ],
+)
+def test_an_option_that_the_host_does_not_use_is_refused(command: str, host: str, options: list[str]) -> None:
+    write()
+    result = CliRunner().invoke(main, [command, "pipeline.yaml", "--host", host, *options])
+    given = " and ".join(option.partition("=")[0] for option in options)
+    it = "it" if len(options) == 1 else "them"
+    assert (result.exit_code, result.stderr) == (2, f"windrow: --host {host} does not use {given}: leave {it} out\n")
+
+
+@pytest.mark.parametrize(
     "options", [["--max-records", "0"], ["--every", "soon"], ["--host", "flink"], ["--until-the-end"]]
 )
 def test_a_wrong_option_is_2(options: list[str]) -> None:

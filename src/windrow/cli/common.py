@@ -8,15 +8,16 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from windrow.errors import PipelineError, Place, WindrowError, each_error
+from windrow.errors import InputError, PipelineError, Place, WindrowError, each_error
 
 OK = 0
 DIFFERENT = 1
@@ -30,6 +31,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 def pipeline_argument(function: F) -> F:
     """Add the argument PIPELINE, which the function takes as `pipeline`; read it with `open_pipeline(...)`."""
     return click.argument("pipeline", metavar="PIPELINE")(function)
+
+
+def refuse_options(names: Iterable[str], host: str) -> None:
+    """Raise InputError if one of these parameters was given on the command line, as the host does not use them."""
+    context = click.get_current_context()
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in names
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        msg = f"--host {host} does not use {' and '.join(given)}: leave {'it' if len(given) == 1 else 'them'} out"
+        raise InputError(msg)
 
 
 def default_checkpoint(name: str) -> Path:

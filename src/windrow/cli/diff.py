@@ -56,6 +56,9 @@ def command(
     OTHER is another pipeline whose table is compared instead; it may be in another database. The command counts rows,
     adds up each aggregate, and shows the first differences. The exit code is 1 if there are any.
     """
+    if begin is not None and end is not None and begin > end:
+        msg = f"--from {format_time(begin)} is after --to {format_time(end)}: exchange the two"
+        raise InputError(msg)
     here = open_pipeline(pipeline).valid()
     there = here if other is None else open_pipeline(other).valid()
     table = against or (there.sink.table + SHADOW if other is None else there.sink.table)
@@ -129,7 +132,10 @@ def _show(here: AnyPipeline, there: AnyPipeline, compared: Compared) -> None:
     more = found.only_here + found.only_there + found.different - len(found.first)
     if more and found.first:
         click.echo(f"... and {more:,} more")
-    click.echo("the same" if compared.is_same else "not the same")
+    if not found.here.rows and not found.there.rows:
+        click.echo(f"no rows were compared: both tables have none{' in this range' if bounds else ''}")
+    else:
+        click.echo("the same" if compared.is_same else "not the same")
 
 
 def _names(here: AnyPipeline, there: AnyPipeline) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from windrow.cli.common import (
     json_option,
     pipeline_argument,
     print_json,
+    refuse_options,
     saying_spark_starts,
     stopping,
 )
@@ -75,6 +77,8 @@ def command(
     The live table and its run are not touched. `windrow diff PIPELINE` then compares the two tables, and `windrow
     promote PIPELINE` replaces the live table with the shadow. Without a checkpoint the log is read to its end.
     """
+    if host == "memory":
+        refuse_options(["master"], host)
     valid = open_pipeline(pipeline).valid()
     options = ReplayOptions(
         checkpoint=checkpoint or default_checkpoint(valid.name),
@@ -104,10 +108,11 @@ def command(
         click.echo(f"{table}: stopped on request, so it is incomplete; replay again with --fresh")
     else:
         totals = progress.totals
+        against = "" if into is None else f" --against {shlex.quote(table)}"
         click.echo(
             f"{table}: replayed up to {_where(replay)} in {totals.seconds:.1f} s ({totals.rate:,.0f} events/s)\n"
             f"  {counted(totals.events, 'event')}: {totals.text}\n"
-            f"  to compare it with the live table: windrow diff {pipeline}"
+            f"  to compare it with the live table: windrow diff {pipeline}{against}"
         )
     return OK if ended == "end" else DIFFERENT
 

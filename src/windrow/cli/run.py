@@ -14,6 +14,7 @@ from windrow.cli.common import (
     json_option,
     pipeline_argument,
     print_json,
+    refuse_options,
     saying_spark_starts,
     stopping,
 )
@@ -27,6 +28,12 @@ from windrow.sources import open_source
 from windrow.sources.base import OnDataLoss
 
 _MAX_RECORDS = 500_000
+_UNUSED: dict[HostName, tuple[str, ...]] = {
+    "stream": (),
+    "batch": ("every", "step_time", "on_data_loss"),
+    "memory": ("checkpoint", "every", "step_time", "on_data_loss", "master"),
+}
+"""Parameters that a host does not use."""
 _HELP = {
     "until_end": "Read up to the current end of the input, fire open windows (unless at_end is hold), and stop.",
     "checkpoint": "Checkpoint directory; a run resumes from it.  [default: .windrow/NAME]",
@@ -105,6 +112,7 @@ def command(
     if fresh and from_savepoint is not None:
         msg = "a run from a savepoint continues its tables, which --fresh would delete: leave out one of the two"
         raise InputError(msg)
+    refuse_options(_UNUSED[host], host)
     valid = open_pipeline(pipeline).valid()
     progress = ProgressLine(valid.name, quiet=as_json)
     options = Options(
