@@ -20,8 +20,8 @@
             └── WorkerLostError          a Python worker of Spark has died
 
 The exit code follows one rule. It is 2 if what the user gave (options, files, paths, urls, a checkpoint) is wrong and
-that was found before anything ran. It is 1 if a server, Spark or the machine refused or failed, or if what a database
-or a log holds does not fit the run.
+that was found before anything ran, also if it names a table, a partition or an offset that does not exist. It is 1 if
+a server, Spark or the machine refused or failed, or if what a database or a log holds does not fit the command.
 
 Each message says what is wrong, where, and what to do.
 """

@@ -104,6 +104,13 @@ def test_json() -> None:
     assert json.loads(check("--json", "good.yaml").stdout)["ok"] is True
 
 
+def test_a_story_is_told_apart_from_a_pipeline() -> None:
+    story = Path(__file__).parents[1] / "transcripts" / "sessions.yaml"
+    result = check(str(story))
+    said = "error: this is a story, not a pipeline; run it with `windrow transcript`"
+    assert (result.exit_code, result.output) == (2, f"{story}:1: {said}\n{story}: 1 error\n")
+
+
 def test_an_empty_name_and_a_pipe_are_refused() -> None:
     result = check("")
     assert (result.exit_code, result.output) == (

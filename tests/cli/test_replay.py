@@ -220,7 +220,6 @@ def test_from_offsets_and_up_to_offsets() -> None:
     assert said["events"] == 50
     assert any("windows that earlier records fall in lack them" in note for note in said["notes"])
     assert "was replayed from offsets on" in windrow("promote", code=1).stderr
-    assert "the log holds 0 to 150 now" in windrow("replay", *MEMORY, "--to", "0=151", "--fresh", code=1).stderr
 
 
 def test_by_default_it_ends_where_the_live_table_stands(log: Files) -> None:
@@ -376,6 +375,14 @@ def test_a_partition_that_is_not_there_is_wrong_input(option: str) -> None:
     told = windrow("replay", option, "7=1", *MEMORY, code=2).stderr
     assert f"{option} names partition 7, which the log does not have: it has 0, 1" in told
     assert not Path("spend.db").exists()
+
+
+@pytest.mark.parametrize("option", ["--from", "--to"])
+def test_an_offset_beyond_the_end_is_wrong_input(option: str) -> None:
+    told = windrow("replay", option, "0=151,1=150", *MEMORY, code=2).stderr
+    assert told == f"windrow: {option} names offset 151 of partition 0, which ends at 150: name at most 150\n"
+    assert not Path("spend.db").exists()
+    assert windrow("replay", option, "0=150,1=150", *MEMORY).exit_code == 0
 
 
 def test_postgresql_too(database: str) -> None:

@@ -65,6 +65,14 @@ def test_malformed_stories_run_nothing(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_a_pipeline_is_told_apart_from_a_story(tmp_path: Path) -> None:
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text("name: user-spend\nsource: {log: {path: spend}}\nsink: {sqlite: {path: spend.db, table: t}}\n")
+    result = transcript(pipeline)
+    said = "this is a pipeline, not a story; check it with `windrow check`, run it with `windrow run`"
+    assert (result.exit_code, result.stderr) == (2, f"windrow: {pipeline}:1: {said}\n")
+
+
 @pytest.mark.parametrize(
     "arguments", [[], [GOOD, "--host", "paper"], [GOOD, "--rebatch", "0"], [GOOD, "--rebatch", "x"]]
 )

@@ -9,7 +9,7 @@ import yaml
 
 from windrow.api.checks import require_valid
 from windrow.api.sections import PIPELINE
-from windrow.api.yaml_node import compose
+from windrow.api.yaml_node import YamlNode, compose
 from windrow.errors import PipelineError, Place
 from windrow.model import Pipeline
 
@@ -63,7 +63,26 @@ class Document:
 def read_document(text: str, file: str) -> Document:
     """Read the text of a pipeline file; raise PipelineError, with file:line, for all that is wrong with its form."""
     root = compose(text, file)
+    if looks_like_a_story(root):
+        msg = "this is a story, not a pipeline; run it with `windrow transcript`"
+        raise PipelineError(msg, root.place)
     return Document(PIPELINE.read(root), file, root.node)
+
+
+def _keys(root: YamlNode) -> set[str]:
+    pairs = root.node.value if root.is_mapping else ()
+    return {key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode)}
+
+
+def looks_like_a_story(root: YamlNode) -> bool:
+    """Return whether a file has the keys that only stories have."""
+    return _keys(root) >= {"pipeline", "steps"}
+
+
+def looks_like_a_pipeline(root: YamlNode) -> bool:
+    """Return whether a file has keys that only pipelines have, and none of those that only stories have."""
+    keys = _keys(root)
+    return len(keys & {"source", "decode", "window", "aggregate", "sink"}) > 1 and not keys & {"pipeline", "steps"}
 
 
 def _read_regular(path: Path) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,8 +71,8 @@ def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
     if options.savepoint is not None:
         require_new_folder(options.savepoint)
     there = open_source(pipeline.source).ends()
-    _refuse_unknown("--from", options.begin, there)
-    _refuse_unknown("--to", options.end, there)
+    _refuse_outside("--from", options.begin, there)
+    _refuse_outside("--to", options.end, there)
     first = {partition: begin for partition, (begin, _) in there.items()}
     checkpoint = _checkpoint(options) if options.end == "live" else None
     epoch = None if checkpoint is None else _epoch(pipeline, checkpoint)
@@ -153,12 +153,16 @@ def run_replay(
         sink.close()
 
 
-def _refuse_unknown(option: str, given: object, there: Collection[int]) -> None:
-    """Raise InputError if an option names a partition that the log does not have."""
-    for partition in given if isinstance(given, dict) else ():
+def _refuse_outside(option: str, given: object, there: Mapping[int, tuple[int, int]]) -> None:
+    """Raise InputError if an option names a partition that the log does not have, or an offset beyond its end."""
+    for partition, offset in given.items() if isinstance(given, dict) else ():
         if partition not in there:
             known = ", ".join(map(str, sorted(there))) or "none"
             msg = f"{option} names partition {partition}, which the log does not have: it has {known}"
+            raise InputError(msg)
+        end = there[partition][1]
+        if offset > end:
+            msg = f"{option} names offset {offset} of partition {partition}, which ends at {end}: name at most {end}"
             raise InputError(msg)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from windrow.api.pipeline_file import read_file
+from windrow.api.pipeline_file import looks_like_a_pipeline, read_file
 from windrow.api.sections import STORY
 from windrow.api.yaml_node import YamlMapping, YamlNode, compose, read_one_of
 from windrow.errors import PipelineError, TranscriptError
@@ -53,6 +53,9 @@ def parse_story(text: str, file: str) -> Story:
 
 
 def _story(root: YamlNode) -> Story:
+    if looks_like_a_pipeline(root):
+        msg = "this is a pipeline, not a story; check it with `windrow check`, run it with `windrow run`"
+        raise root.error(msg)
     fields = YamlMapping(YamlNode(root.node, root.file, "story"), KEYS)
     name = fields.required("name", YamlNode.text)
     pipeline = fields.required("pipeline", lambda entry: (entry, STORY.read(YamlNode(entry.node, entry.file))))
