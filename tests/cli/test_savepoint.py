@@ -59,7 +59,7 @@ def test_state_says_what_a_savepoint_holds() -> None:
     assert sum(one["bytes"] for one in found["key_groups"]) == found["bytes"]
     text = run("state", "spend.yaml", "--savepoint", "saved").stdout
     assert text.startswith(f"user-spend: state after epoch 4: {found['bytes']:,} bytes, 2 keys, 1 open window,")
-    assert "largest: " in text
+    assert " of panes from 2026-01-01 00:00:00 in key group " in text
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,14 @@ class ReadResult(Generic[T]):
         return self.result
 
 
+_SYNONYMS = {
+    **dict.fromkeys(("tumble", "fixed", "calendar"), "tumbling"),
+    **dict.fromkeys(("hop", "slide", "sliding"), "hopping"),
+    **dict.fromkeys(("sessions", "session_window"), "session"),
+}
+"""Names of windows in other engines, and the key here."""
+
+
 class YamlMapping:
     """A mapping that is being read.
 
@@ -292,7 +300,8 @@ class YamlMapping:
     def _unknown(self, key: YamlNode, known: Sequence[str]) -> None:
         name: str = key.node.value
         # a guess ignores case
-        close = difflib.get_close_matches(name.lower(), known, n=1)
+        synonym = _SYNONYMS.get(name.lower(), "")
+        close = [synonym] if synonym in known else difflib.get_close_matches(name.lower(), known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected {_one_of(known)}"
         self._meant.update(close)
         self.problem(key.error(f"{name!r} is not a key of {self.spot.called}; {hint}"))

@@ -107,10 +107,17 @@ def _text(name: str, epoch: int, census: StateReport) -> str:
         f"  key group {one.group}: {counted(one.bytes, 'byte')}, {counted(one.keys, 'key')}" for one in census.groups
     ]
     lines += [
-        f"  largest: {size:,} bytes of {kind} {bucket} in key group {group}"
+        f"  largest: {size:,} bytes of {kind} {_bucket(kind, bucket)} in key group {group}"
         for size, group, kind, bucket in census.largest
     ]
     return "\n".join(lines)
+
+
+def _bucket(kind: str, bucket: int) -> str:
+    """Return the name of a stored table: the start of its window or slice, or the number of its bucket."""
+    if kind in {"panes", "waiting"} or kind.startswith("slices"):
+        return f"from {format_time(bucket)}"
+    return f"of bucket {bucket}"
 
 
 def _known(micros: int) -> int | None:

@@ -6,6 +6,7 @@ behind its type.
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -82,6 +83,20 @@ _SIMPLE: dict[str, DataType] = {
         TimestampType("iso"),
     )
 }
+_SYNONYMS = {
+    **dict.fromkeys(("int", "integer", "int32", "int64", "bigint", "smallint", "tinyint", "short"), "long"),
+    **dict.fromkeys(("varchar", "text", "str", "char", "utf8", "uuid"), "string"),
+    **dict.fromkeys(("float", "float32", "float64", "real", "number"), "double"),
+    **dict.fromkeys(("datetime", "date", "timestamptz", "timestamp_iso"), "timestamp"),
+    **dict.fromkeys(("timestamp_ms", "timestamp_milli"), "timestamp_millis"),
+    **dict.fromkeys(("timestamp_us", "timestamp_micro"), "timestamp_micros"),
+    **dict.fromkeys(("timestamp_s", "epoch"), "timestamp_seconds"),
+    "bool": "boolean",
+    "numeric": "decimal(12,2)",
+    "decimal": "decimal(12,2)",
+    "money": "decimal(12,2)",
+}
+"""Names of types in SQL, Spark, Arrow or Python, and the type here."""
 _DECIMAL = re.compile(r"decimal\s*\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
 
 
@@ -95,6 +110,14 @@ def parse_type(text: str) -> DataType:
         if 1 <= precision <= MAX_PRECISION and scale <= precision:
             return DecimalType(precision, scale)
         msg = f"{text!r}: a decimal has 1 to {MAX_PRECISION} digits, and its scale is at most its precision"
+        raise PipelineError(msg)
+    meant = _SYNONYMS.get(text.partition("(")[0].strip().lower()) or next(
+        iter(difflib.get_close_matches(text.lower(), _SIMPLE, n=1)), None
+    )
+    if meant:
+        digits = text.partition("(")[2]
+        meant = f"decimal({digits}" if digits and meant.startswith("decimal") else meant
+        msg = f"{text!r} is not a type; did you mean {meant}?"
         raise PipelineError(msg)
     msg = f"{text!r} is not a type; expected one of {', '.join(_SIMPLE)}, decimal(PRECISION,SCALE)"
     raise PipelineError(msg)
