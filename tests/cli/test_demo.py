@@ -35,6 +35,7 @@ def test_the_demo_says_what_it_did_and_that_a_replay_is_the_same(tmp_path: Path)
     assert "A day of 20,000 events of 10,000 users, in 4 partitions" in ran.stdout
     assert ran.stdout.count("table, changelog, late output and dead letters are the same\n") == 2
     assert "The results are the same to the last digit, whatever the steps." in ran.stdout
+    assert "No late record replaced a row, so there is no retraction to show: try more --events." in ran.stdout
     assert "A retraction" not in ran.stdout  # of so few events none is late in a window of another
     for noise in ("Traceback", "WARN", "Exception", "Error", "py4j"):
         assert noise not in ran.stdout + ran.stderr
@@ -70,6 +71,12 @@ def test_the_demo_shows_a_retraction(tmp_path: Path) -> None:
     assert "A retraction: a late record replaced a row" in result.stdout
     shown = [line.split()[0] for line in result.stdout.splitlines() if " u0" in line]
     assert shown[-3:] == ["insert", "update_before", "update_after"]
+
+
+def test_a_small_demo_says_that_it_has_no_retraction(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["demo", "--events", "1000", "--folder", str(tmp_path), "--host", "memory"])
+    assert result.exit_code == 0, result.output
+    assert "No late record replaced a row, so there is no retraction to show: try more --events." in result.stdout
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", ".hidden"])

@@ -181,6 +181,17 @@ def test_a_replay_into_another_table_says_how_to_compare_it() -> None:
     assert windrow("replay", *MEMORY, "--into", "t2").stdout.endswith("windrow diff pipeline.yaml --against t2\n")
 
 
+def test_promote_of_another_shadow_says_how_to_undo_it() -> None:
+    live()
+    before = contents("spend")
+    windrow("replay", *MEMORY, "--into", "t2")
+    execute("UPDATE t2 SET events = events + 1")
+    assert "to undo this: windrow promote pipeline.yaml --from t2\n" in windrow("promote", "--from", "t2").stdout
+    assert contents("spend") != before
+    windrow("promote", "--from", "t2")
+    assert contents("spend") == before
+
+
 def test_another_pipelines_table_in_another_file_is_compared() -> None:
     live()
     Path("other.yaml").write_text(

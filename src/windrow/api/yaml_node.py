@@ -260,7 +260,7 @@ class YamlMapping:
         """Read the value of a key that must be there; `hint` follows its name if it is not."""
         if key in self._entries:
             return self.attempt(read, self._entries[key])
-        error = self.spot.error(f"{self.spot.called} needs the key {key!r} {hint}".rstrip())
+        error = self.spot.error(f"{self.spot.called} lacks {key!r} {hint}".rstrip())
         if key not in self._meant:
             self._errors.append(error)
         return ReadResult(error)

@@ -191,6 +191,8 @@ def show_results(console: Console, database: Path, totals: Totals, *, on_spark: 
         if totals.revisions:
             title = "A retraction: a late record replaced a row"
             _print_rows(console, title, db.execute(_RETRACTION))
+        else:
+            console.print("\nNo late record replaced a row, so there is no retraction to show: try more --events.")
     console.print(f"\nTo look further, [bold]sqlite3 {database}[/]:")
     for query in _QUERIES:
         console.print(f"  {query}", markup=False)

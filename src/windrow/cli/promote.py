@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -56,8 +57,9 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Path | None, as_js
         )
         return OK
     click.echo(f"{live} now holds what was in {name}, with all companion tables")
+    source = "" if shadow is None else f" --from {shlex.quote(name)}"
     if promoted.former is not None:
-        click.echo(f"  the former tables are now {promoted.former}; to undo this: windrow promote {pipeline}")
+        click.echo(f"  the former tables are now {promoted.former}; to undo this: windrow promote {pipeline}{source}")
     for one in promoted.carried:
         click.echo(f"  {one} is on the new tables")
     for one in promoted.left:

@@ -107,7 +107,7 @@ def test_all_shared_stories_are_read() -> None:
 
 
 BAD = [
-    ("name: a story\n", "", r"a\.yaml:1: story needs the key 'name'"),
+    ("name: a story\n", "", r"a\.yaml:1: story lacks 'name'"),
     ("name: a story\n", "name: a story\nnames: b\n", r"a\.yaml:2: 'names' is not a key of story; did you mean 'name'"),
     ("name: a story\n", "name: a story\nname: b\n", r"a\.yaml:2: 'name' is given twice"),
     ("  - end: hold\n", "", r"a\.yaml:9: story\.steps must have one `end: fire` or `end: hold`, and has 0"),
@@ -118,7 +118,7 @@ BAD = [
     ("  - late:", "  - {}\n  - late:", r"a\.yaml:15: story\.steps\.2 .*kind of step"),
     ("  - late:", "  - {end: fire, late: []}\n  - late:", "must have one kind of step, not 2"),
     ('  - ["10:00", A, 5.25]\n', "", r"a\.yaml:20: story\.final is missing: it must be a list"),
-    ("final:\n", "", "is not YAML|needs the key 'final'"),
+    ("final:\n", "", "is not YAML|story lacks 'final'"),
     ("window: {tumbling: 5m}", "window: {sessions: 5m}", r"a\.yaml:5: 'sessions' is not a key"),
     ("window: {tumbling: 5m}", "window: {session: 5m}", r'a\.yaml:14: .* a session is written "start/end"'),
     ("  - expect:", '  - tick: "25:00"\n  - expect:', r"a\.yaml:13: .*'25:00' is not a time of day"),
