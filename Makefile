@@ -17,8 +17,9 @@ demo: setup ## Run a day of events from a log to SQLite, and replay it
 test: setup ## Check style and types, and run the tests (ARGS='-k name' goes to pytest)
 	@scripts/test $(ARGS)
 
-test-quick: setup ## Run the tests that need neither Spark nor a server
-	@$(PYTEST) -m 'not long and not service' $(ARGS)
+test-quick: setup ## Run the tests that need neither Spark nor a server, on two cores, with few examples of properties
+	@$(PYTEST) -m 'not long and not service' -n 2 --dist worksteal --hypothesis-profile=quick \
+		--ignore=tests/docs --ignore=tests/bench --deselect tests/net/test_net.py::test_story $(ARGS)
 
 # another seed each time, unless one is given
 test-long: SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))

@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=Postgres)
 
-SERVICES = frozenset({"spark", "kafka", "postgres", "secure_postgres", "make_job"})
-"""The fixtures that are a service, or a process of windrow that starts Spark."""
+SPARK = frozenset({"spark", "make_job"})
+"""The fixtures that are Spark, or a process of windrow that starts it."""
+SERVICES = SPARK | {"kafka", "postgres", "secure_postgres"}
+"""The fixtures that are a service."""
 
 # no deadline: how long an example takes says nothing on a busy machine
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True, database=None, print_blob=True)
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("same"), max_examples=20)
 hypothesis.settings.register_profile("random", deadline=None, derandomize=False, print_blob=True)
 hypothesis.settings.load_profile("same")
 
@@ -41,9 +44,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that ask for a service by a fixture; those that start one in another way are marked by hand."""
+    """Mark the tests that request a service, or Spark, by a fixture.
+
+    Tests that start a process of windrow with Spark in another way are marked `service` by hand.
+    """
     for item in items:
-        if isinstance(item, pytest.Function) and not SERVICES.isdisjoint(item.fixturenames):
+        requested = set(item.fixturenames) if isinstance(item, pytest.Function) else set()
+        if item.get_closest_marker("service") is not None or not SPARK.isdisjoint(requested):
+            item.add_marker("spark")
+        if not SERVICES.isdisjoint(requested):
             item.add_marker("service")
 
 

@@ -1,10 +1,23 @@
-"""Numbers of examples: few in the default suite, many where `make test-long` searches at random."""
+"""Numbers of examples: few by default, fewer in `make test-quick`, many where `make test-long` searches."""
 
 from __future__ import annotations
 
-from hypothesis import settings
+from collections.abc import Sequence
+
+from hypothesis import HealthCheck, settings
 
 
-def examples(count: int) -> settings:
-    """Return settings with `count` examples, and ten times as many under the profile `random`."""
-    return settings(max_examples=count * (10 if settings.get_current_profile_name() == "random" else 1))
+def scaled(count: int) -> int:
+    """Return `count`, ten times as many under the profile `random`, a fifth under `quick`."""
+    match settings.get_current_profile_name():
+        case "random":
+            return count * 10
+        case "quick":
+            return max(1, count // 5)
+        case _:
+            return count
+
+
+def examples(count: int, *, suppress_health_check: Sequence[HealthCheck] = ()) -> settings:
+    """Return settings with a scaled number of examples."""
+    return settings(max_examples=scaled(count), suppress_health_check=suppress_health_check)

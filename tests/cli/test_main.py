@@ -2,9 +2,9 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -159,7 +159,9 @@ def test_start_up_is_quick(arguments: list[str]) -> None:
     program = [sys.executable, "-c", "from windrow.cli import main; main()", *arguments]
     took = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = os.times()
         subprocess.run(program, check=False, capture_output=True)
-        took.append(time.perf_counter() - start)
-    assert min(took) < 0.5
+        after = os.times()
+        # processor time: what else the machine does is not counted
+        took.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert 0 < min(took) < 0.5

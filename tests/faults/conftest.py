@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -73,8 +73,7 @@ def make_job(request: pytest.FixtureRequest, tmp_path: Path) -> MakeJob:
         else:
             log = Topic(request.getfixturevalue("kafka"), request.getfixturevalue("topic")(3))
             store = PostgresStore(request.getfixturevalue("database"))
-        # two key groups: a step costs less, and each has a state of its own still
-        return Job(tmp_path, replace(spend(log.source, store.settings(), **emit), key_groups=2), store), log
+        return Job(tmp_path, spend(log.source, store.settings(), **emit), store), log
 
     return make
 

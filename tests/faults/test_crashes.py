@@ -138,7 +138,9 @@ class Crashes:
             assert_epochs(self._job.store)
 
 
-def crash(make_job: MakeJob, kind: str, chance: Random, injected: Injected, blows: Sequence[Fault | str]) -> None:
+def crash(
+    make_job: MakeJob, kind: str, chance: Random, injected: Injected, blows: Sequence[Fault | str], *, workers: int = 2
+) -> None:
     # an end that fires in the midst would make the rest late
     job, log = make_job(kind, at_end="hold")
     feed = events(PART * (len(blows) + 1), seed=chance.randrange(1, 1000))
@@ -150,12 +152,12 @@ def crash(make_job: MakeJob, kind: str, chance: Random, injected: Injected, blow
         else:
             crashes.at_moment(blow)
     log.append(feed[PART * len(blows) :])
-    crashes.to_the_end(2)
+    crashes.to_the_end(workers)
     crashes.leave_nothing()
 
 
 def test_all_processes_killed_at_once(make_job: MakeJob, chance: Random, injected: Injected) -> None:
-    crash(make_job, "Kafka to PostgreSQL", chance, injected, [Fault(chance.choice(IN_DRIVER), "all", 2)])
+    crash(make_job, "Kafka to PostgreSQL", chance, injected, [Fault(chance.choice(IN_DRIVER), "all", 2)], workers=1)
 
 
 @pytest.mark.long

@@ -65,7 +65,7 @@ DIFFERENCES: list[tuple[dict[str, Any], str]] = [
     ({"aggregates": (Aggregate("total", Count()),)}, r'aggregate.total: "sum\(amount\)" there, "count\(\)" here'),
     ({"aggregates": PIPELINE.aggregates[::-1]}, "the order of aggregate: total, events, .* there, mean, most, .* here"),
     ({"source": KafkaSource("localhost:9092", "spend")}, r'source.log: {"path": "data/spend"} there, nothing here'),
-    ({"key_groups": 4}, "key_groups: 8 there, 4 here"),
+    ({"key_groups": 4}, "key_groups: 2 there, 4 here"),
     ({"name": "other"}, 'name: "user-spend" there, "other" here'),
 ]
 
