@@ -21,7 +21,7 @@ _GRACE = 3.0
 """Seconds after which a broker that was found down is not waited for: a name may have a second address."""
 
 _HEARD = 32
-"""So many of the last errors that a client heard are kept."""
+"""Number of recent errors that a client keeps."""
 _LOOK = 0.05
 """Seconds between looks at whether an error was heard."""
 
@@ -35,8 +35,9 @@ PASSING = (
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._NOENT,  # noqa: SLF001 - the client's own: none of the partitions asked for has a leader
 )
-"""What a broker says while it starts, or while a partition has no leader."""
+"""Errors while a broker starts, or while a partition has no leader."""
 _HOPELESS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - the client's own names
 
 
@@ -103,9 +104,11 @@ class Admin:
         deadline = time.monotonic() + self._timeout
         while True:
             began = time.monotonic()
-            told = self._client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+            answers = self._client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
             try:
-                return {at.partition: self._answer(future, began, self._timeout).offset for at, future in told.items()}
+                return {
+                    at.partition: self._answer(future, began, self._timeout).offset for at, future in answers.items()
+                }
             except SourceUnavailableError as exc:
                 # the broker's own answer: a partition that is new, or whose broker was restarted, has no leader yet
                 if not isinstance(exc.__cause__, KafkaException) or time.monotonic() > deadline:
@@ -130,8 +133,8 @@ class Admin:
     def _unreachable(self) -> str:
         """Return the message for a broker that does not answer, with the last that was heard but that all are down."""
         said = [error for _, error in tuple(self._said)]
-        told = [error for error in said if error.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001 - the client's own name
-        return unreachable(self._servers, told or ([KafkaError(KafkaError._TRANSPORT)] if said else []))  # noqa: SLF001 - the same
+        specific = [error for error in said if error.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001 - the client's own name
+        return unreachable(self._servers, specific or ([KafkaError(KafkaError._TRANSPORT)] if said else []))  # noqa: SLF001 - the same
 
     def _error(self, exc: KafkaException) -> Exception:
         topic, servers, error = self._topic, self._servers, exc.args[0]
