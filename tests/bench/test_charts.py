@@ -14,10 +14,11 @@ from bench.growth_results import THINGS, Growth
 from bench.peers import picture
 from bench.peers.engines import ENGINES
 from bench.peers.results import Results, Run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from tests.examples import examples
 
 from bench import growth_report
 
@@ -60,7 +61,7 @@ def check_labels(figure: Figure) -> None:
         assert not box.overlaps(beside), f"{text} overlaps {other}"
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(PANELS)
 def test_labels_are_inside_the_card_and_apart(panels: list[Panel]) -> None:
     check_labels(bar_chart(panels, [("one", GREEN), ("another", BLUE)]))

@@ -216,7 +216,7 @@ def test_another_pipelines_checkpoint() -> None:
     assert message.startswith(
         'the checkpoint kept is of another pipeline; it differs in\n  window.tumbling: "10m" there, "5m" here\n'
     )
-    assert message.endswith("; many changes can go on from a savepoint (run --from-savepoint)")
+    assert message.endswith("; many changes can resume from a savepoint (run --from-savepoint)")
 
 
 def test_a_checkpoint_that_is_none() -> None:

@@ -1,4 +1,4 @@
-"""Every sink hands its tables over to the run that goes on from their owner, and gives back the clock journal."""
+"""Every sink hands its tables over to the run that resumes from their owner, and gives back the clock journal."""
 
 from __future__ import annotations
 

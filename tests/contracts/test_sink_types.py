@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.contracts.steps import DAY, RUN, change, step
 from tests.contracts.stores import Store
+from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
 from windrow.errors import SinkError
@@ -78,7 +79,7 @@ rows = st.tuples(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given_rows=st.lists(rows, unique_by=lambda row: row[:5], max_size=40))
 def test_values_come_back(store: Store, given_rows: list[tuple[Any, ...]]) -> None:
     model = model_of(store)
@@ -169,7 +170,7 @@ nulls = st.tuples(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given_rows=st.lists(nulls, min_size=1, max_size=12))
 def test_nulls_come_back_as_nulls_and_empty_texts_as_texts(store: Store, given_rows: list[tuple[Any, ...]]) -> None:
     model = model_with_nulls(store)
@@ -191,7 +192,7 @@ def test_nulls_come_back_as_nulls_and_empty_texts_as_texts(store: Store, given_r
 ops = st.sampled_from(["insert", "update_before", "update_after", "delete"])
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(st.lists(st.tuples(ops, st.integers(0, 2), st.sampled_from("AB"), st.integers(0, 99)))),
     changelog=st.booleans(),
@@ -224,5 +225,5 @@ def test_any_changelog_folds_to_the_same_table(
         ((row["window_start"] - DAY) // timedelta(minutes=5), row["user"]): row["events"] for row in result
     } == expected
     whole = net_changes(StepOutput.concat([step(model), *outputs]).changes, store.tables(model).result.key)
-    left = pa.concat_tables([whole.new, whole.changed])
+    left = pa.concat_tables([whole.inserts, whole.updates])
     assert sorted(left["events"].to_pylist()) == sorted(expected.values())

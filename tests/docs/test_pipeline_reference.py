@@ -72,9 +72,9 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     given: set[str] = set()
     begin = YamlMapping.__init__
 
-    def spy(self: YamlMapping, spot: YamlNode, keys: Sequence[str] | None = None) -> None:
-        begin(self, spot, keys)
-        prefix = f"{spot.name}." if spot.name else ""
+    def spy(self: YamlMapping, node: YamlNode, keys: Sequence[str] | None = None) -> None:
+        begin(self, node, keys)
+        prefix = f"{node.name}." if node.name else ""
         known.update(f"{prefix}{key}" for key in keys or ())
         given.update(f"{prefix}{key}" for key, _ in self)
 

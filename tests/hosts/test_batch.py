@@ -128,7 +128,7 @@ def test_ends_and_floors_of_a_journal_are_repeated(files: Files, store: Store) -
     assert sort(run(pipeline, max_records=100)[0]) != sort(expected)
     # a floor makes late what would be on time
     late = WatermarkBounds(((0, 0, START + 24 * HOUR), (1, 0, START + 24 * HOUR), (2, 0, START + 24 * HOUR)))
-    floored, reports = run(pipeline, floors=late)
+    floored, reports = run(pipeline, bounds=late)
     assert floored.changes.num_rows == 0
     assert sum(report.expired for report in reports) == floored.late.num_rows == sum(r.records for r in reports) > 0
 
@@ -159,7 +159,7 @@ def test_a_savepoint_holds_what_the_key_groups_know(files: Files, store: Store, 
     assert savepoint.offsets == reports[-1].offsets
     assert savepoint.epoch == sink.last
     assert savepoint.partitions == (0, 1, 2)
-    # a host that goes on from there comes to what one run comes to
+    # a host that resumes from there comes to what one run comes to
     host = MemoryHost(pipeline, [0, 1, 2])
     host.states[:] = [state for _, state in Savepoint.states(tmp_path / "point")]
     last = StepOutput.concat(group.rows for group in host.end())

@@ -28,8 +28,8 @@ def test_steps_go_from_the_beginning_to_the_end_and_stop_at_the_ends(
         count = sum(after.values()) - sum(before.values())
         assert count <= size + len(end)
         assert count or path == [start, start]
-    assert fires == (END in cut.told.get(len(cut) - 1, ())) or end in _reached(start, end, ends)
-    assert {tuple(sorted(cut.upto[number].items())) for number, packets in cut.told.items() if END in packets} == {
+    assert fires == (END in cut.control.get(len(cut) - 1, ())) or end in _reached(start, end, ends)
+    assert {tuple(sorted(cut.upto[number].items())) for number, packets in cut.control.items() if END in packets} == {
         tuple(sorted(one.items())) for one in [*_reached(start, end, ends), *([end] if fires else [])]
     }
 
@@ -50,5 +50,5 @@ def test_partitions_stay_abreast() -> None:
     cut = slices({0: 100}, {0: 200, 1: 1000}, [], 500, ())
     assert cut.upto == ({0: 133, 1: 333}, {0: 166, 1: 666}, {0: 200, 1: 1000})
     assert cut.ends_of(0) == [133, 166, 200]
-    assert cut.told == {}
+    assert cut.control == {}
     assert slices({}, {}, [], 5, (END,)).upto == ({},)

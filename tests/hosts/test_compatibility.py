@@ -1,4 +1,4 @@
-"""Which changes of a pipeline can go on from a savepoint, and what is said of each."""
+"""Which changes of a pipeline can resume from a savepoint, and what is said of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.hosts.spend import MINUTE, spend
 
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError
-from windrow.hosts.compatibility import changes, meant, upgraded
+from windrow.hosts.compatibility import meant, pipeline_changes, upgraded
 from windrow.hosts.savepoint import Savepoint, fingerprint
 from windrow.model import (
     Aggregate,
@@ -79,8 +79,8 @@ CAN: list[tuple[Edit, list[str]]] = [
     (time(watermark=Delay(0)), ['time.delay: "10m" there, "0s" here: true from the next record on']),
     (time(future=None, idle=MINUTE), ['time.future: "1h" there, nothing here', 'time.idle: nothing there, "1m" here']),
     (
-        lambda pipeline: replace(pipeline, key_groups=2),
-        ["key_groups: 8 there, 2 here: the states are split and joined"],
+        lambda pipeline: replace(pipeline, key_groups=4),
+        ["key_groups: 2 there, 4 here: the states are split and joined"],
     ),
     (lambda pipeline: replace(pipeline, salt=3), ["salt: nothing there, 3 here: records are spread"]),
     (
@@ -144,7 +144,7 @@ def test_a_type_that_cannot_go_on_is_refused_with_the_reason(type_: DataType, wh
 
 
 def test_a_field_that_may_be_lacking_cannot_be_there_always() -> None:
-    (change,) = changes({"decode": {"a": "long?"}}, {"decode": {"a": "long"}})
+    (change,) = pipeline_changes({"decode": {"a": "long?"}}, {"decode": {"a": "long"}})
     assert (change.means, change.why) == (None, "records that are known by now may lack it")
 
 
@@ -160,13 +160,13 @@ def test_a_field_that_may_be_lacking_cannot_be_there_always() -> None:
     ],
 )
 def test_what_a_process_keeps_can_get_a_wider_type(there: str, here: str, *, can: bool) -> None:
-    (change,) = changes({"process": {"state": {"seen": there}}}, {"process": {"state": {"seen": here}}})
+    (change,) = pipeline_changes({"process": {"state": {"seen": there}}}, {"process": {"state": {"seen": here}}})
     assert (change.field, change.means is not None) == ("process.state.seen", can)
 
 
 @pytest.mark.parametrize(("here", "can"), [("decimal(19,0)", True), ("double", False)])
 def test_what_a_process_returns_can_get_a_wider_type(here: str, *, can: bool) -> None:
-    (change,) = changes({"process": {"returns": {"seen": "long"}}}, {"process": {"returns": {"seen": here}}})
+    (change,) = pipeline_changes({"process": {"returns": {"seen": "long"}}}, {"process": {"returns": {"seen": here}}})
     assert (change.field, change.means is not None) == ("process.returns.seen", can)
 
 
@@ -209,15 +209,15 @@ def test_a_field_that_is_decoded_where_it_was_derived_is_another() -> None:
     derived = {"decode": {"a": "long"}, "derive": {"b": "a * 2"}}
     decoded = {"decode": {"a": "long", "b": "long"}}
     for kept, given in ((derived, decoded), (decoded, derived)):
-        assert {(change.field, change.means) for change in changes(kept, given)} == {
+        assert {(change.field, change.means) for change in pipeline_changes(kept, given)} == {
             ("derive.b", None),
             ("decode.b", None),
         }
-    assert all(change.means for change in changes(derived, {"decode": {"a": "long", "c": "long"}}))
+    assert all(change.means for change in pipeline_changes(derived, {"decode": {"a": "long", "c": "long"}}))
 
 
 @pytest.mark.parametrize("part", ["state", "returns"])
 def test_what_a_process_keeps_cannot_come_or_go(part: str) -> None:
     without, with_it = {"process": {"function": "f"}}, {"process": {"function": "f", part: {"seen": "long"}}}
     for kept, given in ((without, with_it), (with_it, without)):
-        assert {change.means for change in changes(kept, given)} == {None}
+        assert {change.means for change in pipeline_changes(kept, given)} == {None}

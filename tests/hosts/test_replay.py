@@ -52,7 +52,7 @@ def contents(path: str, table: str) -> dict[str, list[Any]]:
     return found
 
 
-def floors(path: str, table: str) -> set[Any]:
+def bounds(path: str, table: str) -> set[Any]:
     """The moves that the journal has, but the ends."""
     with closing(sqlite3.connect(path)) as db:
         columns = "partition, offset, clock, low_watermark, reason"
@@ -128,10 +128,10 @@ def test_a_live_run_with_idle_partitions_a_crash_and_an_end_is_repeated_where_it
 
     for host in ("memory", "batch"):
         replay = live.replay(host)
-        assert replay.settings.silence.partitions == (1, 2)
+        assert replay.settings.idle_at_end.partitions == (1, 2)
         assert len(replay.settings.ends) == 1
         assert contents(live.path, f"spend_{host}") == told
-        assert floors(live.path, f"spend_{host}") == floors(live.path, "spend")
+        assert bounds(live.path, f"spend_{host}") == bounds(live.path, "spend")
         there = replace(live.pipeline, sink=SqliteSink(live.path, f"spend_{host}"))
         assert compare_answers(live.pipeline, there, WindowRange(), limit=1, panes=True).is_same
     assert contents(live.path, "spend") == told

@@ -53,7 +53,7 @@ def test_partitions_that_the_live_run_has_not_met_do_not_hold_it_back(pipeline: 
     replay = plan_replay(pipeline, ReplayOptions(tmp_path / "live", default=False))
     assert replay.end == {0: 8, 1: 0, 2: 3}
     # 1 and 2 are there, but nothing was read of them when the live run stood there
-    assert replay.settings.silence.partitions == (1, 2)
+    assert replay.settings.idle_at_end.partitions == (1, 2)
     assert replay.settings.at_end == "hold"
     assert replay.notes[0] == f"as far as the live table: epoch 3 of the checkpoint {tmp_path / 'live'}"
 

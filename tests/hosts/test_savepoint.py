@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.hosts.spend import spend
 
 from windrow.core.state.store import MemoryState
@@ -55,7 +56,7 @@ def test_what_is_written_is_read(written: Path) -> None:
     assert [path.name for path in written.parent.iterdir()] == ["savepoint"]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_changed_byte_is_found_wherever_it_is(data: st.DataObject, written: Path) -> None:
     path = data.draw(st.sampled_from(sorted(written.iterdir())))

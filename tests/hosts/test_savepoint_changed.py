@@ -1,4 +1,4 @@
-"""A changed pipeline goes on from a savepoint into the tables of the old one, altered as the refusals say."""
+"""A changed pipeline resumes from a savepoint into the tables of the old one, altered as the refusals say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that goes on from a savepoint: the same answers as one that never stopped."""
+"""A run that resumes from a savepoint: the same answers as one that never stopped."""
 
 from __future__ import annotations
 

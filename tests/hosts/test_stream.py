@@ -13,8 +13,9 @@ from tests.hosts.conftest import MakeLog, MakeStore
 from tests.hosts.runs import Runner, Scene, read
 from tests.hosts.spend import HOUR, MINUTE, Files, event, events, spend
 
-from windrow.hosts import transport
+from windrow.hosts.stream import query as query_module
 from windrow.hosts.stream import run as stream_run
+from windrow.hosts.transport import is_one_process
 from windrow.testing.generator.spec import START
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -60,15 +61,15 @@ def test_a_run_leaves_no_state_store_open(
     loaded: list[list[bool]] = []
 
     def watched(spark: SparkSession, query: StreamingQuery, checkpoint: Path) -> None:
-        is_loaded = transport.state(spark).StateStore.isLoaded
-        loaded.append([is_loaded(one) for one in transport.stores_of(spark, query, checkpoint)])
-        transport.close_stores(spark, query, checkpoint)
-        loaded.append([is_loaded(one) for one in transport.stores_of(spark, query, checkpoint)])
+        is_loaded = query_module.state_package(spark).StateStore.isLoaded
+        loaded.append([is_loaded(one) for one in query_module.stores_of(spark, query, checkpoint)])
+        query_module.close_stores(spark, query, checkpoint)
+        loaded.append([is_loaded(one) for one in query_module.stores_of(spark, query, checkpoint)])
 
     monkeypatch.setattr(stream_run, "close_stores", watched)
     files.append(events(300))
     runner.bounded(spend(files.source, store.settings()))
-    assert transport.is_one_process(spark)
+    assert is_one_process(spark)
     assert loaded[0]
     assert loaded == [[True] * len(loaded[0]), [False] * len(loaded[0])]
 

@@ -178,7 +178,7 @@ def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_re
     host = MemoryHost(pipeline, source.partitions(), WatermarkBounds.of(told.clocks))
     outputs = [*host.step(pa.Table.from_batches(source.read_all())), *host.end()]
     assert unchanging(StepOutput.concat(output.rows for output in outputs), "each") == unchanging(told, "each")
-    replay = StreamSettings(tmp_path / "replay", until_end=True, floors=WatermarkBounds.of(told.clocks))
+    replay = StreamSettings(tmp_path / "replay", until_end=True, bounds=WatermarkBounds.of(told.clocks))
     again = CollectSink()
     StreamRun(pipeline, again, replay).run(lambda _: None)
     assert unchanging(again.output(pipeline), "each") == unchanging(told, "each")

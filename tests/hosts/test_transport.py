@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,11 +15,12 @@ from tests.hosts.spend import Files, events, spend
 
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
-from windrow.hosts import transport as carriers
+from windrow.hosts import transport as transport_module
 from windrow.hosts.batch.plan import BatchSettings
 from windrow.hosts.batch.run import BatchRun
 from windrow.hosts.memory import MemoryRun
 from windrow.hosts.reports import StepReport
+from windrow.hosts.spark import scratch_folder
 from windrow.hosts.spark_rows import packet_batch, read_packets
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.hosts.transport import TableTransport, carrying, taken
@@ -31,7 +33,7 @@ ROWS = pa.table({"n": pa.array(range(1000)), "name": pa.array(["A", None] * 500)
 
 @pytest.mark.parametrize("least", [0, 1 << 30])
 def test_a_table_by_way_of_a_file_or_not(least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carriers, "_LEAST", least)
+    monkeypatch.setattr(transport_module, "_LEAST", least)
     for rows in (ROWS, ROWS.slice(10, 3), pa.concat_tables([ROWS, ROWS])):
         blob = TableTransport(tmp_path).put(rows)
         assert blob is not None
@@ -53,25 +55,25 @@ def test_through_spark_and_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_there_for_as_long_as_tasks_run(spark: SparkSession) -> None:
-    with carrying(spark, drops=True) as carrier:
-        assert carrier.drops
-        assert carrier.folder is not None
-        assert len(carrier.pack(pa.concat_tables([ROWS] * 10))) < 1000  # records come all the same
-    assert not carrier.folder.exists()
-    with carrying(spark, drops=False) as carrier:
-        assert carrier.folder is not None
-        TableTransport(carrier.folder).put(pa.concat_tables([ROWS] * 10))
-        assert len(list(carrier.folder.iterdir())) == 1
-        shutil.rmtree(carrier.folder)
-        blob = TableTransport(carrier.folder).put(pa.concat_tables([ROWS] * 10))
+    with carrying(spark, drops=True) as transport:
+        assert transport.drops
+        assert transport.folder is not None
+        assert len(transport.pack(pa.concat_tables([ROWS] * 10))) < 1000  # records come all the same
+    assert not transport.folder.exists()
+    with carrying(spark, drops=False) as transport:
+        assert transport.folder is not None
+        TableTransport(transport.folder).put(pa.concat_tables([ROWS] * 10))
+        assert len(list(transport.folder.iterdir())) == 1
+        shutil.rmtree(transport.folder)
+        blob = TableTransport(transport.folder).put(pa.concat_tables([ROWS] * 10))
         assert blob is not None
         assert taken(blob).num_rows == 10_000
-    assert not carrier.folder.exists()
+    assert not transport.folder.exists()
 
 
 @pytest.mark.parametrize("least", [0, 1 << 30])
 def test_packets_of_records(least: int, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carriers, "_LEAST", least)
+    monkeypatch.setattr(transport_module, "_LEAST", least)
     files.append(events(600))
     pipeline = spend(files.source, SqliteSink("unused.db", "unused"))
     raw = list(open_source(files.source).read_all())
@@ -119,3 +121,10 @@ def test_steps_without_rows(host: str, files: Files, tmp_path: Path) -> None:
     assert sum(report.inserts for report in reports) == pc.sum(pc.equal(output.changes["op"], "insert")).as_py() > 0
     assert sum(report.expired for report in reports) == output.late.num_rows > 0
     assert sum(report.dead for report in reports) == output.dead.num_rows > 0
+
+
+def test_the_files_are_in_the_folder_that_the_next_start_removes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport_module, "is_one_process", lambda _: True)
+    with carrying(cast("SparkSession", None), drops=False) as transport:
+        assert transport.folder is not None
+        assert transport.folder.parent == scratch_folder()

@@ -4,7 +4,7 @@ A case is a pipeline by its sections (what it leaves out is as in `cases/base.ya
 
 - `log`: how its log is made, see `feeds.Log`;
 - `python`: in place of the sections, a pipeline of `pipelines.py`, or two of them, the second for `then`;
-- `then`: sections of the pipeline that goes on from a savepoint at the middle of the log;
+- `then`: sections of the pipeline that resumes from a savepoint at the middle of the log;
 - `replay`: options of `windrow replay`, once for each list: the shadow's tables are kept too; `half` stands for the
   offsets at the middle of the log;
 - `run`: the log is run by `windrow run` with these options too, and its tables are kept;
@@ -35,7 +35,7 @@ STORIES = "stories"
 
 @dataclass(frozen=True)
 class Case:
-    """A pipeline and its log; `pipelines` are one, or two where another goes on from a savepoint."""
+    """A pipeline and its log; `pipelines` are one, or two where another resumes from a savepoint."""
 
     group: str
     name: str

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import scaled
 from tests.properties.strategies import Case, cases
 
 from windrow.core import schema
@@ -98,7 +99,7 @@ def search(examples: int, most_records: int, hold: Callable[[Case, st.DataObject
 
 
 def test_other_key_groups_change_nothing() -> None:
-    search(8, most_records=16)
+    search(scaled(8), most_records=16)
 
 
 @pytest.mark.long
@@ -129,7 +130,7 @@ def hold_columns(case: Case, data: st.DataObject) -> None:
 
 
 def test_aggregates_that_stay_are_as_if_no_other_had_gone_or_come() -> None:
-    search(8, most_records=16, hold=hold_columns)
+    search(scaled(8), most_records=16, hold=hold_columns)
 
 
 @pytest.mark.long

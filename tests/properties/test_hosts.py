@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import SearchStrategy
+from tests.examples import scaled
 from tests.properties.strategies import Case, cases
 
 from windrow.core.changelog import StepOutput
@@ -32,7 +33,7 @@ def log_of(case: Case, steps: Sequence[PlayStep]) -> dict[int, list[LogRecord]]:
 
 def journal_of(outputs: Sequence[StepOutput]) -> Journal:
     """Return what a run's clock journal says of the clocks."""
-    floors: dict[int, tuple[tuple[int, int], ...]] = {}
+    bounds: dict[int, tuple[tuple[int, int], ...]] = {}
     low = None
     for output in outputs:
         columns = [
@@ -43,10 +44,10 @@ def journal_of(outputs: Sequence[StepOutput]) -> Journal:
         ]
         for partition, offset, at, reason in zip(*(column.to_pylist() for column in columns), strict=True):
             if reason in {"joined", "active"} and at is not None:
-                floors[partition] = (*floors.get(partition, ()), (offset, at))
+                bounds[partition] = (*bounds.get(partition, ()), (offset, at))
             if reason == "end":
                 low = at
-    return Journal(floors, low)
+    return Journal(bounds, low)
 
 
 def same(case: Case, expected: Answer, outputs: Sequence[StepOutput]) -> None:
@@ -120,7 +121,7 @@ def search(host: str, examples: int, drawn: SearchStrategy[Case]) -> None:
 
 
 def test_memory_host_gives_the_oracles_answer_in_every_cut() -> None:
-    search("memory", 10, cases(most_records=20))
+    search("memory", scaled(10), cases(most_records=20))
 
 
 @pytest.mark.usefixtures("spark")

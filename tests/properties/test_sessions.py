@@ -6,6 +6,7 @@ import json
 
 import pytest
 from hypothesis import strategies as st
+from tests.examples import scaled
 from tests.properties.strategies import SECOND, Case
 from tests.properties.test_hosts import search
 
@@ -51,7 +52,7 @@ def sessions(draw: st.DrawFn) -> Case:
 
 
 def test_sessions_are_the_oracles_in_every_cut() -> None:
-    search("memory", 15, sessions())
+    search("memory", scaled(15), sessions())
 
 
 @pytest.mark.long

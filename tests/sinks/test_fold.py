@@ -36,11 +36,11 @@ def test_against_a_dictionary(acts: list[tuple[int, str, bool]], full: set[int])
     start = step(MODEL, [change("insert", 0, "A", None, 0)]).changes["window_start"][0].as_py()
     tables = [
         {((row["window_start"] - start).seconds // 300, row["user"]): row["events"] for row in table.to_pylist()}
-        for table in (found.new, found.changed, found.gone)
+        for table in (found.inserts, found.updates, found.deletes)
     ]
     new, changed, gone = tables
     assert list(new) == sorted(new)
-    assert sum(map(len, tables)) == sum(table.num_rows for table in (found.new, found.changed, found.gone))
+    assert sum(map(len, tables)) == sum(table.num_rows for table in (found.inserts, found.updates, found.deletes))
     assert not changed.keys() - before.keys()
     assert {key: value for key, value in {**before, **changed, **new}.items() if key not in gone} == after
     assert not new.keys() & before.keys()

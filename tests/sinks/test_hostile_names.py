@@ -10,8 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psycopg
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from windrow.hosts.launch import Options, launch
 from windrow.model import (
@@ -95,7 +96,7 @@ def told(rows: list[Row]) -> list[Row]:
 
 @given(named=names, written=values, table=st.sampled_from(NAMES))
 @example(NAMES[:4], VALUES, NAMES[0])
-@settings(max_examples=8)
+@examples(8)
 def test_hostile_names_and_values_in_sqlite(named: list[str], written: list[str], table: str) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "x'; --.db"

@@ -36,7 +36,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")+)"')
 
 @dataclass(frozen=True)
 class Measure:
-    """What a result is computed by, before it has a name; with `where`, of some records alone."""
+    """An aggregate without its name; with `where`, over some records only."""
 
     function: Function
     where: str | None = None
@@ -63,7 +63,7 @@ def parse_aggregate(text: str) -> Measure:
 
 
 def aggregate_text(aggregate: Aggregate) -> str:
-    """Return the text that reads back as the aggregate; one in Python is told by its name."""
+    """Return the text that reads back as the aggregate; a custom one is named."""
     where = "" if aggregate.where is None else f" where {aggregate.where}"
     match aggregate.function:
         case Formula(sql):

@@ -31,7 +31,7 @@ from windrow.model import (
 def code_name(code: object) -> str:
     """Return a name that is the same in every run: the module and name of a function, or of an object's class.
 
-    A dataclass is told with its plain fields, and a partial with its plain arguments.
+    The name of a dataclass has its plain fields, that of a partial its plain arguments.
     """
     if isinstance(code, partial):
         given = [

@@ -67,7 +67,7 @@ class YamlNode:
 
     @property
     def place(self) -> Place:
-        """Where the node begins."""
+        """The place where the node starts."""
         return Place(self.file, self.node.start_mark.line + 1)
 
     @property
@@ -97,7 +97,7 @@ class YamlNode:
 
     @property
     def kind(self) -> str:
-        """What it is, as said in a message."""
+        """The kind of node, as messages name it."""
         match self.node:
             case yaml.MappingNode():
                 return "a mapping"
@@ -199,7 +199,7 @@ D = TypeVar("D")
 
 @dataclass(frozen=True)
 class ReadResult(Generic[T]):
-    """What reading a key gave: its value, or the problem, which is told with the mapping's others."""
+    """The result of reading a key: its value, or the problem, which is reported with the mapping's others."""
 
     result: T | PipelineError
 
@@ -225,9 +225,9 @@ class YamlMapping:
     Problems are collected, and `check` raises them all as one PipelineError; only then may values be used.
     """
 
-    def __init__(self, spot: YamlNode, known: Sequence[str] | None = None) -> None:
-        """Take the entries of a mapping; keys other than `known` are problems (None: any key will do)."""
-        self.spot = spot
+    def __init__(self, node: YamlNode, known: Sequence[str] | None = None) -> None:
+        """Read the entries of a mapping; keys other than `known` are problems (None: any key is allowed)."""
+        self.node = node
         self._errors: list[PipelineError] = []
         self._meant: set[str] = set()
         self._entries: dict[str, YamlNode] = {}
@@ -248,10 +248,10 @@ class YamlMapping:
         """Add a problem."""
         self._errors.append(error)
 
-    def attempt(self, read: Callable[[YamlNode], T], spot: YamlNode) -> ReadResult[T]:
+    def attempt(self, read: Callable[[YamlNode], T], node: YamlNode) -> ReadResult[T]:
         """Read a spot; its problems become this mapping's."""
         try:
-            return ReadResult(read(spot))
+            return ReadResult(read(node))
         except PipelineError as exc:
             self._errors.append(exc)
             return ReadResult(exc)
@@ -260,7 +260,7 @@ class YamlMapping:
         """Read the value of a key that must be there; `hint` follows its name if it is not."""
         if key in self._entries:
             return self.attempt(read, self._entries[key])
-        error = self.spot.error(f"{self.spot.called} lacks {key!r} {hint}".rstrip())
+        error = self.node.error(f"{self.node.called} lacks {key!r} {hint}".rstrip())
         if key not in self._meant:
             self._errors.append(error)
         return ReadResult(error)
@@ -277,25 +277,25 @@ class YamlMapping:
             raise join_errors(self._errors)
 
     def _pairs(self) -> Iterator[tuple[YamlNode, YamlNode]]:
-        if not self.spot.is_mapping:
-            raise self.spot.wrong_kind(expected="a mapping (key: value)")
+        if not self.node.is_mapping:
+            raise self.node.wrong_kind(expected="a mapping (key: value)")
         first: dict[str, YamlNode] = {}
-        for key_node, node in self.spot.node.value:
-            key = self.spot.under(key_node, "a key")
+        for key_node, node in self.node.node.value:
+            key = self.node.under(key_node, "a key")
             if not isinstance(key_node, yaml.ScalarNode):
-                self.problem(key.error(f"a key of {self.spot.called} must be text, not {key.kind}"))
+                self.problem(key.error(f"a key of {self.node.called} must be text, not {key.kind}"))
                 continue
-            named = YamlNode(key_node, self.spot.file, f"a key of {self.spot.called}")
+            named = YamlNode(key_node, self.node.file, f"a key of {self.node.called}")
             if isinstance(self.attempt(YamlNode.text, named).result, PipelineError):
                 continue
             if key_node.value in first:
                 line = first[key_node.value].place.line
                 self.problem(
-                    key.error(f"{key_node.value!r} is given twice in {self.spot.called} (first on line {line})")
+                    key.error(f"{key_node.value!r} is given twice in {self.node.called} (first on line {line})")
                 )
                 continue
             first[key_node.value] = key
-            yield key, self.spot.under(node, key_node.value)
+            yield key, self.node.under(node, key_node.value)
 
     def _unknown(self, key: YamlNode, known: Sequence[str]) -> None:
         name: str = key.node.value
@@ -304,22 +304,22 @@ class YamlMapping:
         close = [synonym] if synonym in known else difflib.get_close_matches(name.lower(), known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected {_one_of(known)}"
         self._meant.update(close)
-        self.problem(key.error(f"{name!r} is not a key of {self.spot.called}; {hint}"))
+        self.problem(key.error(f"{name!r} is not a key of {self.node.called}; {hint}"))
 
 
-def read_one_of(spot: YamlNode, what: str, readers: Mapping[str, Callable[[YamlNode], T]]) -> T:
+def read_one_of(node: YamlNode, what: str, readers: Mapping[str, Callable[[YamlNode], T]]) -> T:
     """Read a mapping whose one key says which kind it is, such as ``{tumbling: 5m}``."""
-    if not spot.is_mapping:
-        raise spot.wrong_kind(expected=f"a mapping such as {{{next(iter(readers))}: ...}}")
-    fields = YamlMapping(spot, tuple(readers))
+    if not node.is_mapping:
+        raise node.wrong_kind(expected=f"a mapping such as {{{next(iter(readers))}: ...}}")
+    fields = YamlMapping(node, tuple(readers))
     present = list(fields)
     if len(present) > 1:
-        fields.problem(spot.error(f"{spot.called} must have one {what}, not {len(present)}"))
+        fields.problem(node.error(f"{node.called} must have one {what}, not {len(present)}"))
     read = [fields.attempt(readers[kind], entry) for kind, entry in present]
     fields.check()
     if not read:
-        msg = f"{spot.called} is empty; give one {what}: {' or '.join(readers)}"
-        raise spot.error(msg)
+        msg = f"{node.called} is empty; give one {what}: {' or '.join(readers)}"
+        raise node.error(msg)
     return read[0].value
 
 
@@ -329,9 +329,9 @@ def _one_of(known: Sequence[str]) -> str:
     return known[0] if len(known) == 1 else f"one of {', '.join(known)}"
 
 
-def read_texts(spot: YamlNode, parse: Callable[[str], T]) -> tuple[tuple[str, T], ...]:
+def read_texts(node: YamlNode, parse: Callable[[str], T]) -> tuple[tuple[str, T], ...]:
     """Read a mapping of texts; raise PipelineError, with file:line, for those that `parse` refuses."""
-    fields = YamlMapping(spot)
+    fields = YamlMapping(node)
     entries = list(fields)
     read = []
     cut = False
@@ -348,5 +348,5 @@ def read_texts(spot: YamlNode, parse: Callable[[str], T]) -> tuple[tuple[str, T]
     return tuple((name, value.value) for name, value in read)
 
 
-def _has_open_bracket(spot: YamlNode) -> bool:
-    return spot.is_scalar and spot.node.value.count("(") > spot.node.value.count(")")
+def _has_open_bracket(node: YamlNode) -> bool:
+    return node.is_scalar and node.node.value.count("(") > node.node.value.count(")")

@@ -27,6 +27,12 @@ WRONG = 2
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+INTERRUPTED = 130
+_DEBUG = "WINDROW_DEBUG"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+"""Errors of disks and devices, which are not defects of windrow."""
+NEEDS_NO_SPARK = "; --host memory needs none"
+
 
 def pipeline_argument(function: F) -> F:
     """Add the argument PIPELINE, which the function takes as `pipeline`; read it with `open_pipeline(...)`."""
@@ -60,12 +66,6 @@ def json_option(function: F) -> F:
 def print_json(value: object) -> None:
     """Print a value as indented JSON on stdout."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-INTERRUPTED = 130
-_DEBUG = "WINDROW_DEBUG"
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-"""Errors of disks and devices, which are not defects of windrow."""
 
 
 def wants_stack(arguments: list[str]) -> bool:
@@ -143,12 +143,9 @@ def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-NEEDS_NO_SPARK = "; --host memory needs none"
-
-
 @contextmanager
 def saying_spark_starts(*, quiet: bool, advice: str = "") -> Iterator[None]:
-    """Say on stderr when Spark is started, with advice, unless nothing is to be said: that takes a while."""
+    """Report on stderr that Spark is starting, which takes a while, with advice; not if `quiet`."""
     if quiet:
         yield
         return

@@ -46,7 +46,7 @@ _HELP = {
 
 @dataclass(frozen=True)
 class _Target:
-    """Where to write: a topic if there are `servers`, a folder otherwise."""
+    """The target: a topic if `servers` are given, else a folder."""
 
     name: str
     servers: str | None

@@ -96,7 +96,7 @@ class _Time(click.ParamType[int]):
 
 
 class _Point(click.ParamType[str | int | Offsets]):
-    """One of some words (the same), a time (microseconds), or offsets."""
+    """A parameter type: one of some words (returned as is), a time (microseconds), or offsets."""
 
     name = "point"
     words: ClassVar[tuple[str, ...]] = ()

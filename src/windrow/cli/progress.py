@@ -23,7 +23,7 @@ _CALENDAR_CYCLE = (datetime(1970 + _CYCLE_YEARS, 1, 1, tzinfo=UTC) - _EPOCH) // 
 _LINE_SECONDS = 1.0
 """Minimum time between two lines where stderr is not a terminal."""
 _NAMED = 5
-"""So many partitions are named in a line."""
+"""Maximum number of partitions named in a line."""
 _WIDTH = 80
 """Columns of a line where there is no terminal."""
 _SPINNER = 2
@@ -115,9 +115,9 @@ def _details(totals: Totals) -> Iterator[str]:
     for count, name in ((totals.dead, "dead"), (totals.late, "late"), (totals.expired, "expired")):
         if count:
             yield f"{short_number(count)} {name}"
-    silent = [number for number in report.held_back_by if report.watermarks[number] is None]
-    if low is None and silent:
-        yield f"nothing yet from {_partitions(silent)}"
+    unread = [number for number in report.held_back_by if report.watermarks[number] is None]
+    if low is None and unread:
+        yield f"nothing yet from {_partitions(unread)}"
     elif low is not None and len(report.watermarks) > 1 and report.held_back_by:
         yield f"by {_partitions(report.held_back_by)}"
     if report.idle:

@@ -45,22 +45,22 @@ def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, m
         from windrow.hosts.savepoint import Savepoint  # noqa: PLC0415 - as above
 
         epoch = Savepoint.read(savepoint).epoch
-        census = inspect_state(valid, Savepoint.states(savepoint))
+        report = inspect_state(valid, Savepoint.states(savepoint))
     else:
         from windrow.hosts.stream.take_savepoint import look  # noqa: PLC0415 - Spark only where it is needed
 
         with saying_spark_starts(quiet=as_json):
             epoch, states = look(valid, checkpoint or default_checkpoint(valid.name), master)
-        census = inspect_state(valid, states)
+        report = inspect_state(valid, states)
     if as_json:
-        print_json({"pipeline": valid.name, "epoch": epoch, **_plain(census)})
+        print_json({"pipeline": valid.name, "epoch": epoch, **_plain(report)})
     else:
-        click.echo(_text(valid.name, epoch, census))
+        click.echo(_text(valid.name, epoch, report))
     return OK
 
 
-def _plain(census: StateReport) -> dict[str, Any]:
-    clocks = census.clocks
+def _plain(report: StateReport) -> dict[str, Any]:
+    clocks = report.clocks
     return {
         "low_watermark": None if clocks is None else _known(clocks.low),
         "partitions": []
@@ -74,26 +74,26 @@ def _plain(census: StateReport) -> dict[str, Any]:
             }
             for partition, watermark in sorted(clocks.watermarks.items())
         ],
-        "open_windows": census.windows,
-        "fired_windows": census.revisable,
-        "keys": sum(one.keys for one in census.groups),
-        "bytes": sum(one.bytes for one in census.groups),
-        "kinds": census.kinds,
+        "open_windows": report.windows,
+        "fired_windows": report.revisable,
+        "keys": sum(one.keys for one in report.groups),
+        "bytes": sum(one.bytes for one in report.groups),
+        "kinds": report.kinds,
         "key_groups": [
-            {"key_group": one.group, "bytes": one.bytes, "keys": one.keys, "blobs": one.blobs} for one in census.groups
+            {"key_group": one.group, "bytes": one.bytes, "keys": one.keys, "blobs": one.blobs} for one in report.groups
         ],
         "largest": [
             {"bytes": size, "key_group": group, "kind": kind, "bucket": bucket}
-            for size, group, kind, bucket in census.largest
+            for size, group, kind, bucket in report.largest
         ],
     }
 
 
-def _text(name: str, epoch: int, census: StateReport) -> str:
-    plain = _plain(census)
+def _text(name: str, epoch: int, report: StateReport) -> str:
+    plain = _plain(report)
     first = (
         f"{name}: state after epoch {epoch}: {counted(plain['bytes'], 'byte')}, {counted(plain['keys'], 'key')}, "
-        f"{counted(census.windows, 'open window')}, {census.revisable:,} that can be revised; "
+        f"{counted(report.windows, 'open window')}, {report.revisable:,} that can be revised; "
         f"low watermark {_time(plain['low_watermark'])}"
     )
     lines = [first]
@@ -102,13 +102,13 @@ def _text(name: str, epoch: int, census: StateReport) -> str:
         + (", idle" if one["idle"] else "")
         for one in plain["partitions"]
     ]
-    lines += [f"  {kind}: {size:,} bytes" for kind, size in census.kinds.items()]
+    lines += [f"  {kind}: {size:,} bytes" for kind, size in report.kinds.items()]
     lines += [
-        f"  key group {one.group}: {counted(one.bytes, 'byte')}, {counted(one.keys, 'key')}" for one in census.groups
+        f"  key group {one.group}: {counted(one.bytes, 'byte')}, {counted(one.keys, 'key')}" for one in report.groups
     ]
     lines += [
         f"  largest: {size:,} bytes of {kind} {_bucket(kind, bucket)} in key group {group}"
-        for size, group, kind, bucket in census.largest
+        for size, group, kind, bucket in report.largest
     ]
     return "\n".join(lines)
 

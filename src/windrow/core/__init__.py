@@ -1,1 +1,1 @@
-"""What it means: time, windows, aggregates and panes, over Arrow columns and without Spark."""
+"""The semantics: watermarks, operators and their state over Arrow columns, without Spark."""

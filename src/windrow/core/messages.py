@@ -19,7 +19,7 @@ PacketKind = Literal["records", "parts", "dead", "times", "clock", "tick", "lost
 
 @dataclass(frozen=True)
 class Packet:
-    """One row for one key group.
+    """A message to one key group, as one row.
 
     ``records`` carries good records (`windrow.core.schema.record_schema`), ``dead`` carries dead letters, both packed
     in `blob`. ``parts`` carries panes (or slices), aggregated by the group `partition` of a salted pipeline, of `next`

@@ -31,7 +31,7 @@ def database() -> duckdb.DuckDBPyConnection:
 
 
 def _close_database() -> None:
-    """Let go of the functions in Python that are registered with it while the interpreter is still there."""
+    """Unregister the Python functions while the interpreter still exists."""
     database().close()
     database.cache_clear()
 
@@ -122,5 +122,5 @@ def type_of_sql(name: str) -> DataType | None:
 
 
 def remedy(name: str) -> str:
-    """Say what to do about a DuckDB type that no field has."""
+    """Return advice about a DuckDB type that no field has."""
     return _REMEDIES.get(name, "make it text, a number, a boolean or a timestamp")

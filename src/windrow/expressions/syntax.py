@@ -55,7 +55,7 @@ def split_call(text: str) -> SqlCall | None:
 
 
 def bracket_problem(text: str) -> str | None:
-    """Say that a text lacks a bracket, or has one too many; None if its brackets are in pairs."""
+    """Return the message that a text lacks a bracket or has one too many; None if they are in pairs."""
     if text.count("(") == text.count(")"):
         return None
     depth = 0
@@ -151,7 +151,7 @@ def parse(text: str, fields: frozenset[str] = frozenset()) -> Node:
 
 
 def _reserved_hint(text: str, fields: frozenset[str]) -> str:
-    """Say which fields in the text are words of SQL, and how to write them."""
+    """Return the message about fields in the text that are SQL keywords, and how to write them."""
     import duckdb  # noqa: PLC0415 - it is heavy, and is loaded by now
 
     written = text.encode()

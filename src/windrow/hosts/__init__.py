@@ -1,1 +1,1 @@
-"""Where a pipeline runs."""
+"""Hosts: the stream, batch and memory hosts run a pipeline."""

@@ -39,18 +39,18 @@ class PipelineChange:
 
     @property
     def text(self) -> str:
-        """What it was, what it is, and what that means, or why it cannot be."""
-        told = f"{self.field}: {_text(self.there)} there, {_text(self.here)} here"
+        """The old value, the new value, and the effect of the change or why it is refused."""
+        message = f"{self.field}: {_text(self.there)} there, {_text(self.here)} here"
         said = self.why if self.means is None else self.means
-        return told if said is None else f"{told}: {said}"
+        return message if said is None else f"{message}: {said}"
 
     def refused(self, why: str | None = None) -> PipelineChange:
         """Return the change as one that cannot be."""
         return replace(self, means=None, why=why or self.why)
 
 
-def changes(kept: Meaning, given: Meaning) -> list[PipelineChange]:
-    """Return what differs between the pipeline of a savepoint and one that is to go on from it."""
+def pipeline_changes(kept: Meaning, given: Meaning) -> list[PipelineChange]:
+    """Return what differs between the pipeline of a savepoint and one that is to resume from it."""
     moved = set(_moved(kept, given))
     return [one.refused() if one.field in moved else one for one in _changes(kept, given, ())]
 
@@ -82,10 +82,10 @@ def _changes(kept: Any, given: Any, path: tuple[str, ...]) -> Iterator[PipelineC
 
 
 _WHOLE = {("key",), ("window",), ("time", "delay"), ("emit", "early")}
-"""Fields that are told as one."""
+"""Fields that are reported as one."""
 
 _ORDERED = {("process", "state"), ("process", "returns")}
-"""Where the order of the names is that of the columns in the state."""
+"""Fields whose order of names is the order of columns in the state."""
 
 _Rule = Callable[[Any, Any], str | None]
 
@@ -193,10 +193,10 @@ def _text(value: Any) -> str:  # noqa: ANN401 - plain JSON
 def meant(folder: Path, pipeline: AnyPipeline) -> list[PipelineChange]:
     """Return what has changed since the savepoint in a folder, and what that means.
 
-    Raise CheckpointError if the pipeline cannot go on from there.
+    Raise CheckpointError if the pipeline cannot resume from there.
     """
     kept, now = Savepoint.read(folder).meaning, fingerprint(pipeline)
-    found = [_held(pipeline, change) for change in changes(kept, now)]
+    found = [_held(pipeline, change) for change in pipeline_changes(kept, now)]
     if all(change.means is not None for change in found):
         reasons = {f"decode.{name}": why for name, why in incompatible_fields(pipeline, _plan(kept, now)).items()}
         found = [change.refused(why) if (why := reasons.get(change.field)) else change for change in found]
@@ -204,7 +204,7 @@ def meant(folder: Path, pipeline: AnyPipeline) -> list[PipelineChange]:
     if refused:
         listed = "\n  ".join(change.text for change in refused)
         msg = (
-            f"the pipeline cannot go on from the savepoint {folder}, as what it knows would mean something else:\n"
+            f"the pipeline cannot resume from the savepoint {folder}, as what it knows would mean something else:\n"
             f"  {listed}\nleave that as it was, or start over (windrow run --backfill reads the log again)"
         )
         raise CheckpointError(msg)
@@ -212,7 +212,7 @@ def meant(folder: Path, pipeline: AnyPipeline) -> list[PipelineChange]:
 
 
 def upgraded(folder: Path, pipeline: AnyPipeline) -> tuple[Savepoint, Iterator[tuple[int, MemoryState]]]:
-    """Return the savepoint in a folder as one of a pipeline that goes on from it, and its states.
+    """Return the savepoint in a folder as one of a pipeline that resumes from it, and its states.
 
     Raise CheckpointError as `meant` does, and where a file is damaged.
     """

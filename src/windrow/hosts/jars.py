@@ -76,7 +76,7 @@ def _locked(name: str) -> dict[str, str]:
 
 @contextmanager
 def _fetching(base: Path) -> Iterator[None]:
-    """One process at a time fetches; what a killed one left goes."""
+    """Let one process at a time fetch, and remove what a killed process left behind."""
     try:
         base.mkdir(parents=True, exist_ok=True)
         lock = (base / ".lock").open("w")

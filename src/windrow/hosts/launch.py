@@ -25,11 +25,11 @@ OnStart = Callable[[Callable[[], None]], None]
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. A step takes at most `max_records`; live steps begin every `every` microseconds.
+    """Options of a run. A step takes at most `max_records`; live steps begin every `every` microseconds.
 
     Live steps take less where they would else last longer than `step_time` microseconds, if that is given.
     `fresh` first removes the checkpoint and the tables; a checkpoint that is not there begins from `savepoint`, if that
-    is given, or with `backfill` from what the batch host makes of all that is in the log. `on_trouble` is told of a
+    is given, or with `backfill` from what the batch host makes of all that is in the log. `on_trouble` is called with a
     fault after which the run tries again, and of records that are gone, if `on_data_loss` lets it go on.
     """
 

@@ -38,11 +38,11 @@ _STEP = 250_000
 class MemoryHost:
     """Runs a pipeline's stages over tables of raw records (`windrow.core.schema.RAW`).
 
-    `floors` are what the clock journal of another run says, which this one repeats.
+    `bounds` are what the clock journal of another run says, which this one repeats.
     """
 
-    def __init__(self, pipeline: AnyPipeline, partitions: Iterable[int], floors: WatermarkBounds = NO_BOUNDS) -> None:
-        self._stage = Ingest(pipeline, floors)
+    def __init__(self, pipeline: AnyPipeline, partitions: Iterable[int], bounds: WatermarkBounds = NO_BOUNDS) -> None:
+        self._stage = Ingest(pipeline, bounds)
         self._operator = open_operator(pipeline, partitions)
         self._pipeline = pipeline
         self._states = [MemoryState() for _ in range(pipeline.key_groups)]
@@ -51,7 +51,7 @@ class MemoryHost:
 
     @property
     def states(self) -> list[MemoryState]:
-        """What the key groups remember."""
+        """The states of the key groups."""
         return self._states
 
     def begin(self, states: Iterable[MemoryState]) -> None:
@@ -62,29 +62,29 @@ class MemoryHost:
 
     @property
     def state_size(self) -> int:
-        """How many bytes the key groups remember."""
+        """The size of the key groups' states in bytes."""
         return sum(state.size for state in self._states)
 
     def step(self, raw: pa.Table) -> list[GroupOutput]:
-        """Take one step over the records that follow those of the last step, in offset order by partition."""
+        """Run one step over the records that follow those of the last step, in offset order by partition."""
         return self._run(self._stage.run(raw.to_batches()))
 
     def tick(self, micros: int) -> list[GroupOutput]:
-        """Take a step without records at which it is `micros` of processing time (since the epoch, UTC)."""
+        """Run a step without records at the processing time `micros` (since the epoch, UTC)."""
         groups = range(self._pipeline.key_groups)
         return self._run(Packet(key_group=group, kind="tick", watermark=micros) for group in groups)
 
-    def rest(self, silence: IdleAtEnd) -> list[GroupOutput]:
-        """Take a step without records after which partitions are idle, as they were in a run that is repeated."""
+    def rest(self, idle_at_end: IdleAtEnd) -> list[GroupOutput]:
+        """Run a step without records that makes partitions idle, as the run that is replayed did."""
         groups = range(self._pipeline.key_groups)
         return self._run(
-            Packet(key_group=group, kind="idle", partition=partition, watermark=silence.low)
+            Packet(key_group=group, kind="idle", partition=partition, watermark=idle_at_end.low)
             for group in groups
-            for partition in silence.partitions
+            for partition in idle_at_end.partitions
         )
 
     def end(self) -> list[GroupOutput]:
-        """Take the step at the end of the input: every open window fires."""
+        """Run the step at the end of the input: every open window fires."""
         return self._run(Packet(key_group=group, kind="end") for group in range(self._pipeline.key_groups))
 
     def _run(self, packets: Iterable[Packet]) -> list[GroupOutput]:
@@ -108,11 +108,11 @@ class MemoryRun:
     """Runs a pipeline over all that its source holds now, from the beginning; the sink's tables must be empty."""
 
     def __init__(
-        self, pipeline: AnyPipeline, sink: Sink, max_records: int | None, floors: WatermarkBounds = NO_BOUNDS
+        self, pipeline: AnyPipeline, sink: Sink, max_records: int | None, bounds: WatermarkBounds = NO_BOUNDS
     ) -> None:
         self._pipeline = pipeline
         self._sink = sink
-        self._floors = floors
+        self._floors = bounds
         self._max_records = max_records
         self._stop = threading.Event()
 
@@ -199,7 +199,7 @@ class InProcessRun:
             require_new_folder(settings.savepoint)
         plan = batch_plan(self._pipeline, self._source, settings)
         run = settings.run or Run.new(self._pipeline.name)
-        host = MemoryHost(self._pipeline, plan.partitions, settings.floors)
+        host = MemoryHost(self._pipeline, plan.partitions, settings.bounds)
         self._sink.open(run)
         none = StepOutput.empty(self._pipeline)
         first = none if settings.journal is None else replace(none, clocks=settings.journal)
@@ -229,10 +229,10 @@ class InProcessRun:
         for number, upto in enumerate(plan.cut.upto):
             parts = [raw[partition].slice(*_range(raw[partition], at[partition], upto[partition])) for partition in at]
             yield host.step(pa.concat_tables(parts))
-            told = plan.cut.told.get(number, ())
-            if any(packet.kind == "idle" for packet in told):
-                yield host.rest(self._settings.silence)
-            if END in told:
+            control = plan.cut.control.get(number, ())
+            if any(packet.kind == "idle" for packet in control):
+                yield host.rest(self._settings.idle_at_end)
+            if END in control:
                 yield host.end()
             at = upto
 

@@ -30,7 +30,7 @@ SHADOW = "_shadow"
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """What to replay, and how.
+    """Options of a replay.
 
     `checkpoint` is the live run's; if it is `default` and not there, or `end` is ``log``, the replay goes to the end
     of the log. `begin` are offsets to read from; `since` leaves out windows that end by then (microseconds).
@@ -83,20 +83,20 @@ def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
         end = {**first, **options.end}
     else:
         end = {partition: last for partition, (_, last) in there.items()}
-    retelling = JournalReplay()
+    replayed = JournalReplay()
     if options.journal:
-        retelling = JournalReplay.of(open_sink(pipeline).journal(), end)
+        replayed = JournalReplay.of(open_sink(pipeline).journal(), end)
     if checkpoint is not None:
-        retelling = replace(retelling, silence=_with_unknown(retelling, checkpoint, first, end))
+        replayed = replace(replayed, idle_at_end=_with_unknown(replayed, checkpoint, first, end))
     # a part of the log is no end of it
     holds = checkpoint is not None or isinstance(options.end, dict)
     settings = BatchSettings(
         begin=options.begin,
         end=end,
-        floors=retelling.floors,
-        ends=retelling.ends,
-        silence=retelling.silence if holds else NO_IDLE,
-        journal=retelling.rows,
+        bounds=replayed.bounds,
+        ends=replayed.ends,
+        idle_at_end=replayed.idle_at_end if holds else NO_IDLE,
+        journal=replayed.rows,
         at_end="hold" if holds else None,
         since=options.since,
         max_records=options.max_records,
@@ -105,7 +105,7 @@ def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
         log=options.checkpoint / "spark.log",
         run=Run.new(pipeline.name),
     )
-    notes = tuple(_notes(pipeline, options, checkpoint, retelling, first=first, epoch=epoch))
+    notes = tuple(_notes(pipeline, options, checkpoint, replayed, first=first, epoch=epoch))
     return Replay(_shadowed(pipeline, into, checkpoint, options), live, end, settings, notes)
 
 
@@ -193,11 +193,11 @@ def _epoch(pipeline: AnyPipeline, checkpoint: Checkpoint) -> int | None:
     return None
 
 
-def _with_unknown(retelling: JournalReplay, checkpoint: Checkpoint, first: Cut, end: Cut) -> IdleAtEnd:
+def _with_unknown(replayed: JournalReplay, checkpoint: Checkpoint, first: Cut, end: Cut) -> IdleAtEnd:
     """Return who does not hold the low watermark back at the end: also those that the live run has not met yet."""
     known = {*checkpoint.partitions, *(partition for partition in end if end[partition] > first.get(partition, 0))}
-    silence = retelling.silence
-    return replace(silence, partitions=tuple(sorted({*silence.partitions, *(first.keys() - known)})))
+    idle_at_end = replayed.idle_at_end
+    return replace(idle_at_end, partitions=tuple(sorted({*idle_at_end.partitions, *(first.keys() - known)})))
 
 
 def _shadowed(pipeline: AnyPipeline, into: str, checkpoint: Checkpoint | None, options: ReplayOptions) -> AnyPipeline:
@@ -218,7 +218,7 @@ def _notes(
     pipeline: AnyPipeline,
     options: ReplayOptions,
     checkpoint: Checkpoint | None,
-    retelling: JournalReplay,
+    replayed: JournalReplay,
     *,
     first: Cut,
     epoch: int | None,
@@ -227,8 +227,8 @@ def _notes(
         yield f"as far as the live table: epoch {epoch} of the checkpoint {options.checkpoint}"
     elif options.end == "live":
         yield f"to the end of the log, as there is no checkpoint {options.checkpoint}"
-    if retelling.floors.rows or retelling.ends:
-        moves, ends = counted(len(retelling.floors.rows), "watermark move"), len(retelling.ends)
+    if replayed.bounds.rows or replayed.ends:
+        moves, ends = counted(len(replayed.bounds.rows), "watermark move"), len(replayed.ends)
         inputs = f"{ends:,} end{'' if ends == 1 else 's'} of input"
         yield f"the clock journal of {pipeline.sink.table!r} is repeated: {moves}, {inputs}"
     if options.begin is not None:

@@ -14,6 +14,13 @@ from windrow.core.operators.base import GroupStats
 from windrow.errors import WindrowError
 from windrow.sources import Cut, Source
 
+_EVERY = 1.0
+"""Seconds between two questions."""
+_LEAVE = 2.0
+"""Seconds that a question which is being answered may hold up the end of a run."""
+_SHARE = 0.02
+"""So much of the time at most is spent on asking."""
+
 
 @dataclass(frozen=True)
 class StepReport:
@@ -43,7 +50,7 @@ class StepReport:
 
     @property
     def behind(self) -> int | None:
-        """How many offsets all partitions together are behind the log's end; None if that is not known."""
+        """The lag of all partitions together in offsets; None if it is not known."""
         return None if self.lag is None else sum(self.lag.values())
 
     @property
@@ -123,7 +130,7 @@ class Totals:
 
     @property
     def text(self) -> str:
-        """What became of the events, for a summary."""
+        """The counts of events by outcome, for a summary."""
         return (
             f"{counted(self.inserts, 'insert')}, {counted(self.revisions, 'revision')}, {self.late:,} late, "
             f"{self.expired:,} expired, {counted(self.dead, 'dead letter')}"
@@ -164,14 +171,6 @@ class Totals:
                 "behind": self.last.behind,
             }
         return fields
-
-
-_EVERY = 1.0
-"""Seconds between two questions."""
-_LEAVE = 2.0
-"""Seconds that a question which is being answered may hold up the end of a run."""
-_SHARE = 0.02
-"""So much of the time at most is spent on asking."""
 
 
 class LagWatch:

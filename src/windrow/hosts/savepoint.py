@@ -38,13 +38,12 @@ def _versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Savepoint:
-    """What a run knew after `epoch`; `offsets` are the next to be read, `partitions` as its checkpoint names them.
+    """The state of a run after `epoch`, in a folder with one file for each key group.
 
-    `at` is where that is, as the source notes it, and `identity` what tells the log from another one of the same name:
-    None where it is not known, as in a savepoint of an older version.
-
-    A folder holds it, with a file a key group beside. A salted pipeline's first stage knows no more than the clocks,
-    which every key group has, so the second stage's states are all.
+    `offsets` are the next offsets to read, `partitions` as the checkpoint names them. `at` is the same position as the
+    source records it, and `identity` distinguishes the log from another of the same name (None if it is not known, as
+    in a savepoint of an older version). The first stage of a salted pipeline has no state but the clocks, which every
+    key group has, so the states of the second stage are all there is.
     """
 
     run: Run
@@ -211,7 +210,7 @@ FREE = {
     ("at_end",),
     ("sink",),
 }
-"""What no state depends on: where things are and how a bounded run ends, not what anything means."""
+"""Settings that no state depends on: locations, and how a bounded run ends."""
 
 
 def fingerprint(pipeline: AnyPipeline) -> Meaning:

@@ -60,14 +60,14 @@ def read_packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
             yield replace(packet, blob=opened(packet.blob)) if packet.kind == "records" else packet
 
 
-def output_frame(key_group: int, output: GroupOutput, carrier: TableTransport) -> pd.DataFrame:
+def output_frame(key_group: int, output: GroupOutput, transport: TableTransport) -> pd.DataFrame:
     """Write a key group's output as a row."""
-    return pd.DataFrame([{"key_group": key_group, **output_columns(output, carrier)}])
+    return pd.DataFrame([{"key_group": key_group, **output_columns(output, transport)}])
 
 
-def output_columns(output: GroupOutput, carrier: TableTransport) -> dict[str, bytes | str | None]:
+def output_columns(output: GroupOutput, transport: TableTransport) -> dict[str, bytes | str | None]:
     """Write an output as columns of a row; a table without rows is null."""
-    tables = {field.name: carrier.put(getattr(output.rows, field.name)) for field in fields(StepOutput)}
+    tables = {field.name: transport.put(getattr(output.rows, field.name)) for field in fields(StepOutput)}
     return {**tables, "stats": json.dumps(asdict(output.stats))}
 
 
@@ -125,9 +125,9 @@ def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Pack
         yield number, [Packet(**{name: row[name] for name in names}) for row in group]
 
 
-def output_row(number: int, group: int, output: GroupOutput, carrier: TableTransport) -> pa.RecordBatch:
+def output_row(number: int, group: int, output: GroupOutput, transport: TableTransport) -> pa.RecordBatch:
     """Write what a key group gives in a step."""
-    return _row(position=number, key_group=group, **output_columns(output, carrier))
+    return _row(position=number, key_group=group, **output_columns(output, transport))
 
 
 def state_rows(position: int, group: int, state: MemoryState) -> Iterator[pa.RecordBatch]:

@@ -48,8 +48,8 @@ from windrow.model import AnyPipeline, Pipeline, is_salted
 
 # a worker process serves many steps: what a pipeline needs is built once in it
 @lru_cache(maxsize=4)
-def _clock_stage(pipeline: AnyPipeline, floors: WatermarkBounds, carrier: TableTransport) -> Ingest:
-    return Ingest(pipeline, floors, carrier.pack)
+def _ingest(pipeline: AnyPipeline, bounds: WatermarkBounds, transport: TableTransport) -> Ingest:
+    return Ingest(pipeline, bounds, transport.pack)
 
 
 @lru_cache(maxsize=4)
@@ -58,7 +58,7 @@ def _operator(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> Operator:
 
 
 @lru_cache(maxsize=4)
-def _spread(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> LocalAggregate:
+def _local_aggregate(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> LocalAggregate:
     if not is_salted(pipeline):
         msg = "only a salted pipeline has two stages"
         raise TypeError(msg)
@@ -66,37 +66,37 @@ def _spread(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> LocalAggregat
 
 
 def stream_ingest(
-    pipeline: AnyPipeline, carrier: TableTransport, floors: WatermarkBounds = NO_BOUNDS, ticks: int | None = None
+    pipeline: AnyPipeline, transport: TableTransport, bounds: WatermarkBounds = NO_BOUNDS, ticks: int | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that makes packets of one partition's raw records, for `mapInArrow`.
 
-    The carrier brings the records in them. Those of the partition `ticks`, if there is one, are ticks: microseconds in
+    `transport` carries the records. Those of the partition `ticks`, if there is one, are ticks: microseconds in
     digits.
     """
     sent = pickle_pipeline(pipeline)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pipeline = unpickle_pipeline(sent)
-        told: list[int] = []
+        times: list[int] = []
 
         def records() -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 # an embedded log's batches, and only that has ticks, are of one partition each
                 if ticks is not None and batch.column("partition")[:1].to_pylist() == [ticks]:
-                    told.extend(map(int, batch.column("value").to_pylist()))
+                    times.extend(map(int, batch.column("value").to_pylist()))
                 else:
                     yield batch
 
-        for packet in _clock_stage(pipeline, floors, carrier).run(records()):
+        for packet in _ingest(pipeline, bounds, transport).run(records()):
             yield packet_batch(packet)
-        for group in range(pipeline.key_groups if told else 0):
-            yield packet_batch(Packet(key_group=group, kind="tick", watermark=max(told)))
+        for group in range(pipeline.key_groups if times else 0):
+            yield packet_batch(Packet(key_group=group, kind="tick", watermark=max(times)))
 
     return run
 
 
 class _Processor(StatefulProcessor):
-    """What is done in a key group, in a step after the other.
+    """A stateful processor of Spark that runs the operator of a key group, one step after another.
 
     A key group that knows nothing takes what the savepoint `start` has of it: in the first step, and again where that
     is run again. (Spark's own initial state would go through a frame, a row a blob.)
@@ -119,7 +119,7 @@ class _Processor(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: Any,  # noqa: ANN401, ARG002, N803 - Spark's signature
     ) -> Iterator[pd.DataFrame]:
-        """Take one step of one key group."""
+        """Run one step of one key group."""
         if self._state is None:
             msg = "Spark called handleInputRows before init"
             raise RuntimeError(msg)
@@ -130,28 +130,28 @@ class _Processor(StatefulProcessor):
         yield self.step(group, read_packets(rows), self._state)
 
     def begin(self, state: State, known: MemoryState) -> None:
-        """Take over what a key group knew in a savepoint."""
+        """Restore the state of a key group from a savepoint."""
         known.copy_to(state)
 
     @abstractmethod
     def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
-        """Take one step."""
+        """Run one step."""
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 class KeyGroupProcessor(_Processor):
-    """Gives a key group's packets and state to the operator; gives its output to a carrier."""
+    """Runs the operator on a key group's packets and state, and hands its output to the transport."""
 
     def __init__(
-        self, pipeline: AnyPipeline, partitions: tuple[int, ...], start: Path | None, carrier: TableTransport
+        self, pipeline: AnyPipeline, partitions: tuple[int, ...], start: Path | None, transport: TableTransport
     ) -> None:
         super().__init__(pipeline, partitions, start)
-        self._carrier = carrier
+        self._carrier = transport
 
     def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
-        """Take one step."""
+        """Run one step."""
         pipeline = unpickle_pipeline(self._sent)
         operator = _operator(pipeline, self._partitions)
         output = operator.step(group, StepInput.of(pipeline, packets), state)
@@ -162,12 +162,14 @@ class SpreadProcessor(_Processor):
     """Gives a key group's packets and state to the first stage of a salted pipeline; gives packets."""
 
     def begin(self, state: State, known: MemoryState) -> None:
-        """Take over the clocks."""
+        """Restore the clocks."""
         copy_clocks(known, state)
 
     def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
-        """Take one step."""
-        return packet_frame(_spread(unpickle_pipeline(self._sent), self._partitions).step(group, packets, state))
+        """Run one step."""
+        return packet_frame(
+            _local_aggregate(unpickle_pipeline(self._sent), self._partitions).step(group, packets, state)
+        )
 
 
 # not as text: Spark would parse it in each task
@@ -210,15 +212,15 @@ def _blob(row: tuple[Any, ...] | None) -> bytes | None:
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for `mapInArrow`."""
 
-_TOLD = ("tick", "idle", "end")
+_CONTROL = ("tick", "idle", "end")
 
 
-def batch_ingest(pipeline: AnyPipeline, floors: WatermarkBounds, cut: StepPlan) -> Stage:
+def batch_ingest(pipeline: AnyPipeline, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
     """Return the function that makes numbered packets of one partition's raw records."""
     sent = pickle_pipeline(pipeline)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage = Ingest(unpickle_pipeline(sent), floors)
+        stage = Ingest(unpickle_pipeline(sent), bounds)
         for number, pieces in groupby(_pieces(batches, cut), lambda piece: piece[0]):
             for packet in stage.run(batch for _, batch in pieces):
                 yield numbered(number, packet)
@@ -250,7 +252,7 @@ def batch_local_aggregate(pipeline: Pipeline, partitions: tuple[int, ...], cut: 
         spread, state, group = LocalAggregate(pipeline, partitions), MemoryState(), _key_group()
         for number, packets in _steps(batches, cut, group):
             for packet in spread.step(group, packets, state):
-                if packet.kind not in _TOLD:  # the next stage is told, too
+                if packet.kind not in _CONTROL:  # the next stage gets these itself
                     yield numbered(number, packet)
 
     return run
@@ -262,10 +264,10 @@ def batch_key_groups(
     cut: StepPlan,
     *,
     since: int | None,
-    carrier: TableTransport,
+    transport: TableTransport,
     keeps_state: bool,
 ) -> Stage:
-    """Return the function of a key group: packets to results, a row a step, whose tables go to the carrier.
+    """Return the function of a key group: packets to results, a row a step, whose tables go to the transport.
 
     Behind the steps comes what the key group knows then, at the position that follows those of the steps by its number.
     """
@@ -278,7 +280,7 @@ def batch_key_groups(
             output = operator.step(group, StepInput.of(pipeline, packets), state)
             if since is not None:
                 output = ending_after(since, output)
-            yield output_row(number, group, output, carrier)
+            yield output_row(number, group, output, transport)
         if keeps_state:
             yield from state_rows(len(cut) + group, group, state)
 
@@ -295,17 +297,19 @@ def _key_group() -> int:
 
 
 def _steps(batches: Iterable[pa.RecordBatch], cut: StepPlan, group: int) -> Iterator[tuple[int, list[Packet]]]:
-    """Go through the steps in which there are packets or something is told."""
-    told = {number: [replace(packet, key_group=group) for packet in packets] for number, packets in cut.told.items()}
-    coming = sorted(told, reverse=True)
+    """Yield each step that has packets or control messages."""
+    control = {
+        number: [replace(packet, key_group=group) for packet in packets] for number, packets in cut.control.items()
+    }
+    coming = sorted(control, reverse=True)
     for number, packets in by_slice(batches):
         while coming and coming[-1] < number:
-            silent = coming.pop()
-            yield silent, told[silent]
-        is_told = bool(coming) and coming[-1] == number
-        yield number, [*packets, *told[coming.pop()]] if is_told else packets
+            earlier = coming.pop()
+            yield earlier, control[earlier]
+        has_control = bool(coming) and coming[-1] == number
+        yield number, [*packets, *control[coming.pop()]] if has_control else packets
     for number in reversed(coming):
-        yield number, told[number]
+        yield number, control[number]
 
 
 _SEED = 42

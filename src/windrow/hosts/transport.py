@@ -1,4 +1,4 @@
-"""Transport of tables and pipelines between the driver and Python workers, and the state stores that a query opened."""
+"""Transport of tables and pipelines between the driver and Python workers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow.core.columns import Blob, pack, unpack
 from windrow.errors import PipelineError
@@ -31,25 +29,25 @@ _LEAST = 1 << 16
 
 @dataclass(frozen=True)
 class TableTransport:
-    """Brings tables through Spark; large ones by way of files in a `folder`, if there is one on their way.
+    """Transports tables through Spark; large ones in files of a `folder`, if all tasks are on this machine.
 
-    Through Spark they are copied time and again, which costs as much as half of what it takes to make them. With
-    `drops` no output comes.
+    Spark copies what it transports several times, which costs up to half as much as computing it. With `drops`, output
+    is dropped.
     """
 
     folder: Path | None = None
     drops: bool = False
 
     def put(self, table: pa.Table) -> bytes | None:
-        """Return what `taken` makes a table of an output of, None if it has no rows."""
+        """Return the bytes from which `taken` restores a table of an output; None if it has no rows."""
         return None if self.drops or not table.num_rows else self.pack(table)
 
     def pack(self, table: pa.Table) -> bytes:
-        """Return what `opened` makes a stream of Arrow's of."""
+        """Return the bytes from which `opened` restores an Arrow stream."""
         if self.folder is None or table.nbytes < _LEAST:
             return pack(table)
-        # a machine that tidies its temporary folder may have taken it from a run that is silent for days
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        # a machine that tidies its temporary folder may have removed it under a run that had no input for days
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.folder / uuid.uuid4().hex
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
             writer.write_table(table)
@@ -57,12 +55,12 @@ class TableTransport:
 
 
 def taken(blob: bytes) -> pa.Table:
-    """Return the table that was put; once, as a file is gone then."""
+    """Return the table that was put; only once, since its file is deleted then."""
     return unpack(opened(blob))
 
 
 def opened(blob: bytes) -> Blob:
-    """Return the stream that a table was packed to; once, for the same reason."""
+    """Return the stream that a table was packed to; only once, for the same reason."""
     if not blob.startswith(b"/"):  # no stream of Arrow's does
         return blob
     path = os.fsdecode(blob)
@@ -73,12 +71,14 @@ def opened(blob: bytes) -> Blob:
 
 @contextmanager
 def carrying(spark: SparkSession, *, drops: bool) -> Iterator[TableTransport]:
-    """Return a carrier for the tasks that run meanwhile."""
+    """Yield a transport for the tasks that run in this context."""
     if not is_one_process(spark):
         yield TableTransport(drops=drops)
         return
-    # a task that was told to end may yet write
-    with TemporaryDirectory(prefix="windrow-rows-", ignore_cleanup_errors=True) as folder:
+    from windrow.hosts.spark import scratch_folder  # noqa: PLC0415 - the workers of Spark need no launcher
+
+    # a task that was asked to end may still write
+    with TemporaryDirectory(prefix="rows-", dir=scratch_folder(), ignore_cleanup_errors=True) as folder:
         yield TableTransport(Path(folder).absolute(), drops=drops)
 
 
@@ -133,33 +133,3 @@ def _out_of_reach() -> Iterator[ModuleType]:
 def is_one_process(spark: SparkSession) -> bool:
     """Return whether all tasks, and so their state stores, are in this process's JVM, and none in an executor."""
     return str(spark.sparkContext.master).partition("[")[0] == "local"
-
-
-def close_stores(spark: SparkSession, query: StreamingQuery, checkpoint: Path) -> None:
-    """Close the stores of a query that has ended.
-
-    Spark keeps them for a while, and its maintenance would yet write the snapshot of a step that is taken otherwise
-    by the next query.
-    """
-    for store in stores_of(spark, query, checkpoint):
-        state(spark).StateStore.removeFromLoadedProvidersAndClose(store)
-
-
-def stores_of(spark: SparkSession, query: StreamingQuery, checkpoint: Path) -> Iterator[Any]:
-    """Yield how Spark names the stores of a query."""
-    execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001 - no other way
-    if execution is None:
-        return
-    run = _java(spark).java.util.UUID.fromString(query.runId)
-    for folder in sorted(checkpoint.glob("state/[0-9]*/[0-9]*")):
-        place = execution.checkpointLocation(), int(folder.parent.name), int(folder.name), "default"
-        yield state(spark).StateStoreProviderId(state(spark).StateStoreId(*place), run)
-
-
-def state(spark: SparkSession) -> Any:  # noqa: ANN401 - Java's
-    """Return Spark's package of state stores."""
-    return _java(spark).org.apache.spark.sql.execution.streaming.state
-
-
-def _java(spark: SparkSession) -> Any:  # noqa: ANN401 - the same
-    return spark._jvm  # noqa: SLF001 - no other way

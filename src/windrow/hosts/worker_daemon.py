@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder
 
 
 def leave_zips() -> None:
-    """Take PySpark's zip files off the path, if it is installed as a package."""
+    """Remove PySpark's zip files from the path, if it is installed as a package."""
     folders = [entry for entry in sys.path if not entry.endswith(".zip")]
     if all(PathFinder.find_spec(name, folders) for name in ("pyspark", "py4j")):
         sys.path[:] = folders

@@ -1,4 +1,4 @@
-"""Pipelines as data: frozen dataclasses, one module for each noun of a pipeline."""
+"""The model: a pipeline as frozen dataclasses, its data types, and the catalogue of aggregate functions."""
 
 from windrow.model.aggregates import (
     AGGREGATE_FUNCTIONS,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Count:
-    """How many records."""
+    """The number of records."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Avg:
 
 @dataclass(frozen=True)
 class CountDistinct:
-    """How many different values; exact, so a window's state holds each of them."""
+    """The number of distinct values; exact, so a window's state holds each of them."""
 
     of: str
 
@@ -216,7 +216,7 @@ Function = Count | UnaryFunction | Custom | Formula
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """How an aggregate function is called, which arguments it accepts, and what type its result has.
+    """An entry of the catalogue: the function's name, its arguments, and the type of its result.
 
     - `accepts`: values of any type, numbers, numbers that are summed (decimals of limited width), or booleans.
     - `result`: a count (a long, never null), a value of the argument's type, an exact sum or mean, a double, JSON

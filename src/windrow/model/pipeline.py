@@ -40,7 +40,7 @@ class Pipeline:
 
     @property
     def at_end(self) -> Literal["fire", "hold"]:
-        """What a bounded run does with what is still open when the input ends."""
+        """Whether a bounded run fires what is still open at the end of the input, or holds it."""
         return self.emit.at_end
 
 

@@ -46,7 +46,7 @@ class Context(Protocol):
 
     @property
     def watermark(self) -> datetime | None:
-        """How far event time is complete at this call; None before the partition's first record."""
+        """The watermark at this call; None before the partition's first record."""
         ...
 
     def emit(self, /, **values: Any) -> None:  # noqa: ANN401 - of the declared types
@@ -104,7 +104,7 @@ class MapState:
 KeyedState = ValueState | ListState | MapState
 
 ProcessFunction = Callable[[Context, Any], None]
-"""What is called with a context and a record, or with a context and a timer."""
+"""A function that is called with a context and a record, or with a context and a timer."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Global:
-    """One window of all time."""
+    """One window for all time."""
 
 
 Window = Tumbling | Hopping | Calendar | Session | Global

@@ -1,4 +1,4 @@
-"""Where results go, one connector a package."""
+"""Sinks: the tables that a run writes, one package for each database."""
 
 from __future__ import annotations
 

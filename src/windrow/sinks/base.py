@@ -1,4 +1,4 @@
-"""What every sink does: a step in one transaction, and no step twice."""
+"""The sink contract: a step is written in one transaction, and no step twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.core.changelog import StepOutput
 
 @dataclass(frozen=True)
 class Run:
-    """Who writes: the pipeline's name, and the id that its checkpoint was given when it was new."""
+    """The identity of a run: the pipeline's name, and the id that its checkpoint got when it was created."""
 
     pipeline: str
     id: str
@@ -26,7 +26,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Follows:
-    """The run that another one goes on from, and the last epoch that it committed."""
+    """The run that another one resumes from, and the last epoch that it committed."""
 
     run: Run
     epoch: int
@@ -72,5 +72,5 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of connections; more than once does no harm."""
+        """Close connections; may be called more than once."""
         ...

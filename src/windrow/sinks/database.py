@@ -1,4 +1,4 @@
-"""What is asked of a database beside a run: to read results, to note replays, and to promote one."""
+"""The contract of a database outside of a run: read results, record replays, promote one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.sinks.tables import Table
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a run replayed into a table: from `begin` (the beginning of the log) to `end`, and whether it came there.
+    """A replay into a table: from `begin` (None: the beginning of the log) to `end`, and whether it got there.
 
     With `since` only the windows that end after it (microseconds) are in the table.
     """
@@ -40,7 +40,7 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Promoted:
-    """What a promotion did: `former` is the name of the tables that were in place before, None if there were none.
+    """The result of a promotion: `former` is the new name of the replaced tables, None if there were none.
 
     `carried` is what users had made on them and is on the new ones now; `left` what still hangs on the former.
     """
@@ -78,7 +78,7 @@ class Database(Protocol):
 
     @property
     def place(self) -> str:
-        """Where it is, without user and password."""
+        """The location, without user and password."""
         ...
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:

@@ -23,12 +23,12 @@ from windrow.sinks.database import Database, Snapshot, WindowRange
 from windrow.sinks.tables import Table, layout, quote, quote_all, utc_text
 
 _TOLD = ("pane", "revision")
-"""What tells how an answer came about, and is no part of it."""
+"""Columns that say how an answer came about, and are not part of it."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What a comparison found in the windows within `bounds`; `only_here` and `only_there` are columns."""
+    """The result of a comparison of the windows within `bounds`; `only_here` and `only_there` are columns."""
 
     found: Comparison
     bounds: WindowRange
@@ -115,7 +115,7 @@ _WIDE = 76
 
 @dataclass
 class Side:
-    """One of the two: its rows, and the sum of each column of numbers; decimals and whole numbers are exact."""
+    """One side of a comparison: its rows, and the sum of each numeric column (exact for integers and decimals)."""
 
     rows: int = 0
     sums: dict[str, Number] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class RowDifference:
 
 @dataclass
 class Comparison:
-    """How many rows are `only_here`, `only_there` and `different`; `first` are the first of them, by key."""
+    """The numbers of rows `only_here`, `only_there` and `different`; `first` are the first of them by key."""
 
     here: Side = field(default_factory=Side)
     there: Side = field(default_factory=Side)
@@ -173,7 +173,7 @@ def compare(here: Iterator[pa.Table], there: Iterator[pa.Table], key: Sequence[s
 
 
 class _Rows:
-    """One side, from where it has been compared to."""
+    """A reader of one side that continues after the rows compared so far."""
 
     def __init__(self, tables: Iterator[pa.Table], key: Sequence[str]) -> None:
         self._tables = tables

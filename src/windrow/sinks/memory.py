@@ -58,7 +58,7 @@ class CollectSink:
 
 
 class DiscardSink:
-    """Has rows dropped where they are made: what a run costs without a database."""
+    """A sink that drops all rows, to measure a run without a database."""
 
     needs_rows: bool = False
 
@@ -66,7 +66,7 @@ class DiscardSink:
         self.last: int | None = None
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:  # noqa: ARG002 - the protocol's signature
-        """Return the last committed epoch; a run that follows another goes on from where that one says it was."""
+        """Return the last committed epoch; a run that follows another resumes from where that one says it was."""
         if self.last is None and follows is not None:
             self.last = follows.epoch
         return self.last
@@ -85,4 +85,4 @@ class DiscardSink:
             self.last = epoch
 
     def close(self) -> None:
-        """Let go of nothing."""
+        """Do nothing: there is no connection."""

@@ -24,7 +24,7 @@ _WIDER = {("bigint", "numeric"), ("INTEGER", "NUMERIC"), ("INTEGER", "TEXT")}
 
 
 def is_new(epoch: int, last: int | None, table: str) -> bool:
-    """Say whether a step is the next to be committed (True) or was committed before (False).
+    """Return whether a step is the next to be committed (True) or was committed before (False).
 
     Raise SinkError if steps between are missing.
     """
@@ -39,7 +39,7 @@ def is_new(epoch: int, last: int | None, table: str) -> bool:
 
 
 EPOCHS_KEPT = 1_000
-"""So many of a run's last epochs stay in the fence at the least, and less than twice as many at the most."""
+"""Minimum number of a run's last epochs that are kept; the maximum is less than twice as many."""
 
 
 def last_to_forget(epoch: int) -> int | None:
@@ -52,7 +52,7 @@ def last_to_forget(epoch: int) -> int | None:
 
 @dataclass(frozen=True)
 class FoundTables:
-    """What a database holds before a run begins.
+    """The contents of a database before a run starts.
 
     `owner` is the run that the result table belongs to, `owner_last` its last epoch, `last` the last epoch of the run
     that opens, `elsewhere` another result table that belongs to it; `present` are the pipeline's tables that exist,
@@ -87,14 +87,14 @@ def authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: Fo
     elif found.last is not None:
         if found.elsewhere is None:
             msg = (
-                f"table {table!r} was handed over to another run, which goes on from a savepoint of this checkpoint's "
+                f"table {table!r} was handed over to another run, which resumes from a savepoint of this checkpoint's "
                 f"run, or its tables were removed: go on with that run's --checkpoint, or start over with --fresh"
             )
         else:
             msg = (
                 f"this checkpoint's run has committed steps 0 to {found.last} to other tables (of "
                 f"{found.elsewhere!r}), and {table!r} would miss them: name the table that it began with; if `windrow "
-                f"promote` put another in its place, go on from the replay's savepoint (run --from-savepoint) with "
+                f"promote` put another in its place, resume from the replay's savepoint (run --from-savepoint) with "
                 f"another --checkpoint, or promote {found.elsewhere!r} to take that back; or start over with --fresh"
             )
         raise SinkError(msg)
@@ -114,7 +114,7 @@ def _may_follow(follows: Follows, table: str, found: FoundTables, missing: Seque
     if found.owner != follows.run or missing:
         whose = f"table {missing[0]!r} is not there" if missing else f"table {table!r} belongs to another run"
         msg = (
-            f"{whose}, but this run goes on from a savepoint whose rows are in {table!r}: name the table that the "
+            f"{whose}, but this run resumes from a savepoint whose rows are in {table!r}: name the table that the "
             f"savepoint belongs to (a replay's is its shadow until it is promoted)"
         )
         raise SinkError(msg)
@@ -141,7 +141,7 @@ def still_owned(run: Run, owner: Run | None, table: str) -> None:
     if owner != run:
         msg = (
             f"table {table!r} was taken over by another run while this one was writing, and this step is not in it: "
-            f"{CHOICES}; where `windrow promote` put a replay in its place, go on from the replay's savepoint "
+            f"{CHOICES}; where `windrow promote` put a replay in its place, resume from the replay's savepoint "
             f"(run --from-savepoint, with another --checkpoint), or promote again to take that back"
         )
         raise SinkError(msg)
@@ -162,7 +162,7 @@ class Existing:
 
 
 class SchemaMismatch(NamedTuple):
-    """What is wrong with an existing table, and the statements that mend it, if there are any."""
+    """A schema mismatch of an existing table, and the statements that fix it, if there are any."""
 
     what: str
     statements: str = ""

@@ -16,6 +16,9 @@ from windrow.model import AnyPipeline, Pipeline, Sink
 EPOCH = pa.field("epoch", pa.int64(), nullable=False)
 SEQ = pa.field("seq", pa.int64(), nullable=False)
 
+SECOND = 1_000_000
+MILLI = 1_000
+
 
 @dataclass(frozen=True)
 class Table:
@@ -65,7 +68,7 @@ REPLAYS = Table(
     ),
     ("table_name", "run"),
 )
-"""What was replayed into a table: offsets as JSON, `begins` null for the beginning of the log."""
+"""The replays into tables: offsets as JSON, `begins` is null for the beginning of the log."""
 
 
 @dataclass(frozen=True)
@@ -145,20 +148,20 @@ def create_table(table: Table, types: dict[str, str]) -> str:
 
 @dataclass(frozen=True)
 class NetChanges:
-    """What changes come to: the last change of each key, in the order of the keys.
+    """The net effect of a step's changes on a table: the last change of each key, in key order.
 
-    Rows that were not there before and now are, rows that are others now, and rows that are gone, if they were there.
+    `inserts` are rows of keys that the table did not have, `updates` replace a row, `deletes` remove one.
     """
 
-    new: pa.Table
-    changed: pa.Table
-    gone: pa.Table
+    inserts: pa.Table
+    updates: pa.Table
+    deletes: pa.Table
 
 
 def net_changes(changes: pa.Table, key: Sequence[str]) -> NetChanges:
-    """Settle changes, which are in their order.
+    """Return the net effect of changes, given in the order in which they were emitted.
 
-    An ``update_before`` decides nothing: it only tells what was there.
+    An ``update_before`` has no effect: it repeats the row that an ``update_after`` or ``delete`` replaces.
     """
     places = np.flatnonzero(pc.not_equal(changes["op"], "update_before").to_numpy())
     keys = changes.select(list(key)).take(pa.array(places)).combine_chunks()
@@ -171,8 +174,8 @@ def net_changes(changes: pa.Table, key: Sequence[str]) -> NetChanges:
     places = places[order.to_numpy()]
     firsts, lasts = places[is_first[:-1]], places[is_first[1:]]
     was_there = pc.not_equal(changes["op"], "insert").to_numpy()[firsts]
-    is_gone = pc.equal(changes["op"], "delete").to_numpy()[lasts]
-    chosen = ~was_there & ~is_gone, was_there & ~is_gone, is_gone
+    is_deleted = pc.equal(changes["op"], "delete").to_numpy()[lasts]
+    chosen = ~was_there & ~is_deleted, was_there & ~is_deleted, is_deleted
     return NetChanges(*(changes.take(pa.array(lasts[which])) for which in chosen))
 
 
@@ -187,10 +190,6 @@ def quote(name: str) -> str:
 def quote_all(names: tuple[str, ...] | list[str]) -> str:
     """Write names as a list for SQL."""
     return ", ".join(quote(name) for name in names)
-
-
-SECOND = 1_000_000
-MILLI = 1_000
 
 
 def utc_text(times: pa.Array) -> pa.Array:

@@ -18,10 +18,10 @@ Cut = Mapping[int, int]
 beginning of the log. A partition that is left out stays where the cut before it left it."""
 
 Stage = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
-"""What a Spark task makes of its batches."""
+"""A function that a Spark task applies to its batches."""
 
 Offset = Mapping[str, Any]
-"""Where a stream stands, as Spark notes it: plain JSON, in a source's own form."""
+"""The position of a stream as Spark records it: JSON in the source's own form."""
 
 
 class Source(Protocol):
@@ -29,7 +29,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What the log is called in messages: the topic, or the folder."""
+        """The name of the log in messages: the topic, or the folder."""
         ...
 
     def partitions(self) -> list[int]:
@@ -87,27 +87,31 @@ class Source(Protocol):
         ...
 
     def identity(self, seconds: float = ...) -> str | None:
-        """Return what tells this log from another one of the same name, None if nothing does; raise as `partitions`.
+        """Return what distinguishes this log from another of the same name, or None; raise as `partitions`.
 
         Who is asked for it is waited for at most so many seconds.
         """
         ...
 
     def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:
-        """Return what is gone of the records from an offset on, as Spark noted it, where the log was `identity`.
+        """Return which records from an offset on were lost.
 
-        None is a log that did not say. Raise as `partitions` does.
+        `identity` is that of the log when Spark recorded the offset, None if the log had none. Raise as
+        `partitions` does.
         """
         ...
 
 
 OnDataLoss = Literal["stop", "continue"]
-"""What a run does where records are gone: it stops, or goes on with what is there and has the loss in the journal."""
+"""What a run does if records were lost: it stops, or continues with what is left and writes the loss to the journal."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A partition that was read up to the offset `stood`; `what` says what is gone, `goes_on` is what is there next."""
+    """A loss in a partition that was read up to the offset `stood`; `goes_on` is the next offset that exists.
+
+    `what` describes the loss.
+    """
 
     partition: int
     stood: int
@@ -120,7 +124,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class FoundLosses:
-    """What a log says of where a run stands: the `losses`, and where it would stand (as Spark notes it) after them."""
+    """The `losses` of a log since a run's position, and the position (as Spark records it) after them."""
 
     losses: tuple[Loss, ...]
     offset: Any

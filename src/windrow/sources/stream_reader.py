@@ -59,7 +59,7 @@ class Sealed:
 
 
 class Share(InputPartition, Generic[T]):
-    """What one task reads of a step: parts of some partitions of the log."""
+    """The share of a step that one task reads: ranges of some partitions of the log."""
 
     def __init__(self, parts: Mapping[int, T]) -> None:
         super().__init__(None)

@@ -1,1 +1,1 @@
-"""What a test of a pipeline needs: stories, an oracle, logs made at random."""
+"""Tools for tests of pipelines: stories, the oracle, and a generator of random logs."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class StoryFailedError(Exception):
-    """A story went another way than told; the message shows expected beside actual."""
+    """The result of a story differs from what it expects; the message shows expected beside actual."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,7 +76,7 @@ class StoryItem(pytest.Item):
 
 
 def check_story(path: str | Path, *, host: str = "memory", rebatch: int = 0, seed: int = 0) -> StoryResult:
-    """Run a story; raise StoryFailedError if it went another way than told, and TranscriptError if it is none."""
+    """Run a story; raise StoryFailedError if the result differs, and TranscriptError if the file is not a story."""
     from windrow.testing.transcript.report import lines  # noqa: PLC0415 - see above
     from windrow.testing.transcript.run import run_story  # noqa: PLC0415 - see above
 

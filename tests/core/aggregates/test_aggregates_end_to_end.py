@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.aggregates.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
 from tests.core.pipelines import MINUTE
+from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
 from windrow.expressions import computed
@@ -82,7 +83,7 @@ WINDOWS = (Tumbling(MINUTE), Hopping(3 * MINUTE, 2 * MINUTE), Session(MINUTE), C
 
 @pytest.mark.parametrize("window", WINDOWS, ids=lambda window: type(window).__name__)
 @given(records=logs(), data=st.data())
-@settings(deadline=None, max_examples=5)
+@examples(5)
 def test_a_window_that_comes_in_steps_holds_what_plain_python_gives(
     window: Window, records: list[Rec], data: st.DataObject
 ) -> None:

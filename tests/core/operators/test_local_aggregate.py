@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.core.pipelines import MAIN, MINUTE, main, raw, record
+from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
 from windrow.core.operators.ingest import Ingest
@@ -51,7 +52,7 @@ def rows(output: StepOutput) -> list[list[dict[str, object]]]:
     ]
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(WINDOWS, EMITS, STEPS, st.integers(2, 4))
 def test_every_step_is_the_same_however_keys_are_spread(
     window: Tumbling | Hopping | Calendar, emit: Emit, steps: list[list[tuple[int, bytes]]], salt: int

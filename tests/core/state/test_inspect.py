@@ -26,18 +26,18 @@ def test_windows_keys_and_bytes_are_counted(window: Window, windows: int, revisa
     values = [event(minute, user) for minute, user in ((0, "a"), (1, "b"), (10, "a"), (17, "c"))]
     rows = [{"partition": 0, "offset": offset, "value": value} for offset, value in enumerate(values)]
     host.step(pa.Table.from_pylist(rows, schema=RAW))  # the watermark is at minute 7
-    census = inspect_state(pipeline, enumerate(host.states), largest=2)
-    assert (census.windows, census.revisable) == (windows, revisable)
-    assert sum(group.keys for group in census.groups) == 3
-    assert sum(group.bytes for group in census.groups) == host.state_size
-    assert sum(census.kinds.values()) < host.state_size
-    assert len(census.largest) == 2
-    assert census.largest == tuple(sorted(census.largest, reverse=True))
-    assert census.clocks is not None
-    assert census.clocks.next == {0: 4}
+    report = inspect_state(pipeline, enumerate(host.states), largest=2)
+    assert (report.windows, report.revisable) == (windows, revisable)
+    assert sum(group.keys for group in report.groups) == 3
+    assert sum(group.bytes for group in report.groups) == host.state_size
+    assert sum(report.kinds.values()) < host.state_size
+    assert len(report.largest) == 2
+    assert report.largest == tuple(sorted(report.largest, reverse=True))
+    assert report.clocks is not None
+    assert report.clocks.next == {0: 4}
 
 
 def test_before_the_first_step_there_is_nothing() -> None:
-    census = inspect_state(PIPELINE, enumerate(MemoryHost(PIPELINE, [0]).states))
-    assert census.clocks is None
-    assert (census.windows, census.kinds, census.largest) == (0, {}, ())
+    report = inspect_state(PIPELINE, enumerate(MemoryHost(PIPELINE, [0]).states))
+    assert report.clocks is None
+    assert (report.windows, report.kinds, report.largest) == (0, {}, ())

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import scaled
 from tests.properties.strategies import Case, cases
 from tests.properties.test_carry import Player, together, told
 
@@ -101,7 +102,7 @@ def search(examples: int, most_records: int) -> None:
 
 
 def test_later_steps_are_those_of_the_new_types() -> None:
-    search(8, most_records=16)
+    search(scaled(8), most_records=16)
 
 
 @pytest.mark.long

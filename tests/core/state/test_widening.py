@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.hosts.spend import spend
 
 from windrow.core.schema import arrow_type
@@ -65,7 +66,7 @@ def greatest(type_: DataType) -> Decimal:
     return Decimal((0, (9,) * type_.precision, -type_.scale))  # what computes it may round
 
 
-@settings(max_examples=500)
+@examples(500)
 @example(DecimalType(30, 1), DecimalType(32, 3))
 @given(types, types)
 def test_a_type_is_wider_if_it_holds_the_greatest_and_the_finest_value(there: DataType, here: DataType) -> None:
@@ -103,7 +104,7 @@ nested = st.lists(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(nested, st.integers(0, 3), st.data())
 def test_unscaled_decimals_in_lists_and_structs_grow_by_zeros(rows: Any, shift: int, data: st.DataObject) -> None:  # noqa: ANN401
     def of(precision: int) -> pa.DataType:

@@ -26,13 +26,13 @@ class Clocked:
 
     pipeline: Pipeline
     partitions: Iterable[int]
-    floors: WatermarkBounds = NO_BOUNDS
+    bounds: WatermarkBounds = NO_BOUNDS
     watermarks: dict[tuple[int, int], int] = field(default_factory=dict)
     journal: list[pa.Table] = field(default_factory=list)
     offsets: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._stage = Ingest(self.pipeline, self.floors)
+        self._stage = Ingest(self.pipeline, self.bounds)
         self._clocks = [PartitionClocks.start(self.partitions) for _ in range(self.pipeline.key_groups)]
 
     def play(self, steps: Iterable[PlayStep]) -> None:

@@ -8,10 +8,11 @@ from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, record
 from tests.core.watermarks.clocked import Clocked
+from tests.examples import examples
 
 from windrow.core.columns import MIN_TIME
 from windrow.core.messages import pack_times, unpack_times
@@ -92,7 +93,7 @@ def taken(adaptive: Adaptive, known: Lateness, watermark: int, records: Log, fol
     return advance_adaptive(adaptive, (PartitionSlice(0, known, watermark, tuple(packed), following),))[0]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(delays(), logs(), st.lists(st.integers(1, 900), max_size=30))
 @example(Adaptive(0.07, 0, 10), [(number, -number) for number in range(600)], [255, 256, 257])
 def test_every_cut_gives_the_definition(adaptive: Adaptive, log: Log, cuts: list[int]) -> None:
@@ -120,7 +121,7 @@ def test_the_bounds_are_eight_to_a_doubling_without_rounding() -> None:
     assert all(low**8 <= 2 ** (240 + place) < (low + 1) ** 8 for place, low in enumerate(large))
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(delays(), st.integers(0, 2**32))
 def test_key_groups_know_the_watermark_at_their_records_in_every_cut(adaptive: Adaptive, seed: int) -> None:
     chance = random.Random(seed)

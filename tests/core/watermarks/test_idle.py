@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.core.outputs import unchanging
 from tests.core.pipelines import MINUTE, main, record
 from tests.core.watermarks.clocked import Clocked
+from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
 from windrow.core.schema import CLOCKS, RAW
@@ -86,11 +87,11 @@ def play(
     case: Case,
     steps: Iterable[PlayStep],
     partitions: Sequence[int],
-    floors: WatermarkBounds,
+    bounds: WatermarkBounds,
     end: IdleAtEnd | None = None,
 ) -> StepOutput:
     """Run some steps, and then the end of the input or who is silent there; return all that came."""
-    host = MemoryHost(case.pipeline, partitions, floors)
+    host = MemoryHost(case.pipeline, partitions, bounds)
     offsets: dict[int, int] = {}
     outputs = []
     for step in steps:
@@ -118,7 +119,7 @@ def the_log_and_the_journal_give_the_same_answers(case: Case) -> None:
 
 
 def test_the_log_and_the_journal_give_the_same_answers() -> None:
-    settings(max_examples=10)(given(cases())(the_log_and_the_journal_give_the_same_answers))()
+    examples(10)(given(cases())(the_log_and_the_journal_give_the_same_answers))()
 
 
 def where_it_stands_a_replay_fires_what_the_run_has_fired(case: Case) -> None:
@@ -126,16 +127,16 @@ def where_it_stands_a_replay_fires_what_the_run_has_fired(case: Case) -> None:
     lengths = Counter(partition for step in case.steps if not isinstance(step, Tick) for partition, _ in step)
     again = JournalReplay.of(told.clocks, lengths)
     known = sorted({*case.partitions, *lengths})
-    assume(case.pipeline.time.all_idle == "hold" or again.silence.partitions != tuple(known))
-    event(f"{len(again.silence.partitions)} of {len(known)} are idle")
-    replayed = play(case, case.recut, known, again.floors, again.silence)
+    assume(case.pipeline.time.all_idle == "hold" or again.idle_at_end.partitions != tuple(known))
+    event(f"{len(again.idle_at_end.partitions)} of {len(known)} are idle")
+    replayed = play(case, case.recut, known, again.bounds, again.idle_at_end)
     late = case.pipeline.emit.late
     assert unchanging(replayed, late) == unchanging(told, late)
-    assert WatermarkBounds.of(again.rows) == again.floors
+    assert WatermarkBounds.of(again.rows) == again.bounds
 
 
 def test_where_it_stands_a_replay_fires_what_the_run_has_fired() -> None:
-    settings(max_examples=10)(given(cases())(where_it_stands_a_replay_fires_what_the_run_has_fired))()
+    examples(10)(given(cases())(where_it_stands_a_replay_fires_what_the_run_has_fired))()
 
 
 @pytest.mark.long
@@ -148,7 +149,7 @@ def test_the_log_and_the_journal_give_the_same_answers_in_many_cases() -> None:
     settings(max_examples=1000)(given(cases())(the_log_and_the_journal_give_the_same_answers))()
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(cases())
 def test_every_record_is_judged_by_the_same_watermark(case: Case) -> None:
     told = Clocked(case.pipeline, case.partitions)
@@ -164,12 +165,12 @@ def test_a_floor_holds_from_its_offset_on() -> None:
         {"source": "x", "partition": 1, "offset": offset, "clock": None, "low_watermark": low, "reason": reason}
         for offset, low, reason in [(5, 70, "active"), (3, 90, "idle"), (2, 50, "joined"), (7, None, "active")]
     ]
-    floors = WatermarkBounds.of(pa.Table.from_pylist(rows, schema=CLOCKS))
-    assert floors.rows == ((1, 2, 50), (1, 5, 70))
-    run = Clocked(main(), [0, 1], floors)
+    bounds = WatermarkBounds.of(pa.Table.from_pylist(rows, schema=CLOCKS))
+    assert bounds.rows == ((1, 2, 50), (1, 5, 70))
+    run = Clocked(main(), [0, 1], bounds)
     run.feed([(1, b"x")] * 3 + [(1, record("A", 0))] * 4)
     assert [run.watermarks[1, offset] for offset in range(3, 7)] == [50, 50, 70, 70]
     # a step that ends behind a floor keeps it
-    other = Clocked(main(), [1], floors)
+    other = Clocked(main(), [1], bounds)
     other.feed([(1, b"x")] * 6)
     assert other.clocks.low == 70

@@ -6,10 +6,11 @@ import random
 from collections.abc import Iterable
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, record
 from tests.core.watermarks.clocked import Clocked
+from tests.examples import examples
 
 from windrow.core.watermarks.journal import JournalReplay, WatermarkBounds
 from windrow.model import Adaptive, Delay, EventTime, Watermark
@@ -34,7 +35,7 @@ def fed(clocked: Clocked, values: list[tuple[int, bytes]], chance: random.Random
     delay=st.sampled_from([Delay(MINUTE), Adaptive(0.5, MINUTE, 40 * MINUTE)]),
     chance=st.randoms(use_true_random=False),
 )
-@settings(max_examples=40)
+@examples(40)
 def test_what_is_there_and_the_journal_say_where_the_watermark_is(
     begins: str, delay: Watermark, chance: random.Random
 ) -> None:
@@ -88,4 +89,4 @@ def test_who_is_idle_and_has_lost_records_is_still_idle() -> None:
     run.lose(0, 9)
     journal = pa.concat_tables(run.journal)
     assert journal.column("reason").to_pylist() == ["idle", "lost: they are gone"]
-    assert JournalReplay.of(journal).silence.partitions == (0,)
+    assert JournalReplay.of(journal).idle_at_end.partitions == (0,)

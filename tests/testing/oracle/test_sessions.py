@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.operators.session.session_reference import (
     Component,
@@ -15,6 +15,7 @@ from tests.core.operators.session.session_reference import (
     watermarks,
     window,
 )
+from tests.examples import examples
 
 from windrow.model import (
     Aggregate,
@@ -58,7 +59,7 @@ def answer(log: Log, gap: int, delay: int, lateness: int, *, at_end: bool) -> An
     return run(pipeline, partitions)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     log=logs(),
     gap=st.sampled_from([1, 2, 3, 5, 8]),

@@ -7,7 +7,7 @@ import pytest
 from windrow.model import Calendar, Hopping, Session, Tumbling, Window
 from windrow.testing.oracle.clock import BOUNDS, bucket_bound
 from windrow.testing.oracle.windows import windows_of
-from windrow.testing.transcript.times import parse_time
+from windrow.testing.transcript.times import parse_story_time
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_windows_of_fixed_lengths(window: Window, time: int, expected: list[tupl
     ],
 )
 def test_windows_of_the_calendar(window: Calendar, time: str, start: str, end: str) -> None:
-    assert windows_of(window, parse_time(time)) == [(parse_time(start), parse_time(end))]
+    assert windows_of(window, parse_story_time(time)) == [(parse_story_time(start), parse_story_time(end))]
 
 
 def test_bounds_of_lateness() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.errors import PipelineError
-from windrow.testing.transcript.times import format_time, parse_time
+from windrow.testing.transcript.times import format_time, parse_story_time
 
 MIDNIGHT = 1_767_225_600_000_000
 YEAR_1 = -62_135_596_800_000_000
@@ -25,18 +25,18 @@ YEAR_10000 = 253_402_300_800_000_000
     ],
 )
 def test_time(text: str, micros: int) -> None:
-    assert parse_time(text) == MIDNIGHT + micros
+    assert parse_story_time(text) == MIDNIGHT + micros
     assert format_time(MIDNIGHT + micros) == text
 
 
 @given(st.integers(0, 86_399_999_999) | st.integers(YEAR_1 - MIDNIGHT, YEAR_10000 - 1 - MIDNIGHT))
 def test_format_reads_back(micros: int) -> None:
-    assert parse_time(format_time(MIDNIGHT + micros)) == MIDNIGHT + micros
+    assert parse_story_time(format_time(MIDNIGHT + micros)) == MIDNIGHT + micros
 
 
 def test_date_alone_is_its_midnight() -> None:
-    assert parse_time("2026-01-02") == MIDNIGHT + 86_400_000_000
-    assert parse_time("1969-12-31") == -86_400_000_000
+    assert parse_story_time("2026-01-02") == MIDNIGHT + 86_400_000_000
+    assert parse_story_time("1969-12-31") == -86_400_000_000
 
 
 def test_before_the_first_year_there_are_microseconds() -> None:
@@ -67,4 +67,4 @@ def test_other_days_have_their_date() -> None:
 )
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(PipelineError, match="is not a time of day"):
-        parse_time(text)
+        parse_story_time(text)

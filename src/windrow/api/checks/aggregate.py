@@ -201,7 +201,7 @@ _ELSEWHERE = {
     "every": "bool_and({})",
     "some": "bool_or({})",
 }
-"""What SQL, Spark or pandas call an aggregate, and how it is called here."""
+"""Names of aggregates in SQL, Spark or pandas, and windrow's names for them."""
 
 
 def formulas(pipeline: Pipeline) -> Iterator[Finding]:

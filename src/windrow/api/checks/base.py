@@ -37,7 +37,7 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """Where and what, on one line."""
+        """Place and message on one line."""
         return f"{self.where}: {self.message}"
 
 

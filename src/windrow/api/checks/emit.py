@@ -70,7 +70,7 @@ def session_panes(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def discard_panes(pipeline: Pipeline) -> Iterator[Finding]:
-    """What the on-time pane holds must not depend on processing time; by counts, it depends on the records' order."""
+    """The on-time pane must not depend on processing time; with counts, it depends on the records' order."""
     emit = pipeline.emit
     if emit.mode != "discard" or isinstance(pipeline.window, Session):
         return

@@ -114,7 +114,7 @@ def zero_delay(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def all_idle(pipeline: AnyPipeline) -> Iterator[Finding]:
-    """That all are idle means something only if one can be."""
+    """`all_idle` needs `idle`."""
     if pipeline.time.all_idle == "advance" and pipeline.time.idle is None:
         yield error(
             "time.all_idle", "needs `idle`, the time without a record after which a partition is idle, such as idle: 1m"

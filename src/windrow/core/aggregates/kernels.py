@@ -22,7 +22,7 @@ from windrow.expressions.engine import database
 Longs = npt.NDArray[np.int64]
 
 HALF = 10**14
-"""Where `variance` cuts a number of up to 28 digits in two."""
+"""The power of ten at which `variance` splits a number of up to 28 digits in two."""
 BITS = 6
 """Bits after the first that a bucket of doubles keeps: its values are within 0.8 % of its middle."""
 _SHIFT = 52 - BITS

@@ -1,4 +1,4 @@
-"""Bytes to fields: the first operator of every pipeline."""
+"""Decoding: raw records to Arrow columns, with derived fields, and to dead letters."""
 
 from windrow.core.decode.decoder import MARKS, DecodedBatch, Decoder
 

@@ -43,6 +43,9 @@ from windrow.model import (
     TimestampType,
 )
 
+_FEW = 8
+_SQL_TYPES = {pa.string(): "VARCHAR", pa.bool_(): "BOOLEAN", pa.int64(): "BIGINT", pa.float64(): "DOUBLE"}
+
 
 @dataclass(frozen=True)
 class DerivedRows:
@@ -108,8 +111,6 @@ def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Seq
 Mask = npt.NDArray[np.bool_]
 
 _ROW, _ONE = "__row", "__one"
-_FEW = 8
-_SQL_TYPES = {pa.string(): "VARCHAR", pa.bool_(): "BOOLEAN", pa.int64(): "BIGINT", pa.float64(): "DOUBLE"}
 
 
 class Evaluator:

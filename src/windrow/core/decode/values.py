@@ -15,6 +15,21 @@ from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongTy
 _GRAMMAR = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?)([0-9]+))?")
 _EXPONENT_DIGITS = 18
 
+MIN_TIMESTAMP = -62_135_596_800_000_000
+"""0001-01-01 00:00:00 UTC in microseconds."""
+MAX_TIMESTAMP = 253_402_300_799_999_999
+"""9999-12-31 23:59:59.999999 UTC in microseconds."""
+MICROS_PER_UNIT = {"seconds": 1_000_000, "millis": 1_000, "micros": 1}
+_LONG_DIGITS = 19
+_MICRO_DIGITS = 6
+_SHOWN = 40
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_ISO = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]+))?)?"
+    r"(?:[Zz]|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
+)
+
 
 class NumberText(str):
     """The text of a JSON number, told apart from the text of a JSON string."""
@@ -40,7 +55,7 @@ class Number:
 
     @property
     def magnitude(self) -> int:
-        """How many digits stand before the point (negative: how many zeros follow it)."""
+        """The number of digits before the point (negative: the number of zeros after it)."""
         return len(self.digits) + self.exponent
 
     def unscaled(self, scale: int) -> int:
@@ -73,23 +88,7 @@ def _exponent(sign: str, digits: str) -> int:
     return -value if sign == "-" else value
 
 
-MIN_TIMESTAMP = -62_135_596_800_000_000
-"""0001-01-01 00:00:00 UTC in microseconds."""
-MAX_TIMESTAMP = 253_402_300_799_999_999
-"""9999-12-31 23:59:59.999999 UTC in microseconds."""
-
-MICROS_PER_UNIT = {"seconds": 1_000_000, "millis": 1_000, "micros": 1}
-
-_LONG_DIGITS = 19
 _MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
-_MICRO_DIGITS = 6
-_SHOWN = 40
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND = dt.timedelta(microseconds=1)
-_ISO = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]+))?)?"
-    r"(?:[Zz]|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
-)
 
 Value = str | bool | int | float | Decimal
 """A field's value; times are whole microseconds."""

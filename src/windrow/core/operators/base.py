@@ -74,7 +74,7 @@ def _depends_on_order(pipeline: AnyPipeline, records: pa.Schema) -> bool:
 
 @dataclass(frozen=True)
 class GroupStats:
-    """What a step did in one key group, and where the clocks stand after it.
+    """Counts of a step in one key group, and the clocks after it.
 
     `watermarks` and next `offsets` are those of the partitions, `idle` the partitions that no longer hold the low
     watermark `low` back.
@@ -95,19 +95,25 @@ class GroupStats:
 
 @dataclass(frozen=True)
 class GroupOutput:
-    """What a key group gives in a step."""
+    """The output of a key group in a step."""
 
     rows: StepOutput
     stats: GroupStats
 
 
 class Operator(Protocol):
-    """What a pipeline does in a key group.
+    """The computation of a pipeline in a key group.
 
     It keeps nothing between steps: what is to be remembered is in the state that a step is given, so one object serves
     all key groups.
     """
 
     def step(self, group: int, given: StepInput, state: State) -> GroupOutput:
-        """Take one step of one key group."""
+        """Run one step of one key group."""
         ...
+
+
+def qualified_name(code: object) -> str:
+    """Return how messages name a user's Python code: the module and name of a function, or of an object's class."""
+    named = code if hasattr(code, "__qualname__") else type(code)
+    return f"{named.__module__}.{named.__qualname__}"

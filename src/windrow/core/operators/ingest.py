@@ -40,14 +40,14 @@ class _Partition:
 class Ingest:
     """Decodes one step's records of some partitions, in offset order, and splits them by key group.
 
-    `floors` are lower bounds of watermarks, from the clock journal of the run that is replayed. `packed` packs records.
+    `bounds` are lower bounds of watermarks, from the clock journal of the run that is replayed. `packed` packs records.
     """
 
     def __init__(
-        self, pipeline: AnyPipeline, floors: WatermarkBounds = NO_BOUNDS, packed: Callable[[pa.Table], bytes] = pack
+        self, pipeline: AnyPipeline, bounds: WatermarkBounds = NO_BOUNDS, packed: Callable[[pa.Table], bytes] = pack
     ) -> None:
         self._pipeline = pipeline
-        self._floors = floors
+        self._floors = bounds
         self._packed = packed
         self._schema = record_schema(pipeline)
         self._decoder = Decoder(pipeline)

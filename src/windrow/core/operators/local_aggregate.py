@@ -38,9 +38,9 @@ class LocalAggregate:
         self._keys = pa.schema(schema.key_fields(pipeline))
 
     def step(self, group: int, packets: Iterable[Packet], state: State) -> Iterator[Packet]:
-        """Take one step of one key group; yield what the groups of the keys are to be given.
+        """Run one step of one key group; yield the messages to the groups of the keys.
 
-        What is not records goes on to the group of the same number, as every group is told it.
+        Control messages are forwarded to the group of the same number, since every group gets them.
         """
         taken = list(packets)
         yield from (packet for packet in taken if packet.kind != "records")

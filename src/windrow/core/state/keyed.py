@@ -51,25 +51,25 @@ class BucketInfo:
 class BucketIndex:
     """The buckets of a key group by number: a one, and below it the lowest bits of the hashes of its keys."""
 
-    def __init__(self, shelves: dict[int, BucketInfo] | None = None) -> None:
-        self.shelves = {1: BucketInfo()} if shelves is None else shelves
+    def __init__(self, buckets: dict[int, BucketInfo] | None = None) -> None:
+        self.buckets = {1: BucketInfo()} if buckets is None else buckets
 
     @property
     def keys(self) -> int:
-        """How many keys there are."""
-        return sum(shelf.keys for shelf in self.shelves.values())
+        """The number of keys."""
+        return sum(bucket.keys for bucket in self.buckets.values())
 
     def find(self, key: str) -> int:
         """Return the number of the bucket that a key is in, or would be."""
         hashed = zlib.crc32(key.encode())
-        shelves, bit = self.shelves, 1
-        while (bit | (hashed & (bit - 1))) not in shelves:
+        buckets, bit = self.buckets, 1
+        while (bit | (hashed & (bit - 1))) not in buckets:
             bit <<= 1
         return bit | (hashed & (bit - 1))
 
     def encode(self) -> Any:  # noqa: ANN401 - plain JSON
         """Return plain lists."""
-        return [[number, shelf.keys, shelf.due, shelf.tick] for number, shelf in self.shelves.items()]
+        return [[number, bucket.keys, bucket.due, bucket.tick] for number, bucket in self.buckets.items()]
 
     @staticmethod
     def decode(rows: Any) -> BucketIndex:  # noqa: ANN401 - plain JSON
@@ -131,17 +131,17 @@ class KeyedStore:
 
     def due(self, low: int, now: int | None) -> Iterator[str]:
         """Go through the keys for which something is due by then, by event time or by processing time."""
-        for number, about in self._directory.shelves.items():
+        for number, about in self._directory.buckets.items():
             if about.due <= low or (now is not None and about.tick <= now):
                 yield from self._shelf(number).due(low, now)
 
     def close(self) -> None:
         """Write the buckets that were read; split those with too many keys, join those with few."""
-        tables = {number: shelf.table() for number, shelf in self._open.items()}
+        tables = {number: bucket.table() for number, bucket in self._open.items()}
         for number in sorted(tables, reverse=True):
             self._settle(number, tables)
         for number, table in tables.items():
-            self._directory.shelves[number] = BucketInfo(
+            self._directory.buckets[number] = BucketInfo(
                 table.num_rows, _least_time(table.column("due")), _least_time(table.column("tick"))
             )
             if table.num_rows:
@@ -151,13 +151,13 @@ class KeyedStore:
         self._open = {}
 
     def _shelf(self, number: int) -> OpenBucket:
-        shelf = self._open.get(number)
-        if shelf is None:
-            shelf = self._open[number] = OpenBucket(self._stored(number))
-        return shelf
+        bucket = self._open.get(number)
+        if bucket is None:
+            bucket = self._open[number] = OpenBucket(self._stored(number))
+        return bucket
 
     def _stored(self, number: int) -> pa.Table:
-        blob = self._state.get(KEYED_KIND, number) if self._directory.shelves[number].keys else None
+        blob = self._state.get(KEYED_KIND, number) if self._directory.buckets[number].keys else None
         return _entries_table({}) if blob is None else unpack(blob)
 
     def _settle(self, number: int, tables: dict[int, pa.Table]) -> None:
@@ -172,7 +172,7 @@ class KeyedStore:
                 self._settle(part, tables)
         elif depth and table.num_rows < MAX_BUCKET_KEYS // 4:
             sibling = number ^ (1 << (depth - 1))
-            about = self._directory.shelves.get(sibling)
+            about = self._directory.buckets.get(sibling)
             keys = tables[sibling].num_rows if sibling in tables else about.keys if about else MAX_BUCKET_KEYS
             if keys + table.num_rows <= MAX_BUCKET_KEYS // 2:
                 other = tables[sibling] if sibling in tables else self._stored(sibling)
@@ -183,10 +183,10 @@ class KeyedStore:
     def _replace(self, old: Iterable[int], new: dict[int, pa.Table], tables: dict[int, pa.Table]) -> None:
         for number in old:
             tables.pop(number, None)
-            del self._directory.shelves[number]
+            del self._directory.buckets[number]
             self._state.drop(KEYED_KIND, number)
         tables |= new
-        self._directory.shelves |= {number: BucketInfo() for number in new}
+        self._directory.buckets |= {number: BucketInfo() for number in new}
 
 
 def _least_time(column: pa.ChunkedArray) -> int:
@@ -206,8 +206,8 @@ def _children(number: int) -> tuple[int, int]:
 
 
 def _split(number: int, table: pa.Table) -> dict[int, pa.Table]:
-    shelves = np.array([_child_of(number, zlib.crc32(key.encode())) for key in table.column("key").to_pylist()])
-    return {child: table.filter(pa.array(shelves == child)).combine_chunks() for child in _children(number)}
+    buckets = np.array([_child_of(number, zlib.crc32(key.encode())) for key in table.column("key").to_pylist()])
+    return {child: table.filter(pa.array(buckets == child)).combine_chunks() for child in _children(number)}
 
 
 def _entries_table(items: dict[str, KeyedEntry | None]) -> pa.Table:

@@ -64,7 +64,9 @@ def migrate_windows(pipeline: Pipeline, plan: StateChange, states: list[MemorySt
                 fitted = columns.records(table) if kind == "waiting" else columns.panes(table)
                 groups.add((kind, bucket), fitted)
     together = _merged_summary(summaries)
-    together.gone = plan.gone(together.gone, together.clocks.low, pipeline.emit.lateness)
+    together.forgotten_until = plan.forgotten_until(
+        together.forgotten_until, together.clocks.low, pipeline.emit.lateness
+    )
     made = []
     for tables in groups.tables():
         state = state_of_tables(tables)
@@ -108,7 +110,9 @@ def migrate_sessions(pipeline: Pipeline, plan: StateChange, states: list[MemoryS
     connection = duckdb_sql.connect()
     columns, groups = StoredColumns(pipeline, plan, connection), RowsByKeyGroup(pipeline, connection)
     together = next(SessionSummary.decode(blob) for state in states if (blob := state.summary()) is not None)
-    together.gone = plan.gone(together.gone, together.clocks.low, pipeline.emit.lateness)
+    together.forgotten_until = plan.forgotten_until(
+        together.forgotten_until, together.clocks.low, pipeline.emit.lateness
+    )
     for state in states:
         for (kind, bucket), blob in state.items():
             groups.add((kind, bucket), columns.panes(unpack(blob)))

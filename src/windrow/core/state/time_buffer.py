@@ -27,7 +27,7 @@ class TimeBuffer:
     _changed: dict[int, pa.Table] = field(default_factory=dict, repr=False)
 
     def turn(self, records: pa.Table, low: int, state: State) -> pa.Table:
-        """Take a step's records, and return all whose time the low watermark has passed; `close` writes the others."""
+        """Add a step's records, and return all whose time the low watermark has passed; `close` stores the others."""
         given = {
             number: unpack(blob) for number in self._due(low) if (blob := state.get(BUFFER_KIND, number)) is not None
         }
@@ -42,7 +42,7 @@ class TimeBuffer:
         return pa.concat_tables(let_go)
 
     def put(self, records: pa.Table, state: State) -> None:
-        """Hold records that another state held."""
+        """Add the records of another state's buffer."""
         self._changed[self.next] = records
         self.next += 1
         self.close(state)

@@ -55,12 +55,13 @@ class StateChange:
     same_records: bool = True
     were: tuple[Field, ...] = ()
 
-    def gone(self, gone: int, low: int, lateness: int) -> int:
-        """Return the end up to which windows can no longer be revised; `gone` is the run's, `low` the low watermark.
+    def forgotten_until(self, forgotten_until: int, low: int, lateness: int) -> int:
+        """Return the end up to which windows can no longer be revised.
 
-        A window that the run has dropped stays dropped, however much lateness the pipeline allows.
+        `forgotten_until` is that of the run, `low` the low watermark. A window that the run has dropped stays dropped,
+        however much lateness the pipeline allows.
         """
-        return max(gone, low - self.lateness) if lateness > self.lateness else gone
+        return max(forgotten_until, low - self.lateness) if lateness > self.lateness else forgotten_until
 
     def before(self, pipeline: _P) -> _P:
         """Return the pipeline with the field types of the run."""

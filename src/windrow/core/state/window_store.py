@@ -67,7 +67,7 @@ class WindowSummary:
     when the input last ended: a window that began by then has fired, whether or not this key group had anything in it.
     `low` is the low watermark of the step before. `slices` holds by level the starts of the slices that windows are
     made of, `pending` by window the processing time from which on it waits for an early pane. Windows that end by
-    `gone` were forgotten when lateness was shorter than it is now.
+    `forgotten_until` were forgotten when lateness was shorter than it is now.
     """
 
     clocks: PartitionClocks
@@ -78,7 +78,7 @@ class WindowSummary:
     low: int = MIN_TIME
     slices: dict[int, set[int]] = field(default_factory=dict)
     pending: dict[int, int] = field(default_factory=dict)
-    gone: int = MIN_TIME
+    forgotten_until: int = MIN_TIME
 
     def encode(self) -> bytes:
         """Write as JSON."""
@@ -92,7 +92,7 @@ class WindowSummary:
                 "low": self.low,
                 "slices": [[level, sorted(starts)] for level, starts in sorted(self.slices.items()) if starts],
                 "pending": sorted(self.pending.items()),
-                "gone": self.gone,
+                "gone": self.forgotten_until,
             }
         ).encode()
 

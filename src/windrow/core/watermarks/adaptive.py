@@ -81,7 +81,7 @@ class PartitionSlice:
 
 @dataclass(frozen=True)
 class AdaptiveProgress:
-    """Where a partition is after a slice of records, and the watermarks at the offsets of the good ones."""
+    """The state of a partition after a batch of records, and the watermarks at the offsets of the valid ones."""
 
     lateness: Lateness
     watermark: int

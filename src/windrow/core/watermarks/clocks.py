@@ -162,8 +162,8 @@ class PartitionClocks:
         now = self.now
         if now is None:
             return []
-        silent = {partition for partition in self.watermarks if now - self.active[partition] >= idle}
-        if silent == self.watermarks.keys():
+        idle_now = {partition for partition in self.watermarks if now - self.active[partition] >= idle}
+        if idle_now == self.watermarks.keys():
             if all_idle == "hold":
                 return []
             if self.still is None:
@@ -171,20 +171,20 @@ class PartitionClocks:
             since, low = self.still
             if low != MIN_TIME:
                 self.low = low + now - since
-        fallen = sorted(silent - self.idle)
-        self.idle = silent
+        fallen = sorted(idle_now - self.idle)
+        self.idle = idle_now
         self._settle()
         return fallen
 
     def leave_out(self, packets: Iterable[Packet]) -> None:
         """Mark partitions as idle that were so in the run that is replayed; its processing time is unknown."""
-        told = list(packets)
-        for packet in told:
+        control = list(packets)
+        for packet in control:
             self.idle.add(packet.partition)
             # they have been idle since before any later tick
             self.active[packet.partition] = MIN_TIME
             self.low = max(self.low, packet.watermark)
-        if told:
+        if control:
             self._settle()
 
     def _settle(self) -> None:

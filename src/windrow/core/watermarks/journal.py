@@ -57,8 +57,8 @@ class WatermarkBounds:
         """Return the bound at each offset of a partition; `MIN_TIME` where there is none."""
         rows = np.array([row[1:] for row in self.rows if row[0] == partition], dtype=np.int64).reshape(-1, 2)
         lows = np.concatenate(([MIN_TIME], np.maximum.accumulate(rows[:, 1])))
-        floors: Micros = lows[np.searchsorted(rows[:, 0], offsets, side="right")]
-        return floors
+        bounds: Micros = lows[np.searchsorted(rows[:, 0], offsets, side="right")]
+        return bounds
 
 
 NO_BOUNDS = WatermarkBounds()
@@ -83,9 +83,9 @@ class JournalReplay:
     does not produce them itself: all but the ends.
     """
 
-    floors: WatermarkBounds = NO_BOUNDS
+    bounds: WatermarkBounds = NO_BOUNDS
     ends: tuple[dict[int, int], ...] = ()
-    silence: IdleAtEnd = NO_IDLE
+    idle_at_end: IdleAtEnd = NO_IDLE
     rows: pa.Table = field(default_factory=CLOCKS.empty_table)
 
     @staticmethod

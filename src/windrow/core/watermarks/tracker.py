@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepTime:
-    """What a step does to the clocks.
+    """The effect of a step on the clocks.
 
     `watermarks` are those at the step's records, in their order; `low` is the low watermark after the step. `now` is
     the processing time then, if the step had a tick; `latest` the last that is known, of this step or one before, None

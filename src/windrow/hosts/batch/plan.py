@@ -25,7 +25,7 @@ from windrow.sources.base import Offset
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """Where each partition is read from, and the steps from there.
+    """The offsets that a batch starts from, and its steps.
 
     `at` is where that ends, as the source notes it, and `identity` what tells the log from another one of the same
     name; None where no savepoint is to say it.
@@ -43,7 +43,7 @@ class BatchPlan:
 
     @property
     def end(self) -> Cut:
-        """Where that ends."""
+        """The offsets after the last step."""
         return self.cut.upto[-1] if len(self.cut) else self.begin
 
     def savepoint(self, pipeline: AnyPipeline, run: Run, epoch: int) -> Savepoint:
@@ -66,8 +66,8 @@ def batch_plan(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -
     begin, end = _range(pipeline, source, settings)
     at = None if settings.savepoint is None else source.beginning(end)
     last = [
-        Packet(key_group=-1, kind="idle", partition=partition, watermark=settings.silence.low)
-        for partition in settings.silence.partitions
+        Packet(key_group=-1, kind="idle", partition=partition, watermark=settings.idle_at_end.low)
+        for partition in settings.idle_at_end.partitions
     ]
     if (settings.at_end or pipeline.at_end) == "fire":
         last.append(END)
@@ -102,19 +102,19 @@ def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:
 
 
 END = Packet(key_group=-1, kind="end")
-"""What tells the end of the input, for any key group."""
+"""The end of the input, for any key group."""
 
 
 @dataclass(frozen=True)
 class StepPlan:
     """The steps of a run, numbered from 0.
 
-    `upto` are the next offsets after each; all name the same partitions. `told` is what every key group is told in a
+    `upto` are the next offsets after each; all name the same partitions. `control` is what every key group is told in a
     step beside its records.
     """
 
     upto: tuple[Cut, ...]
-    told: Mapping[int, tuple[Packet, ...]] = field(default_factory=dict)
+    control: Mapping[int, tuple[Packet, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.upto)
@@ -132,7 +132,7 @@ def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tu
     last one is told `last`; it comes also where there is nothing to read.
     """
     upto: list[Cut] = []
-    told: dict[int, tuple[Packet, ...]] = {}
+    control: dict[int, tuple[Packet, ...]] = {}
     at: Cut = {partition: begin.get(partition, 0) for partition in sorted(end)}
     for cut in ends:
         to = {partition: max(offset, cut.get(partition, offset)) for partition, offset in at.items()}
@@ -141,14 +141,14 @@ def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tu
         if any(offset > end[partition] for partition, offset in to.items()):
             break
         upto += _steps(at, to, max_records)
-        told[len(upto) - 1] = (END,)
+        control[len(upto) - 1] = (END,)
         at = to
     upto += _steps(at, end, max_records)
     if last and not upto:
         upto.append(at)
     if last:
-        told[len(upto) - 1] = (*told.get(len(upto) - 1, ()), *last)
-    return StepPlan(tuple(upto), told)
+        control[len(upto) - 1] = (*control.get(len(upto) - 1, ()), *last)
+    return StepPlan(tuple(upto), control)
 
 
 def _steps(start: Cut, end: Cut, max_records: int) -> Iterator[Cut]:
@@ -168,10 +168,10 @@ MAX_RECORDS = 1_000_000
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """What to read, and how: from `begin` (where the source begins) to `end` (where the log ends now).
+    """Settings of a batch: what to read, from `begin` (where the source begins) to `end` (where the log ends now).
 
-    `floors` are what the clock journal of another run says, which this one repeats, `ends` the offsets at which that
-    one was told the end of its input, in order, `silence` who was idle at the end, and `journal` the rows that are
+    `bounds` are what the clock journal of another run says, which this one repeats, `ends` the offsets at which that
+    one was told the end of its input, in order, `idle_at_end` who was idle at the end, and `journal` the rows that are
     written again as they are. `at_end` is what the end does, if not what the pipeline says. Only windows that end after
     `since` (microseconds) are written, though all are judged.
 
@@ -182,9 +182,9 @@ class BatchSettings:
 
     begin: Cut | None = None
     end: Cut | None = None
-    floors: WatermarkBounds = NO_BOUNDS
+    bounds: WatermarkBounds = NO_BOUNDS
     ends: tuple[Cut, ...] = ()
-    silence: IdleAtEnd = NO_IDLE
+    idle_at_end: IdleAtEnd = NO_IDLE
     journal: pa.Table | None = None
     at_end: Literal["fire", "hold"] | None = None
     since: int | None = None

@@ -27,16 +27,16 @@ from windrow.hosts.batch.plan import END, BatchPlan, BatchSettings, StepPlan, ba
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import require_new_folder
 from windrow.hosts.spark import prestart, spark_session
+from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.spark_rows import NUMBERED_PACKET_DDL, RESULT_DDL, outputs, state_of
 from windrow.hosts.stages import batch_ingest, batch_key_groups, batch_local_aggregate
-from windrow.hosts.stream.integrity import SPARK_ERRORS, translate
 from windrow.hosts.transport import TableTransport, carrying
 from windrow.model import AnyPipeline, LogSource, is_salted
 from windrow.sinks.base import Run, Sink
 from windrow.sources import Source, open_source
 
 _TRIES = 3
-"""How often a job is tried that fails by something that may pass, before anything is written."""
+"""Number of attempts for a job that fails for a transient reason before anything is written."""
 _NOT_BEGUN = "\nnothing was written; start again"
 _BEGUN = "\nwhat was committed is not all: start over with --fresh"
 
@@ -72,17 +72,17 @@ class BatchRun:
             writer = BatchWriter(self._pipeline, self._sink, settings.journal, on_step)
             try:
                 with (
-                    carrying(spark, drops=not self._sink.needs_rows) as carrier,
+                    carrying(spark, drops=not self._sink.needs_rows) as transport,
                     closing(writer),
                     _cancelled(spark, self._stop),
                 ):
-                    return self._take(job, run, job.results(spark, carrier), writer)
+                    return self._take(job, run, job.results(spark, transport), writer)
             except SPARK_ERRORS as exc:
                 if self._stop.is_set():
                     writer.settle()
                     return "asked"
                 begun = writer.epoch >= 0
-                failure = self._explained(translate(exc, "the batch", _BEGUN if begun else _NOT_BEGUN))
+                failure = self._explained(translate_spark_error(exc, "the batch", _BEGUN if begun else _NOT_BEGUN))
                 if begun or tries == _TRIES or not (isinstance(failure, RunError) and failure.passes):
                     raise failure from exc
             tries += 1
@@ -118,7 +118,7 @@ class BatchRun:
             pipeline=self._pipeline,
             source=self._source,
             plan=batch_plan(self._pipeline, self._source, self._settings),
-            floors=self._settings.floors,
+            bounds=self._settings.bounds,
             since=self._settings.since,
             keeps_state=self._settings.savepoint is not None,
         )
@@ -161,16 +161,16 @@ def _cancelled(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Job:
-    """What is read by a plan, and judged; the rest as in `BatchSettings`."""
+    """A Spark job that reads the steps of a plan; the other fields are those of `BatchSettings`."""
 
     pipeline: AnyPipeline
     source: Source
     plan: BatchPlan
-    floors: WatermarkBounds = NO_BOUNDS
+    bounds: WatermarkBounds = NO_BOUNDS
     since: int | None = None
     keeps_state: bool = False
 
-    def results(self, spark: SparkSession, carrier: TableTransport) -> Iterator[tuple[int, list[Row]]]:
+    def results(self, spark: SparkSession, transport: TableTransport) -> Iterator[tuple[int, list[Row]]]:
         """Compute all steps, then yield the number of each that has something with the rows of its key groups.
 
         With `keeps_state`, each group's state follows at the number of steps and its own.
@@ -178,13 +178,13 @@ class Job:
         plan, cut, groups = self.plan, self.plan.cut, self.pipeline.key_groups
         if not len(cut):
             return
-        clocks = batch_ingest(self.pipeline, self.floors, cut)
+        clocks = batch_ingest(self.pipeline, self.bounds, cut)
         packets = self.source.batch(spark, plan.begin, plan.end, clocks, NUMBERED_PACKET_DDL)
         if is_salted(self.pipeline):
             spread = batch_local_aggregate(self.pipeline, plan.partitions, cut)
             packets = _by_key_group(packets, groups).mapInArrow(spread, NUMBERED_PACKET_DDL)
         stage = batch_key_groups(
-            self.pipeline, plan.partitions, cut, since=self.since, carrier=carrier, keeps_state=self.keeps_state
+            self.pipeline, plan.partitions, cut, since=self.since, transport=transport, keeps_state=self.keeps_state
         )
         results = _by_key_group(packets, groups).mapInArrow(stage, RESULT_DDL)
         # from here on they wait on disk, and come to the driver a step at a time
@@ -257,7 +257,7 @@ def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire
             for number, rows in job.results(spark_session(log=Path(folder) / "spark.log"), TableTransport()):
                 found[number] = StepOutput.concat(part.rows for part in outputs(pipeline, rows))
         except SPARK_ERRORS as exc:
-            raise translate(exc, "the batch", "") from exc
+            raise translate_spark_error(exc, "the batch", "") from exc
     return found
 
 
@@ -266,17 +266,17 @@ def _write(steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], folder: P
     logs: dict[int, list[bytes]] = {
         partition: [] for step in steps if not isinstance(step, Tick) for partition, _ in step
     }
-    upto, told = [], {}
+    upto, control = [], {}
     for number, step in enumerate(steps):
         if isinstance(step, Tick):
-            told[number] = (Packet(key_group=-1, kind="tick", watermark=step.micros),)
+            control[number] = (Packet(key_group=-1, kind="tick", watermark=step.micros),)
         else:
             for partition, value in step:
                 logs[partition].append(value + b"\n")
         upto.append({partition: len(values) for partition, values in logs.items()})
     if at_end == "fire":
-        told[len(steps)] = (END,)
+        control[len(steps)] = (END,)
     upto.append({partition: len(values) for partition, values in logs.items()})
     for partition, values in logs.items():
         (folder / f"partition-{partition}.jsonl").write_bytes(b"".join(values))
-    return StepPlan(tuple(upto), told)
+    return StepPlan(tuple(upto), control)

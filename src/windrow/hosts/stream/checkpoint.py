@@ -35,7 +35,7 @@ _FORMAT = 3
 _SOURCE_LINE = 2
 """In a note of Spark's on a step's offsets: there are the version and the step's settings before."""
 _ORDERED = {("decode",), ("aggregate",), ("process", "state"), ("process", "returns")}
-"""Where the order of the names counts, as it is that of the columns in the state."""
+"""Fields whose order of names matters, since it is the order of columns in the state."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Checkpoint:
                 listed = "\n  ".join(differences)
                 msg = (
                     f"the checkpoint {folder} is of another pipeline; it differs in\n  {listed}\n"
-                    "name another --checkpoint, or start over with --fresh; many changes can go on from a savepoint "
+                    "name another --checkpoint, or start over with --fresh; many changes can resume from a savepoint "
                     "(run --from-savepoint)"
                 )
                 raise CheckpointError(msg)
@@ -138,7 +138,7 @@ class Checkpoint:
 
     @property
     def spark(self) -> Path:
-        """Where Spark keeps offsets, commits and state."""
+        """The folder in which Spark keeps offsets, commits and state."""
         return self.folder / "spark"
 
     @property
@@ -148,7 +148,7 @@ class Checkpoint:
 
     @property
     def log(self) -> Path:
-        """What Spark said."""
+        """The log file of Spark."""
         return self.folder / "spark.log"
 
     @property
@@ -238,7 +238,7 @@ class Checkpoint:
 
     @property
     def identity(self) -> str | None:
-        """What tells the log that was read from another of the same name, None if that is not known."""
+        """What distinguishes the log that was read from another of the same name, or None if that is not known."""
         path = self.folder / _IDENTITY
         if not path.exists():
             return None
@@ -249,7 +249,7 @@ class Checkpoint:
         return identity
 
     def note_identity(self, identity: str | None) -> None:
-        """Write what tells the log from another one, if that is not there."""
+        """Write the log's identity, unless it is there."""
         if identity is not None and identity != self.identity:
             write_whole(self.folder / _IDENTITY, json.dumps({"identity": identity}) + "\n")
 

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what the reader of a source reads, from a note on, and tells the key groups what is gone.
+    """Reads a source from a given offset, and adds control messages: lost records, and the end of a bounded input.
 
-    It tells the end too, where it is said how many `ends` were told before the run: once, in a step of its own after
-    all that was there when the query began. A step with the end that was planned before, and is taken again, is that
-    one, unless records have come since. A file `size` says how many records the next step takes at the most, if there
-    is one.
+    Given the number of `ends` that the run had emitted before, it emits the end of the input once, in a step of its own
+    after everything that the log held when the query started. If such a step was planned already and is run again, it
+    counts as that one, unless records have arrived since. If the file `size` is given, it holds the maximum number of
+    records of the next step.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader.getDefaultReadLimit()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Let what is there now be the input."""
+        """Make the records that the log holds now the whole input."""
         self._reader.prepareForTriggerAvailableNow()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the next step ends; `start` itself if there is nothing to read, and nothing to tell."""
+        """Return where the next step ends; `start` itself if there is nothing to read, and no control message."""
         note = StepOffsets.of(start)
         if self._size is not None:
             limit = ReadMaxRows(int(self._size.read_text(encoding="utf-8")))
@@ -73,36 +73,36 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = note.ends
         if self._ends is not None:
             if at != note.at:
-                self._ends = ends  # whatever was told before these records
+                self._ends = ends  # whatever was emitted before these records
             elif ends <= self._ends and not note.lost:
                 ends += 1
         return StepOffsets(at, ends).written()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return an input partition for each task, and one for what is told."""
+        """Return an input partition for each task, and one for control messages."""
         begins, ends = StepOffsets.of(start), StepOffsets.of(end)
         parts = self._reader.partitions(dict(begins.at), dict(ends.at))
-        told = ControlSource(begins.lost, is_end=ends.ends > begins.ends)
-        return [*parts, told] if told.lost or told.is_end else parts
+        control = ControlSource(begins.lost, is_end=ends.ends > begins.ends)
+        return [*parts, control] if control.lost or control.is_end else parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task's share of a step, or what is told in it, a packet for each key group."""
-        return self._told(partition) if isinstance(partition, ControlSource) else self._reader.read(partition)
+        """Read a task's share of a step, or its control messages, one for each key group."""
+        return self._control(partition) if isinstance(partition, ControlSource) else self._reader.read(partition)
 
-    def _told(self, told: ControlSource) -> Iterator[pa.RecordBatch]:
+    def _control(self, control: ControlSource) -> Iterator[pa.RecordBatch]:
         from windrow.core.messages import Packet  # noqa: PLC0415
         from windrow.hosts.spark_rows import packet_batch  # noqa: PLC0415
 
         for group in range(self._key_groups):
-            for one in told.lost:
+            for one in control.lost:
                 blob = one.what.encode()
                 yield packet_batch(Packet(group, "lost", partition=one.partition, first=one.goes_on, blob=blob))
-            if told.is_end:
+            if control.is_end:
                 yield packet_batch(Packet(group, "end"))
 
 
 class ControlSource(InputPartition):
-    """What a step tells beside the records."""
+    """The control messages of a step."""
 
     def __init__(self, lost: tuple[Loss, ...], *, is_end: bool) -> None:
         super().__init__(None)
@@ -118,7 +118,7 @@ Offset = dict[str, int]
 
 
 class TickDataSource(DataSource):
-    """Option `key_groups`: how many of them are told."""
+    """Option `key_groups`: the number of key groups that get each tick."""
 
     @classmethod
     def name(cls) -> str:
@@ -156,7 +156,7 @@ class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"tick": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Let time stand still: the input has an end."""
+        """Emit no more ticks: the input is bounded."""
         self._bounded = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: ARG002, N802 - Spark's name and parameter

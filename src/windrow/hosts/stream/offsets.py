@@ -41,7 +41,7 @@ class OffsetLog:
         return self.checkpoint.note(batch) if path.is_file() else None
 
     def take_back(self) -> None:
-        """Let the last step that is done be taken once more, as it was planned; what came after it is forgotten.
+        """Let the last finished step run once more, as it was planned; plans after it are dropped.
 
         What it left is written anew. Of a later one that may not be so, as it can be planned otherwise. Its note goes
         last, so that this is begun again if it is ended half done.
@@ -96,20 +96,20 @@ class OffsetLog:
         _forget(self.checkpoint.spark.glob("commits/*"), done)
 
     def move(self, offset: Offset, lost: Iterable[Loss]) -> None:
-        """Let the next step begin at an offset, and tell what is lost; one that was planned only is forgotten.
+        """Let the next step begin at an offset, and report what is lost; a step that was only planned is forgotten.
 
         So is the state that it left: the step is taken with other records, and Spark may not write every file anew.
-        What the step was to tell before it failed is told too, and once.
+        Losses that the failed step was to report are reported as well, once.
 
         The plan goes last: a loss that shows in it alone would not be found again if this ended half done.
         """
         note = self.read()
         before = StepOffsets(offset) if note is None else note
-        told = {str(loss): loss for loss in (*before.lost, *lost)}
+        losses = {str(loss): loss for loss in (*before.lost, *lost)}
         self._forget_states(self._done)
         path, line = self.checkpoint.place(self.checkpoint.batch)
         lines = path.read_text(encoding="utf-8").splitlines()
-        lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(told.values())).written())
+        lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(losses.values())).written())
         draft = self.checkpoint.folder / ".standing.draft"  # Spark reads every file of its folders
         draft.write_text("\n".join(lines), encoding="utf-8")
         checksum(path).unlink(missing_ok=True)
@@ -165,9 +165,9 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
 
 
 def begin_from(folder: Path, pipeline: AnyPipeline, given: Path) -> None:
-    """Make the checkpoint of a run that goes on from a savepoint, if it is not there, in a folder that is locked.
+    """Make the checkpoint of a run that resumes from a savepoint, if it is not there, in a folder that is locked.
 
-    Raise CheckpointError if it began otherwise, or if the pipeline cannot go on from there. What is ended half done is
+    Raise CheckpointError if it began otherwise, or if the pipeline cannot resume from there. What is ended half done is
     done again by the next call.
     """
     savepoint = Savepoint.read(given)
@@ -177,7 +177,7 @@ def begin_from(folder: Path, pipeline: AnyPipeline, given: Path) -> None:
         if checkpoint.follows != follows:
             msg = (
                 f"the checkpoint {folder} did not begin from the savepoint {given}: name a new --checkpoint, or leave "
-                "out --from-savepoint to go on from this one"
+                "out --from-savepoint to resume from this one"
             )
             raise CheckpointError(msg)
         return
@@ -189,7 +189,7 @@ def begin_from(folder: Path, pipeline: AnyPipeline, given: Path) -> None:
 
 
 def note_beginning(checkpoint: Checkpoint, source: Source) -> None:
-    """Note where a run begins: where the savepoint that it goes on from ended, else where the source says.
+    """Note where a run begins: where the savepoint that it resumes from ended, else where the source says.
 
     What the savepoint knows of its log goes with it, so that another one of the same name is found as it would be with
     the checkpoint that was left. Raise CheckpointError if it cannot be written, and as `Source.partitions`.
@@ -209,7 +209,7 @@ _PROMPT = 0.5
 
 @dataclass(frozen=True)
 class LossGuard:
-    """Holds where a checkpoint stands to what the log has; `policy` is what is done where records are gone."""
+    """Compares a checkpoint's offsets with what the log has; `policy` is what is done if records were lost."""
 
     source: Source
     checkpoint: Checkpoint
@@ -217,7 +217,7 @@ class LossGuard:
     on_loss: Callable[[str], None]
 
     def look(self, written: int) -> bool:
-        """Return whether records are gone, and the checkpoint was moved to what is there.
+        """Return whether records were lost, and the checkpoint was moved to what is there.
 
         `written` is the last epoch in the tables, -1 for none. Raise SourceError where that is not wanted,
         CheckpointError where it would leave the tables with records that the state does not have, and as
@@ -232,7 +232,7 @@ class LossGuard:
         lost = f"the log {self.source.name} lost records: {listed(found.losses)}"
         if self.policy == "stop":
             msg = (
-                f"{lost}. What was committed stays. Choose: bring the file back, if it is one; go on from what is "
+                f"{lost}. What was committed stays. Choose: bring the file back, if it is one; resume from what is "
                 "there, and have the loss in the clock journal, with --on-data-loss continue; or start over with what "
                 "is there, with --fresh"
             )
@@ -241,7 +241,7 @@ class LossGuard:
         if written > (self.checkpoint.first_epoch - 1 if done is None else done):
             msg = (
                 f"{lost}. Epoch {written} is in the tables, but the checkpoint {self.checkpoint.folder} does not have "
-                "it, and its records cannot be read again: start over with --fresh, or go on from a savepoint"
+                "it, and its records cannot be read again: start over with --fresh, or resume from a savepoint"
             )
             raise CheckpointError(msg)
         stands.move(found.offset, found.losses)
@@ -251,7 +251,7 @@ class LossGuard:
         return True
 
     def _find(self, offset: Offset, planned: StepOffsets | None) -> FoundLosses:
-        """Return what is gone behind an offset, and of a step that is planned from there: that is planned anew."""
+        """Return what was lost after an offset, and of a step that is planned from there: that is planned anew."""
         found = self.source.find_losses(offset, self.checkpoint.identity)
         if planned is None:
             return found

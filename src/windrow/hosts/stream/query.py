@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from windrow.core.changelog import StepOutput
@@ -17,11 +19,11 @@ from windrow.core.operators.base import GroupOutput
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import RunError, WindrowError
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
+from windrow.hosts.spark_errors import translate_spark_error
 from windrow.hosts.spark_rows import OUTPUT_DDL, PACKET_DDL, outputs
 from windrow.hosts.stages import KeyGroupProcessor, SpreadProcessor, balanced_key_groups, stream_ingest
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.control import ControlReader, TickDataSource
-from windrow.hosts.stream.integrity import translate
 from windrow.hosts.transport import TableTransport
 from windrow.model import AnyPipeline, is_salted, needs_ticks
 from windrow.sinks.base import Sink
@@ -34,12 +36,12 @@ def key_group_outputs(
     pipeline: AnyPipeline,
     source: Source,
     checkpoint: Checkpoint,
-    carrier: TableTransport,
+    transport: TableTransport,
     *,
     max_records: int | None = None,
     cuts: Sequence[Cut] | None = None,
     ticks: int | None = None,
-    floors: WatermarkBounds = NO_BOUNDS,
+    bounds: WatermarkBounds = NO_BOUNDS,
     ends: int | None = None,
     size: Path | None = None,
 ) -> DataFrame:
@@ -50,7 +52,7 @@ def key_group_outputs(
     The records of the partition `ticks`, if there is one, are ticks. The end of the input is told where it is said
     how many `ends` were told before the run. A file `size` says how many records the next step takes, if there is one.
     """
-    begin, stage = checkpoint.note(None), stream_ingest(pipeline, carrier, floors, ticks)
+    begin, stage = checkpoint.note(None), stream_ingest(pipeline, transport, bounds, ticks)
     tasks = spark.sparkContext.defaultParallelism
     reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
     telling = ControlReader(reader, begin, pipeline.key_groups, ends=ends, size=size)
@@ -62,7 +64,7 @@ def key_group_outputs(
     known = checkpoint.partitions, None if checkpoint.follows is None else checkpoint.start.absolute()
     if is_salted(pipeline):
         packets = _by_key_group(packets, pipeline, SpreadProcessor(pipeline, *known), PACKET_DDL)
-    operators = KeyGroupProcessor(pipeline, *known, carrier)
+    operators = KeyGroupProcessor(pipeline, *known, transport)
     return _by_key_group(packets, pipeline, operators, OUTPUT_DDL)
 
 
@@ -165,4 +167,34 @@ class SinkWriter:
         except WindrowError as exc:
             self.failure = exc
         except Exception as exc:  # noqa: BLE001 - it is raised where the run waits
-            self.failure = translate(exc)
+            self.failure = translate_spark_error(exc)
+
+
+def close_stores(spark: SparkSession, query: StreamingQuery, checkpoint: Path) -> None:
+    """Close the state stores of a query that has ended.
+
+    Spark keeps them for a while, and its maintenance would still write the snapshot of a step that the next query may
+    run differently.
+    """
+    for store in stores_of(spark, query, checkpoint):
+        state_package(spark).StateStore.removeFromLoadedProvidersAndClose(store)
+
+
+def stores_of(spark: SparkSession, query: StreamingQuery, checkpoint: Path) -> Iterator[Any]:
+    """Yield Spark's ids of the state stores of a query."""
+    execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001 - no other way
+    if execution is None:
+        return
+    run = _java(spark).java.util.UUID.fromString(query.runId)
+    for folder in sorted(checkpoint.glob("state/[0-9]*/[0-9]*")):
+        place = execution.checkpointLocation(), int(folder.parent.name), int(folder.name), "default"
+        yield state_package(spark).StateStoreProviderId(state_package(spark).StateStoreId(*place), run)
+
+
+def state_package(spark: SparkSession) -> Any:  # noqa: ANN401 - Java's
+    """Return the Java package of Spark's state stores."""
+    return _java(spark).org.apache.spark.sql.execution.streaming.state
+
+
+def _java(spark: SparkSession) -> Any:  # noqa: ANN401 - the same
+    return spark._jvm  # noqa: SLF001 - no other way

@@ -22,12 +22,13 @@ from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RecordsLostError, RunError, WindrowError
 from windrow.hosts.reports import LagWatch, OnStep, StepReport
 from windrow.hosts.spark import prestart, spark_session
+from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
-from windrow.hosts.stream.integrity import SPARK_ERRORS, refuse_damaged, refuse_damaged_tables, translate
+from windrow.hosts.stream.integrity import refuse_damaged, refuse_damaged_tables
 from windrow.hosts.stream.offsets import LossGuard, OffsetLog, agree, begin_from, note_beginning
-from windrow.hosts.stream.query import SinkWriter, key_group_outputs
+from windrow.hosts.stream.query import SinkWriter, close_stores, key_group_outputs
 from windrow.hosts.stream.step_size import StepSizeController, StepSizeFile
-from windrow.hosts.transport import TableTransport, carrying, close_stores, is_one_process
+from windrow.hosts.transport import TableTransport, carrying, is_one_process
 from windrow.model import AnyPipeline, LogSource, with_at_end
 from windrow.sinks.base import Sink
 from windrow.sinks.memory import CollectSink
@@ -44,19 +45,20 @@ _STEP = 120.0
 """Seconds that a step is given to finish when the run is asked to stop."""
 
 _LEAVE = 1.0
-"""Seconds that it is given when the run is told to end at once: what it writes is not committed then."""
+"""Seconds that it is given when the run is stopped at once: what it writes then is not committed."""
 
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """How to run: a step takes at most `max_records`; live, one begins every `every` microseconds if there is more.
+    """Settings of a run on the stream host.
 
-    Live steps take less where they would else last longer than `step_time` microseconds, if that is given.
-    A checkpoint that is not there begins where the run of `savepoint` ended, if one is given.
+    A step reads at most `max_records`. Live, a step starts every `every` microseconds if there is input, and reads less
+    if it would otherwise last longer than `step_time` microseconds. A new checkpoint starts where the run of
+    `savepoint` ended, if one is given.
 
-    `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can say what time it is. `floors`
-    are what the clock journal of another run says, which this one repeats. `on_trouble` is told of a fault after
-    which the run tries again, and of records that are gone, if `on_data_loss` lets it go on.
+    `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can hold processing times.
+    `bounds` are watermarks from the clock journal of another run, which this one repeats. `on_trouble` is called with
+    each fault after which the run retries, and with lost records if `on_data_loss` lets the run continue.
     """
 
     checkpoint: Path
@@ -67,7 +69,7 @@ class StreamSettings:
     savepoint: Path | None = None
     cuts: Sequence[Cut] | None = None
     ticks: int | None = None
-    floors: WatermarkBounds = NO_BOUNDS
+    bounds: WatermarkBounds = NO_BOUNDS
     master: str = "local[*]"
     on_trouble: Callable[[str], None] = lambda _: None
     on_data_loss: OnDataLoss = "stop"
@@ -82,7 +84,7 @@ class StreamRun:
         self._settings = settings
         self._source = open_source(pipeline.source)
         self._stop = threading.Event()
-        self._told = -1
+        self._last_reported = -1
         self._unsure: StepReport | None = None
         self._pace: StepSizeController | None = None
         if settings.step_time is not None and settings.max_records is not None and not settings.until_end:
@@ -100,13 +102,13 @@ class StreamRun:
             spark = spark_session(self._settings.master, log=checkpoint.log)
             prestart(spark)
             watch = LagWatch(self._source, lambda epoch: checkpoint.offsets(epoch - checkpoint.first_epoch))
-            on_step = self._telling(held.enter_context(watch).telling(on_step))
+            on_step = self._report_once(held.enter_context(watch).telling(on_step))
             if self._pace is not None:
                 sizing = StepSizeFile(self._pace, checkpoint)
                 sizing.write()
                 on_step = sizing.noting(on_step)
             fires = self._settings.until_end and self._pipeline.at_end == "fire"
-            ends = self._ends_told(checkpoint) if fires else None
+            ends = self._ends_emitted(checkpoint) if fires else None
             patience = RetryPolicy()
             opened = True
             while True:
@@ -122,7 +124,7 @@ class StreamRun:
                     return "asked" if self._stop.is_set() or not ended else "end"
                 except RunError as exc:
                     failure = self._explained(exc, checkpoint)
-                    pause = patience.after(self._told) if failure.passes and not self._stop.is_set() else None
+                    pause = patience.after(self._last_reported) if failure.passes and not self._stop.is_set() else None
                     if pause is None:
                         raise failure from exc
                 # as a run that is started anew would: from the last step that is in the tables
@@ -131,20 +133,20 @@ class StreamRun:
                 if self._stop.wait(pause):
                     return "asked"
 
-    def _ends_told(self, checkpoint: Checkpoint) -> int:
+    def _ends_emitted(self, checkpoint: Checkpoint) -> int:
         note = OffsetLog(checkpoint).read()
         return 0 if note is None else note.ends
 
-    def _telling(self, on_step: OnStep) -> OnStep:
-        """Return what tells of each step once: one that is taken again, and was told or was there before, adds none."""
+    def _report_once(self, on_step: OnStep) -> OnStep:
+        """Wrap `on_step` so that a step that is run again is reported with zero counts."""
 
-        def tell(report: StepReport) -> None:
-            again = report.epoch <= self._told
-            self._told = max(self._told, report.epoch)
+        def report_once(report: StepReport) -> None:
+            again = report.epoch <= self._last_reported
+            self._last_reported = max(self._last_reported, report.epoch)
             none = replace(report, records=0, late=0, expired=0, dead=0, inserts=0, revisions=0)
             on_step(none if again else report)
 
-        return tell
+        return report_once
 
     def _prepare(self, held: ExitStack) -> Checkpoint:
         """Lock the checkpoint, open it or make it, open the sink's tables, and see that they belong together."""
@@ -159,20 +161,20 @@ class StreamRun:
             checkpoint = Checkpoint.new(folder, self._pipeline, partitions)
         if checkpoint.follows is not None and not checkpoint.has_steps:
             checkpoint.sync()  # the tables are handed over to its run, and then belong to no other
-        self._told = self._open(checkpoint)
+        self._last_reported = self._open(checkpoint)
         checkpoint.write()
         if not checkpoint.has_beginning and not checkpoint.has_steps:
             note_beginning(checkpoint, self._source)
-        self._losses(checkpoint).look(self._told)
+        self._losses(checkpoint).look(self._last_reported)
         if self._settings.max_records is not None:
-            written = self._told - checkpoint.first_epoch
+            written = self._last_reported - checkpoint.first_epoch
             OffsetLog(checkpoint).forget_larger_plan(written, self._settings.max_records)
         return checkpoint
 
     def _open(self, checkpoint: Checkpoint) -> int:
         """Open the sink's tables, and see that they and the checkpoint belong together; return the last epoch there."""
         written = agree(checkpoint, self._sink.open(checkpoint.run, checkpoint.follows))
-        refuse_damaged(checkpoint.spark)  # only now: the tables tell what of it a power cut may have left torn
+        refuse_damaged(checkpoint.spark)  # only now: the tables show what a power cut may have damaged
         return written
 
     def _losses(self, checkpoint: Checkpoint) -> LossGuard:
@@ -202,7 +204,7 @@ class StreamRun:
         return type(exc)(f"{exc}; what Spark said is in {checkpoint.log}") if checkpoint.log.exists() else exc
 
     def _query(self, spark: SparkSession, checkpoint: Checkpoint, ends: int | None, on_step: OnStep) -> bool:
-        """Run one query; return whether it came to its end by itself. The end is told if `ends` were told before."""
+        """Run one query; return whether it ended by itself. If `ends` is given, it emits the end of the input."""
         check = self._losses(checkpoint).check_identity
         writer = SinkWriter(
             self._pipeline,
@@ -215,8 +217,8 @@ class StreamRun:
         )
         try:
             with (
-                carrying(spark, drops=not self._sink.needs_rows) as carrier,
-                self._started(spark, checkpoint, carrier, ends, writer) as query,
+                carrying(spark, drops=not self._sink.needs_rows) as transport,
+                self._started(spark, checkpoint, transport, ends, writer) as query,
             ):
                 return self._wait(query, writer)
         except WindrowError as exc:
@@ -230,7 +232,12 @@ class StreamRun:
 
     @contextmanager
     def _started(
-        self, spark: SparkSession, checkpoint: Checkpoint, carrier: TableTransport, ends: int | None, writer: SinkWriter
+        self,
+        spark: SparkSession,
+        checkpoint: Checkpoint,
+        transport: TableTransport,
+        ends: int | None,
+        writer: SinkWriter,
     ) -> Iterator[StreamingQuery]:
         """Start a query, and stop it and close its stores in the end."""
         settings = self._settings
@@ -240,11 +247,11 @@ class StreamRun:
                 self._pipeline,
                 self._source,
                 checkpoint,
-                carrier,
+                transport,
                 max_records=settings.max_records,
                 cuts=settings.cuts,
                 ticks=settings.ticks,
-                floors=settings.floors,
+                bounds=settings.bounds,
                 ends=ends,
                 size=None if self._pace is None else checkpoint.step_size,
             )
@@ -254,7 +261,7 @@ class StreamRun:
             else:
                 query = stream.trigger(processingTime=f"{settings.every} microseconds").start()
         except SPARK_ERRORS as exc:
-            raise translate(exc) from exc
+            raise translate_spark_error(exc) from exc
         try:
             yield query
         finally:
@@ -272,7 +279,7 @@ class StreamRun:
                     return False
             writer.settle()
         except SPARK_ERRORS as exc:
-            raise writer.failure or translate(exc) from exc
+            raise writer.failure or translate_spark_error(exc) from exc
         return True
 
 
@@ -333,7 +340,7 @@ _FIRST, _LONGEST = 0.5, 8.0
 
 
 class RetryPolicy:
-    """Says whether to try again, and when; each step that is committed between two faults renews it."""
+    """Decides whether and when to retry; each step that is committed between two faults resets it."""
 
     def __init__(self, limit: float = LIMIT, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit

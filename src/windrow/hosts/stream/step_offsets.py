@@ -13,9 +13,9 @@ from windrow.sources.base import Loss, Offset
 
 @dataclass(frozen=True)
 class StepOffsets:
-    """Where a step ends, as Spark notes it: at an offset of the source, after so many ends of the input were told.
+    """Where a step ends, as Spark records it: at an offset of the source, after a number of ends of the input.
 
-    `lost` is written in afterwards where the records are gone that come next: the step after that tells it.
+    `lost` is added later if the records that follow were lost: the next step reports it.
     """
 
     at: Offset

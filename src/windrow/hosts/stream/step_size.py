@@ -22,13 +22,13 @@ _FULL = 0.8
 _OLD = 1.5
 """A step with so many times its size was planned when that was greater: twice as great at the least."""
 _RUNS = {"slow": 2, "quick": 3, "unknown": 6}
-"""So many steps one after the other must say the same: one alone may have waited for something else."""
+"""Number of consecutive steps that must agree: a single one may have waited for something else."""
 _FAR = 6.0
 """A step that takes so many times what it should is enough by itself."""
 _TYPICAL = 3
 """Of so many steps of one size the median counts."""
 _LIKE = 1.4
-"""What two sizes cost a record differs at most so much while the sink is as it was."""
+"""Largest difference of the cost of a record between two step sizes while the sink is unchanged."""
 
 Observed = tuple[float, float]
 """Records and seconds of a step."""
@@ -67,7 +67,7 @@ class StepSizeController:
         self._usual: float | None = None
 
     def after(self, records: int, seconds: float) -> bool:
-        """Take note of a step; return whether the next ones should have another size, which `size` is then.
+        """Record a step; return whether the following steps should have another size, which is then in `size`.
 
         Only steps that were cut by their size count: one that read all there was would not be shorter for a smaller
         one. The first step of a size warms up, and counts only if it is far too long. One that was planned before the

@@ -15,9 +15,9 @@ from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.savepoint import Savepoint, require_new_folder
 from windrow.hosts.spark import spark_session
+from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.stages import balanced_key_groups
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
-from windrow.hosts.stream.integrity import SPARK_ERRORS, translate
 from windrow.hosts.stream.offsets import OffsetLog, agree
 from windrow.model import AnyPipeline
 from windrow.sinks.base import Sink
@@ -37,7 +37,7 @@ def take_savepoint(pipeline: AnyPipeline, sink: Sink, checkpoint: Path, to: Path
         epoch = agree(known, sink.open(known.run, known.follows))
         _refuse_untold(known, epoch)
         batch = _batch(known, epoch)
-        # a run that goes on from a savepoint may have been ended before it noted where it begins
+        # a run that resumes from a savepoint may have been ended before it noted where it begins
         carried = known.carried() if batch < 0 and not known.has_beginning else None
         folder = checkpoint.with_name(f"{checkpoint.name}-{epoch}") if to is None else to
         savepoint = Savepoint(
@@ -72,7 +72,7 @@ def _open(pipeline: AnyPipeline, checkpoint: Path) -> Checkpoint:
 
 
 def _refuse_untold(known: Checkpoint, epoch: int) -> None:
-    """Raise CheckpointError if records are gone that no key group was told of yet."""
+    """Raise CheckpointError if records were lost that no key group has been told about yet."""
     note = OffsetLog(known).read()
     if note is not None and note.lost and epoch == _noted(known):
         msg = (
@@ -83,12 +83,12 @@ def _refuse_untold(known: Checkpoint, epoch: int) -> None:
 
 
 def _noted(known: Checkpoint) -> int:
-    """Return the last epoch that Spark noted as done; before the first, the one that the run goes on from."""
+    """Return the last epoch that Spark noted as done; before the first, the one that the run resumes from."""
     return known.first_epoch - 1 if known.committed is None else known.committed
 
 
 def _batch(known: Checkpoint, epoch: int) -> int:
-    """Return Spark's number of an epoch, -1 for the one that the run goes on from; raise InputError if it has none."""
+    """Return Spark's number of an epoch, -1 for the one that the run resumes from; raise InputError if it has none."""
     if epoch < known.first_epoch and known.follows is None:
         msg = f"the run of the checkpoint {known.folder} has committed no step yet: it holds nothing of its own"
         raise InputError(msg)
@@ -139,7 +139,7 @@ def read_states(spark: SparkSession, checkpoint: Path, batch: int, groups: int) 
                 known[group].set(row.kind, row.bucket, bytes(row.blob))
             yield from sorted(known.items())
     except SPARK_ERRORS as exc:
-        raise translate(exc) from exc
+        raise translate_spark_error(exc) from exc
 
 
 def _read(spark: SparkSession, folder: Path, batch: int, variable: str) -> DataFrame:

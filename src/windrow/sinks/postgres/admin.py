@@ -121,7 +121,7 @@ def _replayed(connection: Connection, schema: str, table: str) -> Replayed | Non
 
 
 LOCK_SECONDS = 5.0
-"""How long readers and writers are waited for; they wait behind this meanwhile."""
+"""How long to wait for readers and writers, who queue behind this statement meanwhile."""
 _ASIDE = "windrow_promoted_aside"
 
 _OWN = r"""(
@@ -215,7 +215,7 @@ class Promotion:
         return Promoted(self.shadow[0] if self.live[0] in there else None, tuple(carried), tuple(left))
 
     def _lock(self, table: str) -> None:
-        """Take the lock that a run holds for as long as it writes a table; raise SinkError if it is held."""
+        """Acquire the lock that a run holds while it writes a table; raise SinkError if it is held."""
         row = self.connection.execute(
             "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", (f"windrow {self.schema} {table}",)
         ).fetchone()
@@ -315,7 +315,7 @@ def _renames(one: str, other: str) -> tuple[tuple[str, str], ...]:
 
 
 _ROWS = 50_000
-"""How many are in memory at a time."""
+"""Number of rows that are in memory at a time."""
 
 
 class PostgresSnapshot:

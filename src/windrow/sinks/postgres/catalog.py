@@ -1,4 +1,4 @@
-"""What a database holds, and what it takes to write there."""
+"""Queries of PostgreSQL's catalog: tables, columns, indexes and permissions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow.sinks.postgres.connection import Connection, qualified
 from windrow.sinks.tables import EPOCHS, OWNERS, Layout, Table, create_table, quote
 
 NAME_BYTES = 63
-"""What PostgreSQL keeps of a name (NAMEDATALEN less one); it cuts off the rest in silence."""
+"""Bytes of a name that PostgreSQL keeps (NAMEDATALEN - 1); it truncates longer names without an error."""
 
 
 def sql_types(table: Table) -> dict[str, str]:

@@ -18,7 +18,7 @@ from windrow.sinks.tables import quote
 
 CONNECT_SECONDS = 10
 LOCK_WAIT = "10s"
-"""What a statement waits for another session's lock, before it fails and the run says so."""
+"""How long a statement waits for another session's lock before it fails."""
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _TIMES = {**_KEEPALIVES, "tcp_user_timeout": 60_000}
 """When a connection is given up whose other end is silent; the kernel's own times are from 15 minutes to two hours."""
@@ -176,13 +176,13 @@ def translate_connect(error: psycopg.Error, place: str) -> SinkError:
     """Return the SinkError for a connection that could not be made."""
     text = _HINT.sub("", _one_line(error))  # libpq's: to go on without a check, among others
     said = _NAME.sub('""', text)  # a host or a database may be called anything
-    told = f"cannot connect to {place}: {text}"
+    problem = f"cannot connect to {place}: {text}"
     if _FULL.search(said):
-        return SinkUnavailableError(f"{told}: raise max_connections, or close some")
+        return SinkUnavailableError(f"{problem}: raise max_connections, or close some")
     advice = next((advice for pattern, advice in _REFUSED if pattern.search(said)), None)
     if advice is None:
-        return SinkUnavailableError(f"{told}: check that it runs, and the url of the sink")
-    return SinkError(f"{told}: {advice}")
+        return SinkUnavailableError(f"{problem}: check that it runs, and the url of the sink")
+    return SinkError(f"{problem}: {advice}")
 
 
 @contextmanager

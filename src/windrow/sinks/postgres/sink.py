@@ -141,7 +141,7 @@ class PostgresTable:
 
 
 _ROWS = 50_000
-"""How many are encoded at a time."""
+"""Number of rows that are encoded at a time."""
 
 
 @dataclass(frozen=True)
@@ -176,13 +176,13 @@ class PostgresStep:
         """
         try:
             with self.connection.transaction():
-                self._append(self.layout.result, rows.new)
+                self._append(self.layout.result, rows.inserts)
         except errors.UniqueViolation:
-            self._touch(pa.concat_tables([rows.new, rows.changed]), rows.gone)
+            self._touch(pa.concat_tables([rows.inserts, rows.updates]), rows.deletes)
         else:
-            self._touch(rows.changed, rows.gone)
+            self._touch(rows.updates, rows.deletes)
 
-    def _touch(self, changed: pa.Table, gone: pa.Table) -> None:
+    def _touch(self, changed: pa.Table, deletes: pa.Table) -> None:
         """Write rows over what is there, and delete others."""
         table = self.layout.result
         target, columns = self.name(table.name), quote_all(table.columns)
@@ -192,9 +192,9 @@ class PostgresStep:
                 f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {self._aside('changed', changed)} "
                 f"ON CONFLICT ({quote_all(table.key)}) DO UPDATE SET {updates}"
             )
-        if gone.num_rows:
+        if deletes.num_rows:
             same = " AND ".join(f"r.{quote(column)} = g.{quote(column)}" for column in table.key)
-            self.connection.execute(f"DELETE FROM {target} r USING {self._aside('gone', gone)} g WHERE {same}")
+            self.connection.execute(f"DELETE FROM {target} r USING {self._aside('gone', deletes)} g WHERE {same}")
 
     def _aside(self, name: str, rows: pa.Table) -> str:
         """Put rows of the result table into a temporary one, and return its name."""

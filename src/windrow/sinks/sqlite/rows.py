@@ -20,7 +20,7 @@ from windrow.sinks.tables import Table, decimal_text, quote, quote_all, signific
 Decimals = Literal["numeric", "text"]
 
 EXACT_DIGITS = 15
-"""What SQLite keeps of a number that is no 64-bit integer (https://sqlite.org/datatype3.html, section 3)."""
+"""Digits that SQLite keeps of a number that is not a 64-bit integer (https://sqlite.org/datatype3.html, section 3)."""
 _ROWS = 50_000
 _BYTES = 16 << 20
 """So much is gathered at the most before it becomes Python's values."""
@@ -126,7 +126,7 @@ def _integers(column: pa.Array) -> pa.Array:
     return chosen.cast(pa.int64())
 
 
-"""How many are in memory at a time."""
+"""Number of rows that are in memory at a time."""
 _EXACT = 10**EXACT_DIGITS
 
 

@@ -264,11 +264,11 @@ class SqliteTable:
                 return
         rows = net_changes(changes, table.key)
         if not self._sink.changelog:
-            self._insert(db, table, pa.concat_tables([rows.new, rows.changed]), else_=upsert)
-        if rows.gone.num_rows:
-            gone = rows.gone.select(list(table.key))
+            self._insert(db, table, pa.concat_tables([rows.inserts, rows.updates]), else_=upsert)
+        if rows.deletes.num_rows:
+            deletes = rows.deletes.select(list(table.key))
             where = " AND ".join(f"{quote(column)} = ?" for column in table.key)
-            keys = values(table.name, gone, self._sink.decimals)
+            keys = values(table.name, deletes, self._sink.decimals)
             db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", keys)
 
     @contextmanager

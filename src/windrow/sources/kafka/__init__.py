@@ -23,7 +23,7 @@ __all__ = ["KafkaTopic", "preflight"]
 
 
 _NO_ID = "A" * 22
-"""What stands for an id where a broker knows none: a UUID of zeros, in base 64."""
+"""The topic id of a broker that has none: a UUID of zeros, in base 64."""
 
 
 def preflight(source: KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[int, int]]:
@@ -125,7 +125,7 @@ class KafkaTopic:
         return self._asked.topic_id(seconds)
 
     def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:
-        """Return what is gone: by retention, with a broker, or since the topic was made anew."""
+        """Return what was lost: by retention, with a broker, or because the topic was recreated."""
         made_anew = None if identity in (None, _NO_ID) else identity != self.identity()
         return find_losses(self._source.topic, offset, self.ends(), made_anew=made_anew)
 
@@ -139,7 +139,7 @@ class KafkaTopic:
 
 
 def find_losses(topic: str, offset: Any, ends: Mapping[int, tuple[int, int]], *, made_anew: bool | None) -> FoundLosses:  # noqa: ANN401 - plain JSON
-    """Hold where a run stands, as Spark notes it, to the first offset and the end of each partition.
+    """Compare a run's position, as Spark records it, with the first offset and the end of each partition.
 
     A partition that came after the run began is read from offset 0. All of a topic that was made anew is other records.
     Of one that was not, a partition that ends too early was cut back: what is before its end was read. Where that is

@@ -51,7 +51,7 @@ _MEANING = {
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",
 }
-"""What the reading relies on, whatever the pipeline says."""
+"""Consumer settings that the reader depends on, which override the pipeline's options."""
 Range = tuple[int, int]
 """The first offset that is read, and the next one after the last."""
 
@@ -100,13 +100,13 @@ class Reader:
                 heard = time.monotonic()
             else:
                 self._give_up(time.monotonic() - heard, short)
-            told: list[Message] = []
+            events: list[Message] = []
             if any(map(Message.error, messages)):
-                told = [one for one in messages if one.error()]
+                events = [one for one in messages if one.error()]
                 messages = [one for one in messages if not one.error()]
             if messages:
                 yield _before(ends, _in_order(at, _batch(messages)))
-            for message in told:
+            for message in events:
                 self._hear(message, at, short)
             short = {partition: end for partition, end in short.items() if at[partition] <= end < ends[partition]}
             done = {partition for partition in left if at[partition] >= ends[partition]}
@@ -116,7 +116,7 @@ class Reader:
                 left -= done
 
     def _hear(self, message: Message, at: dict[int, int], short: dict[int, int]) -> None:
-        """Take what is told in the place of a record; raise if that is an error of a partition that is read.
+        """Handle a message that is not a record; raise if that is an error of a partition that is read.
 
         The end of a partition is where it has come `at`, but if that is before the end of what is read: `short` is
         where it ends then.

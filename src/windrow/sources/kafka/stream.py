@@ -39,7 +39,7 @@ class KafkaStreamReader(StreamReader[Range]):
         return Admin(self._topic, dict(self._settings), TIMEOUT)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Take where the partitions end now as the end of the input."""
+        """Make the current ends of the partitions the end of the input."""
         self._target = self._admin.ends()
 
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:

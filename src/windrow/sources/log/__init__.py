@@ -104,12 +104,12 @@ class EmbeddedLog:
         return None
 
     def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:  # noqa: ARG002 - see `Source`
-        """Return what is gone: files that are not there any more, were cut off, or are others now."""
+        """Return what was lost: files that were deleted, truncated or replaced."""
         return find_losses(self._folder, offset)
 
 
 def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> FoundLosses:
-    """Hold each file to the marks of what was read from it, in an offset as `windrow_log` gives it to Spark.
+    """Compare each file with the marks of what was read from it, which are in the offsets of `windrow_log`.
 
     A file that begins as it did was cut off or changed, and what comes is behind its end (or where it was read up to);
     one that begins otherwise is another, which is read from its beginning. Raise SourceError if one cannot be read.
@@ -135,8 +135,8 @@ def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> F
             else:
                 goes_on, what = Position(), "is another file now"
                 del moved[name]
-            told = f"{folder.file(partition)} {what}, read up to {_at(stood)}"
-            losses.append(Loss(partition, stood.line, goes_on.line, told))
+            what_lost = f"{folder.file(partition)} {what}, read up to {_at(stood)}"
+            losses.append(Loss(partition, stood.line, goes_on.line, what_lost))
     return FoundLosses(tuple(losses), moved)
 
 

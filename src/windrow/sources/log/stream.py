@@ -36,7 +36,7 @@ class LogStreamReader(StreamReader[Part]):
         self._seen: dict[int, int] = {}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Take the bytes that are there now as the end of the input."""
+        """Make the current sizes of the files the end of the input."""
         self._target = self._folder.sizes()
 
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:

@@ -147,7 +147,7 @@ _CUT = 30
 
 @dataclass(frozen=True)
 class Parts:
-    """What records are put together from: binary columns. `log_time` is a whole member, or empty."""
+    """The parts of records as binary columns. `log_time` is a whole JSON member, or empty."""
 
     user: pa.Array
     time: pa.Array

@@ -55,7 +55,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Made:
-    """How many records were written; `late`, `malformed` and `duplicates` are among `records`."""
+    """The numbers of records written; `late`, `malformed` and `duplicates` are among `records`."""
 
     records: int = 0
     late: int = 0
@@ -84,7 +84,7 @@ def _wait(seconds: float) -> bool:
 
 @dataclass(frozen=True)
 class LivePace:
-    """`rate` events a second; `now` tells microseconds, and `wait` waits some seconds and says whether to stop."""
+    """`rate` events a second; `now` returns microseconds, and `wait` waits some seconds and returns whether to stop."""
 
     rate: float
     now: Callable[[], int] = _now

@@ -12,7 +12,7 @@ BEFORE_ALL = float("-inf")
 RENEWED = 256
 """An adaptive delay is set anew at every offset that is a multiple of this."""
 PER_DOUBLING = 8
-"""How many buckets of lateness there are from one power of two to the next."""
+"""The number of buckets of lateness from one power of two to the next."""
 
 
 class Clock:
@@ -44,13 +44,13 @@ class Clock:
         return self._watermark
 
     def data(self, offset: int, time: int) -> None:
-        """Take a good record's event time, which counts for the records after it."""
+        """Add a valid record's event time, which counts for the records after it."""
         lateness = 0 if self._clock == BEFORE_ALL else max(0, int(self._clock) - time)
         self._latenesses.append((offset, lateness))
         self._clock = max(self._clock, time)
 
     def mark(self, mark: int) -> None:
-        """Take a punctuation."""
+        """Add a punctuation."""
         self._watermark = max(self._watermark, mark)
 
     def _delay(self, adaptive: Adaptive, offset: int) -> int:

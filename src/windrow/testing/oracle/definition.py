@@ -17,7 +17,7 @@ from windrow.testing.oracle.windows import windows_of
 
 @dataclass
 class _Log:
-    """What the whole log holds: records that have not expired, as (window and key, record), in log order."""
+    """The records of the whole log that have not expired, as (window and key, record), in log order."""
 
     judged: list[tuple[WindowKey, JudgedRecord]] = field(default_factory=list)
     expired: set[Missed] = field(default_factory=set)

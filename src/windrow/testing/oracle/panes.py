@@ -22,7 +22,7 @@ class Pane:
 
 @dataclass
 class _Writing:
-    """What has been written so far; `total` are all records, `new` those since the last pane."""
+    """The panes written so far; `total` are all records, `new` those since the last pane."""
 
     pipeline: Pipeline
     changes: list[Change] = field(default_factory=list)

@@ -181,7 +181,7 @@ class _Table:
             self._apply(own)
 
     def hide(self, component: Component) -> None:
-        """Take rows of late records alone that touch a component out of the table: they wait with it."""
+        """Remove rows of late records only that touch a component from the table: they wait with it."""
         for row in self._touched(component):
             if not row.component.records & self.fired:
                 self._write("delete", "late", row)
@@ -201,7 +201,7 @@ class _Table:
         return [row for row in self.rows if row.component.touches(component)]
 
     def _waiting_for(self, component: Component) -> list[Component]:
-        """Take out what waits and is linked with a component, also through one another, in log order."""
+        """Remove and return the waiting records linked with a component, also through one another, in log order."""
         linked = [component]
         found: list[Component] = []
         while more := [one for one in self.waiting if any(one.touches(other) for other in linked)]:

@@ -42,9 +42,9 @@ from windrow.testing.oracle.answer import JudgedRecord, Near, Value
 from windrow.testing.oracle.expressions import FailedError, Named, argument_type, evaluate, result_type
 
 MEAN_DIGITS = 6
-"""How many digits more than its field an exact mean has."""
+"""The number of digits after the point that an exact mean has more than its field."""
 ROUNDING = 1e-9
-"""How far doubles that are computed in another order may be apart, as a part of them."""
+"""Relative tolerance of doubles that are computed in another order."""
 SKETCH = 0.02
 
 

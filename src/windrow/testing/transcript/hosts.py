@@ -21,7 +21,7 @@ HOSTS = {
     "stream": "windrow.hosts.stream.run",
     "batch": "windrow.hosts.batch.run",
 }
-"""Where each host's `play` is."""
+"""The module of each host's `play`."""
 
 
 class Play(Protocol):

@@ -26,7 +26,7 @@ from windrow.testing.transcript.story import (
     Story,
     TellTime,
 )
-from windrow.testing.transcript.times import parse_time
+from windrow.testing.transcript.times import parse_story_time
 from windrow.testing.transcript.values import each
 
 KEYS = ("name", "pipeline", "steps", "final")
@@ -63,10 +63,10 @@ def _story(root: YamlNode) -> Story:
     final = fields.required("final", lambda entry: entry)
     fields.check()
 
-    spot, sections = pipeline.value
+    node, sections = pipeline.value
     fed = read_feeds(outline.value, sections.time)
     records = [record for step in fed.values() for record in step.records]
-    meant = story_pipeline(spot, sections, records, outline.value.at_end)
+    meant = story_pipeline(node, sections, records, outline.value.at_end)
     return Story(
         name=name.value,
         file=root.file,
@@ -83,10 +83,10 @@ KINDS = (*FEEDS, "tick", "expect", "late", "dead", "end")
 
 @dataclass(frozen=True)
 class Outlined:
-    """A step by its one key; `spot` is what is under it."""
+    """A step by its one key; `node` is what is under it."""
 
     kind: str
-    spot: YamlNode
+    node: YamlNode
 
 
 @dataclass(frozen=True)
@@ -103,26 +103,26 @@ class Fed:
 
     kind: str
     records: tuple[Written, ...]
-    spot: YamlNode
+    node: YamlNode
 
 
-def read_outline(spot: YamlNode) -> Outline:
+def read_outline(node: YamlNode) -> Outline:
     """Read the kinds of the steps, and where the input ends."""
-    steps = each(spot.items(), _outlined)
+    steps = each(node.items(), _outlined)
     ends = [number for number, step in enumerate(steps) if step.kind == "end"]
     if len(ends) != 1:
-        msg = f"{spot.called} must have one `end: fire` or `end: hold`, and has {len(ends)}"
-        raise spot.error(msg)
+        msg = f"{node.called} must have one `end: fire` or `end: hold`, and has {len(ends)}"
+        raise node.error(msg)
     for step in steps[ends[0] :]:
         if step.kind in {*FEEDS, "tick"}:
-            msg = f"{step.spot.called}: nothing comes after the end of the input"
-            raise step.spot.error(msg)
-    return Outline(steps, steps[ends[0]].spot.choice(AT_END))
+            msg = f"{step.node.called}: nothing comes after the end of the input"
+            raise step.node.error(msg)
+    return Outline(steps, steps[ends[0]].node.choice(AT_END))
 
 
-def _outlined(spot: YamlNode) -> Outlined:
+def _outlined(node: YamlNode) -> Outlined:
     # a reader by kind that keeps the value for later
-    return read_one_of(spot, "kind of step", {kind: partial(Outlined, kind) for kind in KINDS})
+    return read_one_of(node, "kind of step", {kind: partial(Outlined, kind) for kind in KINDS})
 
 
 def read_feeds(outline: Outline, time: EventTime) -> dict[int, Fed]:
@@ -131,20 +131,20 @@ def read_feeds(outline: Outline, time: EventTime) -> dict[int, Fed]:
     records = dict(
         each(
             ((number, step) for number, step in feeding if step.kind == "records"),
-            lambda pair: (pair[0], read_records(pair[1].spot, time)),
+            lambda pair: (pair[0], read_records(pair[1].node, time)),
         )
     )
     partitions = {record.partition for written in records.values() for record in written}
     for _, step in feeding:
-        if step.kind == "watermark" and step.spot.is_mapping:
-            partitions.update(read_mark_mapping(step.spot))
+        if step.kind == "watermark" and step.node.is_mapping:
+            partitions.update(read_mark_mapping(step.node))
     marks = dict(
         each(
             ((number, step) for number, step in feeding if step.kind == "watermark"),
-            lambda pair: (pair[0], read_marks(pair[1].spot, time, sorted(partitions))),
+            lambda pair: (pair[0], read_marks(pair[1].node, time, sorted(partitions))),
         )
     )
-    return {number: Fed(step.kind, {**records, **marks}[number], step.spot) for number, step in feeding}
+    return {number: Fed(step.kind, {**records, **marks}[number], step.node) for number, step in feeding}
 
 
 def read_steps(outline: Outline, fed: dict[int, Fed], pipeline: Pipeline) -> tuple[Step, ...]:
@@ -158,20 +158,20 @@ def read_steps(outline: Outline, fed: dict[int, Fed], pipeline: Pipeline) -> tup
 def _fed(fed: Fed) -> Step:
     records = tuple((record.partition, record.value) for record in fed.records)
     if fed.kind == "records":
-        return RecordStep(records, fed.spot.place)
-    return MarkWatermark(records, fed.spot.place)
+        return RecordStep(records, fed.node.place)
+    return MarkWatermark(records, fed.node.place)
 
 
 def _check(step: Outlined, pipeline: Pipeline, at_end: AtEnd) -> Step:
-    spot = step.spot
+    node = step.node
     match step.kind:
         case "expect":
-            return Expect(read_rows(spot, pipeline, read_change), spot.place)
+            return Expect(read_rows(node, pipeline, read_change), node.place)
         case "late":
-            return ExpectLate(read_rows(spot, pipeline, read_late), spot.place)
+            return ExpectLate(read_rows(node, pipeline, read_late), node.place)
         case "tick":
-            return TellTime(spot.parsed(parse_time), spot.place)
+            return TellTime(node.parsed(parse_story_time), node.place)
         case "dead":
-            return ExpectDead(read_rows(spot, pipeline, read_dead), spot.place)
+            return ExpectDead(read_rows(node, pipeline, read_dead), node.place)
         case _:
-            return End(at_end, spot.place)
+            return End(at_end, node.place)

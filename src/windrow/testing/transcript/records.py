@@ -26,7 +26,7 @@ from windrow.model import (
     TimestampType,
 )
 from windrow.testing.transcript.story import AtEnd
-from windrow.testing.transcript.values import DECIMAL_DIGITS, Cell, each, read_cell, read_log_time, read_time
+from windrow.testing.transcript.values import DECIMAL_DIGITS, Cell, each, read_cell, read_log_time, read_time_cell
 
 PARTITION = "p"
 RAW = "raw"
@@ -52,75 +52,75 @@ class Written:
         return f"{{{text}}}".encode()
 
 
-def read_records(spot: YamlNode, time: EventTime) -> tuple[Written, ...]:
+def read_records(node: YamlNode, time: EventTime) -> tuple[Written, ...]:
     """Read a list of records that is not empty; raise PipelineError for what is wrong with it."""
-    written = each(spot.items(), lambda item: _record(item, time))
+    written = each(node.items(), lambda item: _record(item, time))
     if not written:
-        msg = f"{spot.called} must have a record"
-        raise spot.error(msg)
+        msg = f"{node.called} must have a record"
+        raise node.error(msg)
     return written
 
 
-def _record(spot: YamlNode, time: EventTime) -> Written:
-    fields = YamlMapping(spot)
+def _record(node: YamlNode, time: EventTime) -> Written:
+    fields = YamlMapping(node)
     partition = fields.optional(PARTITION, _partition, 0)
     raw = fields.optional(RAW, _raw, None)
-    readers = {time.field: read_time, time.sent: read_time, mark_field(time): read_time, LOG_TIME: read_log_time}
+    readers = dict.fromkeys((time.field, time.sent, mark_field(time)), read_time_cell) | {LOG_TIME: read_log_time}
     cells = {
         name: fields.attempt(readers.get(name, read_cell), entry)
         for name, entry in fields
         if name not in {PARTITION, RAW}
     }
     if RAW in fields and cells:
-        fields.problem(spot.error(f"{spot.called} is raw, and a raw record has no other keys than {PARTITION!r}"))
+        fields.problem(node.error(f"{node.called} is raw, and a raw record has no other keys than {PARTITION!r}"))
     fields.check()
     if not cells and raw.value is None:
-        msg = f"{spot.called} has no field"
-        raise spot.error(msg)
-    return Written(partition.value, {name: cell.value for name, cell in cells.items()}, raw.value, spot.place)
+        msg = f"{node.called} has no field"
+        raise node.error(msg)
+    return Written(partition.value, {name: cell.value for name, cell in cells.items()}, raw.value, node.place)
 
 
-def _partition(spot: YamlNode) -> int:
-    return partition_number(spot.text(), spot)
+def _partition(node: YamlNode) -> int:
+    return partition_number(node.text(), node)
 
 
-def partition_number(text: str, spot: YamlNode) -> int:
+def partition_number(text: str, node: YamlNode) -> int:
     """Read the number of a partition."""
     if not _NUMBER.fullmatch(text):
-        msg = f"{spot.called}: {text!r} is not the number of a partition (0, 1, 2 ...)"
-        raise spot.error(msg)
+        msg = f"{node.called}: {text!r} is not the number of a partition (0, 1, 2 ...)"
+        raise node.error(msg)
     return int(text)
 
 
-def _raw(spot: YamlNode) -> str:
-    if not spot.is_scalar or "\n" in spot.node.value:
-        msg = f"{spot.called} must be a text of one line"
-        raise spot.error(msg)
-    text: str = spot.node.value
+def _raw(node: YamlNode) -> str:
+    if not node.is_scalar or "\n" in node.node.value:
+        msg = f"{node.called} must be a text of one line"
+        raise node.error(msg)
+    text: str = node.node.value
     return text
 
 
-def read_marks(spot: YamlNode, time: EventTime, partitions: Sequence[int]) -> tuple[Written, ...]:
+def read_marks(node: YamlNode, time: EventTime, partitions: Sequence[int]) -> tuple[Written, ...]:
     """Read a watermark for all `partitions`, or a mapping of partitions to watermarks."""
     name = mark_field(time)
     if name is None:
-        msg = f"{spot.called} needs a source with marks: `time: {{field: {time.field}, punctuated: FIELD}}`"
-        raise spot.error(msg)
-    if spot.is_scalar:
-        cell = read_time(spot)
-        return tuple(Written(partition, {name: cell}, None, spot.place) for partition in partitions)
-    marks = read_mark_mapping(spot)
+        msg = f"{node.called} needs a source with marks: `time: {{field: {time.field}, punctuated: FIELD}}`"
+        raise node.error(msg)
+    if node.is_scalar:
+        cell = read_time_cell(node)
+        return tuple(Written(partition, {name: cell}, None, node.place) for partition in partitions)
+    marks = read_mark_mapping(node)
     if not marks:
-        msg = f"{spot.called} must have a partition"
-        raise spot.error(msg)
-    return tuple(Written(partition, {name: cell}, None, spot.place) for partition, cell in marks.items())
+        msg = f"{node.called} must have a partition"
+        raise node.error(msg)
+    return tuple(Written(partition, {name: cell}, None, node.place) for partition, cell in marks.items())
 
 
-def read_mark_mapping(spot: YamlNode) -> dict[int, Cell]:
+def read_mark_mapping(node: YamlNode) -> dict[int, Cell]:
     """Read ``{0: "10:05"}``."""
-    fields = YamlMapping(spot)
+    fields = YamlMapping(node)
     numbers = [fields.attempt(partial(partition_number, name), entry) for name, entry in fields]
-    cells = [fields.attempt(read_time, entry) for _, entry in fields]
+    cells = [fields.attempt(read_time_cell, entry) for _, entry in fields]
     fields.check()
     return {number.value: cell.value for number, cell in zip(numbers, cells, strict=True)}
 
@@ -182,12 +182,12 @@ KEY_GROUPS = 2
 """Few, as a story has few keys and each group costs something in each step."""
 
 
-def story_pipeline(spot: YamlNode, sections: StoryPipeline, records: Sequence[Written], at_end: AtEnd) -> Pipeline:
+def story_pipeline(node: YamlNode, sections: StoryPipeline, records: Sequence[Written], at_end: AtEnd) -> Pipeline:
     """Return the pipeline; raise PipelineError if it means nothing. Its source and sink are names only."""
     pipeline = Pipeline(
         name="story",
         source=LogSource("story"),
-        decode=infer_fields(records, sections.time, spot.place),
+        decode=infer_fields(records, sections.time, node.place),
         time=sections.time,
         key=sections.key,
         window=sections.window,
@@ -198,4 +198,4 @@ def story_pipeline(spot: YamlNode, sections: StoryPipeline, records: Sequence[Wr
         derive=sections.derive,
         salt=sections.salt,
     )
-    return require_valid(pipeline, Document(pipeline, spot.file, spot.node).place)
+    return require_valid(pipeline, Document(pipeline, node.file, node.node).place)

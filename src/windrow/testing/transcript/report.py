@@ -71,7 +71,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class StoryResult:
-    """A story and where it went another way than told; `runs` counts the cuts that it was run in."""
+    """A story and where its result differs; `runs` is the number of cuts in which it was run."""
 
     story: Story
     host: str
@@ -80,5 +80,5 @@ class StoryResult:
 
     @property
     def ok(self) -> bool:
-        """Whether all came as told."""
+        """Whether the result is as expected."""
         return not self.differences

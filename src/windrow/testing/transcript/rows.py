@@ -12,7 +12,7 @@ from windrow.api.yaml_node import YamlNode
 from windrow.model import Pipeline, TimestampType
 from windrow.testing.transcript.records import partition_number
 from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, TableRow, Value
-from windrow.testing.transcript.times import format_time, read_window, window_text
+from windrow.testing.transcript.times import format_time, read_window_bounds, window_text
 from windrow.testing.transcript.values import each, key_types, read_result, read_value, result_types
 
 T = TypeVar("T")
@@ -21,34 +21,34 @@ OPS = ("insert", "update_before", "update_after", "delete")
 PANES = ("early", "on_time", "late")
 
 
-def read_rows(spot: YamlNode, pipeline: Pipeline, read: Callable[[YamlNode, Pipeline], T]) -> tuple[T, ...]:
+def read_rows(node: YamlNode, pipeline: Pipeline, read: Callable[[YamlNode, Pipeline], T]) -> tuple[T, ...]:
     """Read a list of rows; raise PipelineError for all that are wrong."""
-    return each(spot.items(), lambda item: read(item, pipeline))
+    return each(node.items(), lambda item: read(item, pipeline))
 
 
-def read_change(spot: YamlNode, pipeline: Pipeline) -> ChangeRow:
+def read_change(node: YamlNode, pipeline: Pipeline) -> ChangeRow:
     """Read ``[op, pane, window, key..., values...]``."""
-    op, pane, window, *rest = _cells(spot, ["op", "pane", "window", *_columns(pipeline)])
+    op, pane, window, *rest = _cells(node, ["op", "pane", "window", *_columns(pipeline)])
     key, values = _key_and_values(rest, pipeline)
-    return ChangeRow(op.choice(OPS), pane.choice(PANES), read_window(window, pipeline), key, values)
+    return ChangeRow(op.choice(OPS), pane.choice(PANES), read_window_bounds(window, pipeline), key, values)
 
 
-def read_table_row(spot: YamlNode, pipeline: Pipeline) -> TableRow:
+def read_table_row(node: YamlNode, pipeline: Pipeline) -> TableRow:
     """Read ``[window, key..., values...]``."""
-    window, *rest = _cells(spot, ["window", *_columns(pipeline)])
+    window, *rest = _cells(node, ["window", *_columns(pipeline)])
     key, values = _key_and_values(rest, pipeline)
-    return TableRow(read_window(window, pipeline), key, values)
+    return TableRow(read_window_bounds(window, pipeline), key, values)
 
 
-def read_late(spot: YamlNode, pipeline: Pipeline) -> LateRow:
+def read_late(node: YamlNode, pipeline: Pipeline) -> LateRow:
     """Read ``[partition, offset, window]``."""
-    partition, offset, window = _cells(spot, ["partition", "offset", "window"])
-    return LateRow(partition_number(partition.text(), partition), _offset(offset), read_window(window, pipeline))
+    partition, offset, window = _cells(node, ["partition", "offset", "window"])
+    return LateRow(partition_number(partition.text(), partition), _offset(offset), read_window_bounds(window, pipeline))
 
 
-def read_dead(spot: YamlNode, _: Pipeline) -> DeadRow:
+def read_dead(node: YamlNode, _: Pipeline) -> DeadRow:
     """Read ``[partition, offset, reason]``, where the reason may be cut short."""
-    partition, offset, reason = _cells(spot, ["partition", "offset", "reason"])
+    partition, offset, reason = _cells(node, ["partition", "offset", "reason"])
     return DeadRow(partition_number(partition.text(), partition), _offset(offset), reason.text())
 
 
@@ -56,12 +56,12 @@ def _columns(pipeline: Pipeline) -> list[str]:
     return [*pipeline.key, *(aggregate.name for aggregate in pipeline.aggregates)]
 
 
-def _cells(spot: YamlNode, columns: list[str]) -> list[YamlNode]:
-    cells = spot.items()
+def _cells(node: YamlNode, columns: list[str]) -> list[YamlNode]:
+    cells = node.items()
     if len(cells) != len(columns):
-        msg = f"{spot.called} must be [{', '.join(columns)}], and has {len(cells)} values instead of {len(columns)}"
-        raise spot.error(msg)
-    return [YamlNode(cell.node, cell.file, f"{spot.called}.{name}") for cell, name in zip(cells, columns, strict=True)]
+        msg = f"{node.called} must be [{', '.join(columns)}], and has {len(cells)} values instead of {len(columns)}"
+        raise node.error(msg)
+    return [YamlNode(cell.node, cell.file, f"{node.called}.{name}") for cell, name in zip(cells, columns, strict=True)]
 
 
 def _key_and_values(cells: list[YamlNode], pipeline: Pipeline) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
@@ -72,11 +72,11 @@ def _key_and_values(cells: list[YamlNode], pipeline: Pipeline) -> tuple[tuple[Va
     )
 
 
-def _offset(spot: YamlNode) -> int:
-    number = spot.number()
+def _offset(node: YamlNode) -> int:
+    number = node.number()
     if number < 0:
-        msg = f"{spot.called} must be an offset (0, 1, 2 ...), not {number}"
-        raise spot.error(msg)
+        msg = f"{node.called} must be an offset (0, 1, 2 ...), not {number}"
+        raise node.error(msg)
     return number
 
 

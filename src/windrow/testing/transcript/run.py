@@ -38,27 +38,27 @@ def run_story(path: str | Path, *, host: str = "memory", rebatch: int = 0, seed:
 
 
 def check_story(story: Story, play: Play, *, host: str, rebatch: int = 0, seed: int = 0) -> StoryResult:
-    """Run a story as it is told.
+    """Run a story as written.
 
     If that went well and `rebatch` is not 0, run it in so many random cuts, all in one step, and one record a step: the
     on-time panes, the late output, the dead letters and the final table must be the same, and with one partition and
     ``late: each`` the changelog too (`windrow.testing.transcript.views`).
     """
-    told = play(story.pipeline, story.feed, story.pipeline.emit.at_end)
-    differences = _as_told(story, told)
+    outputs = play(story.pipeline, story.feed, story.pipeline.emit.at_end)
+    differences = _as_written(story, outputs)
     runs = 1
     if rebatch and not differences:
-        as_told = observe(story.pipeline, told)
+        as_written = observe(story.pipeline, outputs)
         for cut in cuts(story.feed, rebatch, seed):
             outputs = play(story.pipeline, cut.steps, story.pipeline.emit.at_end)
-            differences += _as_cut(story, cut.name, as_told, observe(story.pipeline, outputs))
+            differences += _as_cut(story, cut.name, as_written, observe(story.pipeline, outputs))
             runs += 1
     return StoryResult(story, host, runs, tuple(differences))
 
 
 @dataclass
 class _Since:
-    """What came since it was last asked for."""
+    """The output since it was last read."""
 
     changes: list[ChangeRow] = field(default_factory=list)
     late: list[LateRow] = field(default_factory=list)
@@ -70,7 +70,7 @@ class _Since:
         self.dead += observed.dead
 
 
-def _as_told(story: Story, outputs: Sequence[StepOutput]) -> list[Difference]:
+def _as_written(story: Story, outputs: Sequence[StepOutput]) -> list[Difference]:
     """Go through the story beside the outputs of its steps."""
     coming = iter(outputs)
     since = _Since()
@@ -98,7 +98,7 @@ def _as_told(story: Story, outputs: Sequence[StepOutput]) -> list[Difference]:
 
 
 def _as_cut(story: Story, cut: str, expected: Observed, actual: Observed) -> list[Difference]:
-    """Compare another cut of the log with the run as told."""
+    """Compare another cut of the log with the run as written."""
     found = [
         _difference(f"{what}, {cut}", story.final.place, view(story.pipeline, expected), view(story.pipeline, actual))
         for what, view in views(story)

@@ -21,7 +21,7 @@ _TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:\.([0-9]{
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
-def parse_time(text: str) -> int:
+def parse_story_time(text: str) -> int:
     """Read a time as microseconds since the epoch; raise PipelineError for anything else."""
     date, blank, time = text.rpartition(" ")
     if not blank and _DATE.fullmatch(text):
@@ -49,7 +49,7 @@ def _midnight(date: str) -> int | None:
 
 
 def format_time(micros: int) -> str:
-    """Write a time in the shortest form that `parse_time` reads; one of another day has its date before it."""
+    """Write a time in the shortest form that `parse_story_time` reads; one of another day has its date before it."""
     try:
         point = _EPOCH + dt.timedelta(microseconds=micros)
     except OverflowError:
@@ -65,30 +65,30 @@ def format_time(micros: int) -> str:
 GLOBAL = "global"
 
 
-def read_window(spot: YamlNode, pipeline: Pipeline) -> tuple[int, int]:
+def read_window_bounds(node: YamlNode, pipeline: Pipeline) -> tuple[int, int]:
     """Read a window of the pipeline; raise PipelineError if it has no such window."""
-    first, slash, second = spot.text().partition("/")
+    first, slash, second = node.text().partition("/")
     if isinstance(pipeline.window, Global):
-        if spot.text() != GLOBAL:
-            msg = f"{spot.called} must be {GLOBAL!r}, as there is one window, not {spot.text()!r}"
-            raise spot.error(msg)
+        if node.text() != GLOBAL:
+            msg = f"{node.called} must be {GLOBAL!r}, as there is one window, not {node.text()!r}"
+            raise node.error(msg)
         return _global()
-    start = spot.parsed(lambda _: parse_time(first))
-    end = spot.parsed(lambda _: parse_time(second)) if slash else None
+    start = node.parsed(lambda _: parse_story_time(first))
+    end = node.parsed(lambda _: parse_story_time(second)) if slash else None
     if isinstance(pipeline.window, Session):
-        return _session(spot, pipeline.window, start, end)
+        return _session(node, pipeline.window, start, end)
     found = _window_from(pipeline, start)
     if found is None:
-        msg = f"{spot.called}: no window starts at {first!r}"
-        raise spot.error(msg)
+        msg = f"{node.called}: no window starts at {first!r}"
+        raise node.error(msg)
     if end is not None and end != found:
-        msg = f"{spot.called}: the window from {first!r} ends at {format_time(found)!r}, not at {second!r}"
-        raise spot.error(msg)
+        msg = f"{node.called}: the window from {first!r} ends at {format_time(found)!r}, not at {second!r}"
+        raise node.error(msg)
     return start, found
 
 
 def window_text(pipeline: Pipeline, window: tuple[int, int]) -> str:
-    """Write a window as `read_window` reads it."""
+    """Write a window as `read_window_bounds` reads it."""
     match pipeline.window:
         case Global():
             return GLOBAL
@@ -98,13 +98,13 @@ def window_text(pipeline: Pipeline, window: tuple[int, int]) -> str:
             return f'"{format_time(window[0])}"'
 
 
-def _session(spot: YamlNode, window: Session, start: int, end: int | None) -> tuple[int, int]:
+def _session(node: YamlNode, window: Session, start: int, end: int | None) -> tuple[int, int]:
     if end is None:
-        msg = f'{spot.called}: a session is written "start/end", as its start does not say its end'
-        raise spot.error(msg)
+        msg = f'{node.called}: a session is written "start/end", as its start does not say its end'
+        raise node.error(msg)
     if end - start < window.gap:
-        msg = f"{spot.called}: a session lasts at least as long as its gap"
-        raise spot.error(msg)
+        msg = f"{node.called}: a session lasts at least as long as its gap"
+        raise node.error(msg)
     return start, end
 
 

@@ -30,7 +30,7 @@ from windrow.model import (
     function_spec,
 )
 from windrow.testing.transcript.story import Value
-from windrow.testing.transcript.times import parse_time
+from windrow.testing.transcript.times import parse_story_time
 
 DECIMAL_DIGITS = 18
 """The precision of decimals in stories."""
@@ -49,13 +49,13 @@ class Cell:
     json: str
 
 
-def read_cell(spot: YamlNode) -> Cell:
+def read_cell(node: YamlNode) -> Cell:
     """Read a text, a number or a boolean; no digit goes through a float. Raise PipelineError for anything else."""
-    if not isinstance(spot.node, yaml.ScalarNode):
-        msg = f"{spot.called} must be one value, not {spot.kind}"
-        raise spot.error(msg)
-    written: str = spot.node.value
-    match spot.node.tag.removeprefix(_TAG):
+    if not isinstance(node.node, yaml.ScalarNode):
+        msg = f"{node.called} must be one value, not {node.kind}"
+        raise node.error(msg)
+    written: str = node.node.value
+    match node.node.tag.removeprefix(_TAG):
         case "str":
             return Cell(StringType(), written, json.dumps(written))
         case "int" if _WHOLE.fullmatch(written):
@@ -66,47 +66,47 @@ def read_cell(spot: YamlNode) -> Cell:
             return Cell(BooleanType(), written == "true", written)
         case _:
             msg = (
-                f"{spot.called} must be a text, a plain number (5, 5.25) or true or false, not {written!r}; "
+                f"{node.called} must be a text, a plain number (5, 5.25) or true or false, not {written!r}; "
                 "put a text in quotes"
             )
-            raise spot.error(msg)
+            raise node.error(msg)
 
 
-def read_time(spot: YamlNode) -> Cell:
+def read_time_cell(node: YamlNode) -> Cell:
     """Read a time."""
-    micros = spot.parsed(parse_time)
+    micros = node.parsed(parse_story_time)
     return Cell(TimestampType("micros"), micros, str(micros))
 
 
-def read_log_time(spot: YamlNode) -> Cell:
+def read_log_time(node: YamlNode) -> Cell:
     """Read a log timestamp, which JSON holds in milliseconds."""
-    micros = spot.parsed(parse_time)
+    micros = node.parsed(parse_story_time)
     if micros % 1000:
-        msg = f"{spot.called} must be in whole milliseconds"
-        raise spot.error(msg)
+        msg = f"{node.called} must be in whole milliseconds"
+        raise node.error(msg)
     return Cell(TimestampType("millis"), micros, str(micros // 1000))
 
 
-def read_value(spot: YamlNode, type_: DataType | None) -> Value:
+def read_value(node: YamlNode, type_: DataType | None) -> Value:
     """Read a value that a key's field of that type can have (None: any)."""
     if isinstance(type_, TimestampType):
-        return read_time(spot).value
-    cell = read_cell(spot)
+        return read_time_cell(node).value
+    cell = read_cell(node)
     if (
         type_ is None
         or type(cell.type) is type(type_)
         or (isinstance(type_, DecimalType) and isinstance(cell.type, LongType))
     ):
         return cell.value
-    msg = f"{spot.called} must be a {type_}, not {spot.node.value!r}"
-    raise spot.error(msg)
+    msg = f"{node.called} must be a {type_}, not {node.node.value!r}"
+    raise node.error(msg)
 
 
-def read_result(spot: YamlNode, type_: DataType | None) -> Value:
+def read_result(node: YamlNode, type_: DataType | None) -> Value:
     """Read a result: null, or a value of that type (a number for any number; None: any value; a time is a text)."""
-    if spot.is_null:
+    if node.is_null:
         return None
-    cell = read_cell(spot)
+    cell = read_cell(node)
     match type_:
         case LongType() | DoubleType() | DecimalType():
             fits, what = isinstance(cell.type, LongType | DecimalType), "number"
@@ -117,9 +117,9 @@ def read_result(spot: YamlNode, type_: DataType | None) -> Value:
         case _:
             return cell.value
     if fits:
-        return spot.parsed(parse_time) if isinstance(type_, TimestampType) else cell.value
-    msg = f"{spot.called} must be a {what} or null, not {spot.node.value!r}"
-    raise spot.error(msg)
+        return node.parsed(parse_story_time) if isinstance(type_, TimestampType) else cell.value
+    msg = f"{node.called} must be a {what} or null, not {node.node.value!r}"
+    raise node.error(msg)
 
 
 def key_types(pipeline: Pipeline) -> list[DataType | None]:

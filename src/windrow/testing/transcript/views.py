@@ -22,7 +22,7 @@ PUTS = frozenset({"insert", "update_after"})
 
 @dataclass(frozen=True)
 class Observed:
-    """What one step gave, or several: rows in the order in which they came."""
+    """The output of one step or several: rows in the order in which they were emitted."""
 
     changes: tuple[Entry, ...]
     late: tuple[LateRow, ...]
@@ -63,7 +63,7 @@ def on_time_panes(observed: Observed) -> list[Entry]:
 
 
 def repeated(observed: Observed) -> list[str]:
-    """Return what was told twice and must be told once: on-time panes, expired records, dead letters."""
+    """Return what was emitted twice and must be emitted once: on-time panes, expired records, dead letters."""
     panes = Counter(str(entry.window_key) for entry in on_time_panes(observed))
     missed = Counter(str(tuple(row)) for row in observed.missed)
     dead = Counter(str((row.partition, row.offset)) for row in observed.dead)

@@ -80,7 +80,7 @@ def test_the_numbers_are_those_of_the_log_in_every_cut(log: list[Click], cuts: s
     expected = reference(log)
     assert told == expected
     assert output.late.num_rows == len(log) - sum(map(len, expected.values()))
-    table = {row["user"]: row["urls_24h"] for row in net_changes(output.changes, ("user",)).new.to_pylist()}
+    table = {row["user"]: row["urls_24h"] for row in net_changes(output.changes, ("user",)).inserts.to_pylist()}
     assert table == left
     # a user without a click for 24 hours has no row
     assert table.items() <= {user: numbers[-1] for user, numbers in expected.items()}.items()

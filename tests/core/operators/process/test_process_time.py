@@ -160,7 +160,7 @@ def test_an_entry_is_gone_a_time_to_live_after_its_writing_and_the_row_after_the
         assert [(op, revision, text) for op, _, revision, text in by_user(output)["A"]] == expected
     after = played(given_, [[(0, one) for one in records], [(0, record("A", 24, 24))]])
     assert by_user(after)["A"][-1] == ("insert", "on_time", 0, "24.00")
-    table = net_changes(after.changes, ("user",)).new.to_pylist()
+    table = net_changes(after.changes, ("user",)).inserts.to_pylist()
     assert {row["user"]: row["text"] for row in table} == {"A": "24.00", "B": "23.00"}
 
 

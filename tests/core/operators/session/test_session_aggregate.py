@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.operators.session.session_reference import (
     Component,
@@ -19,6 +19,7 @@ from tests.core.operators.session.session_reference import (
     window,
 )
 from tests.core.pipelines import main, raw
+from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
 from windrow.core.tick import Tick
@@ -164,7 +165,7 @@ def logs(draw: st.DrawFn) -> list[tuple[int, str, int]]:
     ]
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(entries=logs(), setting=SETTINGS, cut=st.lists(st.integers(0, 30), max_size=5).map(sorted))
 def test_every_cut_tells_what_the_definition_says(
     entries: list[tuple[int, str, int]], setting: Setting, cut: list[int]

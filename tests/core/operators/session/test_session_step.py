@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.operators.session.session_reference import (
     BEFORE_ALL,
@@ -19,6 +19,7 @@ from tests.core.operators.session.session_reference import (
     watermarks,
     window,
 )
+from tests.examples import examples
 
 from windrow.core.operators.session.fragments import (
     FIRED,
@@ -207,7 +208,7 @@ def play(
 MEETS_LATE = [(0, "a", time) for time in (0, 0, 0, 0, 1, 1, 17, 9, 10)]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(log=logs(), case=CASES)
 @example(log=MEETS_LATE, case=Case(8, 0, 1, "each", at_end=False, every=1, cut=[], ticks=[0] * 9))
 def test_every_cut_tells_what_the_definition_says(log: list[tuple[int, str, int]], case: Case) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, record
+from tests.examples import examples
 
 from windrow.core.operators.window import panes
 from windrow.hosts.memory import play
@@ -34,7 +35,7 @@ STEPS = st.lists(st.lists(st.tuples(st.integers(0, 1), LATE), max_size=12), max_
 @pytest.mark.parametrize(
     "early", [None, Records(2), When(lambda pane: pane.since == 2)], ids=["watermark", "count", "python"]
 )
-@settings(max_examples=4, deadline=None)
+@examples(4)
 @given(steps=STEPS)
 def test_every_change_is_the_same_in_chunks(
     mode: Mode, early: Trigger | None, steps: list[list[tuple[int, bytes]]]

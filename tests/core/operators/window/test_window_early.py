@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, raw, record
+from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
 from windrow.errors import RunError
@@ -202,7 +203,7 @@ PLAIN: st.SearchStrategy[Trigger] = st.sampled_from(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(20, suppress_health_check=list(HealthCheck))
 @given(PLAIN, EVENTS, st.sampled_from(["retract", "discard"]))
 def test_what_sql_follows_and_what_python_follows_say_the_same(trigger: Trigger, events: Any, mode: Mode) -> None:  # noqa: ANN401
     # a part that never says so keeps a trigger from SQL and changes nothing

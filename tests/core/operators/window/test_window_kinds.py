@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, main, record
+from tests.examples import scaled
 from tests.properties.strategies import Case
 from tests.properties.test_hosts import hold_to_the_oracle
 
@@ -117,7 +118,7 @@ def cases(draw: st.DrawFn, windows: st.SearchStrategy[Window], early: st.SearchS
     return Case(pipeline, list(steps), keyed=pipeline.emit.early is not None, seed=draw(st.integers(0, 99)))
 
 
-def search(windows: st.SearchStrategy[Window], early: st.SearchStrategy[Any], examples: int = 4) -> None:
+def search(windows: st.SearchStrategy[Window], early: st.SearchStrategy[Any], examples: int = scaled(4)) -> None:
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
     @given(cases(windows, early))
     def find(case: Case) -> None:

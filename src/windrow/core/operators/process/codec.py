@@ -20,7 +20,7 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class ValueCodec:
-    """How values of one type go in and out.
+    """Conversion of values of one type between Arrow, Python and JSON.
 
     `accept` returns the plain value of what a user gives, or raises TypeError; `write` and `read` make it JSON and
     back, and are None where JSON holds the value itself.
@@ -54,7 +54,7 @@ def value_codec(type_: pa.DataType, name: str) -> ValueCodec:
     return ValueCodec(_time(name), micros_of, time_of)
 
 
-def to_python(values: pa.ChunkedArray) -> list[Any]:
+def to_values(values: pa.ChunkedArray) -> list[Any]:
     """Return a column as Python values; null is None, times are UTC."""
     type_ = values.type
     if pa.types.is_timestamp(type_):

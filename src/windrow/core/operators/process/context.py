@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.columns import MIN_TIME
-from windrow.core.operators.process.codec import micros_of, time_of, to_python, value_codec
+from windrow.core.operators.process.codec import micros_of, time_of, to_values, value_codec
 from windrow.core.operators.process.state import KeyState, KeyTimer
 from windrow.core.schema import MICROS, OFFSET, PARTITION, TIME, WATERMARK, arrow_type
 from windrow.core.state.keyed import NEVER
@@ -53,12 +53,12 @@ class CallContext:
     @property
     def event_time(self) -> datetime | None:
         """The event time of the record or the timer; None for a processing-time timer before any event time."""
-        return _time_or_none(self._call.time)
+        return _datetime_or_none(self._call.time)
 
     @property
     def watermark(self) -> datetime | None:
-        """How far event time is complete at this call; None before the partition's first record."""
-        return _time_or_none(self._call.watermark)
+        """The watermark at this call; None before the partition's first record."""
+        return _datetime_or_none(self._call.watermark)
 
     def emit(self, /, **values: Any) -> None:  # noqa: ANN401 - of the declared types
         """Write the key's row, in the place of the one that was there: a value, or None, for each declared column.
@@ -120,7 +120,7 @@ def _checked_name(name: object) -> str:
     raise TypeError(msg)
 
 
-def _time_or_none(micros: int) -> datetime | None:
+def _datetime_or_none(micros: int) -> datetime | None:
     return None if micros == MIN_TIME or micros < _YEAR_1 else time_of(micros)
 
 
@@ -291,7 +291,7 @@ class RecordColumns(dict[str, list[Any]]):
         if name not in self.table.column_names:
             msg = f"a record has no field {name!r}; it has {', '.join(self.table.column_names)}"
             raise KeyError(msg)
-        values = self[name] = to_python(self.table.column(name))
+        values = self[name] = to_values(self.table.column(name))
         return values
 
 

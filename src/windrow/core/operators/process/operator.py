@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import StepOutput, late_output
-from windrow.core.code_name import qualified_name
 from windrow.core.columns import MIN_TIME, to_micros
 from windrow.core.keys import key_texts
-from windrow.core.operators.base import GroupOutput, GroupStats, StepInput
+from windrow.core.operators.base import GroupOutput, GroupStats, StepInput, qualified_name
 from windrow.core.operators.process.codec import time_of
 from windrow.core.operators.process.context import (
     CallContext,
@@ -104,11 +103,11 @@ class ProcessOperator:
             missed = pa.array(time.watermarks > to_micros(records.column(TIME)))
             expired = records.filter(missed)
             records = summary.held.turn(records.filter(pc.invert(missed)), NEVER if given.end else time.low, state)
-        shelves = KeyedStore(summary.directory, state)
+        buckets = KeyedStore(summary.directory, state)
         self._calls.begin(time.latest)
-        self._run(self._batch(records), shelves, time, end=given.end)
+        self._run(self._batch(records), buckets, time, end=given.end)
         # nothing is written before all calls are made: one that fails leaves the state as it was
-        shelves.close()
+        buckets.close()
         summary.held.close(state)
         state.set_summary(summary.encode())
         changes = change_rows(self._pipeline, self._calls.changes)
@@ -154,12 +153,12 @@ class ProcessOperator:
             RecordColumns(records.take(pa.array(order))), times[order].tolist(), watermarks[order].tolist(), rows
         )
 
-    def _run(self, batch: _RecordsByKey, shelves: KeyedStore, time: StepTime, *, end: bool) -> None:
+    def _run(self, batch: _RecordsByKey, buckets: KeyedStore, time: StepTime, *, end: bool) -> None:
         """Make the calls of a step, and store the keys."""
-        due = set(shelves.due(NEVER - 1 if end else time.low, time.now))
+        due = set(buckets.due(NEVER - 1 if end else time.low, time.now))
         for key in sorted(due | batch.rows.keys()):
-            shelf = shelves.of(key)
-            blob = shelf.get(key)
+            bucket = buckets.of(key)
+            blob = bucket.get(key)
             rows = batch.rows.get(key, range(0))
             memory = self._new(batch, rows) if blob is None else self._memories.decode(blob)
             self._calls.records(memory, batch.columns, rows, batch.times, batch.watermarks)
@@ -169,7 +168,7 @@ class ProcessOperator:
             if time.now is not None and memory.tick <= time.now:
                 self._calls.tick(memory, time.now, time.low)
             self._memories.prune(memory)
-            shelf.put(
+            bucket.put(
                 key, None if memory.is_empty else KeyedEntry(memory.due, memory.tick, self._memories.encode(memory))
             )
 
@@ -214,7 +213,7 @@ class FunctionCalls:
 
     @property
     def changes(self) -> list[EmittedChange]:
-        """What was emitted since `begin`."""
+        """The rows emitted since `begin`."""
         return self._context.changes
 
     def records(
@@ -246,7 +245,7 @@ class FunctionCalls:
             raise self._failure(function, exc, memory, self._place(columns, row)) from exc
 
     def sweep(self, memory: KeyState, bound: int) -> None:
-        """Let all happen to a key that is due up to a watermark: timers, and the end of its life, in order of time."""
+        """Run what is due for a key up to a watermark, in order of time: timers, and its expiry."""
         while memory.due <= bound:
             if memory.expiry < memory.alarm:
                 self._expire(memory)

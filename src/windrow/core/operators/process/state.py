@@ -148,7 +148,7 @@ class KeyStateCodec:
 
 
 class StateCodec(Protocol):
-    """How the entries of one declared state are kept in Python and in JSON; an empty state is false."""
+    """Conversion of one declared state between Python and JSON; an empty state is falsy."""
 
     def empty(self) -> Any:  # noqa: ANN401 - its own
         """Return what holds no entries."""

@@ -185,10 +185,10 @@ class SessionSpec:
         written: Mask = moved & self.open(stored, moment)
         return written
 
-    def gone(self, stored: Fragments, moment: SessionTime) -> Mask:
+    def is_evictable(self, stored: Fragments, moment: SessionTime) -> Mask:
         """Return the mask of stored fragments in rows that no later record can touch."""
-        gone: Mask = (stored["seen"] != UNSEEN) & (stored["end"] + self.gap + self.lateness <= moment.low)
-        return gone
+        is_evictable: Mask = (stored["seen"] != UNSEEN) & (stored["end"] + self.gap + self.lateness <= moment.low)
+        return is_evictable
 
 
 def number_keys(keys: pa.Table) -> tuple[Numbers, pa.Table]:

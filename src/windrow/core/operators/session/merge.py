@@ -110,7 +110,7 @@ def plan_step(rules: SessionSpec, moment: SessionTime, stored: Fragments, arriva
         )
     place = np.where(fast[cluster], cluster, slow_from + np.arange(len(parts)))
     place[~moves[cluster]] = -1
-    dropped = rules.gone(stored, moment) & ~holds[cluster[: len(stored)]]
+    dropped = rules.is_evictable(stored, moment) & ~holds[cluster[: len(stored)]]
     of_record = np.where(of_record < len(parts), place[np.minimum(of_record, len(parts) - 1)], slow_from + of_record)
     return SessionPlan(
         of_record, place[: len(stored)], dropped, made, np.flatnonzero(fast), written, kept, slow_from, outcome
@@ -388,7 +388,7 @@ class SessionMerger:
     `fired` holds the on-time sessions that end by the low watermark, `open` the others, which are all later.
 
     Late records that are linked with an open session, and with no row that has on-time records, are `waiting` for it.
-    Records that were in one row wait together. `owed` are late records to be joined at the end of the step.
+    Records that were in one row wait together. `pending_late` are late records to be joined at the end of the step.
     """
 
     gap: int
@@ -398,7 +398,7 @@ class SessionMerger:
     open: list[SessionSegment] = field(default_factory=list)
     fired: list[SessionSegment] = field(default_factory=list)
     waiting: list[list[SessionPart]] = field(default_factory=list)
-    owed: list[SessionPart] = field(default_factory=list)
+    pending_late: list[SessionPart] = field(default_factory=list)
 
     def begin(self, parts: Sequence[SessionPart], before: int) -> None:
         """Start with the stored parts; the low watermark before the step was `before`."""
@@ -445,7 +445,7 @@ class SessionMerger:
         return any(one.first < end and start < one.last + self.gap for one in self.open)
 
     def _hide(self, rows: Iterable[SessionRow]) -> None:
-        """Take rows of late records only out of the table; their records wait."""
+        """Remove rows that consist of late records only from the table; their records wait."""
         self.waiting += [self.table.take(row) for row in rows if row.is_late_only]
 
     def fire(self, until: int) -> None:
@@ -468,8 +468,8 @@ class SessionMerger:
 
     def join_late(self, late: Iterable[SessionPart]) -> None:
         """Join all late records together; those that are linked with open sessions only wait."""
-        coming = [*self.waiting, *([part] for part in [*self.owed, *late])]
-        self.waiting, self.owed = [], []
+        coming = [*self.waiting, *([part] for part in [*self.pending_late, *late])]
+        self.waiting, self.pending_late = [], []
         for linked, rows in self._linked_late(coming):
             parts = [part for together in linked for part in together]
             start, end = min(part.first for part in parts), max(part.last for part in parts) + self.gap
@@ -516,14 +516,14 @@ class SessionMerger:
             return  # the end of an input has fired it
         start, end = session.first, session.last + self.gap
         left = self.table.put(start, end, session.parts, pane)
-        self.owed = [part for part in self.owed if part not in session.parts]
+        self.pending_late = [part for part in self.pending_late if part not in session.parts]
         for part in session.parts:
             part.seen = FIRED if pane == "on_time" else max(part.seen, EARLY)
         if any(part.role in {JOINED, SETTLED} for part in left):
             if self.late == "each":
                 self.table.join(left)
             else:
-                self.owed += left
+                self.pending_late += left
         else:
             for part in left:
                 part.seen = UNSEEN
@@ -532,7 +532,7 @@ class SessionMerger:
                 self.table.join(late)
 
     def _freed(self, start: int, end: int) -> list[list[SessionPart]]:
-        """Take out the late records that are linked with a window, also through others that wait, in log order."""
+        """Remove and return the late records that are linked with a window, also through others, in log order."""
         window: list[SessionPart] = []
         spans = [(*_window_of(together, self.gap), together) for together in self.waiting]
         free: list[list[SessionPart]] = []

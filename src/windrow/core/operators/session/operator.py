@@ -77,7 +77,7 @@ class SessionOperator:
         summary.first_tick = time.latest if summary.first_tick is None else summary.first_tick
         moment = SessionTime(before, time.low, given.end, self._due(time))
 
-        records, watermarks, missed = self._judge(given.records, time, summary.gone)
+        records, watermarks, missed = self._judge(given.records, time, summary.forgotten_until)
         late = watermarks >= to_micros(records.column(TIME)) + self._rules.gap
         numbers, keys = number_keys(records.select(list(self._pipeline.key)))
         buckets = session_buckets(keys)
@@ -124,11 +124,11 @@ class SessionOperator:
         """Return up to which processing time a record must have come to be due for an early pane now."""
         return None if self._every is None or time.now is None else time.now - self._every
 
-    def _judge(self, records: pa.Table, time: StepTime, gone: int) -> tuple[pa.Table, Micros, pa.Table]:
+    def _judge(self, records: pa.Table, time: StepTime, forgotten_until: int) -> tuple[pa.Table, Micros, pa.Table]:
         """Return the records that have not expired, the watermarks at them, and the late output of the others."""
         times = to_micros(records.column(TIME))
         expired = time.watermarks >= times + self._rules.gap + self._rules.lateness
-        expired |= times + self._rules.gap <= gone
+        expired |= times + self._rules.gap <= forgotten_until
         if not expired.any():
             return unscale(records), time.watermarks, schema.LATE.empty_table()
         missed = records.filter(pa.array(expired)).drop_columns(WATERMARK)
@@ -151,7 +151,7 @@ class SessionOperator:
         concerned = np.zeros(there.keys.num_rows, dtype=np.bool_)
         concerned[arrivals.keys] = True
         of = there.atoms["key"]
-        concerned[of[self._rules.moved(there.atoms, moment) | self._rules.gone(there.atoms, moment)]] = True
+        concerned[of[self._rules.moved(there.atoms, moment) | self._rules.is_evictable(there.atoms, moment)]] = True
         chosen = np.flatnonzero(concerned[of])
         worked = plan_step(self._rules, moment, there.atoms[chosen], arrivals)
         totals = self._values.totals(worked, records, there.values.take(pa.array(chosen)))
@@ -211,13 +211,13 @@ class SessionBucket(NamedTuple):
 class SessionSummary:
     """The small part of the state; `first_tick` is the first processing time that was known.
 
-    Sessions that end by `gone` were forgotten when lateness was shorter than it is now.
+    Sessions that end by `forgotten_until` were forgotten when lateness was shorter than it is now.
     """
 
     clocks: PartitionClocks
     first_tick: int | None = None
     buckets: dict[int, SessionBucket] = field(default_factory=dict)
-    gone: int = MIN_TIME
+    forgotten_until: int = MIN_TIME
 
     def pressing(self, moment: SessionTime) -> set[int]:
         """Return the buckets in which time alone may make something happen."""
@@ -236,7 +236,7 @@ class SessionSummary:
                 "clocks": self.clocks.encode(),
                 "first_tick": self.first_tick,
                 "buckets": [[number, *bucket] for number, bucket in sorted(self.buckets.items())],
-                "gone": self.gone,
+                "gone": self.forgotten_until,
             }
         ).encode()
 

@@ -59,7 +59,7 @@ class SessionChange(NamedTuple):
 
 @dataclass
 class RowHistory:
-    """What is added to rows, and when: the values of a row at a place are those of all its parts up to there.
+    """The parts that are added to rows, in order: the values of a row are those of all its parts so far.
 
     So a session that a thousand late records revise costs a thousand additions, not a thousand sums.
     """
@@ -95,13 +95,13 @@ class SessionRows:
 
     def put(self, start: int, end: int, parts: Sequence[SessionPart], pane: PaneName) -> list[SessionPart]:
         """Replace the rows that a session touches by one of exactly these parts; return what other parts they had."""
-        gone = self.touched(start, end)
+        replaced = self.touched(start, end)
         within = set(map(id, parts))
-        left = [part for row in gone for part in row.parts if id(part) not in within]
-        base = None if left else _largest(gone)
+        left = [part for row in replaced for part in row.parts if id(part) not in within]
+        base = None if left else _largest(replaced)
         had = set() if base is None else set(map(id, base.parts))
         added = [part for part in parts if id(part) not in had]
-        self._replace(gone, base, added, SessionRow(start, end, 0, [], is_early=pane == "early"), pane)
+        self._replace(replaced, base, added, SessionRow(start, end, 0, [], is_early=pane == "early"), pane)
         return left
 
     def take(self, row: SessionRow) -> list[SessionPart]:
@@ -119,27 +119,32 @@ class SessionRows:
         A row with records that no on-time pane has held yet stays early: it depends on processing time.
         """
         start, end = min(part.first for part in parts), max(part.last for part in parts) + self.gap
-        gone = self.touched(start, end)
-        base = _largest(gone)
-        added = [*parts, *(part for row in gone if row is not base for part in row.parts)]
+        replaced = self.touched(start, end)
+        base = _largest(replaced)
+        added = [*parts, *(part for row in replaced if row is not base for part in row.parts)]
         new = SessionRow(
-            min([start, *(row.start for row in gone)]),
-            max([end, *(row.end for row in gone)]),
+            min([start, *(row.start for row in replaced)]),
+            max([end, *(row.end for row in replaced)]),
             0,
             [],
-            is_early=any(row.is_early for row in gone) or any(part.seen == EARLY for part in parts),
-            is_late_only=all(row.is_late_only for row in gone) and not any(is_on_time(part) for part in parts),
+            is_early=any(row.is_early for row in replaced) or any(part.seen == EARLY for part in parts),
+            is_late_only=all(row.is_late_only for row in replaced) and not any(is_on_time(part) for part in parts),
         )
-        self._replace(gone, base, added, new, "early" if new.is_early else "late")
+        self._replace(replaced, base, added, new, "early" if new.is_early else "late")
         for part in parts:
             if part.role == WAITING:
                 part.role, part.seen = JOINED, FIRED
 
     def _replace(
-        self, gone: list[SessionRow], base: SessionRow | None, added: list[SessionPart], new: SessionRow, pane: PaneName
+        self,
+        replaced: list[SessionRow],
+        base: SessionRow | None,
+        added: list[SessionPart],
+        new: SessionRow,
+        pane: PaneName,
     ) -> None:
         """Replace rows by a new one: the parts of `base`, whose history is continued, and the `added` ones."""
-        for row in gone:
+        for row in replaced:
             self._begin(row)
         if base is None or base.history is None:
             new.parts, new.history = added, self.histories.open(added)
@@ -148,15 +153,15 @@ class SessionRows:
             # a row of the same parts has the same values
             new.parts, new.history, new.place = base.parts, base.history, base.place + bool(added)
             self.histories.add(base.history, new.place, added)
-        if [(row.start, row.end) for row in gone] == [(new.start, new.end)]:
-            new.revision = gone[0].revision + 1
-            self._write("update_before", pane, gone[0])
+        if [(row.start, row.end) for row in replaced] == [(new.start, new.end)]:
+            new.revision = replaced[0].revision + 1
+            self._write("update_before", pane, replaced[0])
             self._write("update_after", pane, new)
         else:
-            for row in gone:
+            for row in replaced:
                 self._write("delete", pane, row)
             self._write("insert", pane, new)
-        self.rows = [row for row in self.rows if row not in gone]
+        self.rows = [row for row in self.rows if row not in replaced]
         self.rows.append(new)
 
     def _begin(self, row: SessionRow) -> None:

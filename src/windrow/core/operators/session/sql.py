@@ -180,12 +180,12 @@ class SessionValues:
         values = AccumulatorTable.of(
             replayed.drop_columns(["__history", "__place"]).append_column(FRAGMENT, pa.array(numbers))
         )
-        told = [
+        rows = [
             (key, first, rank, change)
             for rank, (key, first, change) in enumerate(slow.changes)
             if self._retracts or change.op != "update_before"
         ]
-        keys, firsts, ranks, changes = zip(*told, strict=True)
+        keys, firsts, ranks, changes = zip(*rows, strict=True)
         return _with_columns_before(
             {
                 "op": [change.op for change in changes],

@@ -44,14 +44,16 @@ def on_time_for_all(window: Window, times: Micros, watermarks: Micros, ended: in
             starts, ends = windows_of(window, times)
             return (watermarks < ends) & (starts > ended), starts
         case _:
-            msg = "windows that have no end of their own are not told by a record's time alone"
+            msg = "windows that have no end of their own are not determined by a record's time alone"
             raise TypeError(msg)
 
 
-def assign(pipeline: Pipeline, records: pa.Table, watermarks: Micros, ended: int, gone: int = MIN_TIME) -> Assigned:
+def assign(
+    pipeline: Pipeline, records: pa.Table, watermarks: Micros, ended: int, forgotten_until: int = MIN_TIME
+) -> Assigned:
     """Judge records by the watermark at each; `ended` is the time up to which windows have fired at an end before.
 
-    Windows that end by `gone` take no records, whatever the lateness.
+    Windows that end by `forgotten_until` take no records, whatever the lateness.
     """
     times = to_micros(records.column(TIME))
     records = records.drop_columns(WATERMARK).append_column(WATERMARK, pa.array(watermarks))
@@ -63,29 +65,29 @@ def assign(pipeline: Pipeline, records: pa.Table, watermarks: Micros, ended: int
                 sliced, starts = on_time_for_all(window, times, watermarks, ended)
                 whole = _with_window(records, starts, starts + window.slice)
                 if sliced.all():
-                    return _assigned(pipeline, whole.slice(0, 0), whole, gone)
+                    return _assigned(pipeline, whole.slice(0, 0), whole, forgotten_until)
                 whole = whole.filter(pa.array(sliced))
                 records = records.filter(pa.array(~sliced))
                 hops = hops_of(window, times[~sliced])
             places, starts = expand(window, hops)
             rows = _with_window(records.take(pa.array(places)), starts, starts + window.size)
-            return _assigned(pipeline, rows, whole, gone)
+            return _assigned(pipeline, rows, whole, forgotten_until)
         case Session():
             msg = "sessions are not known by their records' times alone"
             raise TypeError(msg)
         case window:
             rows = _with_window(records, *windows_of(window, times))
-            return _assigned(pipeline, rows, rows.slice(0, 0), gone)
+            return _assigned(pipeline, rows, rows.slice(0, 0), forgotten_until)
 
 
 def _with_window(records: pa.Table, starts: Micros, ends: Micros) -> pa.Table:
     return records.append_column(WINDOW, pa.array(starts)).append_column(END, pa.array(ends))
 
 
-def _assigned(pipeline: Pipeline, rows: pa.Table, whole: pa.Table, gone: int) -> Assigned:
+def _assigned(pipeline: Pipeline, rows: pa.Table, whole: pa.Table, forgotten_until: int) -> Assigned:
     if isinstance(pipeline.window, Global):
         # nothing comes after all time
         return Assigned(rows, np.full(rows.num_rows, fill_value=True), np.full(rows.num_rows, fill_value=False), whole)
     watermarks, ends = to_micros(rows.column(WATERMARK)), to_micros(rows.column(END))
-    expired = (watermarks >= ends + pipeline.emit.lateness) | (ends <= gone)
+    expired = (watermarks >= ends + pipeline.emit.lateness) | (ends <= forgotten_until)
     return Assigned(rows, watermarks < ends, expired, whole)

@@ -60,16 +60,16 @@ class EarlyPanes:
         self._no_panes = duckdb_sql.query(connection, self._sql.empty, records=no_records)
 
     def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
-        """Take a step; return its changes, by window and key in the order of effect."""
+        """Run a step; return its changes, by window and key in the order of effect."""
         windows = windows_in(step.on_time) | windows_in(step.due) | step.firing | self._ticked(step, summary)
         panes = load_panes(state, "panes", windows & step.known, self._no_panes)
         changes = schema.changes(self._pipeline).empty_table()
         if panes.num_rows + step.on_time.num_rows + step.due.num_rows:
             changes, settled = self._change(step, panes)
-            stays = ~is_in_windows(to_micros(settled.column(WINDOW)), step.gone)
+            stays = ~is_in_windows(to_micros(settled.column(WINDOW)), step.evicted)
             store_panes(state, "panes", settled.filter(pa.array(stays)))
             self._note_pending(settled, windows, summary)
-        for start in sorted(step.gone & step.known):
+        for start in sorted(step.evicted & step.known):
             state.drop("panes", start)
         return changes
 
@@ -83,9 +83,9 @@ class EarlyPanes:
                 step = replace(step, time=still, on_time=step.on_time.slice(0, 0), firing=frozenset())
             clock = pa.table({"now": pa.array([step.time.now], pa.int64()),
                               "latest": pa.array([step.time.latest], pa.int64())})  # fmt: skip
-            atoms = self._atoms(replace(step, due=late), panes, clock)
-            panes = duckdb_sql.query(self._duck, self._sql.settle, atoms=atoms, clock=clock)
-            rows = duckdb_sql.query(self._duck, self._sql.changes, atoms=atoms)
+            events = self._events(replace(step, due=late), panes, clock)
+            panes = duckdb_sql.query(self._duck, self._sql.settle, events=events, clock=clock)
+            rows = duckdb_sql.query(self._duck, self._sql.changes, events=events)
             changes.append(
                 self._results.of(with_window_ends(self._pipeline, rows))
                 if rows.num_rows
@@ -110,21 +110,25 @@ class EarlyPanes:
         least = since.group_by(WINDOW).aggregate([("since", "min")])
         summary.pending.update(zip(*(least.column(name).to_pylist() for name in (WINDOW, "since_min")), strict=True))
 
-    def _atoms(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> pa.Table:
-        """Return what happens to each window and key, in order."""
+    def _events(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> pa.Table:
+        """Return all that happens to each window and key in the step, in the order of effect."""
         firing = pa.table({WINDOW: pa.array(sorted(step.firing), pa.int64())})
         tables = {"panes": panes, "late": step.due, "firing": firing, "clock": clock}
         if self._plain is not None:
-            return duckdb_sql.query(self._duck, self._sql.atoms, records=step.on_time, **tables)
-        records, memory = self._follow(step, panes)
-        return duckdb_sql.query(self._duck, self._sql.atoms, records=records, memory=memory, **tables)
+            return duckdb_sql.query(self._duck, self._sql.events, records=step.on_time, **tables)
+        records, memory = self._evaluate(step, panes)
+        return duckdb_sql.query(self._duck, self._sql.events, records=records, memory=memory, **tables)
 
-    def _follow(self, step: PaneStep, panes: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Ask the trigger at each record, and at the tick; return the records in chunks, and what it remembers."""
+    def _evaluate(self, step: PaneStep, panes: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Evaluate the trigger at each record and at the tick; return the records in chunks, and its state."""
         rows = pa.array(np.arange(step.on_time.num_rows))
-        told = duckdb_sql.query(self._duck, self._sql.told, records=step.on_time.append_column(ROW, rows), panes=panes)
-        found = evaluate_trigger(self._trigger, told, window_ends(self._window, to_micros(told.column(WINDOW))), step)
-        memory = told.select([WINDOW, *self._pipeline.key]).take(found.firsts)
+        observed = duckdb_sql.query(
+            self._duck, self._sql.observed, records=step.on_time.append_column(ROW, rows), panes=panes
+        )
+        found = evaluate_trigger(
+            self._trigger, observed, window_ends(self._window, to_micros(observed.column(WINDOW))), step
+        )
+        memory = observed.select([WINDOW, *self._pipeline.key]).take(found.firsts)
         return (
             step.on_time.append_column(CHUNK, found.chunks).append_column(EARLY, found.early),
             memory.append_column(MEMORY, found.memories).append_column("__due", found.due),
@@ -136,7 +140,7 @@ _Known = tuple[int, int, int, int | None, str | None]
 
 
 class Evaluation(NamedTuple):
-    """What a trigger said.
+    """The result of evaluating a trigger.
 
     By record: its chunk (how many early panes of its window and key the step has had before it), and whether an early
     pane follows it. By window and key: its first row in what was told, what the trigger remembers, and whether an early
@@ -182,7 +186,7 @@ class _TriggerRun:
 
     @property
     def memory(self) -> str:
-        """What the trigger remembers."""
+        """The state of the trigger."""
         return json.dumps(self._asked.memory)
 
     def _begin_anew(self) -> None:
@@ -191,14 +195,16 @@ class _TriggerRun:
         self._asked.begin_anew()
 
 
-def evaluate_trigger(trigger: Trigger, told: pa.Table, ends: Micros, step: PaneStep) -> Evaluation:
+def evaluate_trigger(trigger: Trigger, observed: pa.Table, ends: Micros, step: PaneStep) -> Evaluation:
     """Ask a trigger at each on-time record in log order, and at the step's tick; `ends` are those of told windows."""
     chunks = np.zeros(step.on_time.num_rows, dtype=np.int64)
     early = np.zeros(step.on_time.num_rows, dtype=np.bool_)
     firsts: list[int] = []
     followed: list[_TriggerRun] = []
     windows: list[int] = []
-    columns = (told.column(name).to_pylist() for name in (WINDOW, ROW, TIME, NTH, COUNT, WAITING, PANES, SINCE, MEMORY))
+    columns = (
+        observed.column(name).to_pylist() for name in (WINDOW, ROW, TIME, NTH, COUNT, WAITING, PANES, SINCE, MEMORY)
+    )
     for place, (window, row, time, nth, *known) in enumerate(zip(*columns, strict=True)):
         if nth is None or nth == 1:
             firsts.append(place)

@@ -57,7 +57,7 @@ class WindowOperator:
         blob = state.summary()
         summary = WindowSummary(PartitionClocks.start(self._partitions)) if blob is None else WindowSummary.decode(blob)
         time = advance_clocks(self._pipeline, summary.clocks, given)
-        judged = assign(self._pipeline, given.records, time.watermarks, summary.ended, summary.gone)
+        judged = assign(self._pipeline, given.records, time.watermarks, summary.ended, summary.forgotten_until)
 
         missed = late_output(self._duck, self._pipeline, judged.rows.filter(pa.array(judged.expired)))
         rows, whole = unscale(judged.rows), unscale(judged.whole)
@@ -82,8 +82,8 @@ class WindowOperator:
         if not endless:
             summary.open -= firing
             summary.fired |= firing
-        gone = self._passed(summary.fired, time.low - self._pipeline.emit.lateness)
-        summary.fired -= gone
+        evicted = self._passed(summary.fired, time.low - self._pipeline.emit.lateness)
+        summary.fired -= evicted
         if given.end:
             summary.ended = max(summary.ended, time.reached)
 
@@ -96,7 +96,7 @@ class WindowOperator:
                 due=due,
                 firing=firing,
                 known=known,
-                gone=gone,
+                evicted=evicted,
                 reached=reached,
             ),
             summary,

@@ -34,12 +34,12 @@ from windrow.model import Hopping, Pipeline, Session
 
 @dataclass(frozen=True)
 class PaneStep:
-    """What happens to windows in a step.
+    """The input of a step, judged: records and the windows that they concern.
 
     `on_time` are records of windows that have not fired before, `whole` those of slices (WINDOW is the slice's start),
     `parts` panes that salted key groups made of such records (of hopping windows, slices),
     `due` late records of windows that have fired by now. `firing` are the windows that fire in this step, `known` those
-    that had something before it, `gone` those that nothing can reach after it. Those that end by `reached`
+    that had something before it, `evicted` those that nothing can reach after it. Those that end by `reached`
     have fired.
     """
 
@@ -50,15 +50,15 @@ class PaneStep:
     due: pa.Table
     firing: frozenset[int]
     known: frozenset[int]
-    gone: frozenset[int]
+    evicted: frozenset[int]
     reached: int
 
 
 class Panes(Protocol):
-    """How panes are kept and written."""
+    """The contract of an engine that stores and emits panes."""
 
     def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
-        """Take a step; return its changes, those of a window and key in the order of effect."""
+        """Run a step; return its changes, those of a window and key in the order of effect."""
         ...
 
 
@@ -80,7 +80,7 @@ class WatermarkPanes:
         )
 
     def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
-        """Take a step; return its changes: on-time panes by window and key, then the revisions."""
+        """Run a step; return its changes: on-time panes by window and key, then the revisions."""
         fired = self._fill(step, summary, state)
         changes = self._no_changes
         if fired.num_rows:
@@ -91,9 +91,9 @@ class WatermarkPanes:
             revisions, panes = self._revise(panes, step)
             changes = pa.concat_tables([changes, revisions])
         else:
-            panes = _retained(panes, step.gone)
+            panes = _retained(panes, step.evicted)
         store_panes(state, "panes", panes)
-        for start in sorted(step.gone & step.known):
+        for start in sorted(step.evicted & step.known):
             state.drop("panes", start)
         return changes
 
@@ -105,7 +105,7 @@ class WatermarkPanes:
             history = duckdb_sql.query(self._duck, self._sql.revise, base=panes, late=chunks.popleft())
             revisions.append(self._changes(duckdb_sql.query(self._duck, self._sql.revised, history=history)))
             if not chunks:
-                panes, history = _retained(panes, step.gone), _retained(history, step.gone)
+                panes, history = _retained(panes, step.evicted), _retained(history, step.evicted)
             panes = duckdb_sql.query(self._duck, self._sql.settle, base=panes, history=history)
         return self._chunks.joined(revisions), panes
 
@@ -132,9 +132,9 @@ class WatermarkPanes:
         return self._results.of(with_window_ends(self._pipeline, rows))
 
 
-def _retained(panes: pa.Table, gone: Collection[int]) -> pa.Table:
+def _retained(panes: pa.Table, evicted: Collection[int]) -> pa.Table:
     """Return the panes of windows that something can still reach."""
-    return panes.filter(pa.array(~is_in_windows(to_micros(panes.column(WINDOW)), gone)))
+    return panes.filter(pa.array(~is_in_windows(to_micros(panes.column(WINDOW)), evicted)))
 
 
 def with_window_ends(pipeline: Pipeline, changes: pa.Table) -> pa.Table:
@@ -148,7 +148,7 @@ def with_window_ends(pipeline: Pipeline, changes: pa.Table) -> pa.Table:
 
 
 MAX_REVISIONS: Final = 256
-"""So many revisions of a window and key are made at once, where each holds a state that grows with its records."""
+"""Number of revisions of a window and key that are computed at once if accumulators grow with their records."""
 
 _CHUNK: Final = "__chunk"
 

@@ -51,7 +51,7 @@ class SliceTree:
         *,
         low: int,
     ) -> pa.Table:
-        """Take records that are on time for all windows of their slice, and parts of slices made of such.
+        """Add records that are on time for all windows of their slice, and partial slices made of such.
 
         Return what the panes of `windows` are to be merged of, under these. Stored is what windows that end after
         `low` are made of; what is of no use after this step never is.
@@ -119,10 +119,10 @@ class SliceTree:
     def _forget(self, known: Collection[int], summary: WindowSummary, state: State, *, low: int) -> None:
         """Drop what no window that ends after a time is made of; of the slices `known` are in the state."""
         for level, starts in summary.slices.items():
-            gone = {start for start, done in zip(starts, self._done(starts, low), strict=True) if done}
-            for start in sorted(gone if level else gone & set(known)):
+            evicted = {start for start, done in zip(starts, self._done(starts, low), strict=True) if done}
+            for start in sorted(evicted if level else evicted & set(known)):
                 state.drop(_kind_of_level(level), start)
-            summary.slices[level] = starts - gone
+            summary.slices[level] = starts - evicted
 
     def _filled(self, summary: WindowSummary) -> dict[int, set[int]]:
         """Return the starts of all nodes by level that have something in them."""

@@ -1,10 +1,30 @@
 """SQL of the window operator, written once for a pipeline.
 
-`WindowSql` is for panes that only the watermark fires, `EarlyPaneSql` for windows with early panes.
+`WindowSql` is for panes that only the watermark fires, `EarlyPaneSql` for windows with early panes. Each common table
+expression is written by the function of its name. Columns that the queries add to window, key and accumulators:
 
-Early panes: all that happens to a window and key in a step is one row of the table `atoms`, in the order of effect
-(`__place`): what its last pane emitted (-2), what was pending before the step (-1), its on-time records in chunks that
-end with an early pane (0, 1, ...), its late records (`_LATE`). A pane is the running merge of the rows up to its
+| column | in | meaning |
+| --- | --- | --- |
+| `__rank` | `revise`, changes | order within a window and key: the stored pane first, then its revisions |
+| `__base` | `revise` | the row is the stored pane, not a revision of it |
+| `__last` | `revise` | the row is the newest, which is stored |
+| `__place` | `events` | order of effect, see below |
+| `__early` | `events` | an early pane follows the row |
+| `__on_time` | `events` | the on-time pane follows the row |
+| `__newest` | `located` | the row is the last one that is not late |
+| `__firing` | `located` | the window fires in this step |
+| `__pending_since` | `located` | processing time of the first record that no pane has shown |
+| `__last_revision` | `located` | revision of the pane emitted last, null if there is none |
+| `__early_panes` | `located` | number of early panes before this step |
+| `__panes_here` | `fired` | number of panes that follow the row (the stored pane counts as one) |
+| `__panes_before`, `__panes_all` | `events` | number of panes before the row, and of the window and key |
+| `__total` | `events` | number of records up to the row |
+| `__index` | `panes` | number of the pane among those of the window and key |
+| `__next` | `ordered` | name of the pane that replaces this one, null if none does |
+| `__emitted` | `settle` | the row is in a pane that was emitted, not pending |
+
+Places are -2 for what the last pane emitted, -1 for what was pending before the step, 0, 1, ... for on-time records in
+chunks that end with an early pane, and `_LATE` for late records. A pane is the running merge of the rows up to its
 place; in mode discard, of the rows since the pane before.
 """
 
@@ -24,6 +44,43 @@ from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.window.triggers import SqlTrigger
 from windrow.core.schema import OFFSET, PARTITION, REVISION, TIME, WINDOW
 from windrow.model import Global, Pipeline
+
+COUNT: Final = "__count"
+SINCE: Final = "__since"
+PANES: Final = "__panes"
+MEMORY: Final = "__memory"
+CHUNK: Final = "__chunk"
+EARLY: Final = "__early"
+ROW: Final = "__row"
+NTH: Final = "__nth"
+WAITING: Final = "__waiting"
+_LATE: Final = 1 << 62
+
+
+class _Lists:
+    """The select lists that the queries of a pipeline share."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        fold = compile_aggregates(pipeline)
+        accumulators = [accumulator for one in fold for accumulator in one.accumulators]
+
+        def each(sql: Callable[[Accumulator], str]) -> str:
+            return ", ".join(f"{sql(one)} AS {identifier(one.column)}" for one in accumulators)
+
+        self.keys = ", ".join(identifier(name) for name in pipeline.key)
+        self.by = f"{WINDOW}, {self.keys}"
+        self.columns = ", ".join(identifier(one.column) for one in accumulators)
+        self.begin = each(lambda one: one.begin)
+        self.merged = each(lambda one: one.merged())
+        self.running = each(lambda one: one.merged(" OVER history"))
+        values = ", ".join(f"{one.finish} AS {identifier(one.name)}" for one in fold)
+        # the operator knows where windows end, and replaces the end
+        self.change = f"{WINDOW} AS window_start, {WINDOW} AS window_end, {self.keys}, {values}"
+        # one revision for each late record, or one for all of them
+        is_each = pipeline.emit.late == "each"
+        self.late_place = f"{PARTITION}, {OFFSET}" if is_each else f"0 AS {PARTITION}, 0 AS {OFFSET}"
+        self.late_by = f"{self.by}, {PARTITION}, {OFFSET}" if is_each else self.by
+        self.change_order = f"ORDER BY window_start, {self.keys}"
 
 
 @dataclass(frozen=True)
@@ -62,95 +119,85 @@ class WindowSql:
 
 def window_sql(pipeline: Pipeline) -> WindowSql:
     """Write the queries of a pipeline."""
-    fold = compile_aggregates(pipeline)
-    accumulators = [accumulator for one in fold for accumulator in one.accumulators]
-    by = ", ".join([WINDOW, *(identifier(name) for name in pipeline.key)])
-    columns = ", ".join(identifier(accumulator.column) for accumulator in accumulators)
-    begin = _select_list(accumulators, lambda accumulator: accumulator.begin)
-    merged = _select_list(accumulators, lambda accumulator: accumulator.merged())
-    running = _select_list(accumulators, lambda accumulator: accumulator.merged(" OVER history"))
-    values = ", ".join(f"{one.finish} AS {identifier(one.name)}" for one in fold)
-    # one revision for each late record, or one for all of them
-    each = pipeline.emit.late == "each"
-    place = f"{PARTITION}, {OFFSET}" if each else f"0 AS {PARTITION}, 0 AS {OFFSET}"
-    place_by = f", {PARTITION}, {OFFSET}" if each else ""
-    # the operator knows where windows end
-    change = f"{WINDOW} AS window_start, {WINDOW} AS window_end, {_key_list(pipeline)}, {values}"
-    match pipeline.emit.mode:
-        case "retract" | "accumulate":
-            history, op = by, "CASE WHEN __rank = 1 THEN 'insert' ELSE 'update_after' END"
-        case "discard":
-            # a revision holds its own records alone
-            history, op = f"{by}, {PARTITION}, {OFFSET}", "'insert'"
-        case _:
-            assert_never(pipeline.emit.mode)
-    taken_back = f"""
-        UNION ALL
-        SELECT 'update_before' AS op, 'late' AS pane, {REVISION} AS revision, {change}, 2 * __rank + 1 AS __rank
-        FROM history WHERE NOT __last
-    """
-    begun = f"SELECT {by}, {begin}, 0::INTEGER AS {REVISION} FROM records GROUP BY {by}"
-    order = f"ORDER BY window_start, {_key_list(pipeline)}"
+    lists = _Lists(pipeline)
+    by = lists.by
+    begun = f"SELECT {by}, {lists.begin}, 0::INTEGER AS {REVISION} FROM records GROUP BY {by}"
+    stored = f"SELECT {by}, {lists.columns}, {REVISION}"
     return WindowSql(
         begin=begun,
         add=f"""
-            SELECT {by}, {merged}, max({REVISION}) AS {REVISION}
-            FROM ({begun} UNION ALL SELECT {by}, {columns}, {REVISION} FROM panes) GROUP BY {by}
+            SELECT {by}, {lists.merged}, max({REVISION}) AS {REVISION}
+            FROM ({begun} UNION ALL {stored} FROM panes) GROUP BY {by}
         """,
-        merge=f"SELECT {by}, {merged}, max({REVISION}) AS {REVISION} FROM panes GROUP BY {by}",
-        revise=f"""
-            WITH begun AS (
-                SELECT {by}, {place}, {begin} FROM late GROUP BY {by}{place_by}
-            ), steps AS (
-                SELECT {by}, -1 AS {PARTITION}, -1 AS {OFFSET}, {columns}, {REVISION}
-                FROM base SEMI JOIN begun USING ({by})
-                UNION ALL
-                SELECT {by}, {PARTITION}, {OFFSET}, {columns}, NULL AS {REVISION} FROM begun
-            )
-            SELECT {by}, {running},
-                (coalesce(first_value({REVISION}) OVER places, 0) + row_number() OVER places - 1)::INTEGER
-                    AS {REVISION},
-                row_number() OVER places AS __rank,
-                {REVISION} IS NOT NULL AS __base,
-                lead(true, 1, false) OVER places = false AS __last
-            FROM steps
-            WINDOW places AS (PARTITION BY {by} ORDER BY {PARTITION}, {OFFSET}),
-                history AS (PARTITION BY {history} ORDER BY {PARTITION}, {OFFSET} ROWS UNBOUNDED PRECEDING)
-        """,
+        merge=f"SELECT {by}, {lists.merged}, max({REVISION}) AS {REVISION} FROM panes GROUP BY {by}",
+        revise=_revise_query(pipeline, lists),
         settle=f"""
-            SELECT {by}, {columns}, {REVISION} FROM base ANTI JOIN history USING ({by})
+            {stored} FROM base ANTI JOIN history USING ({by})
             UNION ALL
-            SELECT {by}, {columns}, {REVISION} FROM history WHERE __last
+            {stored} FROM history WHERE __last
         """,
-        fired=f"SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {change} FROM panes {order}",
-        revised=f"""
-            SELECT * EXCLUDE (__rank) FROM (
-                SELECT {op} AS op, 'late' AS pane, {REVISION} AS revision, {change}, 2 * __rank AS __rank
-                FROM history WHERE NOT __base
-                {taken_back if pipeline.emit.mode == "retract" else ""}
-            ) {order}, __rank
+        fired=f"""
+            SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {lists.change}
+            FROM panes {lists.change_order}
         """,
+        revised=_revised_query(pipeline, lists),
     )
 
 
-def _select_list(accumulators: list[Accumulator], sql: Callable[[Accumulator], str]) -> str:
-    return ", ".join(f"{sql(accumulator)} AS {identifier(accumulator.column)}" for accumulator in accumulators)
+def _revise_query(pipeline: Pipeline, lists: _Lists) -> str:
+    """Return the query of stored panes and the revisions that late records make of them, by running merges."""
+    by = lists.by
+    match pipeline.emit.mode:
+        case "retract" | "accumulate":
+            history = by
+        case "discard":  # a revision holds its own records only
+            history = f"{by}, {PARTITION}, {OFFSET}"
+        case _:
+            assert_never(pipeline.emit.mode)
+    return f"""
+        WITH {_begun_cte(lists)}, {_steps_cte(lists)}
+        SELECT {by}, {lists.running},
+            (coalesce(first_value({REVISION}) OVER places, 0) + row_number() OVER places - 1)::INTEGER
+                AS {REVISION},
+            row_number() OVER places AS __rank,
+            {REVISION} IS NOT NULL AS __base,
+            lead(true, 1, false) OVER places = false AS __last
+        FROM steps
+        WINDOW places AS (PARTITION BY {by} ORDER BY {PARTITION}, {OFFSET}),
+            history AS (PARTITION BY {history} ORDER BY {PARTITION}, {OFFSET} ROWS UNBOUNDED PRECEDING)
+    """
 
 
-def _key_list(pipeline: Pipeline) -> str:
-    return ", ".join(identifier(name) for name in pipeline.key)
+def _begun_cte(lists: _Lists) -> str:
+    """`begun`: late records as accumulators, a row for each revision."""
+    return f"begun AS (SELECT {lists.by}, {lists.late_place}, {lists.begin} FROM late GROUP BY {lists.late_by})"
 
 
-COUNT: Final = "__count"
-SINCE: Final = "__since"
-PANES: Final = "__panes"
-MEMORY: Final = "__memory"
-CHUNK: Final = "__chunk"
-EARLY: Final = "__early"
-ROW: Final = "__row"
-NTH: Final = "__nth"
-WAITING: Final = "__waiting"
-_LATE: Final = 1 << 62
+def _steps_cte(lists: _Lists) -> str:
+    """`steps`: the stored panes that are revised, before what revises them."""
+    return f"""steps AS (
+        SELECT {lists.by}, -1 AS {PARTITION}, -1 AS {OFFSET}, {lists.columns}, {REVISION}
+        FROM base SEMI JOIN begun USING ({lists.by})
+        UNION ALL
+        SELECT {lists.by}, {PARTITION}, {OFFSET}, {lists.columns}, NULL AS {REVISION} FROM begun
+    )"""
+
+
+def _revised_query(pipeline: Pipeline, lists: _Lists) -> str:
+    """Return the query of the late changes: each revision, and in mode retract the row that it replaces."""
+    op = "'insert'" if pipeline.emit.mode == "discard" else "CASE WHEN __rank = 1 THEN 'insert' ELSE 'update_after' END"
+    retracted = f"""
+        UNION ALL
+        SELECT 'update_before' AS op, 'late' AS pane, {REVISION} AS revision, {lists.change}, 2 * __rank + 1 AS __rank
+        FROM history WHERE NOT __last
+    """
+    return f"""
+        SELECT * EXCLUDE (__rank) FROM (
+            SELECT {op} AS op, 'late' AS pane, {REVISION} AS revision, {lists.change}, 2 * __rank AS __rank
+            FROM history WHERE NOT __base
+            {retracted if pipeline.emit.mode == "retract" else ""}
+        ) {lists.change_order}, __rank
+    """
 
 
 @dataclass(frozen=True)
@@ -162,136 +209,75 @@ class EarlyPaneSql:
     processing time at which the first pending record came, PANES how many early panes there were, MEMORY what the
     trigger remembers.
 
-    `empty`: no records -> no panes. `told`: records (with ROW) and panes -> what a trigger in Python looks at, in
-    order. `atoms`: records (if Python follows the trigger, with CHUNK and EARLY, and memory), panes, late, firing and
-    clock -> atoms. `changes`: atoms -> changes; the end of a window is yet to be put in the place of its start.
-    `settle`: atoms and clock -> panes.
+    `empty`: no records -> no panes. `observed`: records (with ROW) and panes -> what a trigger in Python evaluates, in
+    order. `events`: records, panes, late, firing and clock -> all that happens to a window and key in the step, in the
+    order of effect (if the trigger is evaluated in Python, records have CHUNK and EARLY, and there is a table memory).
+    `changes`: events -> changes; the end of a window is yet to be put in the place of its start. `settle`: events and
+    clock -> panes.
     """
 
     empty: str
-    told: str
-    atoms: str
+    observed: str
+    events: str
     changes: str
     settle: str
 
 
+_EVENT_ORDER = f"__place, {PARTITION}, {OFFSET}"
+
+
 def early_pane_sql(pipeline: Pipeline, trigger: SqlTrigger | None) -> EarlyPaneSql:
-    """Write the queries of a pipeline; `trigger` is None if Python follows it."""
-    fold = compile_aggregates(pipeline)
-    accumulators = [accumulator for one in fold for accumulator in one.accumulators]
-    names = [identifier(accumulator.column) for accumulator in accumulators]
-    keys = ", ".join(identifier(name) for name in pipeline.key)
-    by, columns = f"{WINDOW}, {keys}", ", ".join(names)
-    begin = ", ".join(f"{a.begin} AS {name}" for a, name in zip(accumulators, names, strict=True))
-    merged = ", ".join(f"{a.merged()} AS {name}" for a, name in zip(accumulators, names, strict=True))
-    running = ", ".join(f"{a.merged(' OVER history')} AS {name}" for a, name in zip(accumulators, names, strict=True))
-    values = ", ".join(f"{one.finish} AS {identifier(one.name)}" for one in fold)
-    more = f"""NULL::INTEGER AS {REVISION}, count(*) AS {COUNT}, NULL::BIGINT AS {SINCE}, NULL::INTEGER AS {PANES},
-        NULL::VARCHAR AS {MEMORY}"""
-    each = pipeline.emit.late == "each"
-    place = f"{PARTITION}, {OFFSET}" if each else f"0 AS {PARTITION}, 0 AS {OFFSET}"
-    change = f"{WINDOW} AS window_start, {WINDOW} AS window_end, {keys}, {values}"
-    mode = pipeline.emit.mode
-    # where a pane says only what is new, an on-time pane is not written for what an early one has said
-    news = f"__place > -2 AND NOT {EARLY}" if mode == "discard" or isinstance(pipeline.window, Global) else "true"
-    before = f"""
-        UNION ALL
-        SELECT 'update_before' AS op, __next AS pane, coalesce(__first, 0) + __index AS revision, {change},
-            2 * __index + 1 AS __rank
-        FROM told WHERE __next IS NOT NULL
-    """
+    """Write the queries of a pipeline; `trigger` is None if it is evaluated in Python."""
+    lists = _Lists(pipeline)
     return EarlyPaneSql(
-        empty=f"SELECT {by}, {begin}, {more} FROM records GROUP BY {by}",
-        told=f"""
-            WITH told AS (
-                SELECT {by}, sum({COUNT}) AS {COUNT}, max({COUNT}) FILTER ({REVISION} IS NULL) AS __waiting,
-                    max({PANES}) AS {PANES}, max({SINCE}) AS {SINCE}, max({MEMORY}) AS {MEMORY}
-                FROM panes GROUP BY {by}
-            ), numbered AS (
-                SELECT {by}, {ROW}, {TIME},
-                    row_number() OVER (PARTITION BY {by} ORDER BY {PARTITION}, {OFFSET}) AS {NTH}
-                FROM records
-            )
-            SELECT {by}, {ROW}, {TIME}, {NTH}, coalesce({COUNT}, 0)::BIGINT AS {COUNT},
-                coalesce(__waiting, 0) AS {WAITING}, coalesce({PANES}, 0) AS {PANES}, {SINCE}, {MEMORY}
-            FROM told FULL JOIN numbered USING ({by}) ORDER BY {by}, {NTH}
-        """,
-        atoms=f"""
-            WITH {_chunks_cte(by, trigger)}, atoms AS (
-                SELECT {by}, CASE WHEN {REVISION} IS NULL THEN -1 ELSE -2 END AS __place, -1 AS {PARTITION},
-                    -1 AS {OFFSET}, {columns}, {REVISION}, {COUNT}, {SINCE}, {PANES}, {MEMORY}, false AS {EARLY}
-                FROM panes
-                UNION ALL BY NAME
-                SELECT {by}, {CHUNK} AS __place, -1 AS {PARTITION}, -1 AS {OFFSET}, {begin}, {more},
-                    bool_or({EARLY}) AS {EARLY}
-                FROM placed GROUP BY {by}, {CHUNK}
-                UNION ALL BY NAME
-                SELECT {by}, {_LATE} AS __place, {place}, {begin}, {more}, false AS {EARLY}
-                FROM late GROUP BY {by}{f", {PARTITION}, {OFFSET}" if each else ""}
-            ), looked AS (
-                SELECT *, {WINDOW} IN (SELECT {WINDOW} FROM firing) AS __firing,
-                    __place < {_LATE} AND lead(__place, 1, {_LATE}) OVER places = {_LATE} AS __newest,
-                    coalesce(CASE __place WHEN -1 THEN {SINCE} WHEN 0 THEN lag({SINCE}) OVER places END,
-                        (SELECT latest FROM clock)) AS __began,
-                    first_value({REVISION}) OVER places AS __first,
-                    coalesce(first_value({PANES}) OVER places, 0) AS __earlier
-                FROM atoms WINDOW places AS (PARTITION BY {by} ORDER BY __place, {PARTITION}, {OFFSET})
-            ), due AS (
-                {_due_query(by, trigger)}
-            ), fired AS (
-                SELECT *, __newest AND __firing AND {news} AS __on_time,
-                    (__place = -2)::INTEGER + {EARLY}::INTEGER + __on_time::INTEGER + (__place = {_LATE})::INTEGER
-                        AS __here
-                FROM due
-            )
-            SELECT * REPLACE (__earlier + sum({EARLY}::INTEGER) OVER (PARTITION BY {by}) AS {PANES}),
-                sum(__here) OVER places - __here AS __before,
-                sum(__here) OVER (PARTITION BY {by}) AS __all,
-                sum({COUNT}) OVER places AS __total
-            FROM fired
-            WINDOW places AS (PARTITION BY {by} ORDER BY __place, {PARTITION}, {OFFSET} ROWS UNBOUNDED PRECEDING)
-        """,
-        changes=f"""
-            WITH history AS (
-                SELECT {by}, {running}, __place, {EARLY}, __on_time, __before, __first
-                FROM atoms WHERE __all > (__first IS NOT NULL)::INTEGER
-                WINDOW history AS (PARTITION BY {by}{", __before" if mode == "discard" else ""}
-                    ORDER BY __place, {PARTITION}, {OFFSET} ROWS UNBOUNDED PRECEDING)
-            ), panes AS (
-                SELECT *, NULL AS pane, __before AS __index FROM history WHERE __place = -2
-                UNION ALL
-                SELECT *, 'early' AS pane, __before AS __index FROM history WHERE {EARLY}
-                UNION ALL
-                SELECT *, 'on_time' AS pane, __before + (__place = -2)::INTEGER + {EARLY}::INTEGER AS __index
-                FROM history WHERE __on_time
-                UNION ALL
-                SELECT *, 'late' AS pane, __before AS __index FROM history WHERE __place = {_LATE}
-            ), told AS (
-                SELECT *, lead(pane) OVER (PARTITION BY {by} ORDER BY __index) AS __next FROM panes
-            )
-            SELECT * EXCLUDE (__rank) FROM (
-                SELECT {"'insert'" if mode == "discard" else "if(__index = 0, 'insert', 'update_after')"} AS op, pane,
-                    coalesce(__first, 0) + __index AS revision, {change}, 2 * __index AS __rank
-                FROM told WHERE pane IS NOT NULL
-                {before if mode == "retract" else ""}
-            ) ORDER BY window_start, {keys}, __rank
-        """,
-        settle=f"""
-            SELECT {by}, {merged},
-                CASE WHEN __covered THEN max(coalesce(__first, 0) + __all - 1) END::INTEGER AS {REVISION},
-                CASE WHEN __covered THEN max(__total) ELSE sum({COUNT}) END::BIGINT AS {COUNT},
-                CASE WHEN NOT __covered THEN coalesce(min({SINCE}), (SELECT latest FROM clock)) END AS {SINCE},
-                max({PANES})::INTEGER AS {PANES}, max({MEMORY}) AS {MEMORY}
-            FROM (
-                SELECT *, __before < __all AS __covered FROM atoms
-                {"WHERE __before >= __all - 1" if mode == "discard" else ""}
-            ) GROUP BY {by}, __covered
-        """,
+        empty=f"SELECT {lists.by}, {lists.begin}, {_PENDING} FROM records GROUP BY {lists.by}",
+        observed=_observed_query(lists.by),
+        events=_events_query(pipeline, lists, trigger),
+        changes=_changes_query(pipeline, lists),
+        settle=_settle_query(pipeline, lists),
     )
 
 
-def _chunks_cte(by: str, trigger: SqlTrigger | None) -> str:
-    """Return the SQL of the records in chunks that are ended by early panes after so many records."""
+_PENDING = f"""NULL::INTEGER AS {REVISION}, count(*) AS {COUNT}, NULL::BIGINT AS {SINCE}, NULL::INTEGER AS {PANES},
+    NULL::VARCHAR AS {MEMORY}"""
+"""The columns of a pane that is not emitted yet, over its records."""
+
+
+def _observed_query(by: str) -> str:
+    """Return the query of what a trigger in Python evaluates: on-time records with what their window held before."""
+    return f"""
+        WITH held AS (
+            SELECT {by}, sum({COUNT}) AS {COUNT}, max({COUNT}) FILTER ({REVISION} IS NULL) AS __waiting,
+                max({PANES}) AS {PANES}, max({SINCE}) AS {SINCE}, max({MEMORY}) AS {MEMORY}
+            FROM panes GROUP BY {by}
+        ), numbered AS (
+            SELECT {by}, {ROW}, {TIME},
+                row_number() OVER (PARTITION BY {by} ORDER BY {PARTITION}, {OFFSET}) AS {NTH}
+            FROM records
+        )
+        SELECT {by}, {ROW}, {TIME}, {NTH}, coalesce({COUNT}, 0)::BIGINT AS {COUNT},
+            coalesce(__waiting, 0) AS {WAITING}, coalesce({PANES}, 0) AS {PANES}, {SINCE}, {MEMORY}
+        FROM held FULL JOIN numbered USING ({by}) ORDER BY {by}, {NTH}
+    """
+
+
+def _events_query(pipeline: Pipeline, lists: _Lists, trigger: SqlTrigger | None) -> str:
+    """Return the query of all that happens to a window and key in a step, with the panes that follow each row."""
+    by = lists.by
+    return f"""
+        WITH {_placed_cte(by, trigger)}, {_events_cte(lists)}, {_located_cte(by)}, {_due_cte(by, trigger)},
+            {_fired_cte(pipeline)}
+        SELECT * REPLACE (__early_panes + sum({EARLY}::INTEGER) OVER (PARTITION BY {by}) AS {PANES}),
+            sum(__panes_here) OVER places - __panes_here AS __panes_before,
+            sum(__panes_here) OVER (PARTITION BY {by}) AS __panes_all,
+            sum({COUNT}) OVER places AS __total
+        FROM fired
+        WINDOW places AS (PARTITION BY {by} ORDER BY {_EVENT_ORDER} ROWS UNBOUNDED PRECEDING)
+    """
+
+
+def _placed_cte(by: str, trigger: SqlTrigger | None) -> str:
+    """`placed`: on-time records in chunks, each ended by an early pane if the trigger counts records."""
     if trigger is None:
         return "placed AS (SELECT * FROM records)"
     if trigger.records is None:
@@ -313,20 +299,125 @@ def _chunks_cte(by: str, trigger: SqlTrigger | None) -> str:
     """
 
 
-def _due_query(by: str, trigger: SqlTrigger | None) -> str:
-    """Return the SQL of what is looked at, with the early panes that processing time makes."""
+def _events_cte(lists: _Lists) -> str:
+    """`events`: stored panes, chunks of on-time records and late records, with their places."""
+    by, begin = lists.by, lists.begin
+    return f"""events AS (
+        SELECT {by}, CASE WHEN {REVISION} IS NULL THEN -1 ELSE -2 END AS __place, -1 AS {PARTITION},
+            -1 AS {OFFSET}, {lists.columns}, {REVISION}, {COUNT}, {SINCE}, {PANES}, {MEMORY}, false AS {EARLY}
+        FROM panes
+        UNION ALL BY NAME
+        SELECT {by}, {CHUNK} AS __place, -1 AS {PARTITION}, -1 AS {OFFSET}, {begin}, {_PENDING},
+            bool_or({EARLY}) AS {EARLY}
+        FROM placed GROUP BY {by}, {CHUNK}
+        UNION ALL BY NAME
+        SELECT {by}, {_LATE} AS __place, {lists.late_place}, {begin}, {_PENDING}, false AS {EARLY}
+        FROM late GROUP BY {lists.late_by}
+    )"""
+
+
+def _located_cte(by: str) -> str:
+    """`located`: events with what their window and key had before the step."""
+    return f"""located AS (
+        SELECT *, {WINDOW} IN (SELECT {WINDOW} FROM firing) AS __firing,
+            __place < {_LATE} AND lead(__place, 1, {_LATE}) OVER places = {_LATE} AS __newest,
+            coalesce(CASE __place WHEN -1 THEN {SINCE} WHEN 0 THEN lag({SINCE}) OVER places END,
+                (SELECT latest FROM clock)) AS __pending_since,
+            first_value({REVISION}) OVER places AS __last_revision,
+            coalesce(first_value({PANES}) OVER places, 0) AS __early_panes
+        FROM events WINDOW places AS (PARTITION BY {by} ORDER BY {_EVENT_ORDER})
+    )"""
+
+
+def _due_cte(by: str, trigger: SqlTrigger | None) -> str:
+    """`due`: located events with the early panes that processing time, or a trigger in Python, adds."""
     if trigger is None:
-        return f"""
-            SELECT looked.* REPLACE (
-                coalesce(memory.{MEMORY}, looked.{MEMORY}) AS {MEMORY},
+        return f"""due AS (
+            SELECT located.* REPLACE (
+                coalesce(memory.{MEMORY}, located.{MEMORY}) AS {MEMORY},
                 {EARLY} OR (__newest AND NOT __firing AND coalesce(__due, false)) AS {EARLY})
-            FROM looked LEFT JOIN memory USING ({by})
-        """
+            FROM located LEFT JOIN memory USING ({by})
+        )"""
     if trigger.micros is None:
-        return "SELECT * FROM looked"
-    again = "" if trigger.times is None else f"AND __earlier + greatest(__place, 0) < {trigger.times}"
-    return f"""
+        return "due AS (SELECT * FROM located)"
+    again = "" if trigger.times is None else f"AND __early_panes + greatest(__place, 0) < {trigger.times}"
+    return f"""due AS (
         SELECT * REPLACE ({EARLY} OR coalesce(__newest AND NOT __firing AND __place > -2
-            AND (SELECT now FROM clock) - __began >= {trigger.micros} {again}, false) AS {EARLY})
-        FROM looked
+            AND (SELECT now FROM clock) - __pending_since >= {trigger.micros} {again}, false) AS {EARLY})
+        FROM located
+    )"""
+
+
+def _fired_cte(pipeline: Pipeline) -> str:
+    """`fired`: due events with the number of panes that follow each, the on-time pane among them."""
+    # if a pane holds only what is new, there is no on-time pane for what an early pane has shown
+    is_new_only = pipeline.emit.mode == "discard" or isinstance(pipeline.window, Global)
+    has_news = f"__place > -2 AND NOT {EARLY}" if is_new_only else "true"
+    return f"""fired AS (
+        SELECT *, __newest AND __firing AND {has_news} AS __on_time,
+            (__place = -2)::INTEGER + {EARLY}::INTEGER + __on_time::INTEGER + (__place = {_LATE})::INTEGER
+                AS __panes_here
+        FROM due
+    )"""
+
+
+def _changes_query(pipeline: Pipeline, lists: _Lists) -> str:
+    """Return the query of the changes: each pane, and in mode retract the row that it replaces."""
+    by, mode = lists.by, pipeline.emit.mode
+    op = "'insert'" if mode == "discard" else "if(__index = 0, 'insert', 'update_after')"
+    retracted = f"""
+        UNION ALL
+        SELECT 'update_before' AS op, __next AS pane, coalesce(__last_revision, 0) + __index AS revision,
+            {lists.change}, 2 * __index + 1 AS __rank
+        FROM ordered WHERE __next IS NOT NULL
+    """
+    return f"""
+        WITH {_history_cte(pipeline, lists)}, {_panes_cte()}, ordered AS (
+            SELECT *, lead(pane) OVER (PARTITION BY {by} ORDER BY __index) AS __next FROM panes
+        )
+        SELECT * EXCLUDE (__rank) FROM (
+            SELECT {op} AS op, pane, coalesce(__last_revision, 0) + __index AS revision, {lists.change},
+                2 * __index AS __rank
+            FROM ordered WHERE pane IS NOT NULL
+            {retracted if mode == "retract" else ""}
+        ) {lists.change_order}, __rank
+    """
+
+
+def _history_cte(pipeline: Pipeline, lists: _Lists) -> str:
+    """`history`: the running merge up to each event, where any pane is emitted."""
+    since_pane = ", __panes_before" if pipeline.emit.mode == "discard" else ""
+    return f"""history AS (
+        SELECT {lists.by}, {lists.running}, __place, {EARLY}, __on_time, __panes_before, __last_revision
+        FROM events WHERE __panes_all > (__last_revision IS NOT NULL)::INTEGER
+        WINDOW history AS (PARTITION BY {lists.by}{since_pane} ORDER BY {_EVENT_ORDER} ROWS UNBOUNDED PRECEDING)
+    )"""
+
+
+def _panes_cte() -> str:
+    """`panes`: the stored pane (`pane` is null) and the panes of this step."""
+    return f"""panes AS (
+        SELECT *, NULL AS pane, __panes_before AS __index FROM history WHERE __place = -2
+        UNION ALL
+        SELECT *, 'early' AS pane, __panes_before AS __index FROM history WHERE {EARLY}
+        UNION ALL
+        SELECT *, 'on_time' AS pane, __panes_before + (__place = -2)::INTEGER + {EARLY}::INTEGER AS __index
+        FROM history WHERE __on_time
+        UNION ALL
+        SELECT *, 'late' AS pane, __panes_before AS __index FROM history WHERE __place = {_LATE}
+    )"""
+
+
+def _settle_query(pipeline: Pipeline, lists: _Lists) -> str:
+    """Return the query of the panes as they are stored after the step: what was emitted, and what is pending."""
+    return f"""
+        SELECT {lists.by}, {lists.merged},
+            CASE WHEN __emitted THEN max(coalesce(__last_revision, 0) + __panes_all - 1) END::INTEGER AS {REVISION},
+            CASE WHEN __emitted THEN max(__total) ELSE sum({COUNT}) END::BIGINT AS {COUNT},
+            CASE WHEN NOT __emitted THEN coalesce(min({SINCE}), (SELECT latest FROM clock)) END AS {SINCE},
+            max({PANES})::INTEGER AS {PANES}, max({MEMORY}) AS {MEMORY}
+        FROM (
+            SELECT *, __panes_before < __panes_all AS __emitted FROM events
+            {"WHERE __panes_before >= __panes_all - 1" if pipeline.emit.mode == "discard" else ""}
+        ) GROUP BY {lists.by}, __emitted
     """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, assert_never
 
-from windrow.core.code_name import qualified_name
+from windrow.core.operators.base import qualified_name
 from windrow.errors import RunError
 from windrow.model import AllOf, AnyOf, Every, PaneSoFar, Records, Repeat, Trigger, When
 

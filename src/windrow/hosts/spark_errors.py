@@ -1,0 +1,62 @@
+"""Translation of errors that Spark raises into windrow's own."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped] # it has no types
+from pyspark.errors import PySparkException
+
+from windrow import errors
+from windrow.errors import CheckpointError, EngineError, WindrowError, WorkerLostError
+from windrow.hosts.stream.integrity import RESTORE
+
+SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
+"""What a call to Spark raises: its own errors, py4j's, and those of a connection to a JVM that has ended."""
+
+_DAMAGED = re.compile(
+    r"(?:ChecksumException: Checksum error: |Corruption: [^\n]*? in )(?:file:)?(\S+)|(?:FileNotFoundException: "
+    r"(?:File )?(?:file:)?|No such file or directory: [^\n]*?)(\S+/state/\S+)"
+)
+_LOST_WORKER = re.compile(
+    r"Python worker (?:failed to connect back|exited unexpectedly)|Failed to connect to the state server"
+)
+_GO_ON = "\nwhat was committed stays; start again to continue from there"
+_APPENDIX = "\n=== Streaming Query ==="
+_STATE = re.compile(r"\s*SQLSTATE: \w+")
+_WRAPPING = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminated with exception: ")
+_OURS = re.compile(r"^windrow\.errors\.(\w+): (.+?)(?=\n\s*at |\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
+_CAUSE = re.compile(r"^Caused by: (?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception))(?:: (.+))?$", re.MULTILINE)
+
+
+def translate_spark_error(exc: Exception, what: str = "the stream", then: str = _GO_ON) -> WindrowError:
+    """Return the error for a failure: windrow's own if a Python worker raised one, else one with Spark's message.
+
+    The message says that it stopped `what`; `then` says what to do.
+    """
+    text = _STATE.sub("", str(exc).partition(_APPENDIX)[0]).strip()
+    ours = _OURS.findall(text)
+    if ours:
+        name, message = ours[-1]
+        kind = getattr(errors, name, EngineError)
+        if not (isinstance(kind, type) and issubclass(kind, WindrowError)):
+            kind = EngineError
+        return kind(message.strip())
+    if damaged := _DAMAGED.search(str(exc)):
+        return CheckpointError(f"{damaged[1] or damaged[2]} is damaged or gone; {RESTORE}")
+    # a process that did not start in ten seconds, as on a busy machine, or that was killed
+    kind = WorkerLostError if _LOST_WORKER.search(str(exc)) else EngineError
+    return kind(f"{what} stopped: {_said(exc, text)}{then}")
+
+
+def _said(exc: Exception, text: str) -> str:
+    if isinstance(exc, Py4JJavaError):
+        text = str(exc.java_exception.getMessage())
+    elif isinstance(exc, (Py4JError, ConnectionError)):
+        return "Spark's Java process has ended"
+    elif not isinstance(exc, SPARK_ERRORS):
+        return f"{type(exc).__name__}: {text}"
+    unwrapped = _WRAPPING.sub("", text)
+    raised = _CAUSE.findall(unwrapped) or _RAISED.findall(unwrapped)
+    return ": ".join(filter(None, raised[-1])) if raised else unwrapped.split("\n", 1)[0]
