@@ -20,7 +20,7 @@ from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.state.store import MemoryState
 from windrow.model import Pipeline
-from windrow.testing.generator import Spec, generate
+from windrow.testing.generator import LogSpec, generate
 
 AGGREGATES = (
     "count()",
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, nargs="+", default=[10_000, 20])
     arguments = parser.parse_args()
     for users in arguments.users:
-        log = pa.Table.from_batches(generate(Spec(events=arguments.events, users=users)))
+        log = pa.Table.from_batches(generate(LogSpec(events=arguments.events, users=users)))
         print(f"{users:,} users: CPU seconds for a million records in the clock stage and in the operator; changes")
         for text in AGGREGATES:
             stage, operator, changes = _cost(_pipeline(text), log, arguments.step)

@@ -32,7 +32,7 @@ from windrow.model import KafkaSource, LogSource, PostgresSink, Source
 from windrow.sinks import open_sink
 from windrow.sinks.base import Sink
 from windrow.sinks.memory import DiscardSink
-from windrow.testing.generator import Spec, write_kafka, write_log
+from windrow.testing.generator import LogSpec, write_kafka, write_log
 
 TOPIC = "spend"
 HOUR = 3_600_000_000
@@ -101,7 +101,7 @@ def measure(case: str, arguments: argparse.Namespace, address: str, url: str, fo
 
 
 @contextmanager
-def broker(spec: Spec, folder: Path, cases: list[str]) -> Iterator[str]:
+def broker(spec: LogSpec, folder: Path, cases: list[str]) -> Iterator[str]:
     """Fill a topic if a case needs it; give the broker's address."""
     if not any(case.startswith("kafka") for case in cases):
         yield ""
@@ -126,7 +126,7 @@ def main() -> int:
     parser.add_argument("--cases", nargs="+", default=["kafka-throttled", "log-postgres"], help="SOURCE-SINK")
     parser.add_argument("--out", help="a file that a line of JSON is added to for each case")
     arguments = parser.parse_args()
-    spec = Spec(events=arguments.events, duration=round(arguments.hours * HOUR), malformed_share=0.001)
+    spec = LogSpec(events=arguments.events, duration=round(arguments.hours * HOUR), malformed_share=0.001)
     well = True
     with tempfile.TemporaryDirectory(prefix="windrow-backlog-") as name:
         folder = Path(name)

@@ -25,7 +25,7 @@ from bench.growth_report import PAGE, PICTURES, page, picture, table
 from bench.growth_results import BASE, THINGS, Growth, Measured, Point
 from tests.servers.kafka import Kafka
 
-from windrow.testing.generator import Spec, write_kafka
+from windrow.testing.generator import LogSpec, write_kafka
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
@@ -40,11 +40,11 @@ class Topics:
     def __init__(self, broker: Kafka, events: int) -> None:
         self._broker = broker
         self._events = events
-        self._made: dict[Spec, str] = {}
+        self._made: dict[LogSpec, str] = {}
 
     def of(self, point: Point) -> str:
         """Return the topic of a point's log."""
-        spec = Spec(
+        spec = LogSpec(
             events=round(self._events * point.times),
             users=point.users,
             partitions=point.partitions,

@@ -29,7 +29,7 @@ from windrow.api.pipeline_file import parse_pipeline
 from windrow.hosts.spark import spark_session
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.sinks.memory import DiscardSink
-from windrow.testing.generator import Spec, write_log
+from windrow.testing.generator import LogSpec, write_log
 
 RECORD = Path(__file__).parent / "results" / "guard.json"
 EVENTS, ROUNDS = 300_000, 1
@@ -86,7 +86,7 @@ def measure(spark: SparkSession, folder: Path, events: int = EVENTS, rounds: int
     logs = {count: folder / f"log-{count}" for count in {_WARM, events}}
     for count, log in logs.items():
         # no malformed records: plain PySpark's query would stop at the first time that is out of range
-        write_log(Spec(events=count, duration=_HOURS * 3_600_000_000, malformed_share=0), log)
+        write_log(LogSpec(events=count, duration=_HOURS * 3_600_000_000, malformed_share=0), log)
     found: list[Ratio] = []
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     for number, count in enumerate([_WARM, *[events] * rounds]):

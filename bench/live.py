@@ -22,7 +22,7 @@ from windrow.hosts.spark import spark_session
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import SqliteSink
 from windrow.sinks.sqlite import SqliteTable
-from windrow.testing.generator import LivePace, Spec, write_kafka
+from windrow.testing.generator import LivePace, LogSpec, write_kafka
 
 WARM = 10
 """Steps that are not counted: until code is compiled and workers are there."""
@@ -52,7 +52,7 @@ def measure(folder: Path, rate: int, steps: int) -> list[float]:
             if report.epoch >= WARM + steps:
                 run.stop()
 
-        spec = Spec(events=rate * (WARM + steps) * 5, users=10_000)
+        spec = LogSpec(events=rate * (WARM + steps) * 5, users=10_000)
         feeder = threading.Thread(
             target=write_kafka, args=(spec, broker.servers, "spend"), kwargs={"pace": LivePace(rate)}, daemon=True
         )

@@ -22,7 +22,7 @@ from bench.pipelines import from_log, into_sqlite, main_job
 from bench.processes import cpu
 from tests.faults.windrow_process import WindrowProcess
 
-from windrow.testing.generator import Spec, write_log
+from windrow.testing.generator import LogSpec, write_log
 
 PIPELINE = main_job(
     from_log("spend"),
@@ -93,7 +93,7 @@ def wait_for(process: WindrowProcess, folder: Path, epoch: int) -> float:
 
 def measure(keys: int, rounds: int, rate: int, folder: Path) -> list[float]:
     """Return the seconds of each round."""
-    write_log(Spec(events=keys, users=USERS, late_share=0, malformed_share=0), str(folder / "spend"))
+    write_log(LogSpec(events=keys, users=USERS, late_share=0, malformed_share=0), str(folder / "spend"))
     (folder / "pipeline.yaml").write_text(PIPELINE)
     command = ("run", "pipeline.yaml", "--checkpoint", "checkpoint")
     trickle = Trickle(folder / "spend", rate)

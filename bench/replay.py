@@ -25,7 +25,7 @@ from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 
 from windrow.api.pipeline_file import parse_pipeline
-from windrow.testing.generator import Spec, write_kafka, write_log
+from windrow.testing.generator import LogSpec, write_kafka, write_log
 
 HOUR = 3_600_000_000
 TOPIC = "spend"
@@ -79,7 +79,7 @@ def processors() -> float:
 
 
 @contextmanager
-def _sources(names: list[str], spec: Spec) -> Iterator[dict[str, str]]:
+def _sources(names: list[str], spec: LogSpec) -> Iterator[dict[str, str]]:
     """Fill the sources, and name them as a pipeline does."""
     with tempfile.TemporaryDirectory(prefix="windrow-replay-") as folder:
         found = {}
@@ -143,7 +143,7 @@ def main() -> None:
         print(json.dumps(one(host, source, sink, arguments.window, arguments.step)))
         return
     options = ["--window", arguments.window, "--step", str(arguments.step)]
-    spec = Spec(events=arguments.events, duration=round(arguments.hours * HOUR))
+    spec = LogSpec(events=arguments.events, duration=round(arguments.hours * HOUR))
     with _sources(arguments.sources, spec) as sources, _postgres(arguments.sinks) as postgres:
         for name, source in sources.items():
             for sink in arguments.sinks:

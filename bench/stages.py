@@ -24,7 +24,7 @@ from windrow.core.operators.window.operator import WindowOperator
 from windrow.core.state.store import MemoryState
 from windrow.hosts.spark_rows import output_frame
 from windrow.hosts.transport import TableTransport
-from windrow.testing.generator import Spec, generate
+from windrow.testing.generator import LogSpec, generate
 
 
 class Clock:
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _steps(events: int, size: int) -> Iterator[pa.Table]:
-    log = pa.Table.from_batches(generate(Spec(events=events)))
+    log = pa.Table.from_batches(generate(LogSpec(events=events)))
     for start in range(0, log.num_rows, size):
         yield log.slice(start, size)
 

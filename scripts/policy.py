@@ -23,10 +23,10 @@ from windrow.core.schema import RAW
 from windrow.core.state.store import MemoryState
 from windrow.hosts.reports import StepReport, Totals
 from windrow.model import Delay, Pipeline, format_duration, parse_duration
-from windrow.testing.generator import Spec, generate
+from windrow.testing.generator import LogSpec, generate
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "user_spend.yaml"
-SPEC = Spec()
+SPEC = LogSpec()
 STEP = 10_000
 """Records a step: about a quarter of an hour of the day."""
 DELAYS = ("0s", "10s", "1m", "10m", "1h")

@@ -20,7 +20,7 @@ from bench.peers.watch import FailedError, watch
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 
-from windrow.testing.generator import Spec, write_kafka
+from windrow.testing.generator import LogSpec, write_kafka
 
 ROOT = Path(__file__).parents[2]
 DATABASE = "bench"
@@ -54,9 +54,9 @@ class Servers:
             self.kafka.create_topic(name, PARTITIONS, {"retention.ms": "-1"})
             print(f"filling a topic with {events:,} events", flush=True)
             # no malformed records: PySpark's query would stop at the first time that is out of range
-            spec = Spec(events=events, duration=round(self.hours * 3_600_000_000), malformed_share=0)
+            spec = LogSpec(events=events, duration=round(self.hours * 3_600_000_000), malformed_share=0)
             if late_share is not None:
-                spec = Spec(events=events, duration=spec.duration, malformed_share=0, late_share=late_share)
+                spec = LogSpec(events=events, duration=spec.duration, malformed_share=0, late_share=late_share)
             write_kafka(spec, self.kafka.servers, name)
             self.topics[name] = events
         return name
@@ -106,7 +106,7 @@ def answer(on: Servers, engine: Engine, topic: str) -> Answer:
 
 def _closed(hours: float) -> str:
     """Return a time well before which every partition's watermark is at the end of the log."""
-    end = Spec().start / 1_000_000 + hours * 3600
+    end = LogSpec().start / 1_000_000 + hours * 3600
     return datetime.fromtimestamp(end - 2 * DELAY_SECONDS - WINDOW_SECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from tests.servers.kafka import Kafka
 
 from windrow.cli import main
-from windrow.testing.generator import Spec, write_log
+from windrow.testing.generator import LogSpec, write_log
 
 
 def generate(*arguments: str) -> Result:
@@ -50,7 +50,7 @@ def test_every_option_reaches_the_spec(tmp_path: Path) -> None:
         "--late-share 0.1 --malformed-share 0.2 --duplicate-share 0.3 --hot-key-share 0.4 --log-time --json"
     )
     result = generate(str(tmp_path / "a"), *options.split())
-    spec = Spec(
+    spec = LogSpec(
         events=3000,
         users=20,
         partitions=2,

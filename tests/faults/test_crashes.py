@@ -20,7 +20,7 @@ PART = 3 * STEP
 """So many records come before each blow: there is something to do for a run that is to be struck."""
 JAVA_IS_GONE = (
     "windrow: the stream stopped: Spark's Java process has ended\n"
-    "what was committed stays; start again to continue from there; what Spark said is in checkpoint/spark.log\n"
+    "what was committed stays; start again to continue from there; Spark's log is in checkpoint/spark.log\n"
 )
 
 Moment = Callable[[Job, WindrowProcess, Random], None]

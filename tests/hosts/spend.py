@@ -33,7 +33,7 @@ from windrow.model import (
     TimestampType,
     Tumbling,
 )
-from windrow.testing.generator import Spec, generate
+from windrow.testing.generator import LogSpec, generate
 from windrow.testing.generator.spec import START
 
 MINUTE = 60_000_000
@@ -75,11 +75,11 @@ def spend(source: Source, sink: Sink, **emit: Any) -> Pipeline:  # noqa: ANN401 
     )
 
 
-def events(count: int, partitions: int = 3, **spec: Any) -> list[Value]:  # noqa: ANN401 - any setting of `Spec`
+def events(count: int, partitions: int = 3, **spec: Any) -> list[Value]:  # noqa: ANN401 - any setting of `LogSpec`
     """Events in the order of arrival: of 40 users, over a day, a twentieth late, some malformed, some repeated."""
     plain = {"users": 40, "late_share": 0.05, "malformed_share": 0.02, "duplicate_share": 0.01, "log_time": True}
     found: list[Value] = []
-    for batch in generate(Spec(events=count, partitions=partitions, **(plain | spec))):
+    for batch in generate(LogSpec(events=count, partitions=partitions, **(plain | spec))):
         found += zip(batch["partition"].to_pylist(), batch["value"].to_pylist(), strict=True)
     return found
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.hosts.spend import spend
 
-from windrow.hosts.batch.plan import END, slices
+from windrow.errors import SourceError
+from windrow.hosts.batch.plan import END, BatchSettings, batch_plan, slices
+from windrow.model import LogSource, SqliteSink
+from windrow.sources import open_source
 
 CUTS = st.dictionaries(st.integers(0, 3), st.integers(0, 40), max_size=4)
 
@@ -52,3 +58,19 @@ def test_partitions_stay_abreast() -> None:
     assert cut.ends_of(0) == [133, 166, 200]
     assert cut.control == {}
     assert slices({}, {}, [], 5, (END,)).upto == ({},)
+
+
+@pytest.mark.parametrize(
+    ("settings", "offset"), [(BatchSettings(begin={0: 4}), 4), (BatchSettings(end={0: 3, 1: 9}), 9)]
+)
+def test_offsets_that_the_log_does_not_hold_are_refused(tmp_path: Path, settings: BatchSettings, offset: int) -> None:
+    for partition in (0, 1):
+        (tmp_path / f"partition-{partition}.jsonl").write_text("{}\n" * 3)
+    pipeline = spend(LogSource(str(tmp_path)), SqliteSink(str(tmp_path / "spend.db"), "spend"))
+    partition = 0 if offset == 4 else 1
+    with pytest.raises(SourceError) as caught:
+        batch_plan(pipeline, open_source(pipeline.source), settings)
+    assert str(caught.value) == (
+        f"offset {offset} of partition {partition} is not in the log, which holds 0 to 3 now: "
+        "records were lost, or it is another log"
+    )

@@ -101,7 +101,7 @@ def test_a_topic_that_lost_records_before_they_were_read(
     log.append(MORE)
     kafka.delete_before(log.name, 1, 45)
     message = (
-        rf"the log {log.name} lost records: partition 1: offsets 40 to 44 are gone; what is there goes on at "
+        rf"the log {log.name} lost records: partition 1: offsets 40 to 44 are gone; the next record is at "
         r"offset 45\. What was committed stays.*--on-data-loss continue.*--fresh"
     )
     with pytest.raises(SourceError, match=message) as caught:

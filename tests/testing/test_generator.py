@@ -35,11 +35,11 @@ from windrow.model import (
     Tumbling,
 )
 from windrow.sources.log import EmbeddedLog
-from windrow.testing.generator import LivePace, Made, Spec, generate, write_kafka, write_log
+from windrow.testing.generator import LivePace, LogSpec, Made, generate, write_kafka, write_log
 from windrow.testing.generator.events import KINDS, key_bytes, render
 from windrow.testing.generator.spec import START
 
-SMALL = Spec(events=20_000, users=500)
+SMALL = LogSpec(events=20_000, users=500)
 LINE = re.compile(rb'\{"user_id": "u\d{5}", "event_time": \d{13}, "amount": \d+\.\d\d\}')
 PIPELINE = Pipeline(
     name="user-spend",
@@ -60,7 +60,7 @@ PIPELINE = Pipeline(
 )
 
 
-def table(spec: Spec) -> pa.Table:
+def table(spec: LogSpec) -> pa.Table:
     return pa.Table.from_batches(generate(spec), schema=schema.RAW)
 
 
@@ -93,7 +93,7 @@ def test_a_user_stays_in_one_partition() -> None:
 
 
 def test_offsets_go_on_from_batch_to_batch() -> None:
-    spec = Spec(events=300_000, users=7, partitions=3)
+    spec = LogSpec(events=300_000, users=7, partitions=3)
     ends: dict[int, int] = {}
     count = 0
     for batch in generate(spec):
@@ -160,7 +160,7 @@ def test_a_hot_key_has_its_share() -> None:
 )
 def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="must be"):
-        Spec(**wrong)
+        LogSpec(**wrong)
 
 
 class TestLog:
@@ -227,7 +227,7 @@ def clock(step: int) -> LivePace:
 
 
 class TestLive:
-    spec = Spec(events=5000, users=50, partitions=2, malformed_share=0, late_share=0, log_time=True)
+    spec = LogSpec(events=5000, users=50, partitions=2, malformed_share=0, late_share=0, log_time=True)
 
     def test_events_come_at_the_rate_with_times_of_now(self, tmp_path: Path) -> None:
         told: list[int] = []

@@ -32,7 +32,7 @@ from windrow.hosts.launch import HostName, Options, launch
 from windrow.hosts.reports import Totals, counted
 from windrow.model import AnyPipeline, SqliteSink
 from windrow.sinks.diff import differences
-from windrow.testing.generator import Spec, write_log
+from windrow.testing.generator import LogSpec, write_log
 
 _PIPELINE = """\
 name: user-spend
@@ -101,7 +101,7 @@ def _prepare(console: Console, folder: Path, events: int) -> AnyPipeline:
         msg = f"{folder} cannot be created, or cannot be replaced: {exc.strerror}; name another --folder"
         raise InputError(msg) from exc
     began = time.monotonic()
-    spec = Spec(events=events)
+    spec = LogSpec(events=events)
     log = folder / "spend"
     write_log(spec, log)
     console.print(

@@ -18,11 +18,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from windrow.cli.common import OK, json_option, print_json
 from windrow.cli.options import DURATION
 from windrow.hosts.reports import counted
-from windrow.testing.generator import LivePace, Made, Spec, write_kafka, write_log
+from windrow.testing.generator import LivePace, LogSpec, Made, write_kafka, write_log
 
 _SCHEME = "kafka://"
 _ENDLESS = 1 << 62
-_DEFAULT = Spec()
+_DEFAULT = LogSpec()
 _SHARE = click.FloatRange(0, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HELP = {
@@ -130,7 +130,7 @@ def command(
     if overwrite and (to.servers is not None or rate is not None):
         msg = "--overwrite cannot be used with a topic or with --rate, which append"
         raise click.UsageError(msg)
-    spec = Spec(
+    spec = LogSpec(
         events=(_DEFAULT.events if rate is None else _ENDLESS) if events is None else events,
         users=users,
         partitions=partitions,
@@ -191,7 +191,7 @@ def _paced(rate: float | None) -> Iterator[LivePace | None]:
 
 
 @contextmanager
-def _progress(spec: Spec, to: _Target, *, quiet: bool) -> Iterator[Callable[[Made], None]]:
+def _progress(spec: LogSpec, to: _Target, *, quiet: bool) -> Iterator[Callable[[Made], None]]:
     """Show the number of records written, on stderr if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())

@@ -17,20 +17,20 @@ from windrow.sources.base import OnDataLoss
 
 HostName = Literal["stream", "batch", "memory"]
 Ended = Literal["end", "asked"]
-"""A run ended at the end of the input, or because it was asked to stop."""
+"""Why a run ended: at the end of the input, or because it was asked to stop."""
 
 OnStart = Callable[[Callable[[], None]], None]
-"""Is given the function that asks a run to stop."""
+"""A callback that receives the function that asks the run to stop."""
 
 
 @dataclass(frozen=True)
 class Options:
     """Options of a run. A step takes at most `max_records`; live steps begin every `every` microseconds.
 
-    Live steps take less where they would else last longer than `step_time` microseconds, if that is given.
-    `fresh` first removes the checkpoint and the tables; a checkpoint that is not there begins from `savepoint`, if that
-    is given, or with `backfill` from what the batch host makes of all that is in the log. `on_trouble` is called with a
-    fault after which the run tries again, and of records that are gone, if `on_data_loss` lets it go on.
+    With `step_time`, live steps that would take longer than so many microseconds read fewer records.
+    `fresh` first removes the checkpoint and the tables. A new checkpoint starts from `savepoint` if that is given, or
+    with `backfill` from a batch run over all records in the log. `on_trouble` is called with each fault that is
+    retried, and with lost records if `on_data_loss` is "continue".
     """
 
     checkpoint: Path
@@ -89,7 +89,7 @@ def launch(pipeline: AnyPipeline, options: Options, on_step: OnStep, on_start: O
 
 
 def _begin_bounded(sink: Sink, options: Options) -> None:
-    """Begin a run that has no checkpoint; raise InputError if it is to be live."""
+    """Prepare a run without a checkpoint; raise InputError if it has no end."""
     if not options.until_end:
         msg = f"the {options.host} host reads to the end of the input: add --until-end, or run on the stream host"
         raise InputError(msg)

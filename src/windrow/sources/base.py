@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 Cut = Mapping[int, int]
-"""Where a step ends: for each partition the number of records up to there (the next offset), counted from the
-beginning of the log. A partition that is left out stays where the cut before it left it."""
+"""Where a step ends: the next offset of each partition. A partition that is left out stays where the cut before it
+left it."""
 
 Stage = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 """A function that a Spark task applies to its batches."""
@@ -41,23 +41,23 @@ class Source(Protocol):
         ...
 
     def ends(self) -> dict[int, tuple[int, int]]:
-        """Return the first offset that is still there and the end (the next offset) of each partition, as of now.
+        """Return the first offset that still exists and the end (the next offset) of each partition, as of now.
 
-        Raise as `partitions` does.
+        Raises the errors of `partitions`.
         """
         ...
 
     def incomplete(self) -> list[str]:
-        """Return the names of what holds the beginning of a record behind its last whole one, as of now.
+        """Return the names of files or partitions that end in an incomplete record, as of now.
 
-        Raise as `partitions` does.
+        Raises the errors of `partitions`.
         """
         ...
 
     def beginning(self, start: Cut | None = None) -> Offset:
-        """Return where a run begins: at the next offsets `start`, and of a partition that is left out, where it begins.
+        """Return where a run begins: the next offsets `start`, and for partitions left out, where the source begins.
 
-        Raise as `partitions` does.
+        Raises the errors of `partitions`.
         """
         ...
 
@@ -70,34 +70,34 @@ class Source(Protocol):
         max_records: int | None = None,
         cuts: Sequence[Cut] | None = None,
     ) -> StreamReader[Any]:
-        """Return what gives Spark what a stage makes of the records, from `begin` on where a query has no checkpoint.
+        """Return the stream reader with which Spark reads the records through a stage, from `begin` on in a new query.
 
-        The stage is given what a step reads of some partitions in RAW batches, of each in the order of its offsets: a
-        partition is in one Spark task, and there are at most so many `tasks`. A step has at most `max_records`
-        records; `cuts` prescribes where steps end instead (after the last of them everything comes).
+        The stage receives a step's records as RAW batches, each partition's in the order of its offsets and in one
+        Spark task; there are at most `tasks` tasks. A step has at most `max_records` records, or ends at the next of
+        `cuts` if those are given (after the last of them, the next step has all the rest).
         """
         ...
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
-        """Return a frame, in the schema `ddl`, of what a stage makes of the records between two cuts.
+        """Return a frame, in the schema `ddl`, of a stage's output for the records between two cuts.
 
-        The stage is given RAW batches: one Spark task a partition, in the order of its offsets. Nothing is read of a
-        partition that `end` leaves out; one that `begin` leaves out is read from its beginning.
+        The stage receives RAW batches: one Spark task a partition, in the order of its offsets. A partition that `end`
+        leaves out is not read; one that `begin` leaves out is read from its beginning.
         """
         ...
 
     def identity(self, seconds: float = ...) -> str | None:
-        """Return what distinguishes this log from another of the same name, or None; raise as `partitions`.
+        """Return an id that distinguishes this log from another of the same name, or None.
 
-        Who is asked for it is waited for at most so many seconds.
+        Waits at most so many seconds for a server's answer. Raises the errors of `partitions`.
         """
         ...
 
     def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:
         """Return which records from an offset on were lost.
 
-        `identity` is that of the log when Spark recorded the offset, None if the log had none. Raise as
-        `partitions` does.
+        `identity` is that of the log when Spark recorded the offset, None if the log had none. Raises the errors of
+        `partitions`.
         """
         ...
 
@@ -119,7 +119,7 @@ class Loss:
     what: str
 
     def __str__(self) -> str:
-        return f"partition {self.partition}: {self.what}; what is there goes on at offset {self.goes_on}"
+        return f"partition {self.partition}: {self.what}; the next record is at offset {self.goes_on}"
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,9 @@ def listed(losses: Iterable[Loss]) -> str:
 def fair_shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
     """Divide a limit, all of it, among partitions in which more or less waits.
 
-    Who has more gets more, so that partitions of one topic stay abreast in time, and few windows are open at once. Each
-    gets a sixteenth of an equal share, and one at the least unless there are more partitions than that: a partition of
-    which nothing is read for long could be taken for idle.
+    A partition with more waiting records gets more, so that partitions of one topic stay abreast in time and few
+    windows are open at once. Each gets at least a sixteenth of an equal share, and at least one record if the limit
+    allows: a partition that is not read for long could be taken for idle.
     """
     least = max(1, limit // (16 * len(waiting))) if limit >= len(waiting) else 0
     left, total = limit - least * len(waiting), sum(waiting.values())

@@ -51,9 +51,9 @@ def test_what_is_said() -> None:
     ends = {0: (45, 60), 1: (0, 7), 2: (0, 30)}
     found = find_losses("spend", stands_at({0: 40, 1: 9, 2: 12, 3: 5}), ends, made_anew=False)
     assert list(map(str, found.losses)) == [
-        "partition 0: offsets 40 to 44 are gone; what is there goes on at offset 45",
-        "partition 1: it ends at offset 7, and had been read up to 9; what is there goes on at offset 7",
-        "partition 3: it is gone, read up to offset 5; what is there goes on at offset 0",
+        "partition 0: offsets 40 to 44 are gone; the next record is at offset 45",
+        "partition 1: it ends at offset 7, and had been read up to 9; the next record is at offset 7",
+        "partition 3: it is gone, read up to offset 5; the next record is at offset 0",
     ]
     [first, *_] = find_losses("spend", stands_at({2: 12}), ends, made_anew=True).losses[1:]
     assert str(first).startswith("partition 2: the topic was made anew, read up to offset 12 before;")

@@ -27,8 +27,8 @@ from windrow.sources.base import Offset
 class BatchPlan:
     """The offsets that a batch starts from, and its steps.
 
-    `at` is where that ends, as the source notes it, and `identity` what tells the log from another one of the same
-    name; None where no savepoint is to say it.
+    `at` is the position after the last step in the source's own form, and `identity` distinguishes the log from another
+    of the same name; both are None unless a savepoint is written.
     """
 
     begin: Cut
@@ -47,7 +47,7 @@ class BatchPlan:
         return self.cut.upto[-1] if len(self.cut) else self.begin
 
     def savepoint(self, pipeline: AnyPipeline, run: Run, epoch: int) -> Savepoint:
-        """Return what a savepoint says of a run that has read all this."""
+        """Return the savepoint of a run after the last step."""
         return Savepoint(
             run=run,
             epoch=epoch,
@@ -61,7 +61,7 @@ class BatchPlan:
 
 
 def batch_plan(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -> BatchPlan:
-    """Look at the log, and return what is read of it; raise SourceError if what is asked for is not there."""
+    """Plan a batch over the log as it is now; raise SourceError if it does not hold the offsets asked for."""
     identity = None if settings.savepoint is None else source.identity()
     begin, end = _range(pipeline, source, settings)
     at = None if settings.savepoint is None else source.beginning(end)
@@ -75,7 +75,7 @@ def batch_plan(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -
 
 
 def _range(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -> tuple[dict[int, int], dict[int, int]]:
-    """Return where each partition is read from and to; raise SourceError if that is not in the log."""
+    """Return the first and next offsets to read of each partition; raise SourceError if the log does not hold them."""
     there = source.ends()
     begin = {partition: first for partition, (first, _) in there.items()}
     end = {partition: last for partition, (_, last) in there.items()}
@@ -89,12 +89,12 @@ def _range(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -> tu
 
 
 def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:
-    """Return a cut; raise SourceError if the log does not hold it (any more)."""
+    """Return a cut; raise SourceError if the log does not hold its offsets, or no longer holds them."""
     for partition, offset in asked.items():
         first, end = there.get(partition, (0, 0))
         if not first <= offset <= end:
             msg = (
-                f"offset {offset} of partition {partition} is asked for, but the log holds {first} to {end} now: "
+                f"offset {offset} of partition {partition} is not in the log, which holds {first} to {end} now: "
                 "records were lost, or it is another log"
             )
             raise SourceError(msg)
@@ -109,8 +109,8 @@ END = Packet(key_group=-1, kind="end")
 class StepPlan:
     """The steps of a run, numbered from 0.
 
-    `upto` are the next offsets after each; all name the same partitions. `control` is what every key group is told in a
-    step beside its records.
+    `upto` are the next offsets after each step; all name the same partitions. `control` has the control messages that
+    every key group receives in a step beside its records.
     """
 
     upto: tuple[Cut, ...]
@@ -128,8 +128,8 @@ def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tu
     """Cut what is between two cuts into steps of some `max_records` offsets.
 
     In each step a partition goes as far as its share of the range, so that partitions of one topic stay abreast in
-    time and few windows are open at once. Steps end at all of `ends` that are within the range, and are told so. The
-    last one is told `last`; it comes also where there is nothing to read.
+    time and few windows are open at once. Steps end at each of `ends` that is within the range, with a message that
+    says so. The last step has the messages `last`; it exists even if there is nothing to read.
     """
     upto: list[Cut] = []
     control: dict[int, tuple[Packet, ...]] = {}
@@ -137,7 +137,7 @@ def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tu
     for cut in ends:
         to = {partition: max(offset, cut.get(partition, offset)) for partition, offset in at.items()}
         if to == at:
-            continue  # all that is open there has been told
+            continue  # the step before has the message already
         if any(offset > end[partition] for partition, offset in to.items()):
             break
         upto += _steps(at, to, max_records)
@@ -152,7 +152,7 @@ def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tu
 
 
 def _steps(start: Cut, end: Cut, max_records: int) -> Iterator[Cut]:
-    """Yield where each step ends on the way; none if there is no way."""
+    """Yield where each step ends between two cuts; none if they are equal."""
     records = sum(end[partition] - offset for partition, offset in start.items())
     count = -(-records // max_records)
     at = start
@@ -168,16 +168,15 @@ MAX_RECORDS = 1_000_000
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """Settings of a batch: what to read, from `begin` (where the source begins) to `end` (where the log ends now).
+    """Settings of a batch from `begin` (default: where the source begins) to `end` (default: where the log ends now).
 
-    `bounds` are what the clock journal of another run says, which this one repeats, `ends` the offsets at which that
-    one was told the end of its input, in order, `idle_at_end` who was idle at the end, and `journal` the rows that are
-    written again as they are. `at_end` is what the end does, if not what the pipeline says. Only windows that end after
-    `since` (microseconds) are written, though all are judged.
+    To repeat another run, `bounds` has the watermark moves of its clock journal, `ends` the offsets at which its input
+    ended, in order, `idle_at_end` the partitions that were idle at the end, and `journal` the journal rows to copy.
+    `at_end` overrides the pipeline's. Only windows that end after `since` (microseconds) are written, though all are
+    computed.
 
-    A step takes at most `max_records` offsets. What the key groups know at the end is written to the folder
-    `savepoint`. What Spark says goes to the file `log`, or else to stderr. The rows are those of `run`, or of a new
-    one.
+    A step takes at most `max_records` offsets. The state of the key groups at the end is written to the folder
+    `savepoint`, Spark's log to the file `log` (default: stderr). The rows belong to `run` (default: a new one).
     """
 
     begin: Cut | None = None
@@ -196,7 +195,7 @@ class BatchSettings:
 
 
 def ending_after(since: int, output: GroupOutput) -> GroupOutput:
-    """Leave out rows of windows that end by a time, and do not count them."""
+    """Remove the rows of windows that end at or before a time, and their counts."""
     changes, late = (_after(since, table) for table in (output.rows.changes, output.rows.late))
     operations = changes.column("op")
     stats = replace(

@@ -55,7 +55,7 @@ class BatchRun:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Ask the run to finish the epoch that it writes, or to drop what it computes, and return; from any thread."""
+        """Ask the run to return after the epoch it is writing, or at once while it computes; from any thread."""
         self._stop.set()
 
     def run(self, on_step: OnStep) -> Literal["end", "asked"]:
@@ -90,7 +90,7 @@ class BatchRun:
     def _take(
         self, job: Job, run: Run, coming: Iterator[tuple[int, list[Row]]], writer: BatchWriter
     ) -> Literal["end", "asked"]:
-        """Write the steps that come, and what is known behind them to the savepoint."""
+        """Commit the steps, then write the state that follows them to the savepoint."""
         cut = job.plan.cut
         states: Iterator[tuple[int, list[Row]]] = iter(())
         for position, rows in coming:
@@ -124,7 +124,7 @@ class BatchRun:
         )
 
     def _explained(self, exc: WindrowError) -> WindrowError:
-        """Return what the source says if it cannot be read any more, else the error with where to look further."""
+        """Return the source's error if it can no longer be read, else the error with the place of Spark's log."""
         if not isinstance(exc, EngineError):
             return exc
         try:
@@ -132,12 +132,12 @@ class BatchRun:
         except WindrowError as found:
             return found
         log = self._settings.log
-        return type(exc)(f"{exc}; what Spark said is in {log}") if log is not None and log.exists() else exc
+        return type(exc)(f"{exc}; Spark's log is in {log}") if log is not None and log.exists() else exc
 
 
 @contextmanager
 def _cancelled(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
-    """Cancel what Spark does here once the run is asked to stop."""
+    """Cancel the Spark jobs of the block once the run is asked to stop."""
     group, context = f"windrow-{uuid.uuid4()}", spark.sparkContext
     over = threading.Event()
 
@@ -171,7 +171,7 @@ class Job:
     keeps_state: bool = False
 
     def results(self, spark: SparkSession, transport: TableTransport) -> Iterator[tuple[int, list[Row]]]:
-        """Compute all steps, then yield the number of each that has something with the rows of its key groups.
+        """Compute all steps, then yield the number of each step that has output, with the rows of its key groups.
 
         With `keeps_state`, each group's state follows at the number of steps and its own.
         """
@@ -194,7 +194,7 @@ class Job:
 
 
 def _by_key_group(packets: DataFrame, groups: int) -> DataFrame:
-    """Make one Spark partition of each key group, in the order of the steps: Spark spills, and not we."""
+    """Make one Spark partition of each key group, in the order of the steps; Spark spills what exceeds memory."""
     return packets.repartitionById(groups, "key_group").sortWithinPartitions("slice")
 
 
@@ -215,24 +215,24 @@ class BatchWriter:
         self.epoch = -1
 
     def write(self, parts: Sequence[GroupOutput]) -> None:
-        """Have the next step committed; what was given before must be settled."""
+        """Commit the next step in the background; call `settle` first."""
         self.epoch += 1
         self._writing = self._thread.submit(self._commit, self.epoch, parts)
 
     def settle(self) -> None:
-        """Wait until what was given is committed; raise the WindrowError that says why it is not."""
+        """Wait for the commit of the last step; raise its WindrowError if it failed."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
     def finish(self) -> None:
-        """See to it that there is an epoch, of nothing if nothing was read."""
+        """Commit an empty epoch if nothing was read, so that there is one."""
         if self.epoch < 0:
             self.epoch = 0
             self._sink.commit(self.epoch, self._first)
 
     def close(self) -> None:
-        """Wait for the epoch at hand."""
+        """Wait for the epoch being written."""
         self._thread.shutdown()
 
     def _commit(self, epoch: int, parts: Sequence[GroupOutput]) -> None:
@@ -262,7 +262,7 @@ def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire
 
 
 def _write(steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], folder: Path) -> StepPlan:
-    """Write the log, and return where the steps end in it, and what they are told."""
+    """Write the log, and return its steps with their control messages."""
     logs: dict[int, list[bytes]] = {
         partition: [] for step in steps if not isinstance(step, Tick) for partition, _ in step
     }

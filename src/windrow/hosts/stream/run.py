@@ -201,7 +201,7 @@ class StreamRun:
                 f"No space left on device: the disk of the checkpoint {checkpoint.folder} has {left:,} bytes left; "
                 f"make room, and start again to continue from there ({exc})"
             )
-        return type(exc)(f"{exc}; what Spark said is in {checkpoint.log}") if checkpoint.log.exists() else exc
+        return type(exc)(f"{exc}; Spark's log is in {checkpoint.log}") if checkpoint.log.exists() else exc
 
     def _query(self, spark: SparkSession, checkpoint: Checkpoint, ends: int | None, on_step: OnStep) -> bool:
         """Run one query; return whether it ended by itself. If `ends` is given, it emits the end of the input."""

@@ -3,6 +3,6 @@
 from windrow.testing.generator.events import generate
 from windrow.testing.generator.kafka import write_kafka
 from windrow.testing.generator.log import write_log
-from windrow.testing.generator.spec import LivePace, Made, Spec
+from windrow.testing.generator.spec import LivePace, LogSpec, Made
 
-__all__ = ["LivePace", "Made", "Spec", "generate", "write_kafka", "write_log"]
+__all__ = ["LivePace", "LogSpec", "Made", "generate", "write_kafka", "write_log"]

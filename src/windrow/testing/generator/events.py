@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core.schema import MICROS, RAW
-from windrow.testing.generator.spec import LivePace, Made, Spec
+from windrow.testing.generator.spec import LivePace, LogSpec, Made
 
 Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -56,7 +56,7 @@ class Events:
         return Made(len(self.user), int(self.late.sum()), int(np.count_nonzero(self.kind)), int(self.duplicate.sum()))
 
 
-def generate(spec: Spec) -> Iterator[pa.RecordBatch]:
+def generate(spec: LogSpec) -> Iterator[pa.RecordBatch]:
     """Yield the log in the order of arrival, in batches of `windrow.core.schema.RAW` over all partitions.
 
     Offsets count up from 0 in each partition; `log_time` is the time of arrival, in whole milliseconds.
@@ -64,14 +64,14 @@ def generate(spec: Spec) -> Iterator[pa.RecordBatch]:
     return (batch for batch, _ in counted(spec, None))
 
 
-def counted(spec: Spec, pace: LivePace | None) -> Iterator[tuple[pa.RecordBatch, Made]]:
+def counted(spec: LogSpec, pace: LivePace | None) -> Iterator[tuple[pa.RecordBatch, Made]]:
     """Yield batches and what is in them: the spec's own time at once, or as `pace` asks."""
     offsets = np.zeros(spec.partitions, dtype=np.int64)
     for events in _whole(spec) if pace is None else _paced(spec, pace):
         yield _batch(spec, events, offsets), events.made
 
 
-def _whole(spec: Spec) -> Iterator[Events]:
+def _whole(spec: LogSpec) -> Iterator[Events]:
     rng = np.random.default_rng(spec.seed)
     time = spec.start // 1000 + rng.integers(0, spec.duration // 1000, spec.events)
     events = _events(spec, rng, time, arrival=None)
@@ -80,7 +80,7 @@ def _whole(spec: Spec) -> Iterator[Events]:
         yield events.take(order[at : at + CHUNK])
 
 
-def _paced(spec: Spec, pace: LivePace) -> Iterator[Events]:
+def _paced(spec: LogSpec, pace: LivePace) -> Iterator[Events]:
     rng = np.random.default_rng(spec.seed)
     for count, now in pace.portions(spec.events):
         arrival = np.full(count, now // 1000)
@@ -89,7 +89,7 @@ def _paced(spec: Spec, pace: LivePace) -> Iterator[Events]:
             yield events.take(slice(at, at + CHUNK))
 
 
-def _events(spec: Spec, rng: np.random.Generator, time: Longs, arrival: Longs | None) -> Events:
+def _events(spec: LogSpec, rng: np.random.Generator, time: Longs, arrival: Longs | None) -> Events:
     """Make an event for each of the times. If they are to arrive at given times, their own are moved back."""
     count = len(time)
     user = rng.integers(0, spec.users, count)
@@ -118,7 +118,7 @@ def _events(spec: Spec, rng: np.random.Generator, time: Longs, arrival: Longs | 
     return Events(**columns)
 
 
-def _batch(spec: Spec, events: Events, offsets: Longs) -> pa.RecordBatch:
+def _batch(spec: LogSpec, events: Events, offsets: Longs) -> pa.RecordBatch:
     """Write events as records, and count `offsets` (the next one of each partition) up."""
     partition = events.user % spec.partitions
     order = np.argsort(partition, kind="stable")

@@ -11,7 +11,7 @@ from windrow.errors import InputError, SourceError
 from windrow.model import KafkaSource
 from windrow.sources.kafka.options import client_options
 from windrow.testing.generator.events import counted
-from windrow.testing.generator.spec import LivePace, Made, Spec
+from windrow.testing.generator.spec import LivePace, LogSpec, Made
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -30,7 +30,7 @@ _PRODUCER = {
 
 
 def write_kafka(
-    spec: Spec,
+    spec: LogSpec,
     servers: str,
     topic: str,
     *,

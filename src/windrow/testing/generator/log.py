@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from windrow.errors import InputError, SourceError
 from windrow.testing.generator.events import counted
-from windrow.testing.generator.spec import LivePace, Made, Spec
+from windrow.testing.generator.spec import LivePace, LogSpec, Made
 
 _PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\.jsonl")
 
 
 def write_log(
-    spec: Spec,
+    spec: LogSpec,
     folder: str | os.PathLike[str],
     *,
     overwrite: bool = False,
@@ -59,7 +59,7 @@ def _names(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir())
 
 
-def _replace(spec: Spec, path: Path, progress: Callable[[Made], None] | None) -> Made:
+def _replace(spec: LogSpec, path: Path, progress: Callable[[Made], None] | None) -> Made:
     """Write the log beside its place, and move it there."""
     beside = path.parent / f".{path.name}.{os.getpid()}.partial"
     beside.mkdir(parents=True)
@@ -73,7 +73,7 @@ def _replace(spec: Spec, path: Path, progress: Callable[[Made], None] | None) ->
     return made
 
 
-def _write(spec: Spec, path: Path, pace: LivePace | None, progress: Callable[[Made], None] | None) -> Made:
+def _write(spec: LogSpec, path: Path, pace: LivePace | None, progress: Callable[[Made], None] | None) -> Made:
     total = Made()
     with ExitStack() as stack:
         files = [

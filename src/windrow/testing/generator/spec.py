@@ -18,7 +18,7 @@ START = 1_767_225_600 * _SECOND
 
 
 @dataclass(frozen=True)
-class Spec:
+class LogSpec:
     """A log of events: `events` purchases of `users` users in `partitions` partitions; times in microseconds.
 
     Event times are spread evenly over `duration` from `start`, in whole milliseconds. A record arrives in the log an
