@@ -14,7 +14,7 @@ import pyarrow as pa
 from bench.pipelines import main_job
 
 from windrow.api.pipeline_file import parse_pipeline
-from windrow.core.messages import Packet
+from windrow.core.messages import Message
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
@@ -70,12 +70,12 @@ def _cost(pipeline: Pipeline, log: pa.Table, size: int) -> tuple[float, float, i
     states = [MemoryState() for _ in range(pipeline.key_groups)]
     in_stage, in_operator, changes = 0.0, 0.0, 0
     for raw in _steps(log, size):
-        groups: list[list[Packet]] = [[] for _ in states]
+        groups: list[list[Message]] = [[] for _ in states]
         began = time.process_time()
         for partition in range(4):
             part = raw.filter(pa.compute.equal(raw.column("partition"), partition)).combine_chunks()
             for packet in stage.run(part.to_batches(max_chunksize=100_000)):
-                groups[packet.key_group].append(packet)
+                groups[packet.key_group].append(packet.message)
         in_stage += time.process_time() - began
         given = [StepInput.of(pipeline, packets) for packets in groups]
         began = time.process_time()

@@ -17,7 +17,7 @@ from bench.pipelines import main_job
 
 from windrow.api.pipeline_file import parse_pipeline
 from windrow.core.decode import Decoder
-from windrow.core.messages import Packet
+from windrow.core.messages import Message
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.operators.window.operator import WindowOperator
@@ -59,11 +59,11 @@ def main() -> None:
             for partition in partitions:
                 for batch in partition.to_batches(max_chunksize=100_000):
                     decoder.decode(batch)
-        groups: list[list[Packet]] = [[] for _ in states]
+        groups: list[list[Message]] = [[] for _ in states]
         with clock.stage("clock stage (with decode)"):
             packets = [p for part in partitions for p in stage.run(part.to_batches(max_chunksize=100_000))]
         for packet in packets:
-            groups[packet.key_group].append(packet)
+            groups[packet.key_group].append(packet.message)
         for group, state in enumerate(states):
             with clock.stage("unpack"):
                 given = StepInput.of(pipeline, groups[group])

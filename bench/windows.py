@@ -16,12 +16,13 @@ import pyarrow as pa
 from bench.pipelines import main_job
 
 from windrow.api.pipeline_file import parse_pipeline
-from windrow.core.messages import Packet
+from windrow.core.messages import Message
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.schema import RAW
 from windrow.core.state.store import MemoryState
+from windrow.core.tick import Tick
 from windrow.hosts.spark_rows import output_frame
 from windrow.hosts.transport import TableTransport
 from windrow.model import Calendar, Emit, Every, Global, Hopping, Pipeline, Records, Session, Tumbling
@@ -95,23 +96,23 @@ def _steps(events: int, size: int, keys: int, rate: int) -> Iterator[pa.Table]:
         yield pa.table([partitions, offsets, *nothing, pa.array(values, pa.binary())], schema=RAW)
 
 
-def _packets(pipeline: Pipeline, steps: list[pa.Table]) -> tuple[list[list[list[Packet]]], float]:
+def _packets(pipeline: Pipeline, steps: list[pa.Table]) -> tuple[list[list[list[Message]]], float]:
     """Return the packets by step and key group, and what the clock stage took."""
     stage, found = Ingest(pipeline), []
     began = time.process_time()
     for number, raw in enumerate(steps):
-        groups: list[list[Packet]] = [[] for _ in range(pipeline.key_groups)]
+        groups: list[list[Message]] = [[] for _ in range(pipeline.key_groups)]
         for partition in range(PARTITIONS):
             part = raw.filter(pa.compute.equal(raw.column("partition"), partition)).combine_chunks()
             for packet in stage.run(part.to_batches(max_chunksize=100_000)):
-                groups[packet.key_group].append(packet)
-        for group, packets in enumerate(groups):
-            packets.append(Packet(group, "tick", watermark=number * 10 * SECOND))
+                groups[packet.key_group].append(packet.message)
+        for messages in groups:
+            messages.append(Tick(number * 10 * SECOND))
         found.append(groups)
     return found, time.process_time() - began
 
 
-def _run(pipeline: Pipeline, packets: list[list[list[Packet]]]) -> tuple[float, int]:
+def _run(pipeline: Pipeline, packets: list[list[list[Message]]]) -> tuple[float, int]:
     """Return the CPU seconds and the number of changes."""
     operator = open_operator(pipeline, range(PARTITIONS))
     states = [MemoryState() for _ in range(pipeline.key_groups)]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import windrow as wr
 from windrow.core.columns import unpack
-from windrow.core.messages import Packet
+from windrow.core.messages import EndOfInput, Packet
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.operators.window.operator import WindowOperator
@@ -36,12 +36,10 @@ LATENESSES = ("0s", "10m", "1h", "2h")
 class MeasuredState(MemoryState):
     """A key group's state that tells how large it is."""
 
-    def size(self) -> tuple[int, int]:
+    def measure(self) -> tuple[int, int]:
         """Return the windows and keys that it holds, and its bytes."""
-        blobs = [*self._panes.values(), *self._waiting.values()]
-        summary = self.summary() or b""
-        rows: int = sum(unpack(blob).num_rows for blob in self._panes.values())
-        return rows, sum(map(len, blobs)) + len(summary)
+        rows: int = sum(unpack(blob).num_rows for (kind, _), blob in self.items() if kind == "panes")
+        return rows, self.size
 
 
 @dataclass
@@ -75,16 +73,18 @@ def run(pipeline: Pipeline) -> Cost:
 
     def step(packets: Sequence[Packet]) -> None:
         groups = [
-            operator.step(group, StepInput.of(pipeline, [one for one in packets if one.key_group == group]), state)
+            operator.step(
+                group, StepInput.of(pipeline, [one.message for one in packets if one.key_group == group]), state
+            )
             for group, state in enumerate(states)
         ]
         cost.totals.add(StepReport.of(cost.totals.steps, [group.stats for group in groups], 0.0))
 
     for raw in steps():
         step(list(stage.run(raw.to_batches())))
-        sizes = [state.size() for state in states]
+        sizes = [state.measure() for state in states]
         cost.states.append((sum(rows for rows, _ in sizes), sum(size for _, size in sizes)))
-    step([Packet(key_group=group, kind="end") for group in range(pipeline.key_groups)])
+    step([Packet(group, EndOfInput()) for group in range(pipeline.key_groups)])
     return cost
 
 

@@ -10,12 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.hosts.spend import spend
 
+from windrow.core.messages import EndOfInput
 from windrow.errors import SourceError
-from windrow.hosts.batch.plan import END, BatchSettings, batch_plan, slices
+from windrow.hosts.batch.plan import BatchSettings, batch_plan, slices
 from windrow.model import LogSource, SqliteSink
 from windrow.sources import open_source
 
 CUTS = st.dictionaries(st.integers(0, 3), st.integers(0, 40), max_size=4)
+
+
+END = EndOfInput()
 
 
 @given(begin=CUTS, more=CUTS, ends=st.lists(CUTS, max_size=3), size=st.integers(1, 50), fires=st.booleans())

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.core.pipelines import main, record
 
 from windrow.core.changelog import StepOutput
-from windrow.core.messages import PacketKind
+from windrow.core.messages import EndOfInput, Message, RecordsLost
 from windrow.errors import SinkError, SinkUnavailableError
 from windrow.hosts.reports import StepReport
 from windrow.hosts.spark_rows import read_packets
@@ -50,7 +50,7 @@ class Counter(StreamReader[int]):
         return [pa.record_batch({"read": [count]}) for count in parts.values()]
 
 
-def steps(reader: ControlReader, start: StepOffsets) -> list[tuple[StepOffsets, list[PacketKind]]]:
+def steps(reader: ControlReader, start: StepOffsets) -> list[tuple[StepOffsets, list[type[Message]]]]:
     """Plan steps as Spark does, until there is none; return each one's end and what it tells group 0."""
     reader.prepareForTriggerAvailableNow()
     done = []
@@ -59,7 +59,9 @@ def steps(reader: ControlReader, start: StepOffsets) -> list[tuple[StepOffsets, 
         assert reader.latestOffset(at, ReadAllAvailable()) == end  # Spark may ask again
         told = [part for part in reader.partitions(at, end) if isinstance(part, ControlSource)]
         batches = [batch.to_pandas() for part in told for batch in reader.read(part)]
-        done.append((StepOffsets.of(end), [packet.kind for packet in read_packets(batches) if packet.key_group == 0]))
+        done.append(
+            (StepOffsets.of(end), [type(packet.message) for packet in read_packets(batches) if packet.key_group == 0])
+        )
         at = end
     return done
 
@@ -72,20 +74,20 @@ def test_the_end_is_told_once_after_all_of_it(data: st.DataObject, ends_told: in
     reader = ControlReader(Counter(last, step), StepOffsets({"n": 0}), 2, ends=ends if ends_told else None)
     done = steps(reader, StepOffsets({"n": begun}, ends, lost))
     told = [kind for _, kinds in done for kind in kinds]
-    assert told == ["lost"] * losses + ["end"] * ends_told
+    assert told == [RecordsLost] * losses + [EndOfInput] * ends_told
     if done:
         assert done[-1][0] == StepOffsets({"n": max(last, begun)}, ends + ends_told)
     if ends_told:
-        assert done[-1][1] == ["end"]
+        assert done[-1][1] == [EndOfInput]
     if losses:
-        assert done[0][1] == ["lost"] * losses
+        assert done[0][1] == [RecordsLost] * losses
 
 
 @given(st.integers(0, 20), st.integers(1, 7), st.integers(0, 20))
 def test_an_end_that_was_planned_before_counts_unless_records_have_come_since(last: int, step: int, begun: int) -> None:
     reader = ControlReader(Counter(last, step), StepOffsets({"n": 0}), 2, ends=1)
     told = [kind for _, kinds in steps(reader, StepOffsets({"n": begun}, ends=2)) for kind in kinds]
-    assert told == ["end"] * (last > begun)
+    assert told == [EndOfInput] * (last > begun)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.hosts.spend import Files, events, spend
 
+from windrow.core.messages import Records
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.hosts import transport as transport_module
@@ -78,13 +79,16 @@ def test_packets_of_records(least: int, files: Files, tmp_path: Path, monkeypatc
     pipeline = spend(files.source, SqliteSink("unused.db", "unused"))
     raw = list(open_source(files.source).read_all())
     sent = list(Ingest(pipeline, packed=TableTransport(tmp_path / "rows").pack).run(raw))
-    assert len(list(tmp_path.glob("rows/*"))) == sum(packet.kind == "records" for packet in sent) * (least == 0)
-    came = StepInput.of(pipeline, read_packets(packet_batch(packet).to_pandas() for packet in sent))
+    assert len(list(tmp_path.glob("rows/*"))) == sum(isinstance(packet.message, Records) for packet in sent) * (
+        least == 0
+    )
+    read = list(read_packets(packet_batch(packet).to_pandas() for packet in sent))
+    came = StepInput.of(pipeline, (packet.message for packet in read))
     assert list(tmp_path.glob("rows/*")) == []
-    expected = StepInput.of(pipeline, Ingest(pipeline).run(raw))
+    expected = StepInput.of(pipeline, (packet.message for packet in Ingest(pipeline).run(raw)))
     assert came.records.num_rows > 400
     assert came.records.equals(expected.records)
-    assert (came.dead, came.clocks) == (expected.dead, expected.clocks)
+    assert (came.dead, came.progress) == (expected.dead, expected.progress)
 
 
 @pytest.mark.usefixtures("spark")

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tests.net.feeds import Feed, Lost, Told
 
 from windrow.core.changelog import StepOutput
-from windrow.core.messages import Packet
+from windrow.core.messages import RecordsLost
 from windrow.core.schema import RAW
 from windrow.core.tick import Tick
 from windrow.hosts import memory
@@ -106,11 +106,7 @@ def _played(
                 groups = host.tick(micros)
             case Lost(partition, skipped):
                 offsets[partition] = offsets.get(partition, 0) + skipped
-                lost = [
-                    Packet(key_group=group, kind="lost", partition=partition, first=offsets[partition], blob=b"gone")
-                    for group in range(pipeline.key_groups)
-                ]
-                groups = host._run(lost)  # noqa: SLF001 - only the stream host has a way in for losses
+                groups = host.lose(RecordsLost(partition, offsets[partition], "gone"))
             case _:
                 groups = host.step(_raw(step, offsets))
         yield StepOutput.concat(group.rows for group in groups)

@@ -1,45 +1,130 @@
-"""Messages from ingest to a key group: packets of records, and the event times of a partition, packed small.
+"""Messages to key groups: records, the progress of partitions, and control; and their form on the wire.
 
-A packet is one row for one key group, whatever the number of records in it. An adaptive watermark needs the event
-times of all records, whatever their key, so every key group receives them: as offsets and times of one or two bytes.
+A packet is one message to one key group, one row whatever the number of records in it. An adaptive watermark needs the
+event times of all records, whatever their key, so every key group receives them: as offsets and times of one or two
+bytes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import json
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.core.columns import MIN_TIME, Blob, Micros, pack, to_micros, unpack
-
-PacketKind = Literal["records", "parts", "dead", "times", "clock", "tick", "lost", "idle", "end"]
+from windrow.core.tick import Tick
 
 
 @dataclass(frozen=True)
-class Packet:
-    """A message to one key group, as one row.
+class Records:
+    """Good records (`windrow.core.schema.record_schema`), packed."""
 
-    ``records`` carries good records (`windrow.core.schema.record_schema`), ``dead`` carries dead letters, both packed
-    in `blob`. ``parts`` carries panes (or slices), aggregated by the group `partition` of a salted pipeline, of `next`
-    records of one step. ``times`` carries the event times of all good records of a partition, whatever their key, from
-    the offset `first` on (`pack_times`); only where the delay depends on them. ``clock`` says where a partition
-    is at the end of the step: its `watermark` as far as the step's records moved it, the `first` offset that the
-    step read and the `next` one to be read, and the greatest event time that it `reached` in the step. ``tick`` is the
-    processing time, in `watermark`. ``lost`` says that records of a partition are lost, that it resumes at the offset
-    `first`, and in `blob` what happened. ``idle`` is sent where a replay ends: by the journal `partition` is idle, and
-    the low watermark is not below `watermark`. ``end`` is the end of the input.
+    blob: Blob
+
+
+@dataclass(frozen=True)
+class PartialPanes:
+    """Panes (or slices) that the key group `sender` aggregated from so many records of salted keys, packed."""
+
+    sender: int
+    records: int
+    blob: Blob
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """Dead letters (`windrow.core.schema.DEAD`), packed."""
+
+    blob: Blob
+
+
+@dataclass(frozen=True)
+class EventTimes:
+    """Event times of all good records of a partition from the offset `first` on, whatever their key (`pack_times`).
+
+    Only sent if the watermark's delay depends on them.
     """
 
-    key_group: int
-    kind: PacketKind
-    partition: int = -1
-    watermark: int = 0
-    first: int = 0
-    next: int = 0
+    partition: int
+    first: int
+    blob: Blob
+
+
+@dataclass(frozen=True)
+class PartitionProgress:
+    """The end of a step in a partition, which read the offsets from `first` up to, not including, `next`.
+
+    `watermark` is as far as the step's records moved it, `reached` the greatest event time in the step.
+    """
+
+    partition: int
+    watermark: int
+    first: int
+    next: int
     reached: int = MIN_TIME
-    blob: Blob = b""
+
+
+@dataclass(frozen=True)
+class RecordsLost:
+    """Records of a partition were lost (`what` describes it); it resumes at the offset `first`."""
+
+    partition: int
+    first: int
+    what: str
+
+
+@dataclass(frozen=True)
+class PartitionIdle:
+    """By the journal of the run that is replayed a partition is idle, and the low watermark not below `low`."""
+
+    partition: int
+    low: int
+
+
+@dataclass(frozen=True)
+class EndOfInput:
+    """The input is bounded, and has been read."""
+
+
+Message = (
+    Records
+    | PartialPanes
+    | DeadLetters
+    | EventTimes
+    | PartitionProgress
+    | RecordsLost
+    | PartitionIdle
+    | Tick
+    | EndOfInput
+)
+
+_KINDS: Final[dict[str, Any]] = {kind.__name__: kind for kind in get_args(Message)}
+
+
+class Packet(NamedTuple):
+    """A message to one key group."""
+
+    key_group: int
+    message: Message
+
+
+def encode_message(message: Message) -> tuple[str, str, Blob]:
+    """Return a message as its kind, its fields in JSON, and its blob (empty if it has none)."""
+    values = {field.name: getattr(message, field.name) for field in fields(message)}
+    blob = values.pop("blob", b"")
+    return type(message).__name__, json.dumps(values), blob
+
+
+def decode_message(kind: str, text: str, blob: Blob) -> Message:
+    """Return the message that `encode_message` wrote."""
+    values = json.loads(text)
+    if "blob" in _KINDS[kind].__dataclass_fields__:
+        values["blob"] = blob
+    message: Message = _KINDS[kind](**values)
+    return message
 
 
 _UNITS = (1_000_000, 1_000, 1)

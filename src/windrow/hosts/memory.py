@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from windrow.core.changelog import StepOutput
 from windrow.core.columns import to_micros
-from windrow.core.messages import Packet
+from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle, RecordsLost
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import GroupOutput, StepInput
 from windrow.core.operators.ingest import Ingest
@@ -24,7 +24,7 @@ from windrow.core.schema import RAW
 from windrow.core.state.store import MemoryState
 from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
-from windrow.hosts.batch.plan import END, BatchPlan, BatchSettings, batch_plan, ending_after
+from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import require_new_folder
 from windrow.model import AnyPipeline, is_salted
@@ -71,21 +71,23 @@ class MemoryHost:
 
     def tick(self, micros: int) -> list[GroupOutput]:
         """Run a step without records at the processing time `micros` (since the epoch, UTC)."""
-        groups = range(self._pipeline.key_groups)
-        return self._run(Packet(key_group=group, kind="tick", watermark=micros) for group in groups)
+        return self._control(Tick(micros))
 
     def rest(self, idle_at_end: IdleAtEnd) -> list[GroupOutput]:
         """Run a step without records that makes partitions idle, as the run that is replayed did."""
-        groups = range(self._pipeline.key_groups)
-        return self._run(
-            Packet(key_group=group, kind="idle", partition=partition, watermark=idle_at_end.low)
-            for group in groups
-            for partition in idle_at_end.partitions
-        )
+        return self._control(*(PartitionIdle(partition, idle_at_end.low) for partition in idle_at_end.partitions))
+
+    def lose(self, *losses: RecordsLost) -> list[GroupOutput]:
+        """Run a step without records after which partitions resume behind lost records."""
+        return self._control(*losses)
 
     def end(self) -> list[GroupOutput]:
         """Run the step at the end of the input: every open window fires."""
-        return self._run(Packet(key_group=group, kind="end") for group in range(self._pipeline.key_groups))
+        return self._control(EndOfInput())
+
+    def _control(self, *messages: Message) -> list[GroupOutput]:
+        """Run a step of control messages, which every key group receives."""
+        return self._run(Packet(group, message) for group in range(self._pipeline.key_groups) for message in messages)
 
     def _run(self, packets: Iterable[Packet]) -> list[GroupOutput]:
         by_group = self._by_group(packets)
@@ -93,14 +95,14 @@ class MemoryHost:
             stages = zip(range(len(by_group)), by_group, self._spread_states, strict=True)
             by_group = self._by_group(packet for stage in stages for packet in self._spread.step(*stage))
         return [
-            self._operator.step(group, StepInput.of(self._pipeline, packets), self._states[group])
-            for group, packets in enumerate(by_group)
+            self._operator.step(group, StepInput.of(self._pipeline, messages), self._states[group])
+            for group, messages in enumerate(by_group)
         ]
 
-    def _by_group(self, packets: Iterable[Packet]) -> list[list[Packet]]:
-        by_group: list[list[Packet]] = [[] for _ in self._states]
-        for packet in packets:
-            by_group[packet.key_group].append(packet)
+    def _by_group(self, packets: Iterable[Packet]) -> list[list[Message]]:
+        by_group: list[list[Message]] = [[] for _ in self._states]
+        for group, message in packets:
+            by_group[group].append(message)
         return by_group
 
 
@@ -230,9 +232,9 @@ class InProcessRun:
             parts = [raw[partition].slice(*_range(raw[partition], at[partition], upto[partition])) for partition in at]
             yield host.step(pa.concat_tables(parts))
             control = plan.cut.control.get(number, ())
-            if any(packet.kind == "idle" for packet in control):
+            if any(isinstance(message, PartitionIdle) for message in control):
                 yield host.rest(self._settings.idle_at_end)
-            if END in control:
+            if EndOfInput() in control:
                 yield host.end()
             at = upto
 

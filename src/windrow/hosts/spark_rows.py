@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from itertools import chain, groupby
 from typing import Any
 
@@ -13,16 +13,14 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from windrow.core.changelog import StepOutput
-from windrow.core.columns import pack, unpack
-from windrow.core.messages import Packet
+from windrow.core.columns import Blob, pack, unpack
+from windrow.core.messages import Message, Packet, Records, decode_message, encode_message
 from windrow.core.operators.base import GroupOutput, GroupStats
 from windrow.core.state.store import MemoryState
 from windrow.hosts.transport import TableTransport, opened, taken
 from windrow.model import AnyPipeline
 
-PACKET_DDL = (
-    "key_group int, kind string, partition int, watermark long, first long, next long, reached long, blob binary"
-)
+PACKET_DDL = "key_group int, kind string, fields string, blob binary"
 OUTPUT_DDL = "key_group int, changes binary, late binary, dead binary, clocks binary, stats string"
 
 Columns = Row | dict[str, Any]
@@ -32,11 +30,7 @@ _PACKET = pa.schema(
     [
         ("key_group", pa.int32()),
         ("kind", pa.string()),
-        ("partition", pa.int32()),
-        ("watermark", pa.int64()),
-        ("first", pa.int64()),
-        ("next", pa.int64()),
-        ("reached", pa.int64()),
+        ("fields", pa.string()),
         ("blob", pa.binary()),
     ]
 )
@@ -44,20 +38,28 @@ _PACKET = pa.schema(
 
 def packet_batch(packet: Packet) -> pa.RecordBatch:
     """Write a packet as a row."""
-    return pa.RecordBatch.from_pylist([asdict(packet)], schema=_PACKET)
+    return pa.RecordBatch.from_arrays([[value] for value in _columns(packet)], schema=_PACKET)
 
 
 def packet_frame(packets: Iterable[Packet]) -> pd.DataFrame:
     """Write packets as rows."""
-    return pd.DataFrame([asdict(packet) for packet in packets], columns=[field.name for field in fields(Packet)])
+    return pd.DataFrame([_columns(packet) for packet in packets], columns=_PACKET.names)
+
+
+def _columns(packet: Packet) -> tuple[int, str, str, Blob]:
+    return packet.key_group, *encode_message(packet.message)
 
 
 def read_packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
     """Read rows as packets."""
     for frame in frames:
         for row in frame.to_dict("records"):
-            packet = Packet(**{field.name: row[field.name] for field in fields(Packet)})
-            yield replace(packet, blob=opened(packet.blob)) if packet.kind == "records" else packet
+            yield Packet(row["key_group"], _message(row["kind"], row["fields"], row["blob"]))
+
+
+def _message(kind: str, text: str, blob: Blob) -> Message:
+    message = decode_message(kind, text, blob)
+    return Records(opened(message.blob)) if isinstance(message, Records) else message
 
 
 def output_frame(key_group: int, output: GroupOutput, transport: TableTransport) -> pd.DataFrame:
@@ -117,12 +119,11 @@ def numbered(number: int, packet: Packet) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=["slice", *batch.schema.names])
 
 
-def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Packet]]]:
-    """Read rows that are ordered by step; yield each step that has some."""
-    names = [field.name for field in fields(Packet)]
+def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Message]]]:
+    """Read rows that are ordered by step; yield the messages of each step that has some."""
     rows = chain.from_iterable(batch.to_pylist() for batch in batches)
     for number, group in groupby(rows, lambda row: row["slice"]):
-        yield number, [Packet(**{name: row[name] for name in names}) for row in group]
+        yield number, [_message(row["kind"], row["fields"], row["blob"]) for row in group]
 
 
 def output_row(number: int, group: int, output: GroupOutput, transport: TableTransport) -> pa.RecordBatch:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -23,12 +22,13 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from windrow.core.columns import to_micros
-from windrow.core.messages import Packet
+from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle
 from windrow.core.operators import Operator, open_operator
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.operators.local_aggregate import LocalAggregate, copy_clocks
 from windrow.core.state.store import MemoryState, State
+from windrow.core.tick import Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.hosts.batch.plan import StepPlan, ending_after
 from windrow.hosts.savepoint import Savepoint
@@ -90,7 +90,7 @@ def stream_ingest(
         for packet in _ingest(pipeline, bounds, transport).run(records()):
             yield packet_batch(packet)
         for group in range(pipeline.key_groups if times else 0):
-            yield packet_batch(Packet(key_group=group, kind="tick", watermark=max(times)))
+            yield packet_batch(Packet(group, Tick(max(times))))
 
     return run
 
@@ -127,14 +127,14 @@ class _Processor(StatefulProcessor):
         group = self._slots.index(int(slot))
         if self._start is not None and self._state.summary() is None:
             self.begin(self._state, Savepoint.state(self._start, group))
-        yield self.step(group, read_packets(rows), self._state)
+        yield self.step(group, (packet.message for packet in read_packets(rows)), self._state)
 
     def begin(self, state: State, known: MemoryState) -> None:
         """Restore the state of a key group from a savepoint."""
         known.copy_to(state)
 
     @abstractmethod
-    def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
+    def step(self, group: int, messages: Iterator[Message], state: State) -> pd.DataFrame:
         """Run one step."""
 
     def close(self) -> None:
@@ -150,11 +150,11 @@ class KeyGroupProcessor(_Processor):
         super().__init__(pipeline, partitions, start)
         self._carrier = transport
 
-    def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
+    def step(self, group: int, messages: Iterator[Message], state: State) -> pd.DataFrame:
         """Run one step."""
         pipeline = unpickle_pipeline(self._sent)
         operator = _operator(pipeline, self._partitions)
-        output = operator.step(group, StepInput.of(pipeline, packets), state)
+        output = operator.step(group, StepInput.of(pipeline, messages), state)
         return output_frame(group, output, self._carrier)
 
 
@@ -165,10 +165,10 @@ class SpreadProcessor(_Processor):
         """Restore the clocks."""
         copy_clocks(known, state)
 
-    def step(self, group: int, packets: Iterator[Packet], state: State) -> pd.DataFrame:
+    def step(self, group: int, messages: Iterator[Message], state: State) -> pd.DataFrame:
         """Run one step."""
         return packet_frame(
-            _local_aggregate(unpickle_pipeline(self._sent), self._partitions).step(group, packets, state)
+            _local_aggregate(unpickle_pipeline(self._sent), self._partitions).step(group, messages, state)
         )
 
 
@@ -212,7 +212,7 @@ def _blob(row: tuple[Any, ...] | None) -> bytes | None:
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for `mapInArrow`."""
 
-_CONTROL = ("tick", "idle", "end")
+_CONTROL = (Tick, PartitionIdle, EndOfInput)
 
 
 def batch_ingest(pipeline: AnyPipeline, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
@@ -250,9 +250,9 @@ def batch_local_aggregate(pipeline: Pipeline, partitions: tuple[int, ...], cut: 
         if not isinstance(pipeline, Pipeline):
             raise TypeError(pipeline)
         spread, state, group = LocalAggregate(pipeline, partitions), MemoryState(), _key_group()
-        for number, packets in _steps(batches, cut, group):
-            for packet in spread.step(group, packets, state):
-                if packet.kind not in _CONTROL:  # the next stage gets these itself
+        for number, messages in _steps(batches, cut):
+            for packet in spread.step(group, messages, state):
+                if not isinstance(packet.message, _CONTROL):  # the next stage gets these itself
                     yield numbered(number, packet)
 
     return run
@@ -276,8 +276,8 @@ def batch_key_groups(
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pipeline = unpickle_pipeline(sent)
         operator, state, group = open_operator(pipeline, partitions), MemoryState(), _key_group()
-        for number, packets in _steps(batches, cut, group):
-            output = operator.step(group, StepInput.of(pipeline, packets), state)
+        for number, messages in _steps(batches, cut):
+            output = operator.step(group, StepInput.of(pipeline, messages), state)
             if since is not None:
                 output = ending_after(since, output)
             yield output_row(number, group, output, transport)
@@ -296,20 +296,17 @@ def _key_group() -> int:
     return context.partitionId()
 
 
-def _steps(batches: Iterable[pa.RecordBatch], cut: StepPlan, group: int) -> Iterator[tuple[int, list[Packet]]]:
-    """Yield each step that has packets or control messages."""
-    control = {
-        number: [replace(packet, key_group=group) for packet in packets] for number, packets in cut.control.items()
-    }
-    coming = sorted(control, reverse=True)
-    for number, packets in by_slice(batches):
+def _steps(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[int, list[Message]]]:
+    """Yield the messages of each step that has some, with the control messages of the plan."""
+    coming = sorted(cut.control, reverse=True)
+    for number, messages in by_slice(batches):
         while coming and coming[-1] < number:
             earlier = coming.pop()
-            yield earlier, control[earlier]
+            yield earlier, list(cut.control[earlier])
         has_control = bool(coming) and coming[-1] == number
-        yield number, [*packets, *control[coming.pop()]] if has_control else packets
+        yield number, [*messages, *cut.control[coming.pop()]] if has_control else messages
     for number in reversed(coming):
-        yield number, control[number]
+        yield number, list(cut.control[number])
 
 
 _SEED = 42

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.core.pipelines import main, raw, record
 
-from windrow.core.messages import Packet
+from windrow.core.messages import EndOfInput, Packet
 from windrow.core.operators import open_operator
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
@@ -60,9 +60,9 @@ def test_records_are_in_the_order_of_the_log_in_whatever_order_the_packets_come(
     for partition in (0, 1):
         log = raw(partition, 0, *(record("A", 1, 10 * partition + number) for number in range(3)))
         packets += Ingest(pipeline).run(log.to_batches())
-    packets.append(Packet(key_group=0, kind="end"))
+    packets.append(Packet(0, EndOfInput()))
     for given in (packets, packets[::-1]):
-        step = StepInput.of(pipeline, given)
+        step = StepInput.of(pipeline, (packet.message for packet in given))
         changes = open_operator(pipeline, [0, 1]).step(0, step, MemoryState()).rows.changes
         assert changes.column("total").to_pylist() == ["0.001.002.0010.0011.0012.00"]
 

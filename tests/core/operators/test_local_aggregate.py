@@ -12,6 +12,7 @@ from tests.core.pipelines import MAIN, MINUTE, main, raw, record
 from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
+from windrow.core.messages import Records
 from windrow.core.operators.ingest import Ingest
 from windrow.hosts.memory import MemoryHost, play
 from windrow.model import (
@@ -74,7 +75,7 @@ def test_a_hot_key_is_in_as_many_groups_as_its_salt() -> None:
     log = raw(0, 0, *(record("hot", 1) for _ in range(300)))
     for salt, groups in ((1, 1), (3, 3)):
         packets = Ingest(main(salt=salt)).run(log.to_batches())
-        assert len({packet.key_group for packet in packets if packet.kind == "records"}) == groups
+        assert len({packet.key_group for packet in packets if isinstance(packet.message, Records)}) == groups
 
 
 @pytest.mark.parametrize("window", [Tumbling(5 * MINUTE), Hopping(5 * MINUTE, 5 * MINUTE)])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.messages import Packet
+from windrow.core.messages import Message, Packet, RecordsLost
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.schema import OFFSET, PARTITION
@@ -61,19 +61,19 @@ class Clocked:
     def lose(self, partition: int, goes_on: int) -> StepTime:
         """Take a step in which a partition is told to go on at an offset."""
         self.offsets[partition] = goes_on
-        groups = range(self.pipeline.key_groups)
-        packet = Packet(key_group=0, kind="lost", partition=partition, first=goes_on, blob=b"they are gone")
-        return self._step([replace(packet, key_group=group) for group in groups])
+        return self._step(self._to_all(RecordsLost(partition, goes_on, "they are gone")))
 
     def _ticks(self, micros: int | None) -> list[Packet]:
-        groups = range(self.pipeline.key_groups if micros is not None else 0)
-        return [Packet(key_group=group, kind="tick", watermark=micros or 0) for group in groups]
+        return [] if micros is None else self._to_all(Tick(micros))
+
+    def _to_all(self, message: Message) -> list[Packet]:
+        return [Packet(group, message) for group in range(self.pipeline.key_groups)]
 
     def _step(self, packets: Sequence[Packet]) -> StepTime:
         """Take a step in each key group; what they know of the clocks must be the same."""
         taken = []
         for group in range(self.pipeline.key_groups):
-            given = StepInput.of(self.pipeline, [packet for packet in packets if packet.key_group == group])
+            given = StepInput.of(self.pipeline, [packet.message for packet in packets if packet.key_group == group])
             clocks = PartitionClocks.decode(json.loads(json.dumps(self._clocks[group].encode())))
             step = advance_clocks(self.pipeline, clocks, given)
             self._clocks[group] = clocks

@@ -2,67 +2,80 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.changelog import StepOutput
 from windrow.core.columns import unpack
-from windrow.core.messages import Packet, PacketKind
+from windrow.core.messages import (
+    DeadLetters,
+    EndOfInput,
+    EventTimes,
+    Message,
+    PartialPanes,
+    PartitionIdle,
+    PartitionProgress,
+    Records,
+    RecordsLost,
+)
 from windrow.core.schema import OFFSET, PARTITION, record_schema
 from windrow.core.state.store import State
+from windrow.core.tick import Tick
 from windrow.model import AnyPipeline, Custom, Pipeline
+
+M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True)
 class StepInput:
-    """A key group's packets of one step, unpacked; `clocks` are ordered by partition.
+    """A key group's messages of one step, unpacked; `progress` is ordered by partition.
 
-    `parts` are panes that other key groups made of `spread` records of this one, where keys are salted.
+    `parts` are panes that other key groups aggregated from `spread` records of this one, where keys are salted.
     `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of the step,
-    None if nothing said it. `idle` are the partitions that a journal says are idle after the step, `lost` says where
-    records are gone.
+    None if there was no tick.
     """
 
     records: pa.Table
     dead: pa.Table
-    clocks: tuple[Packet, ...]
-    times: tuple[Packet, ...]
+    progress: tuple[PartitionProgress, ...]
+    times: tuple[EventTimes, ...]
     end: bool
     tick: int | None = None
     parts: tuple[pa.Table, ...] = ()
     spread: int = 0
-    idle: tuple[Packet, ...] = ()
-    lost: tuple[Packet, ...] = ()
+    idle: tuple[PartitionIdle, ...] = ()
+    lost: tuple[RecordsLost, ...] = ()
 
     @staticmethod
-    def of(pipeline: AnyPipeline, packets: Iterable[Packet]) -> StepInput:
-        """Sort packets by what they carry."""
-        kinds: defaultdict[PacketKind, list[Packet]] = defaultdict(list)
-        for packet in packets:
-            kinds[packet.kind].append(packet)
-        records = (unpack(packet.blob) for packet in kinds["records"])
-        together = pa.concat_tables([record_schema(pipeline).empty_table(), *records])
-        if _depends_on_order(pipeline, together.schema):
-            # packets come in any order: a step that is run again must take them in the same
-            together = together.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
-        dead = (unpack(packet.blob) for packet in kinds["dead"])
+    def of(pipeline: AnyPipeline, messages: Iterable[Message]) -> StepInput:
+        """Sort messages by what they carry."""
+        given = list(messages)
+
+        def all_of(kind: type[M]) -> list[M]:
+            return [message for message in given if isinstance(message, kind)]
+
+        records = pa.concat_tables(
+            [record_schema(pipeline).empty_table(), *(unpack(one.blob) for one in all_of(Records))]
+        )
+        if _depends_on_order(pipeline, records.schema):
+            # messages come in any order: a step that is run again must take them in the same
+            records = records.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
+        partial = sorted(all_of(PartialPanes), key=lambda one: one.sender)  # for the sums of doubles again
         return StepInput(
-            records=together,
-            dead=pa.concat_tables([schema.DEAD.empty_table(), *dead]),
-            clocks=tuple(sorted(kinds["clock"], key=lambda packet: packet.partition)),
-            times=tuple(sorted(kinds["times"], key=lambda packet: (packet.partition, packet.first))),
-            end=bool(kinds["end"]),
-            tick=max((packet.watermark for packet in kinds["tick"]), default=None),
-            # sums of doubles again
-            parts=tuple(unpack(packet.blob) for packet in sorted(kinds["parts"], key=lambda packet: packet.partition)),
-            spread=sum(packet.next for packet in kinds["parts"]),
-            idle=tuple(kinds["idle"]),
-            lost=tuple(sorted(kinds["lost"], key=lambda packet: (packet.partition, packet.first))),
+            records=records,
+            dead=pa.concat_tables([schema.DEAD.empty_table(), *(unpack(one.blob) for one in all_of(DeadLetters))]),
+            progress=tuple(sorted(all_of(PartitionProgress), key=lambda one: one.partition)),
+            times=tuple(sorted(all_of(EventTimes), key=lambda one: (one.partition, one.first))),
+            end=bool(all_of(EndOfInput)),
+            tick=max((one.micros for one in all_of(Tick)), default=None),
+            parts=tuple(unpack(one.blob) for one in partial),
+            spread=sum(one.records for one in partial),
+            idle=tuple(all_of(PartitionIdle)),
+            lost=tuple(sorted(all_of(RecordsLost), key=lambda one: (one.partition, one.first))),
         )
 
 

@@ -16,7 +16,7 @@ from windrow.core import duckdb_sql
 from windrow.core.columns import MIN_TIME, pack, to_micros
 from windrow.core.decode import DecodedBatch, Decoder
 from windrow.core.keys import key_groups
-from windrow.core.messages import Packet, pack_times
+from windrow.core.messages import DeadLetters, EventTimes, Message, Packet, PartitionProgress, Records, pack_times
 from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.core.watermarks.clocks import StepWatermark
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
@@ -72,16 +72,15 @@ class Ingest:
         yield from self._split(waiting)
         for number, partition in sorted(partitions.items()):
             floor = int(self._floors.at(number, np.array([partition.next - 1]))[0])
-            for group in range(self._pipeline.key_groups):
-                yield Packet(
-                    key_group=group,
-                    kind="clock",
+            yield from self._to_all(
+                PartitionProgress(
                     partition=number,
                     watermark=max(partition.watermark.value, floor),
                     first=partition.first,
                     next=partition.next,
                     reached=partition.reached,
                 )
+            )
 
     def _with_watermarks(
         self, batch: pa.RecordBatch, decoded: DecodedBatch, partitions: dict[int, _Partition]
@@ -126,7 +125,7 @@ class Ingest:
         ends = np.cumsum(np.bincount(groups, minlength=self._pipeline.key_groups)).tolist()
         for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
             if start < end:
-                yield Packet(key_group=group, kind="records", blob=self._packed(records.slice(start, end - start)))
+                yield Packet(group, Records(self._packed(records.slice(start, end - start))))
 
     def _times(self, records: pa.Table) -> Iterator[Packet]:
         """Pack the event times of each partition, for every key group."""
@@ -136,11 +135,13 @@ class Ingest:
             its_own = numbers == number
             blob = pack_times(offsets[its_own], times[its_own])
             first = int(offsets[its_own][0])
-            for group in range(self._pipeline.key_groups):
-                yield Packet(key_group=group, kind="times", partition=number, first=first, blob=blob)
+            yield from self._to_all(EventTimes(number, first, blob))
+
+    def _to_all(self, message: Message) -> Iterator[Packet]:
+        return (Packet(group, message) for group in range(self._pipeline.key_groups))
 
     def _dead_letters(self, dead: pa.Table) -> Iterator[Packet]:
         """Pack the dead letters; they have no key, so any key group may have them."""
         if dead.num_rows:
             group = dead.column("partition")[0].as_py() % self._pipeline.key_groups
-            yield Packet(key_group=group, kind="dead", blob=pack(dead))
+            yield Packet(group, DeadLetters(pack(dead)))

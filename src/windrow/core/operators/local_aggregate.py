@@ -16,7 +16,7 @@ import pyarrow as pa
 from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MIN_TIME, pack, rescale, to_micros, unscale
 from windrow.core.keys import KeyGroups, key_groups
-from windrow.core.messages import Packet
+from windrow.core.messages import Message, Packet, PartialPanes, Records
 from windrow.core.operators.base import StepInput
 from windrow.core.operators.window.assigner import on_time_for_all
 from windrow.core.operators.window.sql import window_sql
@@ -37,13 +37,13 @@ class LocalAggregate:
         self._begin = window_sql(pipeline).begin
         self._keys = pa.schema(schema.key_fields(pipeline))
 
-    def step(self, group: int, packets: Iterable[Packet], state: State) -> Iterator[Packet]:
-        """Run one step of one key group; yield the messages to the groups of the keys.
+    def step(self, group: int, messages: Iterable[Message], state: State) -> Iterator[Packet]:
+        """Run one step of one key group; yield the packets to the groups of the keys.
 
         Control messages are forwarded to the group of the same number, since every group gets them.
         """
-        taken = list(packets)
-        yield from (packet for packet in taken if packet.kind != "records")
+        taken = list(messages)
+        yield from (Packet(group, message) for message in taken if not isinstance(message, Records))
         given = StepInput.of(self._pipeline, taken)
         clocks, ended = _decode(state.summary(), self._partitions)
         time = advance_clocks(self._pipeline, clocks, given)
@@ -52,7 +52,7 @@ class LocalAggregate:
         keys = given.records.select(list(self._pipeline.key))
         groups = key_groups(self._duck, keys, self._pipeline.key_groups)
         for to, rest in self._by_group(given.records.filter(pa.array(~on_time)), groups[~on_time]):
-            yield Packet(key_group=to, kind="records", blob=pack(rest))
+            yield Packet(to, Records(pack(rest)))
         records = unscale(given.records).append_column(WINDOW, pa.array(starts)).filter(pa.array(on_time))
         if records.num_rows:
             yield from self._parts(group, records, np.bincount(groups[on_time], minlength=self._pipeline.key_groups))
@@ -65,7 +65,7 @@ class LocalAggregate:
         parts = duckdb_sql.query(self._duck, self._begin, records=records)
         keys = rescale(parts.select(self._keys.names), self._keys)
         for to, part in self._by_group(parts, key_groups(self._duck, keys, self._pipeline.key_groups)):
-            yield Packet(key_group=to, kind="parts", partition=group, next=int(counts[to]), blob=pack(part))
+            yield Packet(to, PartialPanes(group, int(counts[to]), pack(part)))
 
     def _by_group(self, rows: pa.Table, groups: KeyGroups) -> Iterator[tuple[int, pa.Table]]:
         for group in np.unique(groups).tolist():

@@ -2,7 +2,7 @@
 
 Watermarks are kept in two places. `StepWatermark` is the running watermark of one partition within one step; ingest
 writes it beside each record. `PartitionClocks` is what earlier steps left behind; it is part of the state of every key
-group, and identical in all of them, because each receives the same clock packets.
+group, and identical in all of them, because each receives the same messages.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Literal, assert_never
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.columns import MIN_TIME, Micros, to_micros
-from windrow.core.messages import Packet
+from windrow.core.columns import MIN_TIME, Blob, Micros, to_micros
+from windrow.core.messages import EventTimes, PartitionIdle, PartitionProgress, RecordsLost
 from windrow.core.schema import OFFSET, TIME, WATERMARK
 from windrow.core.watermarks.adaptive import AdaptiveProgress, Lateness, PartitionSlice, advance_adaptive
 from windrow.model import Adaptive, Delay, Punctuated, Watermark
@@ -92,51 +92,51 @@ class PartitionClocks:
             self.active.setdefault(partition, self.now)
         return self.now
 
-    def raise_to_low(self, watermark: Watermark, packets: Iterable[Packet]) -> list[RaisedPartition]:
+    def raise_to_low(self, watermark: Watermark, progress: Iterable[PartitionProgress]) -> list[RaisedPartition]:
         """Raise the watermarks of partitions of the step that were unknown or idle to the low watermark."""
         raised = []
-        for packet in packets:
-            partition = packet.partition
+        for step in progress:
+            partition = step.partition
             known = partition in self.watermarks
             if known and partition not in self.idle:
                 continue
             self.watermarks[partition] = max(self.watermarks.get(partition, MIN_TIME), self.low)
             reason: RaiseReason = "active" if known else "joined"
-            raised.append(RaisedPartition(partition, packet.first, self.clock(watermark, partition), self.low, reason))
+            raised.append(RaisedPartition(partition, step.first, self.clock(watermark, partition), self.low, reason))
             self.idle.discard(partition)
             self.still = None
         return raised
 
-    def skip(self, watermark: Watermark, packets: Iterable[Packet]) -> list[LostRecords]:
+    def skip(self, watermark: Watermark, losses: Iterable[RecordsLost]) -> list[LostRecords]:
         """Resume behind lost records; the clocks stay, as nobody knows how the lost records would have moved them."""
         lost = []
-        for packet in packets:
-            partition, at, clock = packet.partition, MIN_TIME, MIN_TIME
+        for loss in losses:
+            partition, at, clock = loss.partition, MIN_TIME, MIN_TIME
             if partition in self.watermarks:
                 at, clock = self.watermarks[partition], self.clock(watermark, partition)
-                if not 0 < packet.first <= self.next.get(partition, 0):
+                if not 0 < loss.first <= self.next.get(partition, 0):
                     # no record that was read is there any more: the adaptive delay starts again, as it does in a replay
                     self.lateness.pop(partition, None)
-                self.next[partition] = packet.first
-            lost.append(LostRecords(partition, packet.first, clock, at, packet.blob.decode()))
+                self.next[partition] = loss.first
+            lost.append(LostRecords(partition, loss.first, clock, at, loss.what))
         return lost
 
     def adapt(
-        self, adaptive: Adaptive, packets: Iterable[Packet], times: Iterable[Packet]
+        self, adaptive: Adaptive, progress: Iterable[PartitionProgress], times: Iterable[EventTimes]
     ) -> dict[int, AdaptiveProgress]:
         """Advance watermarks with an adaptive delay through the step's records; return the progress by partition."""
-        blobs: dict[int, list[bytes]] = {}
-        for packet in times:
-            blobs.setdefault(packet.partition, []).append(packet.blob)
+        blobs: dict[int, list[Blob]] = {}
+        for one in times:
+            blobs.setdefault(one.partition, []).append(one.blob)
         stretches = (
             PartitionSlice(
-                partition=packet.partition,
-                lateness=self.lateness.get(packet.partition, Lateness.start(adaptive)),
-                watermark=self.watermarks[packet.partition],
-                times=tuple(blobs.get(packet.partition, ())),
-                following=packet.next,
+                partition=step.partition,
+                lateness=self.lateness.get(step.partition, Lateness.start(adaptive)),
+                watermark=self.watermarks[step.partition],
+                times=tuple(blobs.get(step.partition, ())),
+                following=step.next,
             )
-            for packet in packets
+            for step in progress
         )
         found = advance_adaptive(adaptive, tuple(stretches))
         for partition, reached in found.items():
@@ -144,14 +144,14 @@ class PartitionClocks:
             self.watermarks[partition] = reached.watermark
         return found
 
-    def advance(self, packets: Iterable[Packet]) -> None:
+    def advance(self, progress: Iterable[PartitionProgress]) -> None:
         """Advance the partitions to the end of the step."""
-        for packet in packets:
-            self.watermarks[packet.partition] = max(self.watermarks[packet.partition], packet.watermark)
-            self.next[packet.partition] = packet.next
-            self.reached = max(self.reached, packet.reached)
+        for step in progress:
+            self.watermarks[step.partition] = max(self.watermarks[step.partition], step.watermark)
+            self.next[step.partition] = step.next
+            self.reached = max(self.reached, step.reached)
             if self.now is not None:
-                self.active[packet.partition] = self.now
+                self.active[step.partition] = self.now
         self._settle()
 
     def rest(self, idle: int, all_idle: Literal["hold", "advance"]) -> list[int]:
@@ -176,15 +176,15 @@ class PartitionClocks:
         self._settle()
         return fallen
 
-    def leave_out(self, packets: Iterable[Packet]) -> None:
+    def leave_out(self, idle: Iterable[PartitionIdle]) -> None:
         """Mark partitions as idle that were so in the run that is replayed; its processing time is unknown."""
-        control = list(packets)
-        for packet in control:
-            self.idle.add(packet.partition)
+        known = list(idle)
+        for one in known:
+            self.idle.add(one.partition)
             # they have been idle since before any later tick
-            self.active[packet.partition] = MIN_TIME
-            self.low = max(self.low, packet.watermark)
-        if control:
+            self.active[one.partition] = MIN_TIME
+            self.low = max(self.low, one.low)
+        if known:
             self._settle()
 
     def _settle(self) -> None:

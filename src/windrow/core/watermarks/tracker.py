@@ -42,12 +42,12 @@ def advance_clocks(pipeline: AnyPipeline, clocks: PartitionClocks, given: StepIn
     """Move the clocks through a step."""
     time = pipeline.time
     lost = clocks.skip(time.watermark, given.lost)
-    raised = clocks.raise_to_low(time.watermark, given.clocks)
+    raised = clocks.raise_to_low(time.watermark, given.progress)
     watermarks = clocks.at(given.records.column(PARTITION), to_micros(given.records.column(WATERMARK)))
     if isinstance(time.watermark, Adaptive):
         watermarks = np.maximum(watermarks, _advance_adaptive(time.watermark, clocks, given))
     now = None if given.tick is None else clocks.tick(given.tick)
-    clocks.advance(given.clocks)
+    clocks.advance(given.progress)
     clocks.leave_out(given.idle)
     fallen = [] if now is None or time.idle is None else clocks.rest(time.idle, time.all_idle)
     return StepTime(
@@ -65,7 +65,7 @@ def _advance_adaptive(adaptive: Adaptive, clocks: PartitionClocks, given: StepIn
     numbers = given.records.column(PARTITION).to_numpy()
     offsets = to_micros(given.records.column(OFFSET))
     watermarks = np.empty(len(offsets), dtype=np.int64)
-    for partition, reached in clocks.adapt(adaptive, given.clocks, given.times).items():
+    for partition, reached in clocks.adapt(adaptive, given.progress, given.times).items():
         its_own = numbers == partition
         watermarks[its_own] = reached.watermarks[np.searchsorted(reached.offsets, offsets[its_own])]
     return watermarks

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core.changelog import StepOutput
-from windrow.core.messages import Packet
+from windrow.core.messages import EndOfInput, Message, PartitionIdle
 from windrow.core.operators.base import GroupOutput
 from windrow.core.schema import MICROS
 from windrow.core.watermarks.journal import NO_BOUNDS, NO_IDLE, IdleAtEnd, WatermarkBounds
@@ -65,12 +65,10 @@ def batch_plan(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -
     identity = None if settings.savepoint is None else source.identity()
     begin, end = _range(pipeline, source, settings)
     at = None if settings.savepoint is None else source.beginning(end)
-    last = [
-        Packet(key_group=-1, kind="idle", partition=partition, watermark=settings.idle_at_end.low)
-        for partition in settings.idle_at_end.partitions
-    ]
+    idle = settings.idle_at_end
+    last: list[Message] = [PartitionIdle(partition, idle.low) for partition in idle.partitions]
     if (settings.at_end or pipeline.at_end) == "fire":
-        last.append(END)
+        last.append(EndOfInput())
     return BatchPlan(begin, slices(begin, end, settings.ends, settings.max_records, tuple(last)), at, identity)
 
 
@@ -101,10 +99,6 @@ def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:
     return dict(asked)
 
 
-END = Packet(key_group=-1, kind="end")
-"""The end of the input, for any key group."""
-
-
 @dataclass(frozen=True)
 class StepPlan:
     """The steps of a run, numbered from 0.
@@ -114,7 +108,7 @@ class StepPlan:
     """
 
     upto: tuple[Cut, ...]
-    control: Mapping[int, tuple[Packet, ...]] = field(default_factory=dict)
+    control: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.upto)
@@ -124,7 +118,7 @@ class StepPlan:
         return [upto[partition] for upto in self.upto]
 
 
-def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tuple[Packet, ...]) -> StepPlan:
+def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tuple[Message, ...]) -> StepPlan:
     """Cut what is between two cuts into steps of some `max_records` offsets.
 
     In each step a partition goes as far as its share of the range, so that partitions of one topic stay abreast in
@@ -132,7 +126,7 @@ def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tu
     says so. The last step has the messages `last`; it exists even if there is nothing to read.
     """
     upto: list[Cut] = []
-    control: dict[int, tuple[Packet, ...]] = {}
+    control: dict[int, tuple[Message, ...]] = {}
     at: Cut = {partition: begin.get(partition, 0) for partition in sorted(end)}
     for cut in ends:
         to = {partition: max(offset, cut.get(partition, offset)) for partition, offset in at.items()}
@@ -141,7 +135,7 @@ def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tu
         if any(offset > end[partition] for partition, offset in to.items()):
             break
         upto += _steps(at, to, max_records)
-        control[len(upto) - 1] = (END,)
+        control[len(upto) - 1] = (EndOfInput(),)
         at = to
     upto += _steps(at, end, max_records)
     if last and not upto:

@@ -17,13 +17,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from windrow.core.changelog import StepOutput
-from windrow.core.messages import Packet
+from windrow.core.messages import EndOfInput, Message
 from windrow.core.operators.base import GroupOutput
 from windrow.core.state.store import MemoryState
 from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RunError, WindrowError
-from windrow.hosts.batch.plan import END, BatchPlan, BatchSettings, StepPlan, batch_plan
+from windrow.hosts.batch.plan import BatchPlan, BatchSettings, StepPlan, batch_plan
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import require_new_folder
 from windrow.hosts.spark import prestart, spark_session
@@ -33,7 +33,7 @@ from windrow.hosts.stages import batch_ingest, batch_key_groups, batch_local_agg
 from windrow.hosts.transport import TableTransport, carrying
 from windrow.model import AnyPipeline, LogSource, is_salted
 from windrow.sinks.base import Run, Sink
-from windrow.sources import Source, open_source
+from windrow.sources import Cut, Source, open_source
 
 _TRIES = 3
 """Number of attempts for a job that fails for a transient reason before anything is written."""
@@ -266,16 +266,17 @@ def _write(steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], folder: P
     logs: dict[int, list[bytes]] = {
         partition: [] for step in steps if not isinstance(step, Tick) for partition, _ in step
     }
-    upto, control = [], {}
+    upto: list[Cut] = []
+    control: dict[int, tuple[Message, ...]] = {}
     for number, step in enumerate(steps):
         if isinstance(step, Tick):
-            control[number] = (Packet(key_group=-1, kind="tick", watermark=step.micros),)
+            control[number] = (step,)
         else:
             for partition, value in step:
                 logs[partition].append(value + b"\n")
         upto.append({partition: len(values) for partition, values in logs.items()})
     if at_end == "fire":
-        control[len(steps)] = (END,)
+        control[len(steps)] = (EndOfInput(),)
     upto.append({partition: len(values) for partition, values in logs.items()})
     for partition, values in logs.items():
         (folder / f"partition-{partition}.jsonl").write_bytes(b"".join(values))

@@ -90,15 +90,14 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._control(partition) if isinstance(partition, ControlSource) else self._reader.read(partition)
 
     def _control(self, control: ControlSource) -> Iterator[pa.RecordBatch]:
-        from windrow.core.messages import Packet  # noqa: PLC0415
+        from windrow.core.messages import EndOfInput, Packet, RecordsLost  # noqa: PLC0415
         from windrow.hosts.spark_rows import packet_batch  # noqa: PLC0415
 
         for group in range(self._key_groups):
             for one in control.lost:
-                blob = one.what.encode()
-                yield packet_batch(Packet(group, "lost", partition=one.partition, first=one.goes_on, blob=blob))
+                yield packet_batch(Packet(group, RecordsLost(one.partition, one.goes_on, one.what)))
             if control.is_end:
-                yield packet_batch(Packet(group, "end"))
+                yield packet_batch(Packet(group, EndOfInput()))
 
 
 class ControlSource(InputPartition):
@@ -177,7 +176,8 @@ class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TypeError(partition)
 
         from windrow.core.messages import Packet  # noqa: PLC0415
+        from windrow.core.tick import Tick  # noqa: PLC0415
         from windrow.hosts.spark_rows import packet_batch  # noqa: PLC0415
 
         for group in range(self._key_groups):
-            yield packet_batch(Packet(key_group=group, kind="tick", watermark=partition.tick))
+            yield packet_batch(Packet(group, Tick(partition.tick)))
