@@ -105,7 +105,7 @@ def test_a_range_is_judged_as_if_the_log_were_no_longer(files: Files, store: Sto
     alone.append(feed[500:])
     expected, _ = run(spend(alone.source, store.settings()))
     assert sort(rest)[0] == sort(expected)[0]
-    with pytest.raises(SourceError, match="offset 9999 of partition 1 is asked for"):
+    with pytest.raises(SourceError, match="offset 9999 of partition 1 is not in the log"):
         run(pipeline, end={1: 9999})
 
 

@@ -185,7 +185,7 @@ def test_records_that_are_gone_of_a_planned_step_are_told_and_the_step_is_planne
     assert stood is not None
     assert guard.look(0)
     assert len(told) == 1
-    assert "goes on at offset 4" in told[0]
+    assert "the next record is at offset 4" in told[0]
     moved = OffsetLog(guard.checkpoint).read()
     assert moved is not None
     assert replace(moved, lost=()) == stood
