@@ -14,9 +14,8 @@ import pyarrow as pa
 from bench.pipelines import main_job
 
 from windrow.api.pipeline_file import parse_pipeline
+from windrow.core.level import open_levels
 from windrow.core.messages import Message
-from windrow.core.operators import open_operator
-from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.state.store import MemoryState
 from windrow.model import Pipeline
@@ -66,7 +65,7 @@ def _pipeline(aggregate: str) -> Pipeline:
 
 
 def _cost(pipeline: Pipeline, log: pa.Table, size: int) -> tuple[float, float, int]:
-    stage, operator = Ingest(pipeline), open_operator(pipeline, range(4))
+    stage, (level,) = Ingest(pipeline), open_levels(pipeline, range(4))
     states = [MemoryState() for _ in range(pipeline.key_groups)]
     in_stage, in_operator, changes = 0.0, 0.0, 0
     for raw in _steps(log, size):
@@ -77,10 +76,9 @@ def _cost(pipeline: Pipeline, log: pa.Table, size: int) -> tuple[float, float, i
             for packet in stage.run(part.to_batches(max_chunksize=100_000)):
                 groups[packet.key_group].append(packet.message)
         in_stage += time.process_time() - began
-        given = [StepInput.of(pipeline, packets) for packets in groups]
         began = time.process_time()
         for group, state in enumerate(states):
-            changes += operator.step(group, given[group], state).rows.changes.num_rows
+            changes += level.step(group, groups[group], state).rows.changes.num_rows
         in_operator += time.process_time() - began
     return in_stage, in_operator, changes
 

@@ -17,10 +17,9 @@ from bench.pipelines import main_job
 
 from windrow.api.pipeline_file import parse_pipeline
 from windrow.core.decode import Decoder
+from windrow.core.level import open_levels
 from windrow.core.messages import Message
-from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
-from windrow.core.operators.window.operator import WindowOperator
 from windrow.core.state.store import MemoryState
 from windrow.hosts.spark_rows import output_frame
 from windrow.hosts.transport import TableTransport
@@ -50,7 +49,7 @@ def main() -> None:
     arguments = parser.parse_args()
     pipeline = parse_pipeline(main_job(time=f"delay: {arguments.delay}, future: 1h"))
     clock, decoder, stage = Clock(), Decoder(pipeline), Ingest(pipeline)
-    operator = WindowOperator(pipeline, range(4))
+    (level,) = open_levels(pipeline, range(4))
     states = [MemoryState() for _ in range(pipeline.key_groups)]
     rows = 0
     for raw in _steps(arguments.events, arguments.step):
@@ -65,10 +64,8 @@ def main() -> None:
         for packet in packets:
             groups[packet.key_group].append(packet.message)
         for group, state in enumerate(states):
-            with clock.stage("unpack"):
-                given = StepInput.of(pipeline, groups[group])
-            with clock.stage("operator"):
-                output = operator.step(group, given, state)
+            with clock.stage("level (unpack, operator)"):
+                output = level.step(group, groups[group], state)
             with clock.stage("pack changes"):
                 output_frame(group, output, TableTransport())
             rows += output.rows.changes.num_rows

@@ -16,9 +16,8 @@ import pyarrow as pa
 from bench.pipelines import main_job
 
 from windrow.api.pipeline_file import parse_pipeline
+from windrow.core.level import open_levels
 from windrow.core.messages import Message
-from windrow.core.operators import open_operator
-from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.schema import RAW
 from windrow.core.state.store import MemoryState
@@ -114,12 +113,12 @@ def _packets(pipeline: Pipeline, steps: list[pa.Table]) -> tuple[list[list[list[
 
 def _run(pipeline: Pipeline, packets: list[list[list[Message]]]) -> tuple[float, int]:
     """Return the CPU seconds and the number of changes."""
-    operator = open_operator(pipeline, range(PARTITIONS))
+    (level,) = open_levels(pipeline, range(PARTITIONS))
     states = [MemoryState() for _ in range(pipeline.key_groups)]
     began, changes = time.process_time(), 0
     for groups in packets:
         for group, state in enumerate(states):
-            output = operator.step(group, StepInput.of(pipeline, groups[group]), state)
+            output = level.step(group, groups[group], state)
             output_frame(group, output, TableTransport())
             changes += output.rows.changes.num_rows
     return time.process_time() - began, changes

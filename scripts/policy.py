@@ -15,10 +15,9 @@ import pyarrow as pa
 
 import windrow as wr
 from windrow.core.columns import unpack
+from windrow.core.level import open_levels
 from windrow.core.messages import EndOfInput, Packet
-from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
-from windrow.core.operators.window.operator import WindowOperator
 from windrow.core.schema import RAW
 from windrow.core.state.store import MemoryState
 from windrow.hosts.reports import StepReport, Totals
@@ -67,17 +66,13 @@ def steps() -> Iterator[pa.Table]:
 
 def run(pipeline: Pipeline) -> Cost:
     """Run a pipeline over the day."""
-    stage, operator = Ingest(pipeline), WindowOperator(pipeline, range(SPEC.partitions))
+    stage, (level,) = Ingest(pipeline), open_levels(pipeline, range(SPEC.partitions))
     states = [MeasuredState() for _ in range(pipeline.key_groups)]
     cost = Cost()
 
     def step(packets: Sequence[Packet]) -> None:
-        groups = [
-            operator.step(
-                group, StepInput.of(pipeline, [one.message for one in packets if one.key_group == group]), state
-            )
-            for group, state in enumerate(states)
-        ]
+        given = [[one.message for one in packets if one.key_group == group] for group in range(len(states))]
+        groups = [level.step(group, given[group], state) for group, state in enumerate(states)]
         cost.totals.add(StepReport.of(cost.totals.steps, [group.stats for group in groups], 0.0))
 
     for raw in steps():

@@ -21,7 +21,7 @@ from unittest.mock import patch
 from pyspark import TaskContext, cloudpickle
 
 from windrow.hosts import stages
-from windrow.hosts.stages import KeyGroupProcessor
+from windrow.hosts.stages import LevelProcessor
 from windrow.hosts.stream import query
 from windrow.sinks.postgres import PostgresTable
 from windrow.sinks.postgres.sink import PostgresStep
@@ -104,7 +104,7 @@ def installed(plan: Plan) -> Iterator[None]:
         ingest = stages.stream_ingest
         changed: list[tuple[Any, str, Any]] = [
             (query, "stream_ingest", lambda *args, **more: _reading(plan, ingest(*args, **more))),
-            (query, "KeyGroupProcessor", lambda *args, **more: _Processor(plan, *args, **more)),
+            (query, "LevelProcessor", lambda *args, **more: _Processor(plan, *args, **more)),
             (SqliteTable, "commit", _committing(plan, SqliteTable.commit)),
             (SqliteTable, "_apply", _within(plan, SqliteTable._apply)),  # noqa: SLF001 - the last part of a commit
             (PostgresTable, "commit", _committing(plan, PostgresTable.commit)),
@@ -131,16 +131,16 @@ def _reading(plan: Plan, run: Batches) -> Batches:
     return wrapper
 
 
-class _Processor(KeyGroupProcessor):
+class _Processor(LevelProcessor):
     def __init__(self, plan: Plan, *args: Any, **more: Any) -> None:  # noqa: ANN401 - whatever the processor takes
         super().__init__(*args, **more)
         self._plan = plan
 
-    def step(self, *args: Any) -> Any:  # noqa: ANN401 - as above
+    def handleInputRows(self, *args: Any) -> Any:  # noqa: ANN401, N802 - as above; Spark's name
         self._plan.strike("operator", _epoch())
-        frame = super().step(*args)
+        frames = list(super().handleInputRows(*args))
         self._plan.strike("stepped", _epoch())
-        return frame
+        return iter(frames)
 
 
 def _committing(plan: Plan, commit: Callable[..., None]) -> Callable[..., None]:

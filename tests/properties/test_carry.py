@@ -14,9 +14,9 @@ from tests.properties.strategies import Case, cases
 
 from windrow.core import schema
 from windrow.core.changelog import StepOutput
+from windrow.core.level import migrate
 from windrow.core.operators.base import GroupOutput
 from windrow.core.schema import RAW
-from windrow.core.state.migrate import migrate
 from windrow.core.state.widening import StateChange
 from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.memory import MemoryHost

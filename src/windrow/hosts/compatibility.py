@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from windrow.core.state.migrate import migrate
+from windrow.core.level import migrate
 from windrow.core.state.store import MemoryState
 from windrow.core.state.widening import StateChange, incompatible_fields, why_not_wider
 from windrow.errors import CheckpointError

@@ -15,11 +15,10 @@ import pyarrow as pa
 
 from windrow.core.changelog import StepOutput
 from windrow.core.columns import to_micros
+from windrow.core.level import open_levels
 from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle, RecordsLost
-from windrow.core.operators import open_operator
-from windrow.core.operators.base import GroupOutput, StepInput
+from windrow.core.operators.base import GroupOutput
 from windrow.core.operators.ingest import Ingest
-from windrow.core.operators.local_aggregate import LocalAggregate, copy_clocks
 from windrow.core.schema import RAW
 from windrow.core.state.store import MemoryState
 from windrow.core.tick import PlayStep, Tick
@@ -27,7 +26,7 @@ from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBound
 from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import require_new_folder
-from windrow.model import AnyPipeline, is_salted
+from windrow.model import AnyPipeline
 from windrow.sinks.base import Run, Sink
 from windrow.sources import Source, open_source
 
@@ -43,27 +42,26 @@ class MemoryHost:
 
     def __init__(self, pipeline: AnyPipeline, partitions: Iterable[int], bounds: WatermarkBounds = NO_BOUNDS) -> None:
         self._stage = Ingest(pipeline, bounds)
-        self._operator = open_operator(pipeline, partitions)
+        self._levels = open_levels(pipeline, partitions)
         self._pipeline = pipeline
-        self._states = [MemoryState() for _ in range(pipeline.key_groups)]
-        self._spread = LocalAggregate(pipeline, partitions) if is_salted(pipeline) else None
-        self._spread_states = [MemoryState() for _ in range(pipeline.key_groups)]
+        self._states = [[MemoryState() for _ in range(pipeline.key_groups)] for _ in self._levels]
 
     @property
     def states(self) -> list[MemoryState]:
-        """The states of the key groups."""
-        return self._states
+        """The states of the key groups at the last level."""
+        return self._states[-1]
 
     def begin(self, states: Iterable[MemoryState]) -> None:
-        """Go on from what the key groups of another host remember; call it before the first step."""
-        self._states = list(states)
-        for spread, state in zip(self._spread_states, self._states, strict=True):
-            copy_clocks(state, spread)
+        """Resume from the states of another host's key groups; call it before the first step."""
+        self._states[-1] = list(states)
+        for level, own in zip(self._levels[:-1], self._states, strict=False):
+            for known, state in zip(self.states, own, strict=True):
+                level.begin(known, state)
 
     @property
     def state_size(self) -> int:
         """The size of the key groups' states in bytes."""
-        return sum(state.size for state in self._states)
+        return sum(state.size for state in self.states)
 
     def step(self, raw: pa.Table) -> list[GroupOutput]:
         """Run one step over the records that follow those of the last step, in offset order by partition."""
@@ -90,20 +88,14 @@ class MemoryHost:
         return self._run(Packet(group, message) for group in range(self._pipeline.key_groups) for message in messages)
 
     def _run(self, packets: Iterable[Packet]) -> list[GroupOutput]:
-        by_group = self._by_group(packets)
-        if self._spread is not None:
-            stages = zip(range(len(by_group)), by_group, self._spread_states, strict=True)
-            by_group = self._by_group(packet for stage in stages for packet in self._spread.step(*stage))
-        return [
-            self._operator.step(group, StepInput.of(self._pipeline, messages), self._states[group])
-            for group, messages in enumerate(by_group)
-        ]
-
-    def _by_group(self, packets: Iterable[Packet]) -> list[list[Message]]:
-        by_group: list[list[Message]] = [[] for _ in self._states]
-        for group, message in packets:
-            by_group[group].append(message)
-        return by_group
+        outputs: list[GroupOutput] = []
+        for level, states in zip(self._levels, self._states, strict=True):
+            messages: list[list[Message]] = [[] for _ in states]
+            for group, message in packets:
+                messages[group].append(message)
+            outputs = [level.step(group, messages[group], state) for group, state in enumerate(states)]
+            packets = [packet for output in outputs for packet in output.packets]
+        return outputs
 
 
 class MemoryRun:

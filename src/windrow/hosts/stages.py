@@ -1,12 +1,11 @@
 """Stages: the code that runs in Spark's Python workers, of streams and of batch runs.
 
-Ingest decodes a step's records and splits them by key group; an optional stage aggregates salted keys; the last one
-runs the operator with the key group's state.
+Ingest decodes a step's records and splits them by key group; then each level of the pipeline runs in the key groups,
+with their state.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import groupby
@@ -22,12 +21,10 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from windrow.core.columns import to_micros
+from windrow.core.level import LevelRunner, open_levels
 from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle
-from windrow.core.operators import Operator, open_operator
-from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
-from windrow.core.operators.local_aggregate import LocalAggregate, copy_clocks
-from windrow.core.state.store import MemoryState, State
+from windrow.core.state.store import MemoryState
 from windrow.core.tick import Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.hosts.batch.plan import StepPlan, ending_after
@@ -43,7 +40,7 @@ from windrow.hosts.spark_rows import (
     state_rows,
 )
 from windrow.hosts.transport import TableTransport, pickle_pipeline, unpickle_pipeline
-from windrow.model import AnyPipeline, Pipeline, is_salted
+from windrow.model import AnyPipeline
 
 
 # a worker process serves many steps: what a pipeline needs is built once in it
@@ -53,16 +50,8 @@ def _ingest(pipeline: AnyPipeline, bounds: WatermarkBounds, transport: TableTran
 
 
 @lru_cache(maxsize=4)
-def _operator(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> Operator:
-    return open_operator(pipeline, partitions)
-
-
-@lru_cache(maxsize=4)
-def _local_aggregate(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> LocalAggregate:
-    if not is_salted(pipeline):
-        msg = "only a salted pipeline has two stages"
-        raise TypeError(msg)
-    return LocalAggregate(pipeline, partitions)
+def _levels(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> tuple[LevelRunner, ...]:
+    return open_levels(pipeline, partitions)
 
 
 def stream_ingest(
@@ -95,18 +84,28 @@ def stream_ingest(
     return run
 
 
-class _Processor(StatefulProcessor):
-    """A stateful processor of Spark that runs the operator of a key group, one step after another.
+class LevelProcessor(StatefulProcessor):
+    """A stateful processor of Spark that runs one level in a key group, one step after another.
 
-    A key group that knows nothing takes what the savepoint `start` has of it: in the first step, and again where that
-    is run again. (Spark's own initial state would go through a frame, a row a blob.)
+    The last level hands its output to the transport; the others return packets for the next one. A key group without
+    state starts from the savepoint `start`, if there is one: in the first step, and again if that is run again.
+    (Spark's own initial state would go through a frame, a row a blob.)
     """
 
-    def __init__(self, pipeline: AnyPipeline, partitions: tuple[int, ...], start: Path | None) -> None:
+    def __init__(
+        self,
+        pipeline: AnyPipeline,
+        level: int,
+        partitions: tuple[int, ...],
+        start: Path | None,
+        transport: TableTransport,
+    ) -> None:
         self._sent = pickle_pipeline(pipeline)
         self._slots = balanced_key_groups(pipeline.key_groups)
+        self._level = level
         self._partitions = partitions
         self._start = start
+        self._transport = transport
         self._state: _SparkState | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -125,51 +124,14 @@ class _Processor(StatefulProcessor):
             raise RuntimeError(msg)
         (slot,) = key
         group = self._slots.index(int(slot))
+        level = _levels(unpickle_pipeline(self._sent), self._partitions)[self._level]
         if self._start is not None and self._state.summary() is None:
-            self.begin(self._state, Savepoint.state(self._start, group))
-        yield self.step(group, (packet.message for packet in read_packets(rows)), self._state)
-
-    def begin(self, state: State, known: MemoryState) -> None:
-        """Restore the state of a key group from a savepoint."""
-        known.copy_to(state)
-
-    @abstractmethod
-    def step(self, group: int, messages: Iterator[Message], state: State) -> pd.DataFrame:
-        """Run one step."""
+            level.begin(Savepoint.state(self._start, group), self._state)
+        output = level.step(group, (packet.message for packet in read_packets(rows)), self._state)
+        yield output_frame(group, output, self._transport) if level.is_last else packet_frame(output.packets)
 
     def close(self) -> None:
-        """Nothing is held."""
-
-
-class KeyGroupProcessor(_Processor):
-    """Runs the operator on a key group's packets and state, and hands its output to the transport."""
-
-    def __init__(
-        self, pipeline: AnyPipeline, partitions: tuple[int, ...], start: Path | None, transport: TableTransport
-    ) -> None:
-        super().__init__(pipeline, partitions, start)
-        self._carrier = transport
-
-    def step(self, group: int, messages: Iterator[Message], state: State) -> pd.DataFrame:
-        """Run one step."""
-        pipeline = unpickle_pipeline(self._sent)
-        operator = _operator(pipeline, self._partitions)
-        output = operator.step(group, StepInput.of(pipeline, messages), state)
-        return output_frame(group, output, self._carrier)
-
-
-class SpreadProcessor(_Processor):
-    """Gives a key group's packets and state to the first stage of a salted pipeline; gives packets."""
-
-    def begin(self, state: State, known: MemoryState) -> None:
-        """Restore the clocks."""
-        copy_clocks(known, state)
-
-    def step(self, group: int, messages: Iterator[Message], state: State) -> pd.DataFrame:
-        """Run one step."""
-        return packet_frame(
-            _local_aggregate(unpickle_pipeline(self._sent), self._partitions).step(group, messages, state)
-        )
+        """Do nothing: nothing is held."""
 
 
 # not as text: Spark would parse it in each task
@@ -241,46 +203,33 @@ def _pieces(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[
             yield number, batch.slice(first, length)
 
 
-def batch_local_aggregate(pipeline: Pipeline, partitions: tuple[int, ...], cut: StepPlan) -> Stage:
-    """Return the function of a key group in the first stage of a salted pipeline: packets to packets, step by step."""
-    sent = pickle_pipeline(pipeline)
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pipeline = unpickle_pipeline(sent)
-        if not isinstance(pipeline, Pipeline):
-            raise TypeError(pipeline)
-        spread, state, group = LocalAggregate(pipeline, partitions), MemoryState(), _key_group()
-        for number, messages in _steps(batches, cut):
-            for packet in spread.step(group, messages, state):
-                if not isinstance(packet.message, _CONTROL):  # the next stage gets these itself
-                    yield numbered(number, packet)
-
-    return run
-
-
-def batch_key_groups(
+def batch_level(
     pipeline: AnyPipeline,
+    level: int,
     partitions: tuple[int, ...],
     cut: StepPlan,
     *,
-    since: int | None,
+    since: int | None = None,
     transport: TableTransport,
-    keeps_state: bool,
+    keeps_state: bool = False,
 ) -> Stage:
-    """Return the function of a key group: packets to results, a row a step, whose tables go to the transport.
+    """Return the function of a key group at a level: packets to packets, or at the last level to results.
 
-    Behind the steps comes what the key group knows then, at the position that follows those of the steps by its number.
+    A result is a row for each step, whose tables go to the transport. With `keeps_state` the state of the key group
+    follows, at the position after those of the steps by its number.
     """
     sent = pickle_pipeline(pipeline)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pipeline = unpickle_pipeline(sent)
-        operator, state, group = open_operator(pipeline, partitions), MemoryState(), _key_group()
+        runner, state, group = open_levels(unpickle_pipeline(sent), partitions)[level], MemoryState(), _key_group()
         for number, messages in _steps(batches, cut):
-            output = operator.step(group, StepInput.of(pipeline, messages), state)
-            if since is not None:
-                output = ending_after(since, output)
-            yield output_row(number, group, output, transport)
+            output = runner.step(group, messages, state)
+            if runner.is_last:
+                yield output_row(number, group, output if since is None else ending_after(since, output), transport)
+                continue
+            for packet in output.packets:
+                if not isinstance(packet.message, _CONTROL):  # the plan gives these to each level
+                    yield numbered(number, packet)
         if keeps_state:
             yield from state_rows(len(cut) + group, group, state)
 

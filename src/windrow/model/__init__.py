@@ -38,6 +38,7 @@ from windrow.model.pipeline import (
     ProcessPipeline,
     is_salted,
     needs_ticks,
+    number_of_levels,
     with_at_end,
 )
 from windrow.model.process import Context, KeyedState, ListState, MapState, Process, ProcessFunction, Timer, ValueState
@@ -141,6 +142,7 @@ __all__ = [
     "function_spec",
     "is_salted",
     "needs_ticks",
+    "number_of_levels",
     "parse_duration",
     "parse_field_type",
     "parse_type",

@@ -79,6 +79,11 @@ def is_salted(pipeline: AnyPipeline) -> TypeGuard[Pipeline]:
     return isinstance(pipeline, Pipeline) and pipeline.salt > 1
 
 
+def number_of_levels(pipeline: AnyPipeline) -> int:
+    """Return how many levels a pipeline has: the parts between its exchanges by key group."""
+    return 2 if is_salted(pipeline) else 1
+
+
 def needs_ticks(pipeline: AnyPipeline) -> bool:
     """Return whether anything in a pipeline depends on processing time, which comes as ticks."""
     if pipeline.time.idle is not None:

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 from tests.core.pipelines import main, raw, record
 
+from windrow.core.level import open_levels
 from windrow.core.messages import EndOfInput, Packet
-from windrow.core.operators import open_operator
-from windrow.core.operators.base import StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.state.store import MemoryState
 from windrow.errors import RunError
@@ -62,8 +61,8 @@ def test_records_are_in_the_order_of_the_log_in_whatever_order_the_packets_come(
         packets += Ingest(pipeline).run(log.to_batches())
     packets.append(Packet(0, EndOfInput()))
     for given in (packets, packets[::-1]):
-        step = StepInput.of(pipeline, (packet.message for packet in given))
-        changes = open_operator(pipeline, [0, 1]).step(0, step, MemoryState()).rows.changes
+        (level,) = open_levels(pipeline, [0, 1])
+        changes = level.step(0, (packet.message for packet in given), MemoryState()).rows.changes
         assert changes.column("total").to_pylist() == ["0.001.002.0010.0011.0012.00"]
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.hosts.spend import MINUTE, event, spend
 
 from windrow.core.changelog import StepOutput
+from windrow.core.level import migrate
 from windrow.core.schema import RAW
-from windrow.core.state.migrate import migrate
 from windrow.core.state.widening import StateChange
 from windrow.hosts.memory import MemoryHost
 from windrow.model import (

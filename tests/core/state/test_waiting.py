@@ -10,8 +10,8 @@ from tests.core.state.test_migrate import PLAIN, rows
 from tests.hosts.spend import event
 
 from windrow.core.changelog import StepOutput
+from windrow.core.level import migrate
 from windrow.core.schema import RAW
-from windrow.core.state.migrate import migrate
 from windrow.core.state.widening import StateChange
 from windrow.hosts.memory import MemoryHost
 from windrow.model import Aggregate, Count, DecimalType, Decode, Field, Max, Pipeline

@@ -16,7 +16,7 @@ from windrow.core.schema import OFFSET, PARTITION
 from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.core.watermarks.tracker import StepTime, advance_clocks
+from windrow.core.watermarks.tracker import ClockAdvance, advance_clocks
 from windrow.model import Pipeline
 
 
@@ -42,7 +42,7 @@ class Clocked:
             else:
                 self.feed(step)
 
-    def feed(self, records: Sequence[tuple[int, bytes]], tick: int | None = None) -> StepTime:
+    def feed(self, records: Sequence[tuple[int, bytes]], tick: int | None = None) -> ClockAdvance:
         """Take a step of (partition, value), with a tick in the same step if there is one."""
         batches = []
         for partition in sorted({partition for partition, _ in records}):
@@ -55,10 +55,10 @@ class Clocked:
             batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema.RAW))
         return self._step([*self._stage.run(batches), *self._ticks(tick)])
 
-    def tick(self, micros: int) -> StepTime:
+    def tick(self, micros: int) -> ClockAdvance:
         return self._step(self._ticks(micros))
 
-    def lose(self, partition: int, goes_on: int) -> StepTime:
+    def lose(self, partition: int, goes_on: int) -> ClockAdvance:
         """Take a step in which a partition is told to go on at an offset."""
         self.offsets[partition] = goes_on
         return self._step(self._to_all(RecordsLost(partition, goes_on, "they are gone")))
@@ -69,7 +69,7 @@ class Clocked:
     def _to_all(self, message: Message) -> list[Packet]:
         return [Packet(group, message) for group in range(self.pipeline.key_groups)]
 
-    def _step(self, packets: Sequence[Packet]) -> StepTime:
+    def _step(self, packets: Sequence[Packet]) -> ClockAdvance:
         """Take a step in each key group; what they know of the clocks must be the same."""
         taken = []
         for group in range(self.pipeline.key_groups):
@@ -81,7 +81,7 @@ class Clocked:
             self.watermarks |= dict(zip(zip(*columns, strict=True), step.watermarks.tolist(), strict=True))
             taken.append(replace(step, watermarks=step.watermarks[:0]))
         assert all(clocks.encode() == self._clocks[0].encode() for clocks in self._clocks[1:])
-        assert all(step.journal == taken[0].journal and step.low == taken[0].low for step in taken)
+        assert all(step.journal == taken[0].journal and step.time == taken[0].time for step in taken)
         self.journal.append(taken[0].journal)
         return taken[0]
 

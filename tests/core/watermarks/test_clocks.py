@@ -26,19 +26,19 @@ def at(minute: float, partition: int = 0) -> tuple[int, bytes]:
 def test_without_ticks_nobody_is_idle() -> None:
     run = Clocked(idling(), [0, 1])
     run.feed([at(30)])
-    assert run.feed([at(60)]).low == MIN_TIME
+    assert run.feed([at(60)]).time.low == MIN_TIME
 
 
 def test_a_silent_partition_is_left_out_after_so_much_processing_time() -> None:
     run = Clocked(idling(), [0, 1])
     run.feed([at(30, 0), at(20, 1)], tick=NOON)
-    assert run.feed([at(40, 0)], tick=NOON + 10 * SECOND - 1).low == 19 * MINUTE
+    assert run.feed([at(40, 0)], tick=NOON + 10 * SECOND - 1).time.low == 19 * MINUTE
     assert run.clocks.idle == set()
-    assert run.feed([at(50, 0)], tick=NOON + 10 * SECOND).low == 49 * MINUTE
+    assert run.feed([at(50, 0)], tick=NOON + 10 * SECOND).time.low == 49 * MINUTE
     assert run.clocks.idle == {1}
     assert run.journal_rows == [(1, 1, "idle")]
     # there is nothing new to say of it
-    assert run.feed([at(51, 0)], tick=NOON + 11 * SECOND).low == 50 * MINUTE
+    assert run.feed([at(51, 0)], tick=NOON + 11 * SECOND).time.low == 50 * MINUTE
     assert run.journal_rows == [(1, 1, "idle")]
 
 
@@ -48,7 +48,7 @@ def test_a_partition_that_never_had_a_record_is_silent_since_the_first_tick() ->
     run.tick(NOON)
     run.feed([at(31)], tick=NOON + 9 * SECOND)
     assert run.clocks.low == MIN_TIME
-    assert run.feed([at(32)], tick=NOON + 10 * SECOND).low == 31 * MINUTE
+    assert run.feed([at(32)], tick=NOON + 10 * SECOND).time.low == 31 * MINUTE
     (row,) = run.journal[-1].to_pylist()
     assert (row["partition"], row["offset"], row["clock"], row["reason"]) == (1, 0, None, "idle")
     assert row["low_watermark"].timestamp() == 31 * 60
@@ -121,23 +121,23 @@ def test_when_all_are_silent_time_stands_still_or_goes_on(all_idle: str) -> None
     # and again
     run.tick(NOON + 40 * SECOND)
     low = run.clocks.low
-    assert run.tick(NOON + 50 * SECOND).low == low + gone
+    assert run.tick(NOON + 50 * SECOND).time.low == low + gone
 
 
 def test_a_clock_on_the_wall_that_goes_back_says_nothing_new() -> None:
     run = Clocked(idling(), [0])
     run.tick(NOON)
     step = run.tick(NOON - 1)
-    assert (step.now, step.latest) == (NOON, NOON)
+    assert (step.time.now, step.time.latest) == (NOON, NOON)
     step = run.feed([at(1)])
-    assert (step.now, step.latest) == (None, NOON)
+    assert (step.time.now, step.time.latest) == (None, NOON)
 
 
 def test_how_far_event_time_has_come() -> None:
     run = Clocked(MAIN, [0, 1])
-    assert run.feed([at(30, 0), at(20, 1), at(7, 0)]).reached == 30 * MINUTE
-    assert Clocked(MAIN, []).feed([]).reached == MIN_TIME
+    assert run.feed([at(30, 0), at(20, 1), at(7, 0)]).time.reached == 30 * MINUTE
+    assert Clocked(MAIN, []).feed([]).time.reached == MIN_TIME
     # the watermark of a source that carries its own says nothing of it
     decode = Decode((*MAIN.decode.fields, Field("mark", TimestampType("micros"))))
     punctuated = main(decode=decode, time=EventTime("t", Punctuated("mark")))
-    assert Clocked(punctuated, [0]).feed([(0, b'{"mark": 60000000}'), at(30)]).reached == 30 * MINUTE
+    assert Clocked(punctuated, [0]).feed([(0, b'{"mark": 60000000}'), at(30)]).time.reached == 30 * MINUTE

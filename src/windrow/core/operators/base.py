@@ -1,9 +1,9 @@
-"""The operator contract: the input of a step in one key group, its output, and the protocol between them."""
+"""The operator contract: what an operator is given in a step of one key group, what it returns, and its state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from windrow.core.messages import (
     EndOfInput,
     EventTimes,
     Message,
+    Packet,
     PartialPanes,
     PartitionIdle,
     PartitionProgress,
@@ -23,8 +24,12 @@ from windrow.core.messages import (
     RecordsLost,
 )
 from windrow.core.schema import OFFSET, PARTITION, record_schema
-from windrow.core.state.store import State
+from windrow.core.state.migrate import StoredState
+from windrow.core.state.store import OperatorState
+from windrow.core.state.widening import StateChange
 from windrow.core.tick import Tick
+from windrow.core.watermarks.clocks import PartitionClocks
+from windrow.core.watermarks.tracker import StepTime
 from windrow.model import AnyPipeline, Custom, Pipeline
 
 M = TypeVar("M", bound=Message)
@@ -108,21 +113,59 @@ class GroupStats:
 
 @dataclass(frozen=True)
 class GroupOutput:
-    """The output of a key group in a step."""
+    """The output of a key group in a step: rows for the sink, and packets for the next level, if there is one."""
 
     rows: StepOutput
     stats: GroupStats
+    packets: tuple[Packet, ...] = ()
+
+
+@dataclass(frozen=True)
+class OperatorStep:
+    """The input of an operator in a step of the key group `group`; WATERMARK has the final watermark at each record.
+
+    `parts` are panes that other key groups aggregated from `spread` records of this one, where keys are salted.
+    """
+
+    group: int
+    time: StepTime
+    records: pa.Table
+    parts: tuple[pa.Table, ...] = ()
+    spread: int = 0
+
+
+@dataclass(frozen=True)
+class OperatorOutput:
+    """The output of an operator in a step: rows for the sink, or packets for the key groups of the next level.
+
+    `records` of the step were counted here, `late_records` of them late; `open_windows` are open after it.
+    """
+
+    changes: pa.Table
+    late: pa.Table = field(default_factory=schema.LATE.empty_table)
+    records: int = 0
+    late_records: int = 0
+    open_windows: int = 0
+    packets: tuple[Packet, ...] = ()
 
 
 class Operator(Protocol):
-    """The computation of a pipeline in a key group.
+    """A computation in a key group.
 
-    It keeps nothing between steps: what is to be remembered is in the state that a step is given, so one object serves
-    all key groups.
+    It keeps nothing between steps: everything that later steps need is in the state that a step is given, so one object
+    serves all key groups. The output is the same in every cut of the log into steps, except for the order of rows of
+    different partitions. It reads no clock: time comes with the step.
     """
 
-    def step(self, group: int, given: StepInput, state: State) -> GroupOutput:
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
+        ...
+
+    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:
+        """Return the initial states of all key groups from those of a run whose pipeline differed by `change`.
+
+        `clocks` are those of the run.
+        """
         ...
 
 

@@ -14,7 +14,7 @@ from windrow.core.columns import unpack
 from windrow.core.operators.window.slices import windows_of_slices
 from windrow.core.state.store import MemoryState
 from windrow.core.watermarks.clocks import PartitionClocks
-from windrow.model import AnyPipeline, Hopping, Pipeline
+from windrow.model import AnyPipeline, Hopping, Pipeline, Session
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,12 @@ def inspect_state(pipeline: AnyPipeline, states: Iterable[tuple[int, MemoryState
         summary = state.summary()
         if summary is not None:
             fields = json.loads(summary)
-            clocks = PartitionClocks.decode(fields["clocks"])
-            open_windows.update(fields.get("open", ()))
-            open_windows |= _windows_of_slices(pipeline, fields, clocks.low)
-            fired.update(fields.get("fired", ()))
-            sessions += sum(bucket[-1] for bucket in fields.get("buckets", ()))
+            clocks, own = PartitionClocks.decode(fields["clocks"]), fields["operator"]
+            open_windows.update(own.get("open", ()))
+            open_windows |= _windows_of_slices(pipeline, own, clocks.low)
+            fired.update(own.get("fired", ()))
+            if isinstance(pipeline, Pipeline) and isinstance(pipeline.window, Session):
+                sessions += sum(bucket[-1] for bucket in own["buckets"])
         found: list[pa.Table] = []
         count = 0
         for (kind, bucket), blob in state.items():

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.columns import pack, unpack
-from windrow.core.state.store import State
+from windrow.core.state.store import BlobStore
 
 NEVER: Final = 2**63 - 1
 """Later than everything."""
@@ -115,7 +115,7 @@ class OpenBucket:
 class KeyedStore:
     """The buckets that one step reads, and writes with `close`."""
 
-    def __init__(self, directory: BucketIndex, state: State) -> None:
+    def __init__(self, directory: BucketIndex, state: BlobStore) -> None:
         self._directory = directory
         self._state = state
         self._open: dict[int, OpenBucket] = {}

@@ -1,18 +1,17 @@
-"""State migration: the states of a run's key groups, rewritten for a pipeline that resumes from its savepoint.
+"""State migration: what operators share to rewrite the states of a run for a pipeline that resumes from its savepoint.
 
 The pipeline may have other aggregates, wider types, another lateness and another number of key groups; `StateChange`
-says how it differs. Rows of stored tables go to the key group that their key has now. Clocks are the same in every key
-group, so any summary gives them; what a summary says of windows is merged over all groups and cut to the blobs that
-each has.
+says how it differs. Rows of stored tables go to the key group that their key has now. What a summary says is merged
+over all key groups and reduced to the blobs that each has.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from itertools import takewhile
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -20,155 +19,18 @@ import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.aggregates.catalogue import compile_aggregates
-from windrow.core.columns import cast_table, pack, rescale, unpack, unscale
+from windrow.core.columns import pack, rescale, unscale
 from windrow.core.decode.derived import Evaluator
 from windrow.core.duckdb_sql import identifier
 from windrow.core.keys import key_groups
-from windrow.core.operators.process.operator import ProcessSummary
-from windrow.core.operators.session.fragments import SessionSpec
-from windrow.core.operators.session.operator import SessionSummary, StoredSessions
-from windrow.core.operators.session.sql import SessionValues
-from windrow.core.operators.window.slices import SLICE_KIND, is_slice_node
-from windrow.core.schema import WATERMARK, arrow_type, record_schema
-from windrow.core.state.keyed import KEYED_KIND, BucketIndex, KeyedStore
+from windrow.core.schema import arrow_type, record_schema
 from windrow.core.state.store import MemoryState
-from windrow.core.state.time_buffer import BUFFER_KIND, TimeBuffer
 from windrow.core.state.widening import StateChange, added_digits, why_not_wider, widen
-from windrow.core.state.window_store import WindowSummary
 from windrow.expressions import arguments, computed
-from windrow.model import AnyPipeline, Pipeline, ProcessPipeline, Session
+from windrow.model import AnyPipeline, Pipeline
 
-
-def migrate(pipeline: AnyPipeline, plan: StateChange, states: Iterable[MemoryState]) -> list[MemoryState]:
-    """Return the initial states of the pipeline's key groups, in their order, from the states of a run."""
-    known = list(states)
-    if all(state.summary() is None for state in known):
-        return [MemoryState() for _ in range(pipeline.key_groups)]
-    if isinstance(pipeline, ProcessPipeline):
-        return migrate_process(pipeline, known)
-    if isinstance(pipeline.window, Session):
-        return migrate_sessions(pipeline, plan, known)
-    return migrate_windows(pipeline, plan, known)
-
-
-def migrate_windows(pipeline: Pipeline, plan: StateChange, states: list[MemoryState]) -> list[MemoryState]:
-    """Migrate panes, slices and waiting records of a window aggregate."""
-    connection = duckdb_sql.connect()
-    columns, groups = StoredColumns(pipeline, plan, connection), RowsByKeyGroup(pipeline, connection)
-    summaries = [WindowSummary.decode(blob) for state in states if (blob := state.summary()) is not None]
-    for state in states:
-        for (kind, bucket), blob in state.items():
-            # inner nodes of slice trees are computed again: not every key group may have had them
-            if not is_slice_node(kind):
-                table = unpack(blob)
-                fitted = columns.records(table) if kind == "waiting" else columns.panes(table)
-                groups.add((kind, bucket), fitted)
-    together = _merged_summary(summaries)
-    together.forgotten_until = plan.forgotten_until(
-        together.forgotten_until, together.clocks.low, pipeline.emit.lateness
-    )
-    made = []
-    for tables in groups.tables():
-        state = state_of_tables(tables)
-        state.set_summary(_summary_of_group(together, set(tables)).encode())
-        made.append(state)
-    return made
-
-
-def _merged_summary(summaries: list[WindowSummary]) -> WindowSummary:
-    """Return the union of the summaries of all key groups; the clocks are the same in each."""
-    pending: dict[int, int] = {}
-    for summary in summaries:
-        for window, since in summary.pending.items():
-            pending[window] = min(since, pending.get(window, since))
-    return replace(
-        summaries[0],
-        open={window for summary in summaries for window in summary.open},
-        fired={window for summary in summaries for window in summary.fired},
-        pending=pending,
-    )
-
-
-def _summary_of_group(together: WindowSummary, addresses: set[BlobAddress]) -> WindowSummary:
-    """Return the summary of a key group that has blobs at these addresses."""
-    there: defaultdict[str, set[int]] = defaultdict(set)
-    for kind, bucket in addresses:
-        there[kind].add(bucket)
-    own = there["panes"] | there["waiting"]
-    return replace(
-        together,
-        open=together.open & own,
-        waiting=there["waiting"],
-        fired=together.fired & own,
-        slices={0: there[SLICE_KIND]},
-        pending={window: since for window, since in together.pending.items() if window in own},
-    )
-
-
-def migrate_sessions(pipeline: Pipeline, plan: StateChange, states: list[MemoryState]) -> list[MemoryState]:
-    """Migrate sessions, bucket by bucket: the bucket of a key does not depend on its key group."""
-    connection = duckdb_sql.connect()
-    columns, groups = StoredColumns(pipeline, plan, connection), RowsByKeyGroup(pipeline, connection)
-    together = next(SessionSummary.decode(blob) for state in states if (blob := state.summary()) is not None)
-    together.forgotten_until = plan.forgotten_until(
-        together.forgotten_until, together.clocks.low, pipeline.emit.lateness
-    )
-    for state in states:
-        for (kind, bucket), blob in state.items():
-            groups.add((kind, bucket), columns.panes(unpack(blob)))
-    sessions = _session_store(pipeline)
-    made = []
-    for tables in groups.tables():
-        state, together.buckets = MemoryState(), {}
-        for (_, bucket), rows in tables.items():
-            # with a shorter lateness, some sessions can be dropped at once
-            sessions.put(state, together, bucket, rows, now=pipeline.emit.lateness < plan.lateness)
-        state.set_summary(together.encode())
-        made.append(state)
-    return made
-
-
-def _session_store(pipeline: Pipeline) -> StoredSessions:
-    if not isinstance(pipeline.window, Session):
-        msg = f"{pipeline.window} is not a session window"
-        raise TypeError(msg)
-    no_records: pa.Table = unscale(record_schema(pipeline).empty_table())
-    rules = SessionSpec(pipeline.window.gap, pipeline.emit.lateness, pipeline.emit.late)
-    values = SessionValues(pipeline, duckdb_sql.connect(), no_records)
-    return StoredSessions(rules, no_records.select(list(pipeline.key)), values.none)
-
-
-_TEXT = pa.schema([("key", pa.string())])
-
-
-def migrate_process(pipeline: ProcessPipeline, states: list[MemoryState]) -> list[MemoryState]:
-    """Migrate the states of keys and the held records of a keyed process."""
-    groups, fields = RowsByKeyGroup(pipeline, duckdb_sql.connect()), _held_schema(pipeline)
-    clocks = next(ProcessSummary.decode(blob).clocks for state in states if (blob := state.summary()) is not None)
-    for state in states:
-        for (kind, _), blob in state.items():
-            table = unpack(blob)
-            if kind == KEYED_KIND:
-                groups.add_texts((KEYED_KIND, 0), table, table.select(["key"]).cast(_TEXT))
-            else:
-                groups.add((BUFFER_KIND, 0), cast_table(table.select(fields.names), fields))
-    made = []
-    for tables in groups.tables():
-        state, directory, held = MemoryState(), BucketIndex(), TimeBuffer()
-        if (KEYED_KIND, 0) in tables:
-            KeyedStore(directory, state).fill(tables[KEYED_KIND, 0])
-        if (BUFFER_KIND, 0) in tables:
-            held.put(tables[BUFFER_KIND, 0], state)
-        state.set_summary(ProcessSummary(clocks, directory, held).encode())
-        made.append(state)
-    return made
-
-
-def _held_schema(pipeline: ProcessPipeline) -> pa.Schema:
-    """Return the schema of records that are held; `KeyedProcess` puts the watermark behind the others."""
-    fields = list(record_schema(pipeline))
-    return pa.schema(sorted(fields, key=lambda field: field.name == WATERMARK))
-
+StoredState = tuple[Any, MemoryState]
+"""What a key group has stored of an operator: its part of the summary (None in the first step), and the blobs."""
 
 _ACCUMULATOR = re.compile(r"__a(\d+)(.*)")
 _COMPUTED = re.compile(r"__e\d+")
@@ -305,7 +167,7 @@ class RowsByKeyGroup:
 
 
 def state_of_tables(tables: dict[BlobAddress, pa.Table]) -> MemoryState:
-    """Return a state with a blob for each table."""
+    """Return a state with a blob for each table, and no summary."""
     state = MemoryState()
     for (kind, bucket), table in tables.items():
         state.set(kind, bucket, pack(table))

@@ -1,27 +1,18 @@
 """State store of a key group: one summary, and blobs by kind and bucket.
 
-`State` is the contract that operators use; `MemoryState` keeps it in a dictionary.
+A host provides the `State` of a key group at a level; `MemoryState` is one in a dictionary. `OperatorState` is the part
+of it that belongs to one operator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 
-class State(Protocol):
-    """A key group's store: one summary, and blobs by kind and bucket.
-
-    Operators define what a bucket is: a window's start, a hash of keys.
-    """
-
-    def summary(self) -> bytes | None:
-        """Return the summary, None in the first step."""
-        ...
-
-    def set_summary(self, blob: bytes) -> None:
-        """Replace the summary."""
-        ...
+class BlobStore(Protocol):
+    """Blobs by kind and bucket; operators define what a bucket is: a window's start, a hash of keys."""
 
     def get(self, kind: str, bucket: int) -> bytes | None:
         """Return a blob, None if there is none."""
@@ -34,6 +25,38 @@ class State(Protocol):
     def drop(self, kind: str, bucket: int) -> None:
         """Delete a blob, if there is one."""
         ...
+
+
+class State(BlobStore, Protocol):
+    """The state of a key group at a level: its blobs, and a summary that is read and written whole in each step."""
+
+    def summary(self) -> bytes | None:
+        """Return the summary, None in the first step."""
+        ...
+
+    def set_summary(self, blob: bytes) -> None:
+        """Replace the summary."""
+        ...
+
+
+@dataclass
+class OperatorState:
+    """The state of one operator in a key group: its part of the summary (JSON, None in the first step), and blobs."""
+
+    blobs: BlobStore
+    summary: Any = None
+
+    def get(self, kind: str, bucket: int) -> bytes | None:
+        """Return a blob, None if there is none."""
+        return self.blobs.get(kind, bucket)
+
+    def set(self, kind: str, bucket: int, blob: bytes) -> None:
+        """Write a blob, replacing the one that is there, if any."""
+        self.blobs.set(kind, bucket, blob)
+
+    def drop(self, kind: str, bucket: int) -> None:
+        """Delete a blob, if there is one."""
+        self.blobs.drop(kind, bucket)
 
 
 class MemoryState:

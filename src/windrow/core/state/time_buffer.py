@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from windrow.core.columns import pack, to_micros, unpack
 from windrow.core.schema import TIME
-from windrow.core.state.store import State
+from windrow.core.state.store import BlobStore
 
 BUFFER_KIND: Final = "held"
 
@@ -26,7 +26,7 @@ class TimeBuffer:
     next: int = 0
     _changed: dict[int, pa.Table] = field(default_factory=dict, repr=False)
 
-    def turn(self, records: pa.Table, low: int, state: State) -> pa.Table:
+    def turn(self, records: pa.Table, low: int, state: BlobStore) -> pa.Table:
         """Add a step's records, and return all whose time the low watermark has passed; `close` stores the others."""
         given = {
             number: unpack(blob) for number in self._due(low) if (blob := state.get(BUFFER_KIND, number)) is not None
@@ -41,13 +41,13 @@ class TimeBuffer:
             self._changed[number] = table.filter(pa.array(~passed))
         return pa.concat_tables(let_go)
 
-    def put(self, records: pa.Table, state: State) -> None:
+    def put(self, records: pa.Table, state: BlobStore) -> None:
         """Add the records of another state's buffer."""
         self._changed[self.next] = records
         self.next += 1
         self.close(state)
 
-    def close(self, state: State) -> None:
+    def close(self, state: BlobStore) -> None:
         """Write what changed."""
         for number, table in self._changed.items():
             if table.num_rows:

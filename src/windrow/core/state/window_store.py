@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from windrow.core.columns import MIN_TIME, Micros, pack, to_micros, unpack
 from windrow.core.schema import WINDOW
-from windrow.core.state.store import State
-from windrow.core.watermarks.clocks import PartitionClocks
+from windrow.core.state.store import BlobStore
 
 
-def load_panes(state: State, kind: str, windows: Collection[int], empty: pa.Table) -> pa.Table:
+def load_panes(state: BlobStore, kind: str, windows: Collection[int], empty: pa.Table) -> pa.Table:
     """Return the stored panes of some windows, with the columns of `empty`."""
     tables = [empty]
     for start in sorted(windows):
@@ -26,7 +25,7 @@ def load_panes(state: State, kind: str, windows: Collection[int], empty: pa.Tabl
     return pa.concat_tables(tables)
 
 
-def store_panes(state: State, kind: str, panes: pa.Table) -> None:
+def store_panes(state: BlobStore, kind: str, panes: pa.Table) -> None:
     """Store panes under their windows, in the place of what is there."""
     for start, part in split_by_window(panes):
         state.set(kind, start, pack(part.drop_columns(WINDOW)))
@@ -60,54 +59,40 @@ def split_by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 @dataclass
 class WindowSummary:
-    """The small part of the state, read and written whole in each step; windows are known by their start.
+    """The operator's summary; windows are known by their start.
 
     `open` holds the windows that have something of their own and have not fired, `waiting` those of them that late
-    records wait for, `fired` those that have fired and can still be revised. `ended` is how far the event time had come
-    when the input last ended: a window that began by then has fired, whether or not this key group had anything in it.
-    `low` is the low watermark of the step before. `slices` holds by level the starts of the slices that windows are
-    made of, `pending` by window the processing time from which on it waits for an early pane. Windows that end by
-    `forgotten_until` were forgotten when lateness was shorter than it is now.
+    records wait for, `fired` those that have fired and can still be revised. `slices` holds by level the starts of the
+    slices that windows are made of, `pending` by window the processing time from which on it waits for an early pane.
+    Windows that end by `forgotten_until` were forgotten when lateness was shorter than it is now.
     """
 
-    clocks: PartitionClocks
     open: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
     fired: set[int] = field(default_factory=set)
-    ended: int = MIN_TIME
-    low: int = MIN_TIME
     slices: dict[int, set[int]] = field(default_factory=dict)
     pending: dict[int, int] = field(default_factory=dict)
     forgotten_until: int = MIN_TIME
 
-    def encode(self) -> bytes:
-        """Write as JSON."""
-        return json.dumps(
-            {
-                "clocks": self.clocks.encode(),
-                "open": sorted(self.open),
-                "waiting": sorted(self.waiting),
-                "fired": sorted(self.fired),
-                "ended": self.ended,
-                "low": self.low,
-                "slices": [[level, sorted(starts)] for level, starts in sorted(self.slices.items()) if starts],
-                "pending": sorted(self.pending.items()),
-                "gone": self.forgotten_until,
-            }
-        ).encode()
+    def encode(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {
+            "open": sorted(self.open),
+            "waiting": sorted(self.waiting),
+            "fired": sorted(self.fired),
+            "slices": [[level, sorted(starts)] for level, starts in sorted(self.slices.items()) if starts],
+            "pending": sorted(self.pending.items()),
+            "gone": self.forgotten_until,
+        }
 
     @staticmethod
-    def decode(blob: bytes) -> WindowSummary:
-        """Read what `encode` wrote."""
-        fields = json.loads(blob)
+    def decode(fields: Any) -> WindowSummary:  # noqa: ANN401 - plain JSON
+        """Read the JSON that `encode` returned."""
         return WindowSummary(
-            PartitionClocks.decode(fields["clocks"]),
             set(fields["open"]),
             set(fields["waiting"]),
             set(fields["fired"]),
-            fields["ended"],
-            fields["low"],
             {level: set(starts) for level, starts in fields["slices"]},
             dict(fields["pending"]),
-            fields.get("gone", MIN_TIME),
+            fields["gone"],
         )

@@ -54,7 +54,8 @@ class PartitionClocks:
 
     `now` is the last tick, `active` the tick at which a partition last had a record. The `idle` ones do not hold the
     low watermark back. `still` is the tick at which all of them became idle, and the low watermark then.
-    `lateness` is what an adaptive delay depends on, `reached` the greatest event time so far.
+    `lateness` is what an adaptive delay depends on, `reached` the greatest event time so far, `ended` how far event
+    time had come when the input last ended.
     """
 
     watermarks: dict[int, int] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class PartitionClocks:
     still: tuple[int, int] | None = None
     lateness: dict[int, Lateness] = field(default_factory=dict)
     reached: int = MIN_TIME
+    ended: int = MIN_TIME
 
     @staticmethod
     def start(partitions: Iterable[int]) -> PartitionClocks:
@@ -212,6 +214,7 @@ class PartitionClocks:
             "still": self.still,
             "lateness": [[partition, lateness.encode()] for partition, lateness in self.lateness.items()],
             "reached": self.reached,
+            "ended": self.ended,
         }
 
     @staticmethod
@@ -228,6 +231,7 @@ class PartitionClocks:
             still=None if fields["still"] is None else tuple(fields["still"]),
             lateness={partition: Lateness.decode(lateness) for partition, lateness in fields["lateness"]},
             reached=fields["reached"],
+            ended=fields["ended"],
         )
 
 

@@ -1,4 +1,4 @@
-"""Clocks in a step: how its input advances them, and the clock journal's rows of it. All operators share this."""
+"""Clocks in a step: how its input advances them, and the clock journal's rows of it."""
 
 from __future__ import annotations
 
@@ -22,25 +22,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepTime:
-    """The effect of a step on the clocks.
+    """Time in a step, the same in every key group; event times are microseconds.
 
-    `watermarks` are those at the step's records, in their order; `low` is the low watermark after the step. `now` is
-    the processing time then, if the step had a tick; `latest` the last that is known, of this step or one before, None
-    before the first tick. `reached` is how far event time has come in any partition, or the low watermark if that is
-    further. `journal` holds the moves that the records do not explain.
+    The low watermark was `before` the step, and is `low` after it. `now` is the processing time after the step if it
+    had a tick, `latest` the last that is known, of this step or one before; None before the first tick. `reached` is
+    how far event time has come in any partition, or the low watermark if that is further. `end` says that the input
+    ended with the step, `ended` how far event time had come at its last end before the step (`MIN_TIME` if none): a
+    window that began by then has fired, whether or not a key group had records of it.
     """
 
-    watermarks: Micros
+    before: int
     low: int
     now: int | None
     latest: int | None
     reached: int
+    end: bool = False
+    ended: int = MIN_TIME
+
+
+@dataclass(frozen=True)
+class ClockAdvance:
+    """The effect of a step on the clocks: `watermarks` at its records, in their order, and rows of the clock journal.
+
+    `journal` holds the moves that the records do not explain.
+    """
+
+    time: StepTime
+    watermarks: Micros
     journal: pa.Table
 
 
-def advance_clocks(pipeline: AnyPipeline, clocks: PartitionClocks, given: StepInput) -> StepTime:
+def advance_clocks(pipeline: AnyPipeline, clocks: PartitionClocks, given: StepInput) -> ClockAdvance:
     """Move the clocks through a step."""
     time = pipeline.time
+    before, ended = clocks.low, clocks.ended
     lost = clocks.skip(time.watermark, given.lost)
     raised = clocks.raise_to_low(time.watermark, given.progress)
     watermarks = clocks.at(given.records.column(PARTITION), to_micros(given.records.column(WATERMARK)))
@@ -50,13 +65,13 @@ def advance_clocks(pipeline: AnyPipeline, clocks: PartitionClocks, given: StepIn
     clocks.advance(given.progress)
     clocks.leave_out(given.idle)
     fallen = [] if now is None or time.idle is None else clocks.rest(time.idle, time.all_idle)
-    return StepTime(
-        watermarks=watermarks,
-        low=clocks.low,
-        now=now,
-        latest=clocks.now,
-        reached=max(clocks.low, clocks.reached),
-        journal=journal_rows(pipeline, clocks, lost, raised, fallen, end=given.end),
+    reached = max(clocks.low, clocks.reached)
+    if given.end:
+        clocks.ended = max(clocks.ended, reached)
+    return ClockAdvance(
+        StepTime(before, clocks.low, now, clocks.now, reached, given.end, ended),
+        watermarks,
+        journal_rows(pipeline, clocks, lost, raised, fallen, end=given.end),
     )
 
 

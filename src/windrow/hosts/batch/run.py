@@ -29,9 +29,9 @@ from windrow.hosts.savepoint import require_new_folder
 from windrow.hosts.spark import prestart, spark_session
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.spark_rows import NUMBERED_PACKET_DDL, RESULT_DDL, outputs, state_of
-from windrow.hosts.stages import batch_ingest, batch_key_groups, batch_local_aggregate
+from windrow.hosts.stages import batch_ingest, batch_level
 from windrow.hosts.transport import TableTransport, carrying
-from windrow.model import AnyPipeline, LogSource, is_salted
+from windrow.model import AnyPipeline, LogSource, number_of_levels
 from windrow.sinks.base import Run, Sink
 from windrow.sources import Cut, Source, open_source
 
@@ -180,11 +180,18 @@ class Job:
             return
         clocks = batch_ingest(self.pipeline, self.bounds, cut)
         packets = self.source.batch(spark, plan.begin, plan.end, clocks, NUMBERED_PACKET_DDL)
-        if is_salted(self.pipeline):
-            spread = batch_local_aggregate(self.pipeline, plan.partitions, cut)
-            packets = _by_key_group(packets, groups).mapInArrow(spread, NUMBERED_PACKET_DDL)
-        stage = batch_key_groups(
-            self.pipeline, plan.partitions, cut, since=self.since, transport=transport, keeps_state=self.keeps_state
+        *inner, last = range(number_of_levels(self.pipeline))
+        for level in inner:
+            stage = batch_level(self.pipeline, level, plan.partitions, cut, transport=transport)
+            packets = _by_key_group(packets, groups).mapInArrow(stage, NUMBERED_PACKET_DDL)
+        stage = batch_level(
+            self.pipeline,
+            last,
+            plan.partitions,
+            cut,
+            since=self.since,
+            transport=transport,
+            keeps_state=self.keeps_state,
         )
         results = _by_key_group(packets, groups).mapInArrow(stage, RESULT_DDL)
         # from here on they wait on disk, and come to the driver a step at a time

@@ -21,11 +21,11 @@ from windrow.errors import RunError, WindrowError
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.spark_errors import translate_spark_error
 from windrow.hosts.spark_rows import OUTPUT_DDL, PACKET_DDL, outputs
-from windrow.hosts.stages import KeyGroupProcessor, SpreadProcessor, balanced_key_groups, stream_ingest
+from windrow.hosts.stages import LevelProcessor, balanced_key_groups, stream_ingest
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.control import ControlReader, TickDataSource
 from windrow.hosts.transport import TableTransport
-from windrow.model import AnyPipeline, is_salted, needs_ticks
+from windrow.model import AnyPipeline, needs_ticks, number_of_levels
 from windrow.sinks.base import Sink
 from windrow.sources.base import Cut, Source
 from windrow.sources.stream_reader import stream_of
@@ -62,10 +62,11 @@ def key_group_outputs(
         clock = spark.readStream.format(TickDataSource.name()).option("key_groups", pipeline.key_groups)
         packets = packets.union(clock.load())
     known = checkpoint.partitions, None if checkpoint.follows is None else checkpoint.start.absolute()
-    if is_salted(pipeline):
-        packets = _by_key_group(packets, pipeline, SpreadProcessor(pipeline, *known), PACKET_DDL)
-    operators = KeyGroupProcessor(pipeline, *known, transport)
-    return _by_key_group(packets, pipeline, operators, OUTPUT_DDL)
+    last = number_of_levels(pipeline) - 1
+    for level in range(last + 1):
+        processor = LevelProcessor(pipeline, level, *known, transport)
+        packets = _by_key_group(packets, pipeline, processor, OUTPUT_DDL if level == last else PACKET_DDL)
+    return packets
 
 
 def _by_key_group(packets: DataFrame, pipeline: AnyPipeline, processor: StatefulProcessor, ddl: str) -> DataFrame:

@@ -170,7 +170,7 @@ def test_many_keys_that_come_and_go_leave_nothing() -> None:
         key_groups=1,
     )
     host = MemoryHost(given_, [0])
-    (state,) = host._states  # noqa: SLF001 - the state is the point
+    (state,) = host.states
     offset = 0
 
     def step(*records: bytes) -> tuple[int, int, int]:
@@ -202,9 +202,9 @@ def test_state_without_a_time_to_live_goes_when_it_is_cleared() -> None:
 
     host = MemoryHost(pipeline(function), [0])
     host.step(raw(0, 0, *(record(f"u{n}", 1) for n in range(5000))))
-    assert all(state._blobs for state in host._states)  # noqa: SLF001 - the state is the point
+    assert all(state._blobs for state in host.states)  # noqa: SLF001 - the state is the point
     host.step(raw(0, 5000, *(record(f"u{n}", 1, 0) for n in range(5000))))
-    assert not any(state._blobs for state in host._states)  # noqa: SLF001
+    assert not any(state._blobs for state in host.states)  # noqa: SLF001
 
 
 def test_in_event_time_order_the_partitions_and_their_disorder_are_not_seen() -> None:
@@ -232,7 +232,7 @@ def test_what_is_held_is_taken_once_and_leaves_no_state() -> None:
     for number in range(200):
         outputs = host.step(raw(0, number, record("A", number / 10)))
         seen += [row["n"] for row in outputs[0].rows.changes.to_pylist() if row["op"] != "update_before"]
-    held = sum(kind == "held" for kind, _ in host._states[0]._blobs)  # noqa: SLF001 - the state is the point
+    held = sum(kind == "held" for kind, _ in host.states[0]._blobs)  # noqa: SLF001 - the state is the point
     assert held == 11
     assert seen == list(range(1, 190))
 

@@ -74,11 +74,11 @@ def test_state_goes_when_no_record_can_reach_it() -> None:
     host = MemoryHost(MAIN, [0])
     for minute in range(0, 600, 3):
         host.step(raw(0, minute // 3, record(f"u{minute % 7}", minute), record("u1", minute - 9)))
-    sizes = [len(state._blobs) for state in host._states]  # noqa: SLF001 - the state is the point
+    sizes = [len(state._blobs) for state in host.states]  # noqa: SLF001 - the state is the point
     # 10 minutes of lateness and 1 of delay: never more than the windows of the last 20 minutes
     assert max(sizes) <= 4
     host.step(raw(0, 10_000, record("u1", 10_000), record("u1", 10_100)))
-    assert sum(len(state._blobs) for state in host._states) == 1  # noqa: SLF001 - the same
+    assert sum(len(state._blobs) for state in host.states) == 1  # noqa: SLF001 - the same
 
 
 def test_a_late_record_that_waits_is_kept_over_steps() -> None:

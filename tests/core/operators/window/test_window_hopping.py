@@ -41,7 +41,7 @@ def hopping(size: int, slide: int, lateness: int) -> MemoryHost:
 
 
 def blobs(host: MemoryHost) -> set[tuple[str, int]]:
-    return {(kind, start // MINUTE) for state in host._states for kind, start in state._blobs}  # noqa: SLF001 - the state is the point
+    return {(kind, start // MINUTE) for state in host.states for kind, start in state._blobs}  # noqa: SLF001 - the state is the point
 
 
 def test_a_record_is_expired_for_one_window_late_for_another_and_on_time_for_a_third() -> None:

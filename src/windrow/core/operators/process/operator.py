@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -13,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.core import duckdb_sql, schema
-from windrow.core.changelog import StepOutput, late_output
-from windrow.core.columns import MIN_TIME, to_micros
+from windrow.core import duckdb_sql
+from windrow.core.changelog import late_output
+from windrow.core.columns import MIN_TIME, cast_table, to_micros, unpack
 from windrow.core.keys import key_texts
-from windrow.core.operators.base import GroupOutput, GroupStats, StepInput, qualified_name
+from windrow.core.operators.base import OperatorOutput, OperatorStep, qualified_name
 from windrow.core.operators.process.codec import time_of
 from windrow.core.operators.process.context import (
     CallContext,
@@ -28,39 +27,36 @@ from windrow.core.operators.process.context import (
     change_rows,
 )
 from windrow.core.operators.process.state import KeyState, KeyStateCodec, KeyTimer
-from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
-from windrow.core.state.keyed import NEVER, BucketIndex, KeyedEntry, KeyedStore
-from windrow.core.state.store import State
-from windrow.core.state.time_buffer import TimeBuffer
+from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
+from windrow.core.state.keyed import KEYED_KIND, NEVER, BucketIndex, KeyedEntry, KeyedStore
+from windrow.core.state.migrate import RowsByKeyGroup, StoredState
+from windrow.core.state.store import MemoryState, OperatorState
+from windrow.core.state.time_buffer import BUFFER_KIND, TimeBuffer
+from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.clocks import PartitionClocks
-from windrow.core.watermarks.tracker import StepTime, advance_clocks
+from windrow.core.watermarks.tracker import StepTime
 from windrow.errors import RunError
 from windrow.model import ProcessPipeline, Timer
 
 
 @dataclass
 class ProcessSummary:
-    """The small part of the state: the clocks, the index of the keys' buckets, and the records that are held."""
+    """The operator's summary: the index of the keys' buckets, and the records that are held."""
 
-    clocks: PartitionClocks
     directory: BucketIndex = field(default_factory=BucketIndex)
     held: TimeBuffer = field(default_factory=TimeBuffer)
 
-    def encode(self) -> bytes:
-        """Write as JSON."""
-        return json.dumps(
-            {"clocks": self.clocks.encode(), "shelves": self.directory.encode(), "held": self.held.encode()}
-        ).encode()
+    def encode(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {"buckets": self.directory.encode(), "held": self.held.encode()}
 
     @staticmethod
-    def decode(blob: bytes) -> ProcessSummary:
-        """Read what `encode` wrote."""
-        fields = json.loads(blob)
-        return ProcessSummary(
-            PartitionClocks.decode(fields["clocks"]),
-            BucketIndex.decode(fields["shelves"]),
-            TimeBuffer.decode(fields["held"]),
-        )
+    def decode(fields: Any) -> ProcessSummary:  # noqa: ANN401 - plain JSON
+        """Read the JSON that `encode` returned."""
+        return ProcessSummary(BucketIndex.decode(fields["buckets"]), TimeBuffer.decode(fields["held"]))
+
+
+_TEXT = pa.schema([("key", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -82,58 +78,55 @@ class ProcessOperator:
     it works on columns.
     """
 
-    def __init__(self, pipeline: ProcessPipeline, partitions: Iterable[int]) -> None:
+    def __init__(self, pipeline: ProcessPipeline) -> None:
         self._pipeline = pipeline
-        self._partitions = tuple(partitions)
         self._in_event_time = pipeline.process.order == "event_time"
         self._duck = duckdb_sql.connect()
         self._memories = KeyStateCodec(pipeline)
         self._calls = FunctionCalls(pipeline)
 
-    def step(self, group: int, given: StepInput, state: State) -> GroupOutput:
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: call the functions for records and timers, key by key."""
-        blob = state.summary()
-        summary = (
-            ProcessSummary(PartitionClocks.start(self._partitions)) if blob is None else ProcessSummary.decode(blob)
-        )
-        time = advance_clocks(self._pipeline, summary.clocks, given)
-        records = given.records.drop_columns(WATERMARK).append_column(WATERMARK, pa.array(time.watermarks))
+        summary = ProcessSummary() if state.summary is None else ProcessSummary.decode(state.summary)
+        time, records = step.time, step.records
         expired = records.slice(0, 0)
         if self._in_event_time:
-            missed = pa.array(time.watermarks > to_micros(records.column(TIME)))
+            missed = pc.greater(records.column(WATERMARK), records.column(TIME))
             expired = records.filter(missed)
-            records = summary.held.turn(records.filter(pc.invert(missed)), NEVER if given.end else time.low, state)
+            records = summary.held.turn(records.filter(pc.invert(missed)), NEVER if time.end else time.low, state)
         buckets = KeyedStore(summary.directory, state)
         self._calls.begin(time.latest)
-        self._run(self._batch(records), buckets, time, end=given.end)
+        self._run(self._batch(records), buckets, time)
         # nothing is written before all calls are made: one that fails leaves the state as it was
         buckets.close()
         summary.held.close(state)
-        state.set_summary(summary.encode())
-        changes = change_rows(self._pipeline, self._calls.changes)
-        late = late_output(self._duck, self._pipeline, _with_own_windows(expired))
-        return GroupOutput(
-            StepOutput(
-                changes=changes,
-                late=late,
-                dead=given.dead,
-                # clocks are identical in every key group, so only group 0 writes the journal
-                clocks=time.journal if group == 0 else schema.CLOCKS.empty_table(),
-            ),
-            GroupStats(
-                records=given.records.num_rows,
-                late=0,
-                expired=late.num_rows,
-                dead=given.dead.num_rows,
-                inserts=sum(change.before is None for change in self._calls.changes),
-                revisions=sum(change.before is not None and change.after is not None for change in self._calls.changes),
-                open_windows=summary.directory.keys,
-                watermarks=dict(summary.clocks.watermarks),
-                offsets=dict(summary.clocks.next),
-                low=time.low,
-                idle=sorted(summary.clocks.idle),
-            ),
+        state.summary = summary.encode()
+        return OperatorOutput(
+            changes=change_rows(self._pipeline, self._calls.changes),
+            late=late_output(self._duck, self._pipeline, _with_own_windows(expired)),
+            records=step.records.num_rows,
+            open_windows=summary.directory.keys,
         )
+
+    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened, no lateness kept
+        """Migrate the states of keys, and the records that are held."""
+        groups, records = RowsByKeyGroup(self._pipeline, self._duck), record_schema(self._pipeline)
+        for _, state in states:
+            for (kind, _), blob in state.items():
+                table = unpack(blob)
+                if kind == KEYED_KIND:
+                    groups.add_texts((KEYED_KIND, 0), table, table.select(["key"]).cast(_TEXT))
+                else:
+                    groups.add((BUFFER_KIND, 0), cast_table(table.select(records.names), records))
+        made: list[StoredState] = []
+        for tables in groups.tables():
+            summary, store = ProcessSummary(), MemoryState()
+            if (KEYED_KIND, 0) in tables:
+                KeyedStore(summary.directory, store).fill(tables[KEYED_KIND, 0])
+            if (BUFFER_KIND, 0) in tables:
+                summary.held.put(tables[BUFFER_KIND, 0], store)
+            made.append((summary.encode(), store))
+        return made
 
     def _batch(self, records: pa.Table) -> _RecordsByKey:
         """Sort records by key, and within a key in the order of its calls."""
@@ -153,9 +146,9 @@ class ProcessOperator:
             RecordColumns(records.take(pa.array(order))), times[order].tolist(), watermarks[order].tolist(), rows
         )
 
-    def _run(self, batch: _RecordsByKey, buckets: KeyedStore, time: StepTime, *, end: bool) -> None:
+    def _run(self, batch: _RecordsByKey, buckets: KeyedStore, time: StepTime) -> None:
         """Make the calls of a step, and store the keys."""
-        due = set(buckets.due(NEVER - 1 if end else time.low, time.now))
+        due = set(buckets.due(NEVER - 1 if time.end else time.low, time.now))
         for key in sorted(due | batch.rows.keys()):
             bucket = buckets.of(key)
             blob = bucket.get(key)
@@ -163,7 +156,7 @@ class ProcessOperator:
             memory = self._new(batch, rows) if blob is None else self._memories.decode(blob)
             self._calls.records(memory, batch.columns, rows, batch.times, batch.watermarks)
             self._calls.sweep(memory, time.low)
-            if end:
+            if time.end:
                 self._calls.end(memory)
             if time.now is not None and memory.tick <= time.now:
                 self._calls.tick(memory, time.now, time.low)

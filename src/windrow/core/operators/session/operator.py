@@ -7,20 +7,18 @@ others.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.changelog import StepOutput, late_output
-from windrow.core.columns import MIN_TIME, Micros, pack, to_micros, unpack, unscale
-from windrow.core.operators.base import GroupOutput, GroupStats, StepInput
+from windrow.core.changelog import late_output
+from windrow.core.columns import MIN_TIME, pack, to_micros, unpack, unscale
+from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.session.fragments import (
     FIRED,
     ON_TIME,
@@ -36,9 +34,11 @@ from windrow.core.operators.session.fragments import (
 from windrow.core.operators.session.merge import plan_step
 from windrow.core.operators.session.sql import SessionValues
 from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
-from windrow.core.state.store import State
+from windrow.core.state.migrate import RowsByKeyGroup, StoredColumns, StoredState
+from windrow.core.state.store import BlobStore, MemoryState, OperatorState
+from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.clocks import PartitionClocks
-from windrow.core.watermarks.tracker import StepTime, advance_clocks
+from windrow.core.watermarks.tracker import StepTime
 from windrow.errors import PipelineError
 from windrow.model import AllOf, AnyOf, Every, Pipeline, Session, Trigger
 
@@ -48,17 +48,13 @@ class SessionOperator:
 
     An on-time session is all that came before the watermark passed its end. On-time records that come after that make
     it longer, late ones join it with whatever they touch, and rows that are no session any more are deleted.
-
-    It keeps nothing between steps: what is to be remembered is in the state that a step is given, so one object serves
-    all key groups. `partitions` are those that the source had when the pipeline was first started.
     """
 
-    def __init__(self, pipeline: Pipeline, partitions: Iterable[int]) -> None:
+    def __init__(self, pipeline: Pipeline) -> None:
         if not isinstance(pipeline.window, Session):
             msg = f"{pipeline.window} is not a session window"
             raise TypeError(msg)
         self._pipeline = pipeline
-        self._partitions = tuple(partitions)
         self._rules = SessionSpec(pipeline.window.gap, pipeline.emit.lateness, pipeline.emit.late)
         self._every = None if pipeline.emit.early is None else _early_period(pipeline.emit.early)
         self._duck = duckdb_sql.connect()
@@ -66,18 +62,15 @@ class SessionOperator:
         self._values = SessionValues(pipeline, self._duck, no_records)
         self._stored = StoredSessions(self._rules, no_records.select(list(pipeline.key)), self._values.none)
 
-    def step(self, group: int, given: StepInput, state: State) -> GroupOutput:
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: assign verdicts, fire what the watermark has passed, merge, drop."""
-        blob = state.summary()
-        summary = (
-            SessionSummary(PartitionClocks.start(self._partitions)) if blob is None else SessionSummary.decode(blob)
-        )
-        before = summary.clocks.low
-        time = advance_clocks(self._pipeline, summary.clocks, given)
+        summary = SessionSummary() if state.summary is None else SessionSummary.decode(state.summary)
+        time = step.time
         summary.first_tick = time.latest if summary.first_tick is None else summary.first_tick
-        moment = SessionTime(before, time.low, given.end, self._due(time))
+        moment = SessionTime(time.before, time.low, time.end, self._due(time))
 
-        records, watermarks, missed = self._judge(given.records, time, summary.forgotten_until)
+        records, missed = self._judge(step.records, summary.forgotten_until)
+        watermarks = to_micros(records.column(WATERMARK))
         late = watermarks >= to_micros(records.column(TIME)) + self._rules.gap
         numbers, keys = number_keys(records.select(list(self._pipeline.key)))
         buckets = session_buckets(keys)
@@ -95,53 +88,49 @@ class SessionOperator:
         if touched:
             there = self._stored.load(state, summary, touched, keys, buckets)
             changes, left = self._work(moment, there, arrivals, records)
-            self._stored.save(state, summary, touched, left)
-        state.set_summary(summary.encode())
-        return GroupOutput(
-            StepOutput(
-                changes=changes,
-                late=missed,
-                dead=given.dead,
-                # clocks are identical in every key group, so only group 0 writes the journal
-                clocks=time.journal if group == 0 else schema.CLOCKS.empty_table(),
-            ),
-            GroupStats(
-                records=given.records.num_rows,
-                late=int(np.count_nonzero(late)),
-                expired=missed.num_rows,
-                dead=given.dead.num_rows,
-                inserts=_count_op(changes, "insert"),
-                revisions=_count_op(changes, "update_after"),
-                open_windows=sum(bucket.open for bucket in summary.buckets.values()),
-                watermarks=dict(summary.clocks.watermarks),
-                offsets=dict(summary.clocks.next),
-                low=time.low,
-                idle=sorted(summary.clocks.idle),
-            ),
+            self._stored.save(state, summary, touched, left, time.low)
+        state.summary = summary.encode()
+        return OperatorOutput(
+            changes=changes,
+            late=missed,
+            records=step.records.num_rows,
+            late_records=int(np.count_nonzero(late)),
+            open_windows=sum(bucket.open for bucket in summary.buckets.values()),
         )
+
+    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:
+        """Migrate sessions, bucket by bucket: the bucket of a key does not depend on its key group."""
+        columns, groups = StoredColumns(self._pipeline, change, self._duck), RowsByKeyGroup(self._pipeline, self._duck)
+        for _, state in states:
+            for (kind, bucket), blob in state.items():
+                groups.add((kind, bucket), columns.panes(unpack(blob)))
+        lateness = self._pipeline.emit.lateness
+        known = SessionSummary.decode(states[0][0])
+        forgotten_until = change.forgotten_until(known.forgotten_until, clocks.low, lateness)
+        made: list[StoredState] = []
+        for tables in groups.tables():
+            summary, store = SessionSummary(known.first_tick, forgotten_until=forgotten_until), MemoryState()
+            for (_, bucket), rows in tables.items():
+                # with a shorter lateness, some sessions can be dropped at once
+                self._stored.put(store, summary, bucket, rows, clocks.low, now=lateness < change.lateness)
+            made.append((summary.encode(), store))
+        return made
 
     def _due(self, time: StepTime) -> int | None:
         """Return up to which processing time a record must have come to be due for an early pane now."""
         return None if self._every is None or time.now is None else time.now - self._every
 
-    def _judge(self, records: pa.Table, time: StepTime, forgotten_until: int) -> tuple[pa.Table, Micros, pa.Table]:
-        """Return the records that have not expired, the watermarks at them, and the late output of the others."""
-        times = to_micros(records.column(TIME))
-        expired = time.watermarks >= times + self._rules.gap + self._rules.lateness
-        expired |= times + self._rules.gap <= forgotten_until
+    def _judge(self, records: pa.Table, forgotten_until: int) -> tuple[pa.Table, pa.Table]:
+        """Return the records that have not expired, and the late output of the others."""
+        times, watermarks = (to_micros(records.column(name)) for name in (TIME, WATERMARK))
+        ends = times + self._rules.gap
+        expired = (watermarks >= ends + self._rules.lateness) | (ends <= forgotten_until)
         if not expired.any():
-            return unscale(records), time.watermarks, schema.LATE.empty_table()
-        missed = records.filter(pa.array(expired)).drop_columns(WATERMARK)
-        for name, values in (
-            (WATERMARK, time.watermarks),
-            (WINDOW, times),
-            (END, times + self._rules.gap),
-        ):
-            missed = missed.append_column(name, pa.array(values[expired]))
+            return unscale(records), schema.LATE.empty_table()
+        missed = records.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(ends))
         return (
             unscale(records.filter(pa.array(~expired))),
-            time.watermarks[~expired],
-            late_output(self._duck, self._pipeline, missed),
+            late_output(self._duck, self._pipeline, missed.filter(pa.array(expired))),
         )
 
     def _work(
@@ -184,10 +173,6 @@ def _early_period(trigger: Trigger) -> int:
             raise PipelineError(msg)
 
 
-def _count_op(changes: pa.Table, op: str) -> int:
-    return int(pc.sum(pc.equal(changes.column("op"), op)).as_py() or 0)
-
-
 SESSION_BUCKETS: Final = 64
 """A step touches the buckets of its keys, so a small one reads and writes little whatever the number of keys."""
 _SESSION_KIND: Final = "sessions"
@@ -209,12 +194,11 @@ class SessionBucket(NamedTuple):
 
 @dataclass
 class SessionSummary:
-    """The small part of the state; `first_tick` is the first processing time that was known.
+    """The operator's summary; `first_tick` is the first processing time that was known.
 
     Sessions that end by `forgotten_until` were forgotten when lateness was shorter than it is now.
     """
 
-    clocks: PartitionClocks
     first_tick: int | None = None
     buckets: dict[int, SessionBucket] = field(default_factory=dict)
     forgotten_until: int = MIN_TIME
@@ -229,27 +213,19 @@ class SessionSummary:
             or (moment.due is not None and bucket.since <= moment.due)
         }
 
-    def encode(self) -> bytes:
-        """Write as JSON."""
-        return json.dumps(
-            {
-                "clocks": self.clocks.encode(),
-                "first_tick": self.first_tick,
-                "buckets": [[number, *bucket] for number, bucket in sorted(self.buckets.items())],
-                "gone": self.forgotten_until,
-            }
-        ).encode()
+    def encode(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {
+            "first_tick": self.first_tick,
+            "buckets": [[number, *bucket] for number, bucket in sorted(self.buckets.items())],
+            "gone": self.forgotten_until,
+        }
 
     @staticmethod
-    def decode(blob: bytes) -> SessionSummary:
-        """Read what `encode` wrote."""
-        fields = json.loads(blob)
-        return SessionSummary(
-            PartitionClocks.decode(fields["clocks"]),
-            fields["first_tick"],
-            {number: SessionBucket(*rest) for number, *rest in fields["buckets"]},
-            fields.get("gone", MIN_TIME),
-        )
+    def decode(fields: Any) -> SessionSummary:  # noqa: ANN401 - plain JSON
+        """Read the JSON that `encode` returned."""
+        buckets = {number: SessionBucket(*rest) for number, *rest in fields["buckets"]}
+        return SessionSummary(fields["first_tick"], buckets, fields["gone"])
 
 
 @dataclass(frozen=True)
@@ -278,7 +254,7 @@ class StoredSessions:
         )
 
     def load(
-        self, state: State, summary: SessionSummary, touched: Iterable[int], keys: pa.Table, buckets: Numbers
+        self, state: BlobStore, summary: SessionSummary, touched: Iterable[int], keys: pa.Table, buckets: Numbers
     ) -> LoadedSessions:
         """Read some buckets; the keys of a step keep their numbers."""
         tables, numbers, lengths = [self._no_rows], [], []
@@ -300,8 +276,10 @@ class StoredSessions:
             loaded["since"] = np.maximum(loaded["since"], summary.first_tick)
         return LoadedSessions(loaded, rows.select(self._values), together, bucket_of)
 
-    def save(self, state: State, summary: SessionSummary, touched: Iterable[int], left: LoadedSessions) -> None:
-        """Write the fragments left in some buckets, and when each bucket has something due."""
+    def save(
+        self, state: BlobStore, summary: SessionSummary, touched: Iterable[int], left: LoadedSessions, low: int
+    ) -> None:
+        """Write the fragments left in some buckets, and when each bucket has something due after `low`."""
         buckets = left.buckets[left.atoms["key"]]
         order = np.argsort(buckets, kind="stable")
         there, firsts = np.unique(buckets[order], return_index=True)
@@ -314,14 +292,15 @@ class StoredSessions:
         for bucket in set(touched) - set(there.tolist()):
             summary.buckets.pop(bucket, None)
             state.drop(_SESSION_KIND, bucket)
-        looks = self._look(its_atoms, firsts, summary.clocks.low)
+        looks = self._look(its_atoms, firsts, low)
         for bucket, first, length, look in zip(there.tolist(), firsts.tolist(), lengths.tolist(), looks, strict=True):
             state.set(_SESSION_KIND, bucket, pack(rows.slice(first, length)))
             summary.buckets[bucket] = look
 
-    def put(self, state: State, summary: SessionSummary, bucket: int, rows: pa.Table, *, now: bool) -> None:
+    def put(
+        self, state: BlobStore, summary: SessionSummary, bucket: int, rows: pa.Table, low: int, *, now: bool
+    ) -> None:
         """Store a bucket's rows as another state held them; with `now` the next step looks at them, whatever is due."""
-        low = summary.clocks.low
         (look,) = self._look(_from_column(rows.column(_FIELDS)), np.array([0]), low)
         state.set(_SESSION_KIND, bucket, pack(rows.select(self._no_rows.column_names)))
         summary.buckets[bucket] = look._replace(due=low) if now else look

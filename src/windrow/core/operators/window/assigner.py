@@ -48,21 +48,18 @@ def on_time_for_all(window: Window, times: Micros, watermarks: Micros, ended: in
             raise TypeError(msg)
 
 
-def assign(
-    pipeline: Pipeline, records: pa.Table, watermarks: Micros, ended: int, forgotten_until: int = MIN_TIME
-) -> Assigned:
+def assign(pipeline: Pipeline, records: pa.Table, ended: int, forgotten_until: int = MIN_TIME) -> Assigned:
     """Judge records by the watermark at each; `ended` is the time up to which windows have fired at an end before.
 
     Windows that end by `forgotten_until` take no records, whatever the lateness.
     """
     times = to_micros(records.column(TIME))
-    records = records.drop_columns(WATERMARK).append_column(WATERMARK, pa.array(watermarks))
     match pipeline.window:
         case Hopping() as window:
             hops = hops_of(window, times)
             whole = _with_window(records, times, times).slice(0, 0)
             if pipeline.emit.early is None:
-                sliced, starts = on_time_for_all(window, times, watermarks, ended)
+                sliced, starts = on_time_for_all(window, times, to_micros(records.column(WATERMARK)), ended)
                 whole = _with_window(records, starts, starts + window.slice)
                 if sliced.all():
                     return _assigned(pipeline, whole.slice(0, 0), whole, forgotten_until)

@@ -33,7 +33,7 @@ from windrow.core.operators.window.sql import (
 )
 from windrow.core.operators.window.triggers import sql_trigger, start_trigger, trigger_periods
 from windrow.core.schema import REVISION, TIME, WINDOW
-from windrow.core.state.store import State
+from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
 from windrow.core.windows import window_ends
 from windrow.model import PaneSoFar, Pipeline, Session, Trigger
@@ -59,7 +59,7 @@ class EarlyPanes:
         self._chunks = LateChunks(pipeline, connection)
         self._no_panes = duckdb_sql.query(connection, self._sql.empty, records=no_records)
 
-    def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
+    def take(self, step: PaneStep, summary: WindowSummary, state: OperatorState) -> pa.Table:
         """Run a step; return its changes, by window and key in the order of effect."""
         windows = windows_in(step.on_time) | windows_in(step.due) | step.firing | self._ticked(step, summary)
         panes = load_panes(state, "panes", windows & step.known, self._no_panes)

@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from windrow.core import duckdb_sql, schema
-from windrow.core.changelog import StepOutput, late_output
+from windrow.core import duckdb_sql
+from windrow.core.changelog import late_output
 from windrow.core.columns import MAX_TIME, MIN_TIME, pack, to_micros, unpack, unscale
-from windrow.core.operators.base import GroupOutput, GroupStats, StepInput
+from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.window.assigner import assign
 from windrow.core.operators.window.early import EarlyPanes
 from windrow.core.operators.window.panes import Panes, PaneStep, WatermarkPanes
-from windrow.core.operators.window.slices import windows_of_slices
+from windrow.core.operators.window.slices import SLICE_KIND, is_slice_node, windows_of_slices
 from windrow.core.operators.window.sql import window_sql
 from windrow.core.schema import END, WINDOW, record_schema
-from windrow.core.state.store import State
+from windrow.core.state.migrate import BlobAddress, RowsByKeyGroup, StoredColumns, StoredState, state_of_tables
+from windrow.core.state.store import OperatorState
+from windrow.core.state.widening import StateChange
 from windrow.core.state.window_store import WindowSummary, is_in_windows, split_by_window, windows_in
 from windrow.core.watermarks.clocks import PartitionClocks
-from windrow.core.watermarks.tracker import advance_clocks
 from windrow.core.windows import window_ends
 from windrow.model import Global, Hopping, Pipeline, Session
 
 
 class WindowOperator:
-    """The aggregate of each window and key, by the definition of on time, late and expired; not of sessions.
+    """The aggregate of each window and key, by the definition of on time, late and expired; not of sessions."""
 
-    It keeps nothing between steps: what is to be remembered is in the state that a step is given, so one object serves
-    all key groups. `partitions` are those that the source had when the pipeline was first started.
-    """
-
-    def __init__(self, pipeline: Pipeline, partitions: Iterable[int]) -> None:
+    def __init__(self, pipeline: Pipeline) -> None:
         if isinstance(pipeline.window, Session):
             msg = "sessions have an operator of their own"
             raise TypeError(msg)
         self._pipeline = pipeline
         self._window = pipeline.window
-        self._partitions = tuple(partitions)
         self._duck = duckdb_sql.connect()
         empty = unscale(record_schema(pipeline).empty_table())
         for name in (WINDOW, END):
@@ -52,16 +49,15 @@ class WindowOperator:
             else EarlyPanes(pipeline, pipeline.emit.early, self._duck, empty)
         )
 
-    def step(self, group: int, given: StepInput, state: State) -> GroupOutput:
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: assign windows and verdicts, fire, revise, drop."""
-        blob = state.summary()
-        summary = WindowSummary(PartitionClocks.start(self._partitions)) if blob is None else WindowSummary.decode(blob)
-        time = advance_clocks(self._pipeline, summary.clocks, given)
-        judged = assign(self._pipeline, given.records, time.watermarks, summary.ended, summary.forgotten_until)
+        summary = WindowSummary() if state.summary is None else WindowSummary.decode(state.summary)
+        time = step.time
+        judged = assign(self._pipeline, step.records, time.ended, summary.forgotten_until)
 
         missed = late_output(self._duck, self._pipeline, judged.rows.filter(pa.array(judged.expired)))
         rows, whole = unscale(judged.rows), unscale(judged.whole)
-        parts = pa.concat_tables([self._no_parts, *given.parts])
+        parts = pa.concat_tables([self._no_parts, *step.parts])
         windows = to_micros(rows.column(WINDOW))
         touched = set(np.unique(windows[~judged.expired]).tolist())
         slices = windows_in(whole)
@@ -72,11 +68,11 @@ class WindowOperator:
         known = frozenset(summary.open | summary.fired)
         endless = isinstance(self._window, Global)
         if not endless:
-            summary.fired |= {start for start in touched if start <= summary.ended}
+            summary.fired |= {start for start in touched if start <= time.ended}
         on_time = judged.on_time & ~is_in_windows(windows, summary.fired)
         summary.open |= touched - summary.fired
-        reached = MAX_TIME if given.end else time.low
-        firing = self._passed(summary.open | self._of_slices(slices, summary, summary.low), reached)
+        reached = MAX_TIME if time.end else time.low
+        firing = self._passed(summary.open | self._of_slices(slices, summary, time.before), reached)
         due = self._due(rows.filter(pa.array(~on_time & ~judged.expired)), firing, summary, state)
         summary.waiting -= firing
         if not endless:
@@ -84,8 +80,6 @@ class WindowOperator:
             summary.fired |= firing
         evicted = self._passed(summary.fired, time.low - self._pipeline.emit.lateness)
         summary.fired -= evicted
-        if given.end:
-            summary.ended = max(summary.ended, time.reached)
 
         changes = self._panes.take(
             PaneStep(
@@ -102,31 +96,29 @@ class WindowOperator:
             summary,
             state,
         )
-        summary.low = time.low
-        state.set_summary(summary.encode())
-        operations = changes.column("op")
-        return GroupOutput(
-            StepOutput(
-                changes=changes,
-                late=missed,
-                dead=given.dead,
-                # clocks are identical in every key group, so only group 0 writes the journal
-                clocks=time.journal if group == 0 else schema.CLOCKS.empty_table(),
-            ),
-            GroupStats(
-                records=given.records.num_rows + given.spread,
-                late=int(np.count_nonzero(~judged.on_time & ~judged.expired)),
-                expired=missed.num_rows,
-                dead=given.dead.num_rows,
-                inserts=pc.sum(pc.equal(operations, "insert")).as_py() or 0,
-                revisions=pc.sum(pc.equal(operations, "update_after")).as_py() or 0,
-                open_windows=len(summary.open | self._of_slices(set(), summary, reached)),
-                watermarks=dict(summary.clocks.watermarks),
-                offsets=dict(summary.clocks.next),
-                low=time.low,
-                idle=sorted(summary.clocks.idle),
-            ),
+        state.summary = summary.encode()
+        return OperatorOutput(
+            changes=changes,
+            late=missed,
+            records=step.records.num_rows + step.spread,
+            late_records=int(np.count_nonzero(~judged.on_time & ~judged.expired)),
+            open_windows=len(summary.open | self._of_slices(set(), summary, reached)),
         )
+
+    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:
+        """Migrate panes, slices and waiting records."""
+        columns, groups = StoredColumns(self._pipeline, change, self._duck), RowsByKeyGroup(self._pipeline, self._duck)
+        for _, state in states:
+            for (kind, bucket), blob in state.items():
+                # inner nodes of slice trees are computed again: not every key group may have had them
+                if not is_slice_node(kind):
+                    table = unpack(blob)
+                    fitted = columns.records(table) if kind == "waiting" else columns.panes(table)
+                    groups.add((kind, bucket), fitted)
+        together = merge_summaries([WindowSummary.decode(fields) for fields, _ in states])
+        lateness = self._pipeline.emit.lateness
+        together.forgotten_until = change.forgotten_until(together.forgotten_until, clocks.low, lateness)
+        return [(reduce_summary(together, set(tables)).encode(), state_of_tables(tables)) for tables in groups.tables()]
 
     def _of_slices(self, more: set[int], summary: WindowSummary, after: int) -> set[int]:
         """Return the windows of slices, those of the state and some more, that end after a time."""
@@ -141,7 +133,7 @@ class WindowOperator:
             return frozenset(windows if time == MAX_TIME else ())
         return frozenset(starts[window_ends(self._window, starts) <= max(time, MIN_TIME)].tolist())
 
-    def _due(self, late: pa.Table, firing: Collection[int], summary: WindowSummary, state: State) -> pa.Table:
+    def _due(self, late: pa.Table, firing: Collection[int], summary: WindowSummary, state: OperatorState) -> pa.Table:
         """Return the late records whose windows have fired by now; let the others wait."""
         waits = is_in_windows(to_micros(late.column(WINDOW)), summary.open - set(firing))
         for start, part in split_by_window(late.filter(pa.array(waits))):
@@ -155,3 +147,33 @@ class WindowOperator:
                 due.append(unpack(blob))
                 state.drop("waiting", start)
         return pa.concat_tables([self._no_records, *(table.select(self._no_records.column_names) for table in due)])
+
+
+def merge_summaries(summaries: list[WindowSummary]) -> WindowSummary:
+    """Return the union of the summaries of all key groups."""
+    pending: dict[int, int] = {}
+    for summary in summaries:
+        for window, since in summary.pending.items():
+            pending[window] = min(since, pending.get(window, since))
+    return replace(
+        summaries[0],
+        open={window for summary in summaries for window in summary.open},
+        fired={window for summary in summaries for window in summary.fired},
+        pending=pending,
+    )
+
+
+def reduce_summary(together: WindowSummary, addresses: set[BlobAddress]) -> WindowSummary:
+    """Return the part of a summary that concerns a key group with blobs at these addresses."""
+    there: defaultdict[str, set[int]] = defaultdict(set)
+    for kind, bucket in addresses:
+        there[kind].add(bucket)
+    own = there["panes"] | there["waiting"]
+    return replace(
+        together,
+        open=together.open & own,
+        waiting=there["waiting"],
+        fired=together.fired & own,
+        slices={0: there[SLICE_KIND]},
+        pending={window: since for window, since in together.pending.items() if window in own},
+    )

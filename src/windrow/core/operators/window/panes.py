@@ -25,7 +25,7 @@ from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.window.slices import SliceTree
 from windrow.core.operators.window.sql import window_sql
 from windrow.core.schema import OFFSET, PARTITION, WINDOW
-from windrow.core.state.store import State
+from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
 from windrow.core.watermarks.tracker import StepTime
 from windrow.core.windows import window_ends
@@ -57,7 +57,7 @@ class PaneStep:
 class Panes(Protocol):
     """The contract of an engine that stores and emits panes."""
 
-    def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
+    def take(self, step: PaneStep, summary: WindowSummary, state: OperatorState) -> pa.Table:
         """Run a step; return its changes, those of a window and key in the order of effect."""
         ...
 
@@ -79,7 +79,7 @@ class WatermarkPanes:
             else None
         )
 
-    def take(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
+    def take(self, step: PaneStep, summary: WindowSummary, state: OperatorState) -> pa.Table:
         """Run a step; return its changes: on-time panes by window and key, then the revisions."""
         fired = self._fill(step, summary, state)
         changes = self._no_changes
@@ -109,7 +109,7 @@ class WatermarkPanes:
             panes = duckdb_sql.query(self._duck, self._sql.settle, base=panes, history=history)
         return self._chunks.joined(revisions), panes
 
-    def _fill(self, step: PaneStep, summary: WindowSummary, state: State) -> pa.Table:
+    def _fill(self, step: PaneStep, summary: WindowSummary, state: OperatorState) -> pa.Table:
         """Add on-time records to the panes of their windows; return the panes that fire and store the others."""
         parts = self._no_panes if self._slices else step.parts
         touched = windows_in(step.on_time) | windows_in(parts) | step.firing
@@ -124,7 +124,7 @@ class WatermarkPanes:
             return fired
         return duckdb_sql.query(self._duck, self._sql.merge, panes=pa.concat_tables([fired, parts]))
 
-    def _load(self, windows: Collection[int], state: State) -> pa.Table:
+    def _load(self, windows: Collection[int], state: OperatorState) -> pa.Table:
         return load_panes(state, "panes", windows, self._no_panes)
 
     def _changes(self, rows: pa.Table) -> pa.Table:

@@ -19,7 +19,7 @@ from windrow.core import duckdb_sql
 from windrow.core.columns import Micros, to_micros
 from windrow.core.operators.window.sql import WindowSql
 from windrow.core.schema import WINDOW
-from windrow.core.state.store import State
+from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
 from windrow.core.windows import Hops, expand, hops_of
 from windrow.model import Hopping
@@ -47,7 +47,7 @@ class SliceTree:
         records: pa.Table,
         parts: pa.Table,
         summary: WindowSummary,
-        state: State,
+        state: OperatorState,
         *,
         low: int,
     ) -> pa.Table:
@@ -73,7 +73,7 @@ class SliceTree:
         slices: pa.Table,
         stored: Collection[int],
         summary: WindowSummary,
-        state: State,
+        state: OperatorState,
         *,
         low: int,
     ) -> pa.Table:
@@ -99,7 +99,7 @@ class SliceTree:
         return pa.concat_tables(found)
 
     def _level(
-        self, level: int, wanted: set[int], below: pa.Table, summary: WindowSummary, state: State, *, low: int
+        self, level: int, wanted: set[int], below: pa.Table, summary: WindowSummary, state: OperatorState, *, low: int
     ) -> pa.Table:
         """Return nodes of a level: those that are stored, and the others made of the level below."""
         known = summary.slices.get(level, set())
@@ -116,7 +116,7 @@ class SliceTree:
             nodes = pa.concat_tables([nodes, made.select(nodes.column_names)])
         return nodes
 
-    def _forget(self, known: Collection[int], summary: WindowSummary, state: State, *, low: int) -> None:
+    def _forget(self, known: Collection[int], summary: WindowSummary, state: OperatorState, *, low: int) -> None:
         """Drop what no window that ends after a time is made of; of the slices `known` are in the state."""
         for level, starts in summary.slices.items():
             evicted = {start for start, done in zip(starts, self._done(starts, low), strict=True) if done}
