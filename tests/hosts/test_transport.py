@@ -83,11 +83,11 @@ def test_packets_of_records(least: int, files: Files, tmp_path: Path, monkeypatc
         least == 0
     )
     read = list(read_packets(packet_batch(packet).to_pandas() for packet in sent))
-    came = StepInput.of(pipeline, (packet.message for packet in read))
+    came = StepInput.of({"": pipeline}, (packet.message for packet in read))
     assert list(tmp_path.glob("rows/*")) == []
-    expected = StepInput.of(pipeline, (packet.message for packet in Ingest(pipeline).run(raw)))
-    assert came.records.num_rows > 400
-    assert came.records.equals(expected.records)
+    expected = StepInput.of({"": pipeline}, (packet.message for packet in Ingest(pipeline).run(raw)))
+    assert came.records[""].num_rows > 400
+    assert came.records[""].equals(expected.records[""])
     assert (came.dead, came.progress) == (expected.dead, expected.progress)
 
 

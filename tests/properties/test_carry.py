@@ -47,7 +47,7 @@ class Player:
         """Go on with another pipeline."""
         states = self.host.states
         self.host = MemoryHost(pipeline, self._partitions)
-        self.host.begin(migrate(pipeline, plan, states))
+        self.host.begin(migrate(pipeline, {"": plan}, states))
 
 
 def together(groups: Sequence[GroupOutput]) -> StepOutput:

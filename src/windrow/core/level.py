@@ -1,14 +1,14 @@
-"""Levels: the parts of a pipeline between exchanges, and the step of one key group at a level.
+"""Levels: the parts of a graph between exchanges, and the step of one key group at a level.
 
 All operators of a level run in the same task. The clocks of partitions advance once for all of them, in the same way in
-every key group, since each receives the same messages about partitions. A pipeline has one level, or two if its keys
-are salted: a local aggregate before the exchange by key, then the operator.
+every key group, since each receives the same messages about partitions. A graph has one level, or two if keys are
+salted: local aggregates before the exchange by key, then all operators.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,26 +31,40 @@ from windrow.core.operators.process.operator import ProcessOperator
 from windrow.core.operators.session.operator import SessionOperator
 from windrow.core.operators.window.operator import WindowOperator
 from windrow.core.schema import WATERMARK
-from windrow.core.state.store import MemoryState, OperatorState, State
+from windrow.core.state.store import MemoryState, OperatorState, State, blobs_of, scoped_kind
 from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.tracker import advance_clocks
-from windrow.model import AnyPipeline, ProcessPipeline, Session, is_salted
+from windrow.model import (
+    AnyPipeline,
+    Graph,
+    Pipeline,
+    ProcessPipeline,
+    Session,
+    as_graph,
+    keyed_pipelines,
+    sink_pipelines,
+)
 
 
-def open_levels(pipeline: AnyPipeline, partitions: Iterable[int]) -> tuple[LevelRunner, ...]:
+def open_levels(pipeline: AnyPipeline | Graph, partitions: Iterable[int]) -> tuple[LevelRunner, ...]:
     """Return the levels of a pipeline; `partitions` are those that the source had when it was first started."""
-    known, operator = tuple(partitions), open_operator(pipeline)
-    if not is_salted(pipeline):
-        return (LevelRunner(pipeline, operator, known),)
-    return (
-        LevelRunner(pipeline, LocalAggregate(pipeline), known, is_last=False),
-        LevelRunner(pipeline, operator, known),
-    )
+    graph, known = as_graph(pipeline), tuple(partitions)
+    keyed = keyed_pipelines(graph)
+    salted = {
+        name: LocalAggregate(name, one) for name, one in keyed.items() if isinstance(one, Pipeline) and one.salt > 1
+    }
+    last = LevelRunner(graph, {name: open_operator(one) for name, one in keyed.items()}, known)
+    return (LevelRunner(graph, salted, known, is_last=False), last) if salted else (last,)
+
+
+def number_of_levels(pipeline: AnyPipeline | Graph) -> int:
+    """Return how many levels `open_levels` opens."""
+    return 2 if any(node.salt > 1 for node in as_graph(pipeline).keyed) else 1
 
 
 def open_operator(pipeline: AnyPipeline) -> Operator:
-    """Return the operator that makes the rows of a pipeline."""
+    """Return the operator of a keyed node."""
     if isinstance(pipeline, ProcessPipeline):
         return ProcessOperator(pipeline)
     return SessionOperator(pipeline) if isinstance(pipeline.window, Session) else WindowOperator(pipeline)
@@ -58,54 +72,67 @@ def open_operator(pipeline: AnyPipeline) -> Operator:
 
 @dataclass
 class LevelSummary:
-    """The summary of a key group at a level: the clocks, and the operator's own part (plain JSON)."""
+    """The summary of a key group at a level: the clocks, and the operators' own parts by node (plain JSON)."""
 
     clocks: PartitionClocks
-    operator: Any = field(default=None)
+    operators: dict[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Write as JSON."""
-        return json.dumps({"clocks": self.clocks.encode(), "operator": self.operator}).encode()
+        return json.dumps({"clocks": self.clocks.encode(), "operators": self.operators}).encode()
 
     @staticmethod
     def decode(blob: bytes) -> LevelSummary:
         """Read what `encode` wrote."""
         fields = json.loads(blob)
-        return LevelSummary(PartitionClocks.decode(fields["clocks"]), fields["operator"])
+        return LevelSummary(PartitionClocks.decode(fields["clocks"]), fields["operators"])
 
 
-def migrate(pipeline: AnyPipeline, change: StateChange, states: Iterable[MemoryState]) -> list[MemoryState]:
+def migrate(
+    pipeline: AnyPipeline | Graph, changes: Mapping[str, StateChange], states: Iterable[MemoryState]
+) -> list[MemoryState]:
     """Return the initial states of the pipeline's key groups (of the last level), in their order, from those of a run.
 
-    Clocks are the same in every key group, so any of them gives the clocks of all.
+    `changes` says by node how the run's differed; a node that it does not have starts without state. Clocks are the
+    same in every key group, so any of them gives the clocks of all.
     """
+    graph = as_graph(pipeline)
     known = [(LevelSummary.decode(blob), state) for state in states if (blob := state.summary()) is not None]
+    made = [MemoryState() for _ in range(graph.key_groups)]
     if not known:
-        return [MemoryState() for _ in range(pipeline.key_groups)]
+        return made
     clocks = known[0][0].clocks
-    made = []
-    stored = [(summary.operator, state) for summary, state in known]
-    for summary, state in open_operator(pipeline).migrate(change, clocks, stored):
+    summaries: list[dict[str, Any]] = [{} for _ in made]
+    for name, one in keyed_pipelines(graph).items():
+        if name not in changes:
+            continue
+        stored = [(summary.operators[name], blobs_of(name, state)) for summary, state in known]
+        migrated = open_operator(one).migrate(changes[name], clocks, stored)
+        for state, summary, (own, blobs) in zip(made, summaries, migrated, strict=True):
+            summary[name] = own
+            for (kind, bucket), blob in blobs.items():
+                state.set(scoped_kind(name, kind), bucket, blob)
+    for state, summary in zip(made, summaries, strict=True):
         state.set_summary(LevelSummary(clocks, summary).encode())
-        made.append(state)
     return made
 
 
 class LevelRunner:
     """Runs the steps of a level in its key groups.
 
-    It keeps nothing between steps. Unless the level `is_last`, it forwards all messages that are not for its operator
+    It keeps nothing between steps. Unless the level `is_last`, it forwards all messages that are not for its operators
     to the key group of the same number at the next level, since every key group receives those.
     """
 
     def __init__(
-        self, pipeline: AnyPipeline, operator: Operator, partitions: tuple[int, ...], *, is_last: bool = True
+        self, graph: Graph, operators: Mapping[str, Operator], partitions: tuple[int, ...], *, is_last: bool = True
     ) -> None:
-        self._pipeline = pipeline
-        self._operator = operator
+        self._graph = graph
+        self._operators = operators
         self._partitions = partitions
         self.is_last = is_last
-        self._nothing = StepOutput.empty(pipeline)
+        self._keyed = {name: one for name, one in keyed_pipelines(graph).items() if name in operators}
+        self._nothing = {name: StepOutput.empty(one) for name, one in sink_pipelines(graph).items()}
 
     def begin(self, known: MemoryState, state: State) -> None:
         """Restore the state of a key group from that of the last level in a savepoint.
@@ -121,34 +148,53 @@ class LevelRunner:
     def step(self, group: int, messages: Iterable[Message], state: State) -> GroupOutput:
         """Run one step of one key group."""
         taken = list(messages)
-        given = StepInput.of(self._pipeline, taken)
+        given = StepInput.of(self._keyed, taken)
         blob = state.summary()
         summary = LevelSummary(PartitionClocks.start(self._partitions)) if blob is None else LevelSummary.decode(blob)
-        advance = advance_clocks(self._pipeline, summary.clocks, given)
-        place = given.records.column_names.index(WATERMARK)
-        records = given.records.set_column(place, WATERMARK, pa.array(advance.watermarks))
-        own = OperatorState(state, summary.operator)
-        output = self._operator.process(OperatorStep(group, advance.time, records, given.parts, given.spread), own)
-        state.set_summary(LevelSummary(summary.clocks, own.summary).encode())
-        stats = _stats(output, given, summary.clocks)
+        advance = advance_clocks(self._graph.source, summary.clocks, given)
+        outputs: dict[str, OperatorOutput] = {}
+        for name, operator in self._operators.items():
+            records = given.records[name]
+            place = records.column_names.index(WATERMARK)
+            records = records.set_column(place, WATERMARK, pa.array(advance.watermarks(records)))
+            own = OperatorState(name, state, summary.operators.get(name))
+            outputs[name] = operator.process(OperatorStep(group, advance.time, records, given.parts[name]), own)
+            summary.operators[name] = own.summary
+        state.set_summary(summary.encode())
+        stats = _stats(group, outputs.values(), given, summary.clocks)
         if not self.is_last:
-            forwarded = (Packet(group, one) for one in taken if not isinstance(one, Records | PartialPanes))
-            return GroupOutput(self._nothing, stats, (*forwarded, *output.packets))
+            own_data = (one for one in taken if not self._is_own(one))
+            packets = (packet for output in outputs.values() for packet in output.packets)
+            return GroupOutput(self._nothing, stats, (*(Packet(group, one) for one in own_data), *packets))
         # clocks are identical in every key group, so only group 0 writes the journal
         journal = advance.journal if group == 0 else schema.CLOCKS.empty_table()
-        return GroupOutput(StepOutput(output.changes, output.late, given.dead, journal), stats)
+        rows = {
+            sink.name: StepOutput(
+                outputs[sink.input].changes,
+                outputs[sink.input].late,
+                pa.concat_tables([given.dead[None], given.dead[sink.input]]),
+                journal,
+            )
+            for sink in self._graph.sinks
+        }
+        return GroupOutput(rows, stats)
+
+    def _is_own(self, message: Message) -> bool:
+        return isinstance(message, Records | PartialPanes) and message.to in self._operators
 
 
-def _stats(output: OperatorOutput, given: StepInput, clocks: PartitionClocks) -> GroupStats:
-    operations = output.changes.column("op")
+def _stats(group: int, outputs: Iterable[OperatorOutput], given: StepInput, clocks: PartitionClocks) -> GroupStats:
+    """Count a step; records by the messages about partitions, which every key group receives."""
+    made = list(outputs)
+    operations = pa.chunked_array([chunk for one in made for chunk in one.changes.column("op").chunks], pa.string())
     return GroupStats(
-        records=output.records,
-        late=output.late_records,
-        expired=output.late.num_rows,
-        dead=given.dead.num_rows,
+        records=sum(one.records for one in given.progress) if group == 0 else 0,
+        late=sum(one.late_records for one in made),
+        expired=sum(one.late.num_rows for one in made),
+        dead=given.dead[None].num_rows,
         inserts=pc.sum(pc.equal(operations, "insert")).as_py() or 0,
         revisions=pc.sum(pc.equal(operations, "update_after")).as_py() or 0,
-        open_windows=output.open_windows,
+        open_windows=sum(one.open_windows for one in made),
         watermarks=dict(clocks.watermarks),
         offsets=dict(clocks.next),
         low=clocks.low,

@@ -20,24 +20,26 @@ from windrow.core.tick import Tick
 
 @dataclass(frozen=True)
 class Records:
-    """Good records (`windrow.core.schema.record_schema`), packed."""
+    """Good records (`windrow.core.schema.record_schema`) for the node `to`, packed."""
 
+    to: str
     blob: Blob
 
 
 @dataclass(frozen=True)
 class PartialPanes:
-    """Panes (or slices) that the key group `sender` aggregated from so many records of salted keys, packed."""
+    """Panes (or slices) of salted keys for the node `to`, packed; the key group `sender` aggregated them."""
 
+    to: str
     sender: int
-    records: int
     blob: Blob
 
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Dead letters (`windrow.core.schema.DEAD`), packed."""
+    """Dead letters (`windrow.core.schema.DEAD`), packed: for the node `to`, or of all nodes if that is None."""
 
+    to: str | None
     blob: Blob
 
 
@@ -57,7 +59,8 @@ class EventTimes:
 class PartitionProgress:
     """The end of a step in a partition, which read the offsets from `first` up to, not including, `next`.
 
-    `watermark` is as far as the step's records moved it, `reached` the greatest event time in the step.
+    `watermark` is as far as the step's records moved it, `reached` the greatest event time in the step, `records` the
+    number of good records.
     """
 
     partition: int
@@ -65,6 +68,7 @@ class PartitionProgress:
     first: int
     next: int
     reached: int = MIN_TIME
+    records: int = 0
 
 
 @dataclass(frozen=True)

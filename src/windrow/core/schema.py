@@ -18,6 +18,7 @@ from windrow.model import (
     DoubleType,
     LongType,
     ProcessPipeline,
+    SourceNode,
     StringType,
     TimestampType,
 )
@@ -139,7 +140,7 @@ END: Final = "__end"
 REVISION: Final = "__revision"
 
 
-def record_schema(pipeline: AnyPipeline) -> pa.Schema:
+def record_schema(pipeline: AnyPipeline | SourceNode) -> pa.Schema:
     """Return the schema of good records on their way to a key group.
 
     Time and watermark are int64 microseconds; the watermark is the one at the record, as far as its own step moved it.

@@ -19,6 +19,7 @@ from windrow.model import (
     Function,
     Pipeline,
     Punctuated,
+    SourceNode,
 )
 
 
@@ -41,8 +42,8 @@ class Argument:
     nullable: bool
 
 
-def derived(pipeline: AnyPipeline) -> tuple[Computed, ...]:
-    """Return the derived fields. Raise PipelineError for an expression that is wrong, here and below."""
+def derived(pipeline: AnyPipeline | SourceNode) -> tuple[Computed, ...]:
+    """Return the derived fields (a source has no key). Raise PipelineError for a wrong expression, here and below."""
     absent = _absent(pipeline)
     return tuple(
         Computed(one.name, one.name, analyse(one.sql, pipeline.decode.fields, absent), one.name in pipeline.key)
@@ -50,17 +51,17 @@ def derived(pipeline: AnyPipeline) -> tuple[Computed, ...]:
     )
 
 
-def record_fields(pipeline: AnyPipeline) -> tuple[Field, ...]:
+def record_fields(pipeline: AnyPipeline | SourceNode) -> tuple[Field, ...]:
     """Return the fields of a record, decoded and derived."""
     return (*pipeline.decode.fields, *(Field(one.name, one.expression.type) for one in derived(pipeline)))
 
 
-def nullable_fields(pipeline: AnyPipeline) -> frozenset[str]:
+def nullable_fields(pipeline: AnyPipeline | SourceNode) -> frozenset[str]:
     """Return the names of the fields that can be null."""
     return _absent(pipeline) | {one.name for one in derived(pipeline) if one.expression.nullable and not one.key}
 
 
-def computed(pipeline: AnyPipeline) -> tuple[Computed, ...]:
+def computed(pipeline: AnyPipeline | SourceNode) -> tuple[Computed, ...]:
     """Return all columns that are made of a record's fields, in an order in which they can be."""
     return (*derived(pipeline), *(computed_arguments(pipeline) if isinstance(pipeline, Pipeline) else ()))
 
@@ -118,7 +119,7 @@ def _quoted(text: str, names: Iterable[str]) -> str:
     return '"' + text.replace('"', '""') + '"' if text in names else text
 
 
-def _absent(pipeline: AnyPipeline) -> frozenset[str]:
+def _absent(pipeline: AnyPipeline | SourceNode) -> frozenset[str]:
     """Return the decoded fields that a record may lack: the optional ones, and a punctuation's."""
     lacking = {field.name for field in pipeline.decode.fields if field.optional}
     if isinstance(pipeline.time.watermark, Punctuated):

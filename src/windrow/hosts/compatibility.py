@@ -225,7 +225,7 @@ def upgraded(folder: Path, pipeline: AnyPipeline) -> tuple[Savepoint, Iterator[t
     plan = _plan(savepoint.meaning, now)
     if plan == _plan(now, now) and savepoint.key_groups == pipeline.key_groups:
         return given, Savepoint.states(folder)
-    return given, iter(enumerate(migrate(pipeline, plan, (state for _, state in Savepoint.states(folder)))))
+    return given, iter(enumerate(migrate(pipeline, {"": plan}, (state for _, state in Savepoint.states(folder)))))
 
 
 def _servers(of: Meaning) -> str | None:

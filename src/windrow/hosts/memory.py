@@ -26,7 +26,7 @@ from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBound
 from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import require_new_folder
-from windrow.model import AnyPipeline
+from windrow.model import AnyPipeline, Graph
 from windrow.sinks.base import Run, Sink
 from windrow.sources import Source, open_source
 
@@ -40,10 +40,12 @@ class MemoryHost:
     `bounds` are what the clock journal of another run says, which this one repeats.
     """
 
-    def __init__(self, pipeline: AnyPipeline, partitions: Iterable[int], bounds: WatermarkBounds = NO_BOUNDS) -> None:
+    def __init__(
+        self, pipeline: AnyPipeline | Graph, partitions: Iterable[int], bounds: WatermarkBounds = NO_BOUNDS
+    ) -> None:
         self._stage = Ingest(pipeline, bounds)
         self._levels = open_levels(pipeline, partitions)
-        self._pipeline = pipeline
+        self._key_groups = pipeline.key_groups
         self._states = [[MemoryState() for _ in range(pipeline.key_groups)] for _ in self._levels]
 
     @property
@@ -85,7 +87,7 @@ class MemoryHost:
 
     def _control(self, *messages: Message) -> list[GroupOutput]:
         """Run a step of control messages, which every key group receives."""
-        return self._run(Packet(group, message) for group in range(self._pipeline.key_groups) for message in messages)
+        return self._run(Packet(group, message) for group in range(self._key_groups) for message in messages)
 
     def _run(self, packets: Iterable[Packet]) -> list[GroupOutput]:
         outputs: list[GroupOutput] = []

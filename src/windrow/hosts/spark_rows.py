@@ -59,7 +59,7 @@ def read_packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
 
 def _message(kind: str, text: str, blob: Blob) -> Message:
     message = decode_message(kind, text, blob)
-    return Records(opened(message.blob)) if isinstance(message, Records) else message
+    return Records(message.to, opened(message.blob)) if isinstance(message, Records) else message
 
 
 def output_frame(key_group: int, output: GroupOutput, transport: TableTransport) -> pd.DataFrame:
@@ -84,7 +84,7 @@ def _output(none: StepOutput, row: Columns) -> GroupOutput:
         field.name: getattr(none, field.name) if row[field.name] is None else taken(row[field.name])
         for field in fields(StepOutput)
     }
-    return GroupOutput(StepOutput(**tables), group_stats(row["stats"]))
+    return GroupOutput({"": StepOutput(**tables)}, group_stats(row["stats"]))
 
 
 def group_stats(text: str) -> GroupStats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeGuard, assert_never
+from typing import Literal, assert_never
 
 from windrow.model.aggregates import Aggregate
 from windrow.model.connectors import Sink, Source
@@ -72,16 +72,6 @@ def with_at_end(pipeline: AnyPipeline, at_end: Literal["fire", "hold"]) -> AnyPi
     if isinstance(pipeline, ProcessPipeline):
         return replace(pipeline, at_end=at_end)
     return replace(pipeline, emit=replace(pipeline.emit, at_end=at_end))
-
-
-def is_salted(pipeline: AnyPipeline) -> TypeGuard[Pipeline]:
-    """Return whether a key's records are spread over several key groups, and come together in a second stage."""
-    return isinstance(pipeline, Pipeline) and pipeline.salt > 1
-
-
-def number_of_levels(pipeline: AnyPipeline) -> int:
-    """Return how many levels a pipeline has: the parts between its exchanges by key group."""
-    return 2 if is_salted(pipeline) else 1
 
 
 def needs_ticks(pipeline: AnyPipeline) -> bool:

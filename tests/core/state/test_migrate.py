@@ -62,7 +62,7 @@ class Story:
         """Read on by another pipeline."""
         states = self.host.states
         self.host = MemoryHost(pipeline, [0])
-        self.host.begin(migrate(pipeline, plan, states))
+        self.host.begin(migrate(pipeline, {"": plan}, states))
 
 
 def rows(output: StepOutput, *columns: str) -> list[tuple[Any, ...]]:

@@ -50,7 +50,7 @@ def test_more_can_wait_with_those_that_wait(after: Pipeline, plan: StateChange) 
     step(host, (0, 0, 2, "1.00"), (1, 0, 1, "1.00"), (0, 1, 7, "1.00"), (0, 2, 3, "9999999999.00"))
     states = host.states
     host = MemoryHost(after, [0, 1])
-    host.begin(migrate(after, plan, states))
+    host.begin(migrate(after, {"": plan}, states))
     assert step(host, (0, 3, 4, "100.00")).changes.num_rows == 0
     fired = step(host, (1, 1, 7, "1.00"))
     assert [(pane, float(total)) for pane, total in sorted(rows(fired, "pane", "total"))] == [

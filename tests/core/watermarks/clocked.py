@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -73,13 +73,16 @@ class Clocked:
         """Take a step in each key group; what they know of the clocks must be the same."""
         taken = []
         for group in range(self.pipeline.key_groups):
-            given = StepInput.of(self.pipeline, [packet.message for packet in packets if packet.key_group == group])
+            given = StepInput.of(
+                {"": self.pipeline}, [packet.message for packet in packets if packet.key_group == group]
+            )
             clocks = PartitionClocks.decode(json.loads(json.dumps(self._clocks[group].encode())))
             step = advance_clocks(self.pipeline, clocks, given)
             self._clocks[group] = clocks
-            columns = (given.records.column(name).to_pylist() for name in (PARTITION, OFFSET))
-            self.watermarks |= dict(zip(zip(*columns, strict=True), step.watermarks.tolist(), strict=True))
-            taken.append(replace(step, watermarks=step.watermarks[:0]))
+            records = given.records[""]
+            columns = (records.column(name).to_pylist() for name in (PARTITION, OFFSET))
+            self.watermarks |= dict(zip(zip(*columns, strict=True), step.watermarks(records).tolist(), strict=True))
+            taken.append(step)
         assert all(clocks.encode() == self._clocks[0].encode() for clocks in self._clocks[1:])
         assert all(step.journal == taken[0].journal and step.time == taken[0].time for step in taken)
         self.journal.append(taken[0].journal)

@@ -5,6 +5,7 @@ Large batches go through the fast decoder first; what it does not accept, and sm
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,12 +13,23 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.decode.derived import Deriver, dead_rows
-from windrow.core.decode.exact import DeadRows, ExactDecoder, GoodRows, MarkRows, Rows, decode_exactly, is_optional
+from windrow.core.columns import to_micros
+from windrow.core.decode.derived import Deriver, Evaluator, dead_rows
+from windrow.core.decode.exact import (
+    DeadRows,
+    ExactDecoder,
+    GoodRows,
+    MarkRows,
+    Rows,
+    decode_exactly,
+    is_optional,
+    no_window_reason,
+)
 from windrow.core.decode.fast import FastDecoder
 from windrow.core.keys import MAX_KEY_BYTES, text_bytes
-from windrow.expressions import Computed, computed
-from windrow.model import AnyPipeline
+from windrow.core.windows import times_with_windows
+from windrow.expressions import Computed, computed, computed_arguments
+from windrow.model import AnyPipeline, Global, Pipeline, SourceNode
 
 MARKS = pa.schema(
     [
@@ -52,7 +64,7 @@ class DecodedBatch:
 class Decoder:
     """Decodes a pipeline's records: the fast path accepts, the exact path explains."""
 
-    def __init__(self, pipeline: AnyPipeline) -> None:
+    def __init__(self, pipeline: AnyPipeline | SourceNode) -> None:
         exact = ExactDecoder.of(pipeline)
         # of the key, a record must have the decoded fields; the derived ones come later
         decoded = tuple(field.name for field in exact.fields)
@@ -104,26 +116,90 @@ class Decoder:
         """Return the good records whose keys are within the limit, and dead letters of the others, if there are any."""
         if not self._key_texts or not len(good.rows):
             return good, None
-        bytes_ = text_bytes([good.columns[place] for place in self._key_texts])
-        long = bytes_ > MAX_KEY_BYTES
-        if not long.any():
+        found = dict(long_keys(self._key_text_names, [good.columns[place] for place in self._key_texts]))
+        if not found:
             return good, None
-        reasons = [
-            f"long key: {self._key_text_names}: {count} bytes of text; the limit is {MAX_KEY_BYTES}"
-            for count in bytes_[long].tolist()
-        ]
-        return good.keep(~long), dead_rows(self._exact, raw, good.rows[long], reasons)
+        long = np.zeros(len(good.rows), dtype=np.bool_)
+        long[list(found)] = True
+        return good.keep(~long), dead_rows(self._exact, raw, good.rows[long], list(found.values()))
+
+    def dead_letters(self, raw: pa.RecordBatch, rows: Rows, reasons: Sequence[str]) -> pa.Table:
+        """Return the dead letters of some rows that were decoded."""
+        return self._dead_table(raw, dead_rows(self._exact, raw, rows, reasons))
 
     def _decoded(self, raw: pa.RecordBatch, good: GoodRows, marks: MarkRows, dead: DeadRows) -> DecodedBatch:
-        source = pa.repeat(pa.scalar(self._source, pa.string()), len(dead.rows))
-        value = raw.column("value").take(pa.array(dead.rows))
         return DecodedBatch(
             good=pa.table([*_coordinates(raw, good.rows), good.times, *good.columns], schema=self._good_schema),
             marks=pa.table([*_coordinates(raw, marks.rows), marks.marks], schema=MARKS),
-            dead=pa.table(
-                [source, *_coordinates(raw, dead.rows), dead.log_times, dead.reasons, value], schema=schema.DEAD
-            ),
+            dead=self._dead_table(raw, dead),
         )
+
+    def _dead_table(self, raw: pa.RecordBatch, dead: DeadRows) -> pa.Table:
+        source = pa.repeat(pa.scalar(self._source, pa.string()), len(dead.rows))
+        value = raw.column("value").take(pa.array(dead.rows))
+        columns = [source, *_coordinates(raw, dead.rows), dead.log_times, dead.reasons, value]
+        return pa.table(columns, schema=schema.DEAD)
+
+
+class KeyedDecoder:
+    """Adds what a keyed node needs to the records of its source, which `decoder` has decoded.
+
+    That is the columns of its aggregates. A record is a dead letter of the node if one of them cannot be computed, if
+    its key is null or too long, or if a window would be outside the years 1 to 9999.
+    """
+
+    def __init__(self, decoder: Decoder, pipeline: AnyPipeline) -> None:
+        self._decoder = decoder
+        self._key = pipeline.key
+        self._time = pipeline.time.field
+        self._times = times_with_windows(pipeline.window if isinstance(pipeline, Pipeline) else Global())
+        self._columns = computed_arguments(pipeline) if isinstance(pipeline, Pipeline) else ()
+        self._evaluator = Evaluator(self._columns) if self._columns else None
+        self._schema = schema.record_schema(pipeline)
+
+    def select(self, raw: pa.RecordBatch, records: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the good records for the node, with its columns, and the dead letters of the others."""
+        reasons = dict(self._problems(records))
+        if self._evaluator is not None:
+            columns, failed = self._evaluator.compute(records)
+            reasons |= {row: why for row, why in failed.items() if row not in reasons}
+            for one, values in zip(self._columns, columns, strict=True):
+                records = records.append_column(one.name, values)
+        if not reasons:
+            return records.cast(self._schema), schema.DEAD.empty_table()
+        bad = np.zeros(records.num_rows, dtype=np.bool_)
+        bad[list(reasons)] = True
+        rows = _rows_in(raw, records.filter(pa.array(bad)))
+        dead = self._decoder.dead_letters(raw, rows, [reasons[row] for row in sorted(reasons)])
+        return records.filter(pa.array(~bad)).cast(self._schema), dead
+
+    def _problems(self, records: pa.Table) -> Iterator[tuple[int, str]]:
+        """Yield the rows that the node cannot take, and why; the last reason of a row counts."""
+        times = to_micros(records.column(schema.TIME))
+        least, greatest = self._times
+        for row in np.flatnonzero((times < least) | (times > greatest)).tolist():
+            yield row, no_window_reason(self._time, begins_early=times[row] < least)
+        texts = [name for name in self._key if pa.types.is_string(records.schema.field(name).type)]
+        if texts and records.num_rows:
+            yield from long_keys(", ".join(texts), [records.column(name).combine_chunks() for name in texts])
+        for name in self._key:
+            nulls = records.column(name).is_null().to_numpy()
+            yield from ((row, f"null key: {name}") for row in np.flatnonzero(nulls).tolist())
+
+
+def long_keys(names: str, texts: Sequence[pa.Array]) -> Iterator[tuple[int, str]]:
+    """Yield the rows whose key, in columns of text with these names, is too long, and the reason."""
+    bytes_ = text_bytes(texts)
+    for row in np.flatnonzero(bytes_ > MAX_KEY_BYTES).tolist():
+        yield row, f"long key: {names}: {bytes_[row]} bytes of text; the limit is {MAX_KEY_BYTES}"
+
+
+def _rows_in(raw: pa.RecordBatch, records: pa.Table) -> Rows:
+    """Return the positions of records in the batch that they were decoded from."""
+    places = zip(raw.column("partition").to_pylist(), raw.column("offset").to_pylist(), strict=True)
+    rows = {place: row for row, place in enumerate(places)}
+    columns = (records.column(name).to_pylist() for name in (schema.PARTITION, schema.OFFSET))
+    return np.array([rows[place] for place in zip(*columns, strict=True)], dtype=np.int64)
 
 
 def _coordinates(raw: pa.RecordBatch, rows: Rows) -> list[pa.Array]:

@@ -39,6 +39,7 @@ from windrow.model import (
     DecimalType,
     DoubleType,
     LongType,
+    SourceNode,
     StringType,
     TimestampType,
 )
@@ -66,7 +67,7 @@ class Deriver:
         self._evaluator = Evaluator(columns)
 
     @staticmethod
-    def of(pipeline: AnyPipeline, exact: ExactDecoder) -> Deriver | None:
+    def of(pipeline: AnyPipeline | SourceNode, exact: ExactDecoder) -> Deriver | None:
         """Return the deriver of a pipeline, None if the pipeline has no expressions."""
         columns = computed(pipeline)
         return Deriver(exact, columns) if columns else None

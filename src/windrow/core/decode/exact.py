@@ -28,6 +28,7 @@ from windrow.model import (
     LogSource,
     Pipeline,
     Punctuated,
+    SourceNode,
     TimestampType,
     format_duration,
 )
@@ -91,7 +92,7 @@ class ExactDecoder:
     times: tuple[int, int] = (MIN_TIMESTAMP, MAX_TIMESTAMP)
 
     @staticmethod
-    def of(pipeline: AnyPipeline) -> ExactDecoder:
+    def of(pipeline: AnyPipeline | SourceNode) -> ExactDecoder:
         """Build it from a pipeline."""
         return ExactDecoder(
             fields=pipeline.decode.fields,
@@ -155,9 +156,13 @@ class ExactDecoder:
     def _require_windows(self, time: int) -> None:
         least, greatest = self.times
         if not least <= time <= greatest:
-            limit = "begin before the year 1" if time < least else "end after the year 9999"
-            msg = f"out of range: {self.time.field}: a window of the record would {limit}"
-            raise BadValueError(msg)
+            raise BadValueError(no_window_reason(self.time.field, begins_early=time < least))
+
+
+def no_window_reason(field: str, *, begins_early: bool) -> str:
+    """Return the reason of a dead letter with a window that is partly outside the years 1 to 9999."""
+    limit = "begin before the year 1" if begins_early else "end after the year 9999"
+    return f"out of range: {field}: a window of the record would {limit}"
 
 
 def _corrected(name: str, time: int, sent: int, log_time: int | None) -> int:
@@ -174,7 +179,7 @@ def _corrected(name: str, time: int, sent: int, log_time: int | None) -> int:
     return corrected
 
 
-def mark_field(pipeline: AnyPipeline) -> Field | None:
+def mark_field(pipeline: AnyPipeline | SourceNode) -> Field | None:
     """Return the field of the pipeline's punctuation, if it has one: a time like the event time."""
     match pipeline.time.watermark:
         case Punctuated(field):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -39,49 +39,59 @@ M = TypeVar("M", bound=Message)
 class StepInput:
     """A key group's messages of one step, unpacked; `progress` is ordered by partition.
 
-    `parts` are panes that other key groups aggregated from `spread` records of this one, where keys are salted.
-    `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of the step,
-    None if there was no tick.
+    By node: `records`, `parts` (panes that other key groups aggregated of its records, where keys are salted), and dead
+    letters (`dead`; under None those of all nodes). `times` stay packed, and are ordered by partition and offset.
+    `tick` is the processing time at the end of the step, None if there was no tick.
     """
 
-    records: pa.Table
-    dead: pa.Table
+    records: dict[str, pa.Table]
+    parts: dict[str, tuple[pa.Table, ...]]
+    dead: dict[str | None, pa.Table]
     progress: tuple[PartitionProgress, ...]
     times: tuple[EventTimes, ...]
     end: bool
     tick: int | None = None
-    parts: tuple[pa.Table, ...] = ()
-    spread: int = 0
     idle: tuple[PartitionIdle, ...] = ()
     lost: tuple[RecordsLost, ...] = ()
 
     @staticmethod
-    def of(pipeline: AnyPipeline, messages: Iterable[Message]) -> StepInput:
-        """Sort messages by what they carry."""
+    def of(pipelines: Mapping[str, AnyPipeline], messages: Iterable[Message]) -> StepInput:
+        """Sort messages by what they carry; `pipelines` are the keyed nodes of the graph."""
         given = list(messages)
 
         def all_of(kind: type[M]) -> list[M]:
             return [message for message in given if isinstance(message, kind)]
 
-        records = pa.concat_tables(
-            [record_schema(pipeline).empty_table(), *(unpack(one.blob) for one in all_of(Records))]
-        )
-        if _depends_on_order(pipeline, records.schema):
-            # messages come in any order: a step that is run again must take them in the same
-            records = records.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
-        partial = sorted(all_of(PartialPanes), key=lambda one: one.sender)  # for the sums of doubles again
+        # for the sums of doubles again
+        partial = sorted(all_of(PartialPanes), key=lambda one: one.sender)
+        records, dead = all_of(Records), all_of(DeadLetters)
         return StepInput(
-            records=records,
-            dead=pa.concat_tables([schema.DEAD.empty_table(), *(unpack(one.blob) for one in all_of(DeadLetters))]),
+            records={
+                name: _records(pipeline, [unpack(one.blob) for one in records if one.to == name])
+                for name, pipeline in pipelines.items()
+            },
+            parts={name: tuple(unpack(one.blob) for one in partial if one.to == name) for name in pipelines},
+            dead={
+                name: pa.concat_tables(
+                    [schema.DEAD.empty_table(), *(unpack(one.blob) for one in dead if one.to == name)]
+                )
+                for name in (None, *pipelines)
+            },
             progress=tuple(sorted(all_of(PartitionProgress), key=lambda one: one.partition)),
             times=tuple(sorted(all_of(EventTimes), key=lambda one: (one.partition, one.first))),
             end=bool(all_of(EndOfInput)),
             tick=max((one.micros for one in all_of(Tick)), default=None),
-            parts=tuple(unpack(one.blob) for one in partial),
-            spread=sum(one.records for one in partial),
             idle=tuple(all_of(PartitionIdle)),
             lost=tuple(sorted(all_of(RecordsLost), key=lambda one: (one.partition, one.first))),
         )
+
+
+def _records(pipeline: AnyPipeline, tables: Iterable[pa.Table]) -> pa.Table:
+    records = pa.concat_tables([record_schema(pipeline).empty_table(), *tables])
+    if _depends_on_order(pipeline, records.schema):
+        # messages come in any order: a step that is run again must take them in the same
+        return records.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
+    return records
 
 
 def _depends_on_order(pipeline: AnyPipeline, records: pa.Schema) -> bool:
@@ -113,37 +123,41 @@ class GroupStats:
 
 @dataclass(frozen=True)
 class GroupOutput:
-    """The output of a key group in a step: rows for the sink, and packets for the next level, if there is one."""
+    """The output of a key group in a step: rows by sink, and packets for the next level, if there is one."""
 
-    rows: StepOutput
+    by_sink: Mapping[str, StepOutput]
     stats: GroupStats
     packets: tuple[Packet, ...] = ()
+
+    @property
+    def rows(self) -> StepOutput:
+        """The rows of the only sink."""
+        (rows,) = self.by_sink.values()
+        return rows
 
 
 @dataclass(frozen=True)
 class OperatorStep:
     """The input of an operator in a step of the key group `group`; WATERMARK has the final watermark at each record.
 
-    `parts` are panes that other key groups aggregated from `spread` records of this one, where keys are salted.
+    `parts` are panes that other key groups aggregated of its records, where keys are salted.
     """
 
     group: int
     time: StepTime
     records: pa.Table
     parts: tuple[pa.Table, ...] = ()
-    spread: int = 0
 
 
 @dataclass(frozen=True)
 class OperatorOutput:
-    """The output of an operator in a step: rows for the sink, or packets for the key groups of the next level.
+    """The output of an operator in a step: rows for its sinks, or packets for the key groups of the next level.
 
-    `records` of the step were counted here, `late_records` of them late; `open_windows` are open after it.
+    `late_records` of its records were late; `open_windows` are open after the step.
     """
 
     changes: pa.Table
     late: pa.Table = field(default_factory=schema.LATE.empty_table)
-    records: int = 0
     late_records: int = 0
     open_windows: int = 0
     packets: tuple[Packet, ...] = ()

@@ -28,9 +28,10 @@ from windrow.model import Pipeline
 
 
 class LocalAggregate:
-    """Judges a step's records and pre-aggregates those on time; it has no state."""
+    """Judges a step's records and pre-aggregates those on time, for the node of that name; it has no state."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, name: str, pipeline: Pipeline) -> None:
+        self._name = name
         self._pipeline = pipeline
         self._duck = duckdb_sql.connect()
         self._begin = window_sql(pipeline).begin
@@ -44,23 +45,22 @@ class LocalAggregate:
         keys = step.records.select(list(self._pipeline.key))
         groups = key_groups(self._duck, keys, self._pipeline.key_groups)
         late = step.records.filter(pa.array(~on_time))
-        packets = [Packet(to, Records(pack(rest))) for to, rest in self._by_group(late, groups[~on_time])]
+        packets = [Packet(to, Records(self._name, pack(rest))) for to, rest in self._by_group(late, groups[~on_time])]
         records = unscale(step.records).append_column(WINDOW, pa.array(starts)).filter(pa.array(on_time))
         if records.num_rows:
-            counts = np.bincount(groups[on_time], minlength=self._pipeline.key_groups)
-            packets += self._parts(step.group, records, counts)
+            packets += self._parts(step.group, records)
         return OperatorOutput(self._no_changes, packets=tuple(packets))
 
     def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
         """Return no state for each key group."""
         return [(None, MemoryState()) for _ in range(self._pipeline.key_groups)]
 
-    def _parts(self, group: int, records: pa.Table, counts: KeyGroups) -> Iterator[Packet]:
-        """Aggregate records by window and key; `counts` are how many of them each key group has."""
+    def _parts(self, group: int, records: pa.Table) -> Iterator[Packet]:
+        """Aggregate records by window and key."""
         parts = duckdb_sql.query(self._duck, self._begin, records=records)
         keys = rescale(parts.select(self._keys.names), self._keys)
         for to, part in self._by_group(parts, key_groups(self._duck, keys, self._pipeline.key_groups)):
-            yield Packet(to, PartialPanes(group, int(counts[to]), pack(part)))
+            yield Packet(to, PartialPanes(self._name, group, pack(part)))
 
     def _by_group(self, rows: pa.Table, groups: KeyGroups) -> Iterator[tuple[int, pa.Table]]:
         for group in np.unique(groups).tolist():

@@ -57,7 +57,7 @@ def inspect_state(pipeline: AnyPipeline, states: Iterable[tuple[int, MemoryState
         summary = state.summary()
         if summary is not None:
             fields = json.loads(summary)
-            clocks, own = PartitionClocks.decode(fields["clocks"]), fields["operator"]
+            clocks, own = PartitionClocks.decode(fields["clocks"]), fields["operators"][""]
             open_windows.update(own.get("open", ()))
             open_windows |= _windows_of_slices(pipeline, own, clocks.low)
             fired.update(own.get("fired", ()))

@@ -41,22 +41,23 @@ class State(BlobStore, Protocol):
 
 @dataclass
 class OperatorState:
-    """The state of one operator in a key group: its part of the summary (JSON, None in the first step), and blobs."""
+    """The state of the node `name` in a key group: its blobs, and its part of the summary (JSON, None at first)."""
 
+    name: str
     blobs: BlobStore
     summary: Any = None
 
     def get(self, kind: str, bucket: int) -> bytes | None:
         """Return a blob, None if there is none."""
-        return self.blobs.get(kind, bucket)
+        return self.blobs.get(scoped_kind(self.name, kind), bucket)
 
     def set(self, kind: str, bucket: int, blob: bytes) -> None:
         """Write a blob, replacing the one that is there, if any."""
-        self.blobs.set(kind, bucket, blob)
+        self.blobs.set(scoped_kind(self.name, kind), bucket, blob)
 
     def drop(self, kind: str, bucket: int) -> None:
         """Delete a blob, if there is one."""
-        self.blobs.drop(kind, bucket)
+        self.blobs.drop(scoped_kind(self.name, kind), bucket)
 
 
 class MemoryState:
@@ -101,3 +102,17 @@ class MemoryState:
     def size(self) -> int:
         """Bytes of the summary and the blobs."""
         return len(self._summary or b"") + sum(map(len, self._blobs.values()))
+
+
+def scoped_kind(name: str, kind: str) -> str:
+    """Return a kind of blobs of a node as it is stored; that of a short form has no name."""
+    return f"{name}/{kind}" if name else kind
+
+
+def blobs_of(name: str, state: MemoryState) -> MemoryState:
+    """Return the blobs of a node, by its own kinds."""
+    found, prefix = MemoryState(), f"{name}/" if name else ""
+    for (kind, bucket), blob in state.items():
+        if kind.startswith(prefix):
+            found.set(kind.removeprefix(prefix), bucket, blob)
+    return found

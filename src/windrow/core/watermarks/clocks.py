@@ -194,14 +194,6 @@ class PartitionClocks:
         if holding:
             self.low = max(self.low, min(holding))
 
-    def at(self, partitions: pa.ChunkedArray, watermarks: Micros) -> Micros:
-        """Return the watermark at each record: that of the step's records, but not below the one before the step."""
-        # partitions are few, and by now each one that has records is known
-        known = np.array(sorted(self.watermarks.items()), dtype=np.int64).reshape(-1, 2)
-        places = np.searchsorted(known[:, 0], partitions.to_numpy())
-        reached: Micros = np.maximum(watermarks, known[places, 1])
-        return reached
-
     def encode(self) -> dict[str, Any]:
         """Return plain JSON."""
         return {

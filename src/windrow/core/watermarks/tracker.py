@@ -12,9 +12,10 @@ import pyarrow as pa
 from windrow.core import schema
 from windrow.core.columns import MIN_TIME, Micros, to_micros
 from windrow.core.schema import OFFSET, PARTITION, WATERMARK
+from windrow.core.watermarks.adaptive import AdaptiveProgress
 from windrow.core.watermarks.clocks import LostRecords, PartitionClocks, RaisedPartition
 from windrow.core.watermarks.journal import LOST
-from windrow.model import Adaptive, AnyPipeline
+from windrow.model import Adaptive, AnyPipeline, SourceNode
 
 if TYPE_CHECKING:
     from windrow.core.operators.base import StepInput
@@ -42,25 +43,42 @@ class StepTime:
 
 @dataclass(frozen=True)
 class ClockAdvance:
-    """The effect of a step on the clocks: `watermarks` at its records, in their order, and rows of the clock journal.
+    """The effect of a step on the clocks: its time, and rows of the clock journal.
 
-    `journal` holds the moves that the records do not explain.
+    `journal` holds the moves that the records do not explain. `known` are the watermarks of the partitions before the
+    step, `adaptive` the progress of those with an adaptive delay in it.
     """
 
     time: StepTime
-    watermarks: Micros
     journal: pa.Table
+    known: dict[int, int]
+    adaptive: dict[int, AdaptiveProgress]
+
+    def watermarks(self, records: pa.Table) -> Micros:
+        """Return the watermark at each record of the step: not below the one before it."""
+        numbers = records.column(PARTITION).to_numpy()
+        watermarks: Micros = to_micros(records.column(WATERMARK))
+        # partitions are few, and each one that has records is known
+        known = np.array(sorted(self.known.items()), dtype=np.int64).reshape(-1, 2)
+        watermarks = np.maximum(watermarks, known[np.searchsorted(known[:, 0], numbers), 1])
+        for partition, progress in self.adaptive.items():
+            its_own = numbers == partition
+            offsets = to_micros(records.column(OFFSET))[its_own]
+            at = progress.watermarks[np.searchsorted(progress.offsets, offsets)]
+            watermarks[its_own] = np.maximum(watermarks[its_own], at)
+        return watermarks
 
 
-def advance_clocks(pipeline: AnyPipeline, clocks: PartitionClocks, given: StepInput) -> ClockAdvance:
+def advance_clocks(source: AnyPipeline | SourceNode, clocks: PartitionClocks, given: StepInput) -> ClockAdvance:
     """Move the clocks through a step."""
-    time = pipeline.time
+    time = source.time
     before, ended = clocks.low, clocks.ended
     lost = clocks.skip(time.watermark, given.lost)
     raised = clocks.raise_to_low(time.watermark, given.progress)
-    watermarks = clocks.at(given.records.column(PARTITION), to_micros(given.records.column(WATERMARK)))
+    known = dict(clocks.watermarks)
+    adaptive: dict[int, AdaptiveProgress] = {}
     if isinstance(time.watermark, Adaptive):
-        watermarks = np.maximum(watermarks, _advance_adaptive(time.watermark, clocks, given))
+        adaptive = clocks.adapt(time.watermark, given.progress, given.times)
     now = None if given.tick is None else clocks.tick(given.tick)
     clocks.advance(given.progress)
     clocks.leave_out(given.idle)
@@ -70,27 +88,17 @@ def advance_clocks(pipeline: AnyPipeline, clocks: PartitionClocks, given: StepIn
         clocks.ended = max(clocks.ended, reached)
     return ClockAdvance(
         StepTime(before, clocks.low, now, clocks.now, reached, given.end, ended),
-        watermarks,
-        journal_rows(pipeline, clocks, lost, raised, fallen, end=given.end),
+        journal_rows(source, clocks, lost, raised, fallen, end=given.end),
+        known,
+        adaptive,
     )
-
-
-def _advance_adaptive(adaptive: Adaptive, clocks: PartitionClocks, given: StepInput) -> Micros:
-    """Move the clocks through all records of the step, and return the watermarks at those of the key group."""
-    numbers = given.records.column(PARTITION).to_numpy()
-    offsets = to_micros(given.records.column(OFFSET))
-    watermarks = np.empty(len(offsets), dtype=np.int64)
-    for partition, reached in clocks.adapt(adaptive, given.progress, given.times).items():
-        its_own = numbers == partition
-        watermarks[its_own] = reached.watermarks[np.searchsorted(reached.offsets, offsets[its_own])]
-    return watermarks
 
 
 JournalRow = tuple[int, int, int | None, int | None, str]
 
 
 def journal_rows(
-    pipeline: AnyPipeline,
+    source: AnyPipeline | SourceNode,
     clocks: PartitionClocks,
     lost: Iterable[LostRecords],
     raised: Iterable[RaisedPartition],
@@ -120,10 +128,10 @@ def journal_rows(
         now += [(partition, "end") for partition in sorted(clocks.watermarks)]
     low = _time_or_none(clocks.low)
     for partition, reason in now:
-        clock = clocks.clock(pipeline.time.watermark, partition)
+        clock = clocks.clock(source.time.watermark, partition)
         rows.append((partition, clocks.next.get(partition, 0), _time_or_none(clock), low, reason))
     columns = list(zip(*rows, strict=True)) or [()] * 5
-    return pa.table([[pipeline.source.label] * len(rows), *columns], schema=schema.CLOCKS)
+    return pa.table([[source.source.label] * len(rows), *columns], schema=schema.CLOCKS)
 
 
 def _time_or_none(micros: int) -> int | None:

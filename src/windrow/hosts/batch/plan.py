@@ -198,7 +198,7 @@ def ending_after(since: int, output: GroupOutput) -> GroupOutput:
         inserts=pc.sum(pc.equal(operations, "insert")).as_py() or 0,
         revisions=pc.sum(pc.equal(operations, "update_after")).as_py() or 0,
     )
-    return GroupOutput(StepOutput(changes, late, output.rows.dead, output.rows.clocks), stats)
+    return GroupOutput({"": StepOutput(changes, late, output.rows.dead, output.rows.clocks)}, stats)
 
 
 def _after(since: int, table: pa.Table) -> pa.Table:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from windrow.core.changelog import StepOutput
+from windrow.core.level import number_of_levels
 from windrow.core.messages import EndOfInput, Message
 from windrow.core.operators.base import GroupOutput
 from windrow.core.state.store import MemoryState
@@ -31,7 +32,7 @@ from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.spark_rows import NUMBERED_PACKET_DDL, RESULT_DDL, outputs, state_of
 from windrow.hosts.stages import batch_ingest, batch_level
 from windrow.hosts.transport import TableTransport, carrying
-from windrow.model import AnyPipeline, LogSource, number_of_levels
+from windrow.model import AnyPipeline, LogSource
 from windrow.sinks.base import Run, Sink
 from windrow.sources import Cut, Source, open_source
 

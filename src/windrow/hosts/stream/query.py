@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from windrow.core.changelog import StepOutput
+from windrow.core.level import number_of_levels
 from windrow.core.operators.base import GroupOutput
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import RunError, WindrowError
@@ -25,7 +26,7 @@ from windrow.hosts.stages import LevelProcessor, balanced_key_groups, stream_ing
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.control import ControlReader, TickDataSource
 from windrow.hosts.transport import TableTransport
-from windrow.model import AnyPipeline, needs_ticks, number_of_levels
+from windrow.model import AnyPipeline, needs_ticks
 from windrow.sinks.base import Sink
 from windrow.sources.base import Cut, Source
 from windrow.sources.stream_reader import stream_of

@@ -104,7 +104,6 @@ class ProcessOperator:
         return OperatorOutput(
             changes=change_rows(self._pipeline, self._calls.changes),
             late=late_output(self._duck, self._pipeline, _with_own_windows(expired)),
-            records=step.records.num_rows,
             open_windows=summary.directory.keys,
         )
 

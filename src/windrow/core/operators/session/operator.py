@@ -93,7 +93,6 @@ class SessionOperator:
         return OperatorOutput(
             changes=changes,
             late=missed,
-            records=step.records.num_rows,
             late_records=int(np.count_nonzero(late)),
             open_windows=sum(bucket.open for bucket in summary.buckets.values()),
         )

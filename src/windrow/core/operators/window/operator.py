@@ -100,7 +100,6 @@ class WindowOperator:
         return OperatorOutput(
             changes=changes,
             late=missed,
-            records=step.records.num_rows + step.spread,
             late_records=int(np.count_nonzero(~judged.on_time & ~judged.expired)),
             open_windows=len(summary.open | self._of_slices(set(), summary, reached)),
         )
