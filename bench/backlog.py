@@ -49,10 +49,10 @@ class ThrottledSink(DiscardSink):
         super().__init__()
         self._rate = rate
 
-    def commit(self, epoch: int, output: StepOutput) -> None:
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
         """Count a step, and take the time that its changes take."""
-        super().commit(epoch, output)
-        time.sleep(output.changes.num_rows / self._rate)
+        super().commit(epoch, *outputs)
+        time.sleep(outputs[0].changes.num_rows / self._rate)
 
 
 def run(case: str, address: str, url: str, rate: float, folder: Path) -> None:

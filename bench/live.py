@@ -21,7 +21,7 @@ from windrow.hosts.reports import StepReport
 from windrow.hosts.spark import spark_session
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.model import SqliteSink
-from windrow.sinks.sqlite import SqliteTable
+from windrow.sinks.sqlite import SqliteTables
 from windrow.testing.generator import LivePace, LogSpec, write_kafka
 
 WARM = 10
@@ -42,7 +42,7 @@ def measure(folder: Path, rate: int, steps: int) -> list[float]:
         sink = SqliteSink(str(folder / "spend.db"), "user_spend")
         pipeline = replace(parse_pipeline(_text(broker.servers)), sink=sink)
         spark = spark_session(log=folder / "spark.log")
-        run = StreamRun(pipeline, SqliteTable(pipeline, sink), StreamSettings(folder / "checkpoint"))
+        run = StreamRun(pipeline, SqliteTables(pipeline), StreamSettings(folder / "checkpoint"))
         millis: list[float] = []
 
         def on_step(report: StepReport) -> None:

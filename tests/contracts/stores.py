@@ -20,8 +20,8 @@ from tests.contracts.steps import DAY, MINUTE, RUN, pipeline
 from windrow.core.changelog import StepOutput
 from windrow.model import Pipeline, PostgresSink, Sink, SqliteSink
 from windrow.sinks.base import Run
-from windrow.sinks.postgres import PostgresTable
-from windrow.sinks.sqlite import SqliteTable
+from windrow.sinks.postgres import PostgresTables
+from windrow.sinks.sqlite import SqliteTables
 from windrow.sinks.tables import EPOCHS, Layout, Table, layout
 
 Row = dict[str, Any]
@@ -38,8 +38,8 @@ class Store(ABC):
         """The model of a sink that writes there."""
 
     @abstractmethod
-    def sink(self, model: Pipeline) -> SqliteTable | PostgresTable:
-        """A sink of that model."""
+    def sink(self, *models: Pipeline) -> SqliteTables | PostgresTables:
+        """A sink of these models' tables."""
 
     @abstractmethod
     def query(self, sql: str) -> list[tuple[Any, ...]]:
@@ -58,7 +58,7 @@ class Store(ABC):
         """Start a child that commits epoch 1, and kill -9 it when it has written some of it."""
 
     @abstractmethod
-    def unlock(self, sink: SqliteTable | PostgresTable) -> None:
+    def unlock(self, sink: SqliteTables | PostgresTables) -> None:
         """Take the lock from an open sink by which it keeps other runs away, as if the database had lost it."""
 
     @abstractmethod
@@ -105,11 +105,10 @@ class SqliteStore(Store):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> SqliteSink:
         return SqliteSink(str(self.path), table, key)
 
-    def sink(self, model: Pipeline) -> SqliteTable:
-        assert isinstance(model.sink, SqliteSink)
-        return SqliteTable(model, model.sink, busy=5)
+    def sink(self, *models: Pipeline) -> SqliteTables:
+        return SqliteTables(*models, busy=5)
 
-    def unlock(self, sink: SqliteTable | PostgresTable) -> None:
+    def unlock(self, sink: SqliteTables | PostgresTables) -> None:
         """It has none."""
 
     def index_tables(self, index: str) -> list[str]:
@@ -151,12 +150,11 @@ class PostgresStore(Store):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> PostgresSink:
         return PostgresSink(self.url, table, key)
 
-    def sink(self, model: Pipeline) -> PostgresTable:
-        assert isinstance(model.sink, PostgresSink)
-        return PostgresTable(model, model.sink, lock_seconds=20)
+    def sink(self, *models: Pipeline) -> PostgresTables:
+        return PostgresTables(*models, lock_seconds=20)
 
-    def unlock(self, sink: SqliteTable | PostgresTable) -> None:
-        assert isinstance(sink, PostgresTable)
+    def unlock(self, sink: SqliteTables | PostgresTables) -> None:
+        assert isinstance(sink, PostgresTables)
         assert sink._connection is not None  # noqa: SLF001 - there is no other way to lose it
         sink._connection.execute("SELECT pg_advisory_unlock_all()")  # noqa: SLF001 - the same
 

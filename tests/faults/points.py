@@ -23,9 +23,10 @@ from pyspark import TaskContext, cloudpickle
 from windrow.hosts import stages
 from windrow.hosts.stages import LevelProcessor
 from windrow.hosts.stream import query
-from windrow.sinks.postgres import PostgresTable
+from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.postgres.sink import PostgresStep
-from windrow.sinks.sqlite import SqliteTable
+from windrow.sinks.sqlite import SqliteTables
+from windrow.sinks.sqlite.sink import SqliteTable
 
 Point = Literal["reading", "read", "operator", "stepped", "gathered", "inside", "committed"]
 """While records are read, when they are; before and after the operator of a key group; when all is computed and the
@@ -105,9 +106,9 @@ def installed(plan: Plan) -> Iterator[None]:
         changed: list[tuple[Any, str, Any]] = [
             (query, "stream_ingest", lambda *args, **more: _reading(plan, ingest(*args, **more))),
             (query, "LevelProcessor", lambda *args, **more: _Processor(plan, *args, **more)),
-            (SqliteTable, "commit", _committing(plan, SqliteTable.commit)),
-            (SqliteTable, "_apply", _within(plan, SqliteTable._apply)),  # noqa: SLF001 - the last part of a commit
-            (PostgresTable, "commit", _committing(plan, PostgresTable.commit)),
+            (SqliteTables, "commit", _committing(plan, SqliteTables.commit)),
+            (SqliteTable, "write", _within(plan, SqliteTable.write)),
+            (PostgresTables, "commit", _committing(plan, PostgresTables.commit)),
             (PostgresStep, "write", _within(plan, PostgresStep.write)),
         ]
         for owner, name, wrapper in changed:

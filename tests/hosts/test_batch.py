@@ -193,11 +193,11 @@ def test_a_run_that_fails_says_what_to_do(files: Files, store: Store, tmp_path: 
     files.append(events(600))
 
     class Full(CollectSink):
-        def commit(self, epoch: int, output: StepOutput) -> None:
+        def commit(self, epoch: int, *outputs: StepOutput) -> None:
             if epoch == 1:
                 msg = "the disk is full"
                 raise SinkError(msg)
-            super().commit(epoch, output)
+            super().commit(epoch, *outputs)
 
     pipeline = spend(files.source, store.settings())
     sink = Full()

@@ -33,7 +33,7 @@ from windrow.model import (
     Tumbling,
 )
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.sqlite import SqliteTable
+from windrow.sinks.sqlite import SqliteTables
 from windrow.sources.base import Offset
 
 PIPELINE = spend(LogSource("data/spend"), SqliteSink("spend.db", "spend"))
@@ -128,9 +128,9 @@ def test_a_run_that_begins_while_another_one_does_is_refused_before_it_touches_t
     files.append(events(300))
     pipeline = spend(files.source, store.settings())
     opened: list[Run] = []
-    begin = SqliteTable.open
+    begin = SqliteTables.open
 
-    def while_another_begins(sink: SqliteTable, run: Run, follows: Follows | None) -> int | None:
+    def while_another_begins(sink: SqliteTables, run: Run, follows: Follows | None) -> int | None:
         last = begin(sink, run, follows)
         opened.append(run)
         if len(opened) == 1:
@@ -139,7 +139,7 @@ def test_a_run_that_begins_while_another_one_does_is_refused_before_it_touches_t
                     Runner(runner.checkpoint).bounded(pipeline, fresh=fresh)
         return last
 
-    monkeypatch.setattr(SqliteTable, "open", while_another_begins)
+    monkeypatch.setattr(SqliteTables, "open", while_another_begins)
     runner.bounded(pipeline)
     assert len(opened) == 1
     assert_same(store, pipeline)
@@ -152,7 +152,7 @@ def test_a_run_that_could_not_begin_keeps_none_from_it(
     files.append(events(300))
     pipeline = spend(files.source, store.settings())
     with monkeypatch.context() as broken:
-        broken.setattr(SqliteTable, "open", lambda *_: 1 / 0)
+        broken.setattr(SqliteTables, "open", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             runner.bounded(pipeline)
     assert not runner.checkpoint.exists()

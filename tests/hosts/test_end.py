@@ -139,11 +139,11 @@ class Dying(CollectSink):
         self._epoch: int | None = epoch
         self._failure = failure
 
-    def commit(self, epoch: int, output: StepOutput) -> None:
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
         if epoch == self._epoch:
             self._epoch = None
             raise self._failure(DIED)
-        super().commit(epoch, output)
+        super().commit(epoch, *outputs)
 
 
 @pytest.mark.usefixtures("spark")

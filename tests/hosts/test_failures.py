@@ -27,8 +27,8 @@ from windrow.hosts.reports import StepReport
 from windrow.hosts.stream import run as stream_run
 from windrow.hosts.stream.run import RetryPolicy
 from windrow.model import Pipeline
-from windrow.sinks.postgres import PostgresTable
-from windrow.sinks.sqlite import SqliteTable
+from windrow.sinks.postgres import PostgresTables
+from windrow.sinks.sqlite import SqliteTables
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -166,7 +166,7 @@ def test_a_step_that_spark_has_noted_and_the_tables_do_not_have(
     """It is taken again, by this run if the fault may pass, and by the next one."""
     files.append(events(600))
     pipeline = spend(files.source, store.settings())
-    table: Any = PostgresTable if isinstance(store, PostgresStore) else SqliteTable
+    table: Any = PostgresTables if isinstance(store, PostgresStore) else SqliteTables
     write, noted = table.commit, runner.checkpoint / "spark" / "commits" / "2"
     failures = [fault("the test's own")]
 
@@ -199,7 +199,7 @@ def test_a_step_whose_commit_is_not_acknowledged_is_told(
     feed = events(600)
     files.append(feed)
     pipeline = spend(files.source, store.settings())
-    table: Any = PostgresTable if isinstance(store, PostgresStore) else SqliteTable
+    table: Any = PostgresTables if isinstance(store, PostgresStore) else SqliteTables
     write, commits = table.commit, runner.checkpoint / "spark" / "commits"
     lost = [2, 5]
 
@@ -266,16 +266,16 @@ def test_a_step_that_failed_for_its_size_is_taken_again_smaller(
 ) -> None:
     files.append(events(600))
     pipeline = spend(files.source, store.settings())
-    commit = SqliteTable.commit
+    commit = SqliteTables.commit
 
-    def failing(sink: SqliteTable, epoch: int, output: StepOutput) -> None:
+    def failing(sink: SqliteTables, epoch: int, output: StepOutput) -> None:
         if epoch == 1:
             msg = "too much"
             raise SinkError(msg)
         commit(sink, epoch, output)
 
     with monkeypatch.context() as broken:
-        broken.setattr(SqliteTable, "commit", failing)
+        broken.setattr(SqliteTables, "commit", failing)
         with pytest.raises(SinkError, match="too much"):
             runner.bounded(pipeline, max_records=300)
     runner.bounded(pipeline, max_records=60)

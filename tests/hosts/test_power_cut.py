@@ -21,7 +21,7 @@ from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.integrity import refuse_damaged
 from windrow.hosts.stream.offsets import agree
 from windrow.model import LogSource, SqliteSink
-from windrow.sinks.sqlite import SqliteTable
+from windrow.sinks.sqlite import SqliteTables
 
 PIPELINE = spend(LogSource("spend"), SqliteSink("spend.db", "spend"))
 
@@ -78,15 +78,15 @@ def test_a_power_cut_after_a_commit(
 ) -> None:
     files.append(events(600))
     pipeline = spend(files.source, store.settings())
-    disk, commit = Disk(tmp_path / "disk", store), SqliteTable.commit
+    disk, commit = Disk(tmp_path / "disk", store), SqliteTables.commit
 
-    def committed(sink: SqliteTable, epoch: int, output: StepOutput) -> None:
+    def committed(sink: SqliteTables, epoch: int, output: StepOutput) -> None:
         commit(sink, epoch, output)
         disk.commit(epoch)
 
     with monkeypatch.context() as watched:
         watched.setattr(checkpoint_room, "_sync_file_system", disk.sync)
-        watched.setattr(SqliteTable, "commit", committed)
+        watched.setattr(SqliteTables, "commit", committed)
         runner.bounded(pipeline, max_records=100)
     rows = store.query("SELECT * FROM spend ORDER BY 1, 2, 3")
     assert len(disk.after) >= 6

@@ -22,22 +22,22 @@ from windrow.model import Pipeline, SqliteSink
 from windrow.sinks import open_database
 from windrow.sinks.database import WindowRange
 from windrow.sinks.diff import compare_answers
-from windrow.sinks.sqlite import SqliteTable
+from windrow.sinks.sqlite import SqliteTables
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-class Refusing(SqliteTable):
+class Refusing(SqliteTables):
     """Refuses, once, the first step whose journal has a row with the reason, as if the run had died there."""
 
     reason: str | None = None
 
-    def commit(self, epoch: int, output: StepOutput) -> None:
-        if self.reason in output.clocks.column("reason").to_pylist():
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+        if self.reason in outputs[0].clocks.column("reason").to_pylist():
             self.reason = None
             msg = "refused"
             raise SinkError(msg)
-        super().commit(epoch, output)
+        super().commit(epoch, *outputs)
 
 
 def contents(path: str, table: str) -> dict[str, list[Any]]:
@@ -70,7 +70,7 @@ class Live:
         self.checkpoint = folder / "checkpoint"
         self.minute = 60
         self._log = log
-        self._sink = Refusing(self.pipeline, SqliteSink(self.path, "spend"))
+        self._sink = Refusing(self.pipeline)
 
     def refused(self, reason: str) -> None:
         """Run, while partition 0 has records, until a step of that kind is refused."""

@@ -130,12 +130,12 @@ class Trying(CollectSink):
         self.refuses: Callable[[StepOutput], bool] = lambda _: False
         self.refused: dict[int, StepOutput] = {}
 
-    def commit(self, epoch: int, output: StepOutput) -> None:
-        if self.refuses(output):
-            self.refused[epoch] = output
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+        if self.refuses(outputs[0]):
+            self.refused[epoch] = outputs[0]
             msg = "refused"
             raise SinkError(msg)
-        super().commit(epoch, output)
+        super().commit(epoch, *outputs)
 
 
 def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_replay_the_same_answers(

@@ -20,7 +20,7 @@ from tests.servers.postgres import Postgres
 from windrow.core.keys import MAX_KEY_BYTES
 from windrow.errors import PipelineError, SinkError, SinkUnavailableError
 from windrow.model import DecimalType, Field, Pipeline, PostgresSink, StringType
-from windrow.sinks.postgres import PostgresTable
+from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.postgres.connection import connect
 
 
@@ -29,9 +29,9 @@ def model(database: str) -> Pipeline:
     return pipeline(PostgresSink(database, "spend"))
 
 
-def sink_of(model: Pipeline, lock_seconds: float = 20) -> PostgresTable:
+def sink_of(model: Pipeline, lock_seconds: float = 20) -> PostgresTables:
     assert isinstance(model.sink, PostgresSink)
-    return PostgresTable(model, model.sink, lock_seconds=lock_seconds)
+    return PostgresTables(model, lock_seconds=lock_seconds)
 
 
 def query(model: Pipeline, sql: str) -> list[tuple[object, ...]]:
@@ -42,7 +42,7 @@ def query(model: Pipeline, sql: str) -> list[tuple[object, ...]]:
 
 
 @pytest.fixture
-def sink(model: Pipeline) -> Iterator[PostgresTable]:
+def sink(model: Pipeline) -> Iterator[PostgresTables]:
     sink = sink_of(model)
     sink.open(RUN)
     yield sink
@@ -65,7 +65,7 @@ def test_column_types(model: Pipeline) -> None:
     ]
 
 
-def test_changes_of_a_key_in_one_step(model: Pipeline, sink: PostgresTable) -> None:
+def test_changes_of_a_key_in_one_step(model: Pipeline, sink: PostgresTables) -> None:
     sink.commit(0, step(model, [change("insert", 0, name, Decimal(1), 1) for name in ("B", "C", "D")]))
     rows = [
         change("insert", 0, "A", Decimal(1), 1),
@@ -93,7 +93,7 @@ def test_changes_of_a_key_in_one_step(model: Pipeline, sink: PostgresTable) -> N
     ]
 
 
-def test_many_rows(model: Pipeline, sink: PostgresTable) -> None:
+def test_many_rows(model: Pipeline, sink: PostgresTables) -> None:
     """More than are encoded at a time, none of them in order."""
     rows = [change("insert", 5 * (n * 7919 % 300), f"user-{n}", Decimal(n) / 100, n) for n in range(120_000)]
     sink.commit(0, step(model, rows))
@@ -110,7 +110,7 @@ def test_many_rows(model: Pipeline, sink: PostgresTable) -> None:
     ]
 
 
-def test_null_in_a_column_that_came_to_the_table_on_the_way(model: Pipeline, sink: PostgresTable) -> None:
+def test_null_in_a_column_that_came_to_the_table_on_the_way(model: Pipeline, sink: PostgresTables) -> None:
     """The schema says that a count is never null; the table has it so if it had rows before."""
     query(model, "ALTER TABLE spend ALTER events DROP NOT NULL; ALTER TABLE spend_changes ALTER events DROP NOT NULL")
     rows = step(model, [change("insert", 0, "A", Decimal(1), 1), change("insert", 0, "B", Decimal(1), 1)])
@@ -123,7 +123,7 @@ def test_null_in_a_column_that_came_to_the_table_on_the_way(model: Pipeline, sin
     assert query(model, 'SELECT "user", events FROM spend ORDER BY 1') == [("A", None), ("B", 1)]
 
 
-def test_an_insert_of_a_row_that_is_there_replaces_it(model: Pipeline, sink: PostgresTable) -> None:
+def test_an_insert_of_a_row_that_is_there_replaces_it(model: Pipeline, sink: PostgresTables) -> None:
     sink.commit(0, step(model, [change("insert", 0, name, Decimal(1), 1) for name in ("A", "B")]))
     again = [change("insert", 0, "A", Decimal(2), 2), change("update_after", 0, "B", Decimal(3), 3, revision=1)]
     sink.commit(1, step(model, [*again, change("insert", 0, "C", Decimal(4), 4)]))
@@ -131,7 +131,7 @@ def test_an_insert_of_a_row_that_is_there_replaces_it(model: Pipeline, sink: Pos
 
 
 def test_a_crash_of_the_server_takes_nothing_that_is_committed(
-    postgres: Postgres, model: Pipeline, sink: PostgresTable
+    postgres: Postgres, model: Pipeline, sink: PostgresTables
 ) -> None:
     sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
     query(model, "CHECKPOINT")
@@ -147,7 +147,7 @@ def test_a_crash_of_the_server_takes_nothing_that_is_committed(
     assert query(model, "SELECT count(*) FROM spend_changes") == [(2,)]
 
 
-def test_a_second_run_is_refused_while_the_first_is_open(model: Pipeline, sink: PostgresTable) -> None:
+def test_a_second_run_is_refused_while_the_first_is_open(model: Pipeline, sink: PostgresTables) -> None:
     second = sink_of(model, lock_seconds=0.05)
     acts: list[Callable[[], object]] = [lambda: second.open(RUN), second.clear]
     for act in acts:
@@ -171,7 +171,7 @@ def test_a_refused_open_lets_go_of_the_lock(model: Pipeline) -> None:
         assert sink.open(RUN) is None
 
 
-def test_tables_of_one_name_in_two_schemas(model: Pipeline, sink: PostgresTable) -> None:
+def test_tables_of_one_name_in_two_schemas(model: Pipeline, sink: PostgresTables) -> None:
     sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
     query(model, 'CREATE SCHEMA "o""ther"')
     assert isinstance(model.sink, PostgresSink)
@@ -192,7 +192,7 @@ def test_a_view_is_no_table(model: Pipeline) -> None:
         sink_of(model).open(RUN)
 
 
-def test_a_view_that_depends_on_a_table_stops_a_fresh_start(model: Pipeline, sink: PostgresTable) -> None:
+def test_a_view_that_depends_on_a_table_stops_a_fresh_start(model: Pipeline, sink: PostgresTables) -> None:
     sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
     sink.close()
     query(model, "CREATE VIEW best AS SELECT max(total) FROM spend")
@@ -207,14 +207,14 @@ def test_names_that_postgresql_would_cut_off(name: str) -> None:
         sink_of(pipeline(PostgresSink("postgresql://", name)))
 
 
-def test_a_narrower_numeric_would_round_and_is_refused(model: Pipeline, sink: PostgresTable) -> None:
+def test_a_narrower_numeric_would_round_and_is_refused(model: Pipeline, sink: PostgresTables) -> None:
     sink.close()
     query(model, "ALTER TABLE spend ALTER COLUMN total TYPE numeric(10,1)")
     with pytest.raises(SinkError, match=re.escape("column 'total' of table 'spend' is numeric(10,1), not numeric")):
         sink_of(model).open(RUN)
 
 
-def test_a_connection_that_breaks(model: Pipeline, sink: PostgresTable) -> None:
+def test_a_connection_that_breaks(model: Pipeline, sink: PostgresTables) -> None:
     name = "pid <> pg_backend_pid() AND datname = current_database()"
     query(model, f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {name}")
     with pytest.raises(SinkError, match="start again"):
@@ -239,7 +239,7 @@ def test_a_connection_that_drops_in_silence_is_noticed_at_both_ends(database: st
 @pytest.mark.parametrize(
     ("bytes_", "said"), [(2000, "index row size .* exceeds"), (6000, "index row requires")], ids=["long", "longer"]
 )
-def test_a_key_that_is_too_long_for_the_index(model: Pipeline, sink: PostgresTable, bytes_: int, said: str) -> None:
+def test_a_key_that_is_too_long_for_the_index(model: Pipeline, sink: PostgresTables, bytes_: int, said: str) -> None:
     user = random.Random(1).randbytes(bytes_).hex()
     with pytest.raises(SinkError, match=rf"{said}.*use a shorter one.*--fresh; what was") as caught:
         sink.commit(0, step(model, [change("insert", 0, user, Decimal(1), 1)]))
@@ -267,7 +267,7 @@ def test_keys_up_to_the_limit_fit_the_index_however_many_fields_they_have(databa
     assert query(model, f"SELECT {names} FROM spend") == [(MAX_KEY_BYTES,)]
 
 
-def test_windows_beyond_the_years_1_to_9999(model: Pipeline, sink: PostgresTable) -> None:
+def test_windows_beyond_the_years_1_to_9999(model: Pipeline, sink: PostgresTables) -> None:
     sink.commit(0, edges(model))
     seconds = "SELECT extract(epoch FROM window_start)::bigint, extract(epoch FROM window_end)::bigint FROM spend"
     assert query(model, f"{seconds} ORDER BY 1") == [

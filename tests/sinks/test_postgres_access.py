@@ -16,13 +16,13 @@ from tests.servers.postgres import Postgres
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model import Pipeline, PostgresSink
 from windrow.sinks import ownership
-from windrow.sinks.postgres import PostgresTable
+from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.postgres.connection import translate, translate_connect, where
 
 
-def sink_of(model: Pipeline, lock_seconds: float = 20) -> PostgresTable:
+def sink_of(model: Pipeline, lock_seconds: float = 20) -> PostgresTables:
     assert isinstance(model.sink, PostgresSink)
-    return PostgresTable(model, model.sink, lock_seconds=lock_seconds)
+    return PostgresTables(model, lock_seconds=lock_seconds)
 
 
 def query(model: Pipeline, sql: str) -> list[tuple[object, ...]]:

@@ -11,12 +11,12 @@ from tests.servers.secure_postgres import SECRET, SecurePostgres
 from windrow.errors import InputError, SinkError
 from windrow.model import PostgresSink
 from windrow.sinks.base import Run
-from windrow.sinks.postgres import PostgresTable
+from windrow.sinks.postgres import PostgresTables
 
 
 def opened(url: str) -> None:
     sink = PostgresSink(url, "spend")
-    table = PostgresTable(main(), sink)
+    table = PostgresTables(main(sink=sink))
     try:
         table.open(Run("main", "1"))
     finally:

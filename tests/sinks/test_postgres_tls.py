@@ -15,7 +15,7 @@ from tests.servers.secure_postgres import SECRET, USER, SecurePostgres, TlsProxy
 
 from windrow.errors import SinkError
 from windrow.model import PostgresSink
-from windrow.sinks.postgres import PostgresTable
+from windrow.sinks.postgres import PostgresTables
 
 LOGIN = f"postgresql://{USER}:${{SPEND_PASSWORD}}@"
 
@@ -43,7 +43,7 @@ def refused(url: str, said: str) -> None:
     """It is told at once, and in one line."""
     model = pipeline(PostgresSink(url, "spend"))
     assert isinstance(model.sink, PostgresSink)
-    with closing(PostgresTable(model, model.sink)) as sink:
+    with closing(PostgresTables(model)) as sink:
         acts: list[Callable[[], object]] = [lambda: sink.open(RUN), sink.journal]
         for act in acts:
             with pytest.raises(SinkError, match=f"cannot connect to PostgreSQL at .*{said}") as caught:

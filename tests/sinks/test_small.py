@@ -17,8 +17,8 @@ from windrow.model import PostgresSink, SqliteSink
 from windrow.sinks import open_sink
 from windrow.sinks.base import Run, Sink
 from windrow.sinks.memory import CollectSink, DiscardSink
-from windrow.sinks.postgres import PostgresTable
-from windrow.sinks.sqlite import SqliteTable
+from windrow.sinks.postgres import PostgresTables
+from windrow.sinks.sqlite import SqliteTables
 from windrow.sinks.tables import decimal_text, quote, quote_all, significant_digits, utc_text
 
 MODEL = pipeline(SqliteSink("spend.db", "spend"))
@@ -28,8 +28,8 @@ OUTPUT = step(MODEL, [change("insert", 0, "A", Decimal(1), 1)], clocks=[["spend"
 def test_the_model_says_which_sink() -> None:
     sqlite = open_sink(MODEL)
     postgres = open_sink(pipeline(PostgresSink("postgresql://", "spend")))
-    assert isinstance(sqlite, SqliteTable)
-    assert isinstance(postgres, PostgresTable)
+    assert isinstance(sqlite, SqliteTables)
+    assert isinstance(postgres, PostgresTables)
     assert sqlite.needs_rows
     assert postgres.needs_rows
 

@@ -20,7 +20,7 @@ from tests.contracts.steps import RUN, change, edges, pipeline, step
 from windrow.errors import PipelineError, SinkAddressError, SinkError
 from windrow.model import Aggregate, Count, Pipeline, SqliteSink, Sum
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.sqlite import SqliteTable
+from windrow.sinks.sqlite import SqliteTables
 from windrow.sinks.sqlite.rows import values
 from windrow.sinks.sqlite.sink import translate
 
@@ -30,9 +30,9 @@ def model(tmp_path: Path) -> Pipeline:
     return pipeline(SqliteSink(str(tmp_path / "spend.db"), "spend"))
 
 
-def sink_of(model: Pipeline, busy: float = 5) -> SqliteTable:
+def sink_of(model: Pipeline, busy: float = 5) -> SqliteTables:
     assert isinstance(model.sink, SqliteSink)
-    return SqliteTable(model, model.sink, busy=busy)
+    return SqliteTables(model, busy=busy)
 
 
 def query(model: Pipeline, sql: str) -> list[tuple[object, ...]]:
@@ -42,14 +42,14 @@ def query(model: Pipeline, sql: str) -> list[tuple[object, ...]]:
 
 
 @pytest.fixture
-def sink(model: Pipeline) -> Iterator[SqliteTable]:
+def sink(model: Pipeline) -> Iterator[SqliteTables]:
     sink = sink_of(model)
     sink.open(RUN)
     yield sink
     sink.close()
 
 
-def test_times_are_text_and_decimals_numbers(model: Pipeline, sink: SqliteTable) -> None:
+def test_times_are_text_and_decimals_numbers(model: Pipeline, sink: SqliteTables) -> None:
     rows = [("A", Decimal("7.00"), 2), ("B", Decimal("0.10"), 1)]
     sink.commit(0, step(model, [change("insert", 10, *row) for row in rows]))
     assert query(model, "SELECT * FROM spend") == [
@@ -63,7 +63,7 @@ def test_times_are_text_and_decimals_numbers(model: Pipeline, sink: SqliteTable)
     assert query(model, "SELECT committed_at < datetime('now', '+1 minute') FROM windrow_epochs") == [(1,)]
 
 
-def test_windows_beyond_the_years_1_to_9999(model: Pipeline, sink: SqliteTable) -> None:
+def test_windows_beyond_the_years_1_to_9999(model: Pipeline, sink: SqliteTables) -> None:
     sink.commit(0, edges(model))
     assert query(model, "SELECT window_start, window_end FROM spend") == [
         ("0000-12-31 23:58:00", "0001-01-01 00:03:00"),
@@ -99,7 +99,7 @@ def test_a_decimal_that_is_null_is_null_as_text_and_as_a_number(tmp_path: Path) 
         assert found == [("A", None), ("B", 10**15 if decimals == "numeric" else f"{10**15}.00"), ("C", None)]
 
 
-def test_a_refused_decimal_leaves_nothing_of_its_step(model: Pipeline, sink: SqliteTable) -> None:
+def test_a_refused_decimal_leaves_nothing_of_its_step(model: Pipeline, sink: SqliteTables) -> None:
     rows = [change("insert", 0, "A", Decimal(1), 1), change("insert", 0, "B", Decimal("12345678901234.56"), 1)]
     with pytest.raises(SinkError, match=r"'total' of table 'spend_changes' cannot hold 12345678901234.56"):
         sink.commit(0, step(model, rows))
@@ -192,7 +192,7 @@ def test_another_writer_is_waited_for_and_then_named(model: Pipeline) -> None:
     sink.close()
 
 
-def test_a_trigger_that_refuses_rows(model: Pipeline, sink: SqliteTable) -> None:
+def test_a_trigger_that_refuses_rows(model: Pipeline, sink: SqliteTables) -> None:
     query(model, "CREATE TRIGGER no BEFORE INSERT ON spend BEGIN SELECT raise(ABORT, 'not today'); END")
     with pytest.raises(SinkError, match=r"spend.db refused a row \(not today\)"):
         sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
@@ -238,7 +238,7 @@ def test_each_error_says_what_to_do(name: str, message: str) -> None:
     assert message in str(translate(error, "spend.db"))
 
 
-def test_it_can_be_opened_in_one_thread_and_used_in_another(model: Pipeline, sink: SqliteTable) -> None:
+def test_it_can_be_opened_in_one_thread_and_used_in_another(model: Pipeline, sink: SqliteTables) -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(sink.commit, 0, step(model, [change("insert", 0, "A", Decimal(1), 1)])).result()
     assert query(model, "SELECT count(*) FROM spend") == [(1,)]

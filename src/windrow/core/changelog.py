@@ -5,7 +5,7 @@ The late output has a row for each window that an expired record missed, with ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -14,7 +14,7 @@ import pyarrow as pa
 from windrow.core import schema
 from windrow.core.duckdb_sql import identifier, literal, query
 from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
-from windrow.model import AnyPipeline, DecimalType, Field, TimestampType
+from windrow.model import AnyPipeline, DecimalType, Field, Graph, TimestampType, as_graph, sink_pipelines
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,19 @@ class StepOutput:
             dead=pa.concat_tables([part.dead for part in rows]),
             clocks=pa.concat_tables([part.clocks for part in rows]),
         )
+
+
+def concat_by_sink(
+    nothing: Mapping[str, StepOutput], parts: Iterable[Mapping[str, StepOutput]]
+) -> dict[str, StepOutput]:
+    """Join the outputs of several key groups for each sink; `nothing` is an output without rows for each."""
+    rows = list(parts)
+    return {name: StepOutput.concat([none, *(part[name] for part in rows)]) for name, none in nothing.items()}
+
+
+def empty_by_sink(pipeline: AnyPipeline | Graph) -> dict[str, StepOutput]:
+    """Return an output without rows for each sink of a graph."""
+    return {name: StepOutput.empty(one) for name, one in sink_pipelines(as_graph(pipeline)).items()}
 
 
 def late_output(connection: duckdb.DuckDBPyConnection, pipeline: AnyPipeline, expired: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import schema
-from windrow.core.changelog import StepOutput
+from windrow.core.changelog import StepOutput, empty_by_sink
 from windrow.core.messages import Message, Packet, PartialPanes, Records
 from windrow.core.operators.base import (
     GroupOutput,
@@ -43,7 +43,6 @@ from windrow.model import (
     Session,
     as_graph,
     keyed_pipelines,
-    sink_pipelines,
 )
 
 
@@ -132,7 +131,7 @@ class LevelRunner:
         self._partitions = partitions
         self.is_last = is_last
         self._keyed = {name: one for name, one in keyed_pipelines(graph).items() if name in operators}
-        self._nothing = {name: StepOutput.empty(one) for name, one in sink_pipelines(graph).items()}
+        self._nothing = empty_by_sink(graph)
 
     def begin(self, known: MemoryState, state: State) -> None:
         """Restore the state of a key group from that of the last level in a savepoint.

@@ -10,8 +10,8 @@ from typing import Literal, assert_never
 from windrow.errors import InputError
 from windrow.hosts.reports import OnStep
 from windrow.model import AnyPipeline
-from windrow.sinks import open_sink
-from windrow.sinks.base import Sink
+from windrow.sinks import open_sinks
+from windrow.sinks.base import SinkGroup
 from windrow.sources import open_source
 from windrow.sources.base import OnDataLoss
 
@@ -54,19 +54,19 @@ def launch(pipeline: AnyPipeline, options: Options, on_step: OnStep, on_start: O
     """
     if options.fresh:
         open_source(pipeline.source).partitions()  # a log that cannot be read costs no results
-    sink = open_sink(pipeline)
+    sinks = open_sinks(pipeline)
     try:
         match options.host:
             case "stream":
-                return _stream(pipeline, sink, options, on_step, on_start)
+                return _stream(pipeline, sinks, options, on_step, on_start)
             case "batch":
                 from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings  # noqa: PLC0415
                 from windrow.hosts.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
 
-                _begin_bounded(sink, options)
+                _begin_bounded(sinks, options)
                 batch = BatchRun(
                     pipeline,
-                    sink,
+                    sinks,
                     BatchSettings(
                         max_records=options.max_records or MAX_RECORDS,
                         master=options.master,
@@ -78,33 +78,33 @@ def launch(pipeline: AnyPipeline, options: Options, on_step: OnStep, on_start: O
             case "memory":
                 from windrow.hosts.memory import MemoryRun  # noqa: PLC0415 - Arrow only where it runs
 
-                _begin_bounded(sink, options)
-                memory = MemoryRun(pipeline, sink, options.max_records)
+                _begin_bounded(sinks, options)
+                memory = MemoryRun(pipeline, sinks, options.max_records)
                 on_start(memory.stop)
                 return memory.run(on_step)
             case _:
                 assert_never(options.host)
     finally:
-        sink.close()
+        sinks.close()
 
 
-def _begin_bounded(sink: Sink, options: Options) -> None:
+def _begin_bounded(sinks: SinkGroup, options: Options) -> None:
     """Prepare a run without a checkpoint; raise InputError if it has no end."""
     if not options.until_end:
         msg = f"the {options.host} host reads to the end of the input: add --until-end, or run on the stream host"
         raise InputError(msg)
     if options.fresh:
-        sink.clear()
+        sinks.clear()
 
 
-def _stream(pipeline: AnyPipeline, sink: Sink, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+def _stream(pipeline: AnyPipeline, sinks: SinkGroup, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     from windrow.hosts.stream.checkpoint import Checkpoint, locked  # noqa: PLC0415 - Spark only where it runs
     from windrow.hosts.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
 
     if options.fresh:
         Checkpoint.refuse_foreign(options.checkpoint)
         with locked(options.checkpoint):
-            sink.clear()
+            sinks.clear()
             Checkpoint.remove(options.checkpoint)
     savepoint = options.savepoint
     if options.backfill:
@@ -125,6 +125,6 @@ def _stream(pipeline: AnyPipeline, sink: Sink, options: Options, on_step: OnStep
         on_trouble=options.on_trouble,
         on_data_loss=options.on_data_loss,
     )
-    run = StreamRun(pipeline, sink, settings)
+    run = StreamRun(pipeline, sinks, settings)
     on_start(run.stop)
     return run.run(on_step)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.changelog import StepOutput
+from windrow.core.changelog import StepOutput, concat_by_sink, empty_by_sink
 from windrow.core.columns import to_micros
 from windrow.core.level import open_levels
 from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle, RecordsLost
@@ -23,11 +22,11 @@ from windrow.core.schema import RAW
 from windrow.core.state.store import MemoryState
 from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
-from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after
+from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import require_new_folder
 from windrow.model import AnyPipeline, Graph
-from windrow.sinks.base import Run, Sink
+from windrow.sinks.base import Run, Sink, SinkGroup
 from windrow.sources import Source, open_source
 
 _STEP = 250_000
@@ -104,10 +103,15 @@ class MemoryRun:
     """Runs a pipeline over all that its source holds now, from the beginning; the sink's tables must be empty."""
 
     def __init__(
-        self, pipeline: AnyPipeline, sink: Sink, max_records: int | None, bounds: WatermarkBounds = NO_BOUNDS
+        self,
+        pipeline: AnyPipeline,
+        sink: Sink | SinkGroup,
+        max_records: int | None,
+        bounds: WatermarkBounds = NO_BOUNDS,
     ) -> None:
         self._pipeline = pipeline
-        self._sink = sink
+        self._sinks = SinkGroup.of(sink)
+        self._nothing = empty_by_sink(pipeline)
         self._floors = bounds
         self._max_records = max_records
         self._stop = threading.Event()
@@ -120,7 +124,7 @@ class MemoryRun:
         """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
         source = open_source(self._pipeline.source)
         host = MemoryHost(self._pipeline, source.partitions(), self._floors)
-        self._sink.open(Run.new(self._pipeline.name))
+        self._sinks.open(Run.new(self._pipeline.name))
         watch, epoch = Stopwatch(), 0
         for raw in _steps(source.read_all(), self._max_records or _STEP):
             self._commit(epoch, host.step(raw), watch, on_step)
@@ -132,7 +136,7 @@ class MemoryRun:
         return "end"
 
     def _commit(self, epoch: int, groups: list[GroupOutput], watch: Stopwatch, on_step: OnStep) -> None:
-        self._sink.commit(epoch, StepOutput.concat(group.rows for group in groups))
+        self._sinks.commit(epoch, concat_by_sink(self._nothing, (group.by_sink for group in groups)))
         on_step(StepReport.of(epoch, [group.stats for group in groups], watch.lap()))
 
 
@@ -177,9 +181,9 @@ def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire
 class InProcessRun:
     """Does what `BatchRun` does, for logs that fit in memory. The sink is given a step an epoch."""
 
-    def __init__(self, pipeline: AnyPipeline, sink: Sink, settings: BatchSettings) -> None:
+    def __init__(self, pipeline: AnyPipeline, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
         self._pipeline = pipeline
-        self._sink = sink
+        self._sinks = SinkGroup.of(sink)
         self._settings = settings
         self._source = open_source(pipeline.source)
         self._stop = threading.Event()
@@ -196,20 +200,20 @@ class InProcessRun:
         plan = batch_plan(self._pipeline, self._source, settings)
         run = settings.run or Run.new(self._pipeline.name)
         host = MemoryHost(self._pipeline, plan.partitions, settings.bounds)
-        self._sink.open(run)
-        none = StepOutput.empty(self._pipeline)
-        first = none if settings.journal is None else replace(none, clocks=settings.journal)
+        self._sinks.open(run)
+        nothing = empty_by_sink(self._pipeline)
+        first = first_outputs(nothing, settings.journal)
         watch, epoch = Stopwatch(), -1
         for groups in self._steps(host, plan):
             epoch += 1
-            rows = [group.rows for group in groups]
-            self._sink.commit(epoch, StepOutput.concat(rows if epoch else [first, *rows]))
+            rows = [group.by_sink for group in groups]
+            self._sinks.commit(epoch, concat_by_sink(nothing if epoch else first, rows))
             on_step(StepReport.of(epoch, [group.stats for group in groups], watch.lap()))
             if self._stop.is_set():
                 return "asked"
         if epoch < 0:
             epoch = 0
-            self._sink.commit(epoch, first)
+            self._sinks.commit(epoch, first)
         if settings.savepoint is not None:
             plan.savepoint(self._pipeline, run, epoch).write(settings.savepoint, enumerate(host.states))
         return "end"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
 from itertools import chain, groupby
 from typing import Any
@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Row
 
-from windrow.core.changelog import StepOutput
+from windrow.core.changelog import StepOutput, empty_by_sink
 from windrow.core.columns import Blob, pack, unpack
 from windrow.core.messages import Message, Packet, Records, decode_message, encode_message
 from windrow.core.operators.base import GroupOutput, GroupStats
@@ -21,7 +21,7 @@ from windrow.hosts.transport import TableTransport, opened, taken
 from windrow.model import AnyPipeline
 
 PACKET_DDL = "key_group int, kind string, fields string, blob binary"
-OUTPUT_DDL = "key_group int, changes binary, late binary, dead binary, clocks binary, stats string"
+OUTPUT_DDL = "key_group int, sink string, changes binary, late binary, dead binary, clocks binary, stats string"
 
 Columns = Row | dict[str, Any]
 """A row by the names of its columns, as Spark or Arrow gives it."""
@@ -63,28 +63,37 @@ def _message(kind: str, text: str, blob: Blob) -> Message:
 
 
 def output_frame(key_group: int, output: GroupOutput, transport: TableTransport) -> pd.DataFrame:
-    """Write a key group's output as a row."""
-    return pd.DataFrame([{"key_group": key_group, **output_columns(output, transport)}])
+    """Write a key group's output as a row for each sink."""
+    return pd.DataFrame([{"key_group": key_group, **row} for row in _output_columns(output, transport)])
 
 
-def output_columns(output: GroupOutput, transport: TableTransport) -> dict[str, bytes | str | None]:
-    """Write an output as columns of a row; a table without rows is null."""
-    tables = {field.name: transport.put(getattr(output.rows, field.name)) for field in fields(StepOutput)}
-    return {**tables, "stats": json.dumps(asdict(output.stats))}
+def _output_columns(output: GroupOutput, transport: TableTransport) -> Iterator[dict[str, bytes | str | None]]:
+    """Write an output as columns of rows; a table without rows is null."""
+    stats = json.dumps(asdict(output.stats))
+    for sink, rows in output.by_sink.items():
+        tables = {field.name: transport.put(getattr(rows, field.name)) for field in fields(StepOutput)}
+        yield {"sink": sink, **tables, "stats": stats}
 
 
 def outputs(pipeline: AnyPipeline, rows: Iterable[Columns]) -> list[GroupOutput]:
     """Read rows as key groups' outputs, in the order of their numbers."""
-    none = StepOutput.empty(pipeline)
-    return [_output(none, row) for row in sorted(rows, key=lambda row: row["key_group"])]
+    nothing = empty_by_sink(pipeline)
+    found: dict[int, dict[str, Columns]] = {}
+    for row in rows:
+        found.setdefault(row["key_group"], {})[row["sink"]] = row
+    return [_output(nothing, found[group]) for group in sorted(found)]
 
 
-def _output(none: StepOutput, row: Columns) -> GroupOutput:
-    tables = {
-        field.name: getattr(none, field.name) if row[field.name] is None else taken(row[field.name])
-        for field in fields(StepOutput)
-    }
-    return GroupOutput({"": StepOutput(**tables)}, group_stats(row["stats"]))
+def _output(nothing: Mapping[str, StepOutput], rows: Mapping[str, Columns]) -> GroupOutput:
+    by_sink = {}
+    for name, none in nothing.items():
+        row = rows[name]
+        tables = {
+            field.name: getattr(none, field.name) if row[field.name] is None else taken(row[field.name])
+            for field in fields(StepOutput)
+        }
+        by_sink[name] = StepOutput(**tables)
+    return GroupOutput(by_sink, group_stats(next(iter(rows.values()))["stats"]))
 
 
 def group_stats(text: str) -> GroupStats:
@@ -96,16 +105,15 @@ def group_stats(text: str) -> GroupStats:
 
 
 NUMBERED_PACKET_DDL = f"slice int, {PACKET_DDL}"
-RESULT_DDL = (
-    "position int, key_group int, changes binary, late binary, dead binary, clocks binary, state binary, stats string"
-)
+RESULT_DDL = f"position int, {OUTPUT_DDL}, state binary"
 _RESULT = pa.schema(
     [
         ("position", pa.int32()),
         ("key_group", pa.int32()),
+        ("sink", pa.string()),
         *((field.name, pa.binary()) for field in fields(StepOutput)),
-        ("state", pa.binary()),
         ("stats", pa.string()),
+        ("state", pa.binary()),
     ]
 )
 _STATE = pa.schema([("kind", pa.string()), ("bucket", pa.int64()), ("blob", pa.binary())])
@@ -126,9 +134,10 @@ def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Mess
         yield number, [_message(row["kind"], row["fields"], row["blob"]) for row in group]
 
 
-def output_row(number: int, group: int, output: GroupOutput, transport: TableTransport) -> pa.RecordBatch:
-    """Write what a key group gives in a step."""
-    return _row(position=number, key_group=group, **output_columns(output, transport))
+def output_rows(number: int, group: int, output: GroupOutput, transport: TableTransport) -> Iterator[pa.RecordBatch]:
+    """Write the output of a key group in a step."""
+    for row in _output_columns(output, transport):
+        yield _row(position=number, key_group=group, **row)
 
 
 def state_rows(position: int, group: int, state: MemoryState) -> Iterator[pa.RecordBatch]:

@@ -33,7 +33,7 @@ from windrow.hosts.spark_rows import (
     by_slice,
     numbered,
     output_frame,
-    output_row,
+    output_rows,
     packet_batch,
     packet_frame,
     read_packets,
@@ -225,7 +225,8 @@ def batch_level(
         for number, messages in _steps(batches, cut):
             output = runner.step(group, messages, state)
             if runner.is_last:
-                yield output_row(number, group, output if since is None else ending_after(since, output), transport)
+                output = output if since is None else ending_after(since, output)
+                yield from output_rows(number, group, output, transport)
                 continue
             for packet in output.packets:
                 if not isinstance(packet.message, _CONTROL):  # the plan gives these to each level

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from windrow.model import PostgresSink, SqliteSink
+from windrow.model import PostgresSink, SqliteSink, as_graph, sink_pipelines
 
 if TYPE_CHECKING:
-    from windrow.model import AnyPipeline
+    from windrow.model import AnyPipeline, Graph
     from windrow.model import Sink as SinkModel
-    from windrow.sinks.base import Sink
+    from windrow.sinks.base import Sink, SinkGroup
     from windrow.sinks.database import Database
 
 
-def open_sink(pipeline: AnyPipeline) -> Sink:
-    """Return the sink that the pipeline names, not yet connected.
+def open_sinks(pipeline: AnyPipeline | Graph) -> SinkGroup:
+    """Return the sinks of a graph, not yet connected: one for all tables in the same database.
 
-    Raise PipelineError if its tables cannot be laid out in that database.
+    Raise PipelineError if tables cannot be laid out in their database.
     """
-    match pipeline.sink:
+    from windrow.sinks.base import SinkGroup  # noqa: PLC0415 - Arrow loads only where a pipeline runs
+
+    databases: dict[SinkModel, list[str]] = {}
+    pipelines = sink_pipelines(as_graph(pipeline))
+    for name, one in pipelines.items():
+        databases.setdefault(replace(one.sink, table="", key=(), changelog=True), []).append(name)
+    return SinkGroup(*((names, _open(*(pipelines[name] for name in names))) for names in databases.values()))
+
+
+def open_sink(pipeline: AnyPipeline) -> Sink:
+    """Return the sink that the pipeline names, not yet connected; raise PipelineError as `open_sinks` does."""
+    return _open(pipeline)
+
+
+def _open(*pipelines: AnyPipeline) -> Sink:
+    match pipelines[0].sink:
         case SqliteSink():
-            from windrow.sinks.sqlite import SqliteTable  # noqa: PLC0415 - Arrow loads only where a pipeline runs
+            from windrow.sinks.sqlite import SqliteTables  # noqa: PLC0415 - Arrow loads only where a pipeline runs
 
-            return SqliteTable(pipeline, pipeline.sink)
+            return SqliteTables(*pipelines)
         case PostgresSink():
-            from windrow.sinks.postgres import PostgresTable  # noqa: PLC0415 - the same, and psycopg
+            from windrow.sinks.postgres import PostgresTables  # noqa: PLC0415 - the same, and psycopg
 
-            return PostgresTable(pipeline, pipeline.sink)
+            return PostgresTables(*pipelines)
         case _:
-            assert_never(pipeline.sink)
+            assert_never(pipelines[0].sink)
 
 
 def open_database(sink: SinkModel) -> Database:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,9 +34,10 @@ class Follows:
 
 
 class Sink(Protocol):
-    """A table and its companions. Exactly once: a step and its epoch are committed in one transaction.
+    """Result tables in one database, each with its companions; most have one.
 
-    One that drops all that it is given has `needs_rows` False, and is given steps without rows.
+    Exactly once: a step and its epoch are committed in one transaction over all of the tables. A sink that drops its
+    rows has `needs_rows` False, and is given steps without rows.
     """
 
     needs_rows: bool
@@ -51,7 +53,7 @@ class Sink(Protocol):
         ...
 
     def journal(self) -> pa.Table:
-        """Return the clock journal that is there (`windrow.core.schema.CLOCKS`), by epoch; whoever wrote the tables.
+        """Return the clock journal of the first table (`windrow.core.schema.CLOCKS`), by epoch; whoever wrote it.
 
         It needs no `open`, and changes nothing; without tables it is empty.
         """
@@ -64,8 +66,8 @@ class Sink(Protocol):
         """
         ...
 
-    def commit(self, epoch: int, output: StepOutput) -> None:
-        """Write a step; an epoch that is already there changes nothing.
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+        """Write a step, an output for each result table in order; an epoch that is already there changes nothing.
 
         Epochs count up from 0 without a gap; raise SinkError for one that leaves a gap, since rows would be missing.
         """
@@ -74,3 +76,48 @@ class Sink(Protocol):
     def close(self) -> None:
         """Close connections; may be called more than once."""
         ...
+
+
+class SinkGroup:
+    """The sinks of a run: each with the names of the graph's sinks that its tables are of, in order.
+
+    Each database has a transaction and a fence of its own, and they are committed in order. A run that dies between two
+    computes the step again, and those that have it already ignore it.
+    """
+
+    def __init__(self, *sinks: tuple[Sequence[str], Sink]) -> None:
+        self._sinks = sinks
+
+    @staticmethod
+    def of(sink: Sink | SinkGroup) -> SinkGroup:
+        """Return a group, or a sink as the only one of a short form."""
+        return sink if isinstance(sink, SinkGroup) else SinkGroup(([""], sink))
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether any of them needs rows."""
+        return any(sink.needs_rows for _, sink in self._sinks)
+
+    def open(self, run: Run, follows: Follows | None = None) -> int | None:
+        """Open all; return the last epoch that this run committed to every one of them, or None."""
+        last = [sink.open(run, follows) for _, sink in self._sinks]
+        return None if None in last else min(epoch for epoch in last if epoch is not None)
+
+    def journal(self) -> pa.Table:
+        """Return the clock journal of the first."""
+        return self._sinks[0][1].journal()
+
+    def clear(self) -> None:
+        """Clear all, as `Sink.clear` does."""
+        for _, sink in self._sinks:
+            sink.clear()
+
+    def commit(self, epoch: int, outputs: Mapping[str, StepOutput]) -> None:
+        """Write a step, with the output of each of the graph's sinks by name, as `Sink.commit` does."""
+        for names, sink in self._sinks:
+            sink.commit(epoch, *(outputs[name] for name in names))
+
+    def close(self) -> None:
+        """Close all."""
+        for _, sink in self._sinks:
+            sink.close()

@@ -44,10 +44,10 @@ class CollectSink:
         self.steps.clear()
         self._run = None
 
-    def commit(self, epoch: int, output: StepOutput) -> None:
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
         """Keep a step; an epoch that is already there changes nothing, a gap raises SinkError."""
         if is_new(epoch, self.last, "in memory"):
-            self.steps[epoch] = output
+            (self.steps[epoch],) = outputs
 
     def close(self) -> None:
         """Keep what there is: a sink that is opened again goes on."""
@@ -79,7 +79,7 @@ class DiscardSink:
         """Count from nothing."""
         self.last = None
 
-    def commit(self, epoch: int, output: StepOutput) -> None:  # noqa: ARG002 - the protocol's signature
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:  # noqa: ARG002 - the protocol's signature
         """Count a step; an epoch that is already there changes nothing, a gap raises SinkError."""
         if is_new(epoch, self.last, "that is discarded"):
             self.last = epoch

@@ -55,6 +55,9 @@ OWNERS = Table(
 )
 """Which run writes a table: no other may, or steps would be missing from it or doubled."""
 
+SHARED = (EPOCHS, OWNERS)
+"""The tables that all pipelines in a database share."""
+
 REPLAYS = Table(
     "windrow_replays",
     pa.schema(
@@ -89,7 +92,7 @@ class Layout:
     @property
     def all(self) -> tuple[Table, ...]:
         """Those, and the two that all pipelines in the database share."""
-        return (*self.own, EPOCHS, OWNERS)
+        return (*self.own, *SHARED)
 
 
 def table_names(table: str) -> tuple[str, ...]:

@@ -188,17 +188,25 @@ class BatchSettings:
     run: Run | None = None
 
 
+def first_outputs(nothing: Mapping[str, StepOutput], journal: pa.Table | None) -> dict[str, StepOutput]:
+    """Return the outputs that come before those of the first step: the rows of a journal, or none."""
+    return {name: one if journal is None else replace(one, clocks=journal) for name, one in nothing.items()}
+
+
 def ending_after(since: int, output: GroupOutput) -> GroupOutput:
     """Remove the rows of windows that end at or before a time, and their counts."""
-    changes, late = (_after(since, table) for table in (output.rows.changes, output.rows.late))
-    operations = changes.column("op")
+    by_sink = {
+        name: replace(rows, changes=_after(since, rows.changes), late=_after(since, rows.late))
+        for name, rows in output.by_sink.items()
+    }
+    operations = pa.concat_tables([rows.changes.select(["op"]) for rows in by_sink.values()]).column("op")
     stats = replace(
         output.stats,
-        expired=late.num_rows,
+        expired=sum(rows.late.num_rows for rows in by_sink.values()),
         inserts=pc.sum(pc.equal(operations, "insert")).as_py() or 0,
         revisions=pc.sum(pc.equal(operations, "update_after")).as_py() or 0,
     )
-    return GroupOutput({"": StepOutput(changes, late, output.rows.dead, output.rows.clocks)}, stats)
+    return replace(output, by_sink=by_sink, stats=stats)
 
 
 def _after(since: int, table: pa.Table) -> pa.Table:

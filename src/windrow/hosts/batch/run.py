@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ from typing import Literal
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from windrow.core.changelog import StepOutput
+from windrow.core.changelog import StepOutput, concat_by_sink, empty_by_sink
 from windrow.core.level import number_of_levels
 from windrow.core.messages import EndOfInput, Message
 from windrow.core.operators.base import GroupOutput
@@ -24,7 +24,7 @@ from windrow.core.state.store import MemoryState
 from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RunError, WindrowError
-from windrow.hosts.batch.plan import BatchPlan, BatchSettings, StepPlan, batch_plan
+from windrow.hosts.batch.plan import BatchPlan, BatchSettings, StepPlan, batch_plan, first_outputs
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import require_new_folder
 from windrow.hosts.spark import prestart, spark_session
@@ -33,7 +33,7 @@ from windrow.hosts.spark_rows import NUMBERED_PACKET_DDL, RESULT_DDL, outputs, s
 from windrow.hosts.stages import batch_ingest, batch_level
 from windrow.hosts.transport import TableTransport, carrying
 from windrow.model import AnyPipeline, LogSource
-from windrow.sinks.base import Run, Sink
+from windrow.sinks.base import Run, Sink, SinkGroup
 from windrow.sources import Cut, Source, open_source
 
 _TRIES = 3
@@ -48,9 +48,9 @@ class BatchRun:
     The steps of a run are computed before the first of them is written, each in an epoch of its own.
     """
 
-    def __init__(self, pipeline: AnyPipeline, sink: Sink, settings: BatchSettings) -> None:
+    def __init__(self, pipeline: AnyPipeline, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
         self._pipeline = pipeline
-        self._sink = sink
+        self._sinks = SinkGroup.of(sink)
         self._settings = settings
         self._source = open_source(pipeline.source)
         self._stop = threading.Event()
@@ -65,15 +65,15 @@ class BatchRun:
         if settings.savepoint is not None:
             require_new_folder(settings.savepoint)
         job, run = self._job(), settings.run or Run.new(self._pipeline.name)
-        self._sink.open(run)
+        self._sinks.open(run)
         spark = spark_session(settings.master, log=settings.log)
         prestart(spark)
         tries = 1
         while True:
-            writer = BatchWriter(self._pipeline, self._sink, settings.journal, on_step)
+            writer = BatchWriter(self._pipeline, self._sinks, settings.journal, on_step)
             try:
                 with (
-                    carrying(spark, drops=not self._sink.needs_rows) as transport,
+                    carrying(spark, drops=not self._sinks.needs_rows) as transport,
                     closing(writer),
                     _cancelled(spark, self._stop),
                 ):
@@ -212,10 +212,10 @@ class BatchWriter:
     The rows of `journal` are written with the first.
     """
 
-    def __init__(self, pipeline: AnyPipeline, sink: Sink, journal: pa.Table | None, on_step: OnStep) -> None:
-        self._none = StepOutput.empty(pipeline)
-        self._first = self._none if journal is None else replace(self._none, clocks=journal)
-        self._sink = sink
+    def __init__(self, pipeline: AnyPipeline, sinks: SinkGroup, journal: pa.Table | None, on_step: OnStep) -> None:
+        self._nothing = empty_by_sink(pipeline)
+        self._first = first_outputs(self._nothing, journal)
+        self._sinks = sinks
         self._on_step = on_step
         self._watch = Stopwatch()
         self._thread = ThreadPoolExecutor(1, "windrow-sink")
@@ -237,15 +237,15 @@ class BatchWriter:
         """Commit an empty epoch if nothing was read, so that there is one."""
         if self.epoch < 0:
             self.epoch = 0
-            self._sink.commit(self.epoch, self._first)
+            self._sinks.commit(self.epoch, self._first)
 
     def close(self) -> None:
         """Wait for the epoch being written."""
         self._thread.shutdown()
 
     def _commit(self, epoch: int, parts: Sequence[GroupOutput]) -> None:
-        first = self._none if epoch else self._first
-        self._sink.commit(epoch, StepOutput.concat([first, *(part.rows for part in parts)]))
+        first = self._nothing if epoch else self._first
+        self._sinks.commit(epoch, concat_by_sink(first, (part.by_sink for part in parts)))
         self._on_step(StepReport.of(epoch, [part.stats for part in parts], self._watch.lap()))
 
 

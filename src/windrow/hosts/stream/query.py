@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from windrow.core.changelog import StepOutput
+from windrow.core.changelog import concat_by_sink, empty_by_sink
 from windrow.core.level import number_of_levels
 from windrow.core.operators.base import GroupOutput
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
@@ -27,7 +27,7 @@ from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.control import ControlReader, TickDataSource
 from windrow.hosts.transport import TableTransport
 from windrow.model import AnyPipeline, needs_ticks
-from windrow.sinks.base import Sink
+from windrow.sinks.base import SinkGroup
 from windrow.sources.base import Cut, Source
 from windrow.sources.stream_reader import stream_of
 
@@ -94,7 +94,7 @@ class SinkWriter:
     def __init__(
         self,
         pipeline: AnyPipeline,
-        sink: Sink,
+        sinks: SinkGroup,
         on_step: OnStep,
         *,
         first_epoch: int = 0,
@@ -107,7 +107,8 @@ class SinkWriter:
         self._check = check
         self._sync = sync
         self._pipeline = pipeline
-        self._sink = sink
+        self._nothing = empty_by_sink(pipeline)
+        self._sinks = sinks
         self._on_step = on_step
         self._watch = Stopwatch()
         self._step = threading.Lock()
@@ -157,11 +158,11 @@ class SinkWriter:
     def _write(self, epoch: int, parts: Sequence[GroupOutput], took: float) -> None:
         work = Stopwatch()
         try:
-            rows = StepOutput.concat([StepOutput.empty(self._pipeline), *(part.rows for part in parts)])
+            rows = concat_by_sink(self._nothing, (part.by_sink for part in parts))
             stats = [part.stats for part in parts]
             self._sync()
             report = self.unsure = StepReport.of(epoch, stats, self._watch.lap(), took) if parts else None
-            self._sink.commit(epoch, rows)
+            self._sinks.commit(epoch, rows)
             self.unsure = None
             if report is not None:
                 seconds = report.seconds + self._watch.lap()

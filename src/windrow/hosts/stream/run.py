@@ -30,7 +30,7 @@ from windrow.hosts.stream.query import SinkWriter, close_stores, key_group_outpu
 from windrow.hosts.stream.step_size import StepSizeController, StepSizeFile
 from windrow.hosts.transport import TableTransport, carrying, is_one_process
 from windrow.model import AnyPipeline, LogSource, with_at_end
-from windrow.sinks.base import Sink
+from windrow.sinks.base import Sink, SinkGroup
 from windrow.sinks.memory import CollectSink
 from windrow.sources import Cut, open_source
 from windrow.sources.base import OnDataLoss
@@ -78,9 +78,9 @@ class StreamSettings:
 class StreamRun:
     """One run of a pipeline on Spark."""
 
-    def __init__(self, pipeline: AnyPipeline, sink: Sink, settings: StreamSettings) -> None:
+    def __init__(self, pipeline: AnyPipeline, sink: Sink | SinkGroup, settings: StreamSettings) -> None:
         self._pipeline = pipeline
-        self._sink = sink
+        self._sinks = SinkGroup.of(sink)
         self._settings = settings
         self._source = open_source(pipeline.source)
         self._stop = threading.Event()
@@ -173,7 +173,7 @@ class StreamRun:
 
     def _open(self, checkpoint: Checkpoint) -> int:
         """Open the sink's tables, and see that they and the checkpoint belong together; return the last epoch there."""
-        written = agree(checkpoint, self._sink.open(checkpoint.run, checkpoint.follows))
+        written = agree(checkpoint, self._sinks.open(checkpoint.run, checkpoint.follows))
         refuse_damaged(checkpoint.spark)  # only now: the tables show what a power cut may have damaged
         return written
 
@@ -208,7 +208,7 @@ class StreamRun:
         check = self._losses(checkpoint).check_identity
         writer = SinkWriter(
             self._pipeline,
-            self._sink,
+            self._sinks,
             on_step,
             first_epoch=checkpoint.first_epoch,
             ahead=is_one_process(spark),
@@ -217,7 +217,7 @@ class StreamRun:
         )
         try:
             with (
-                carrying(spark, drops=not self._sink.needs_rows) as transport,
+                carrying(spark, drops=not self._sinks.needs_rows) as transport,
                 self._started(spark, checkpoint, transport, ends, writer) as query,
             ):
                 return self._wait(query, writer)

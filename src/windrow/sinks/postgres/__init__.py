@@ -1,5 +1,5 @@
 """Tables in a PostgreSQL database."""
 
-from windrow.sinks.postgres.sink import PostgresTable
+from windrow.sinks.postgres.sink import PostgresTables
 
-__all__ = ["PostgresTable"]
+__all__ = ["PostgresTables"]

@@ -82,8 +82,8 @@ class Catalog:
             )
             raise SinkError(msg)
 
-    def find(self, run: Run) -> FoundTables:
-        """Return what the tables hold."""
+    def find(self, run: Run, own: Sequence[str]) -> FoundTables:
+        """Return what the tables hold; `own` are the result tables of the run."""
         existing = self._existing()
         present = [table.name for table in self._layout.own if table.name in existing]
         filled = []
@@ -97,7 +97,7 @@ class Catalog:
             owner=owner,
             owner_last=self.last(owner) if owner is not None and fenced else None,
             last=self.last(run) if fenced else None,
-            elsewhere=self._elsewhere(run) if OWNERS.name in existing else None,
+            elsewhere=self._elsewhere(run, own) if OWNERS.name in existing else None,
             present=present,
             filled=filled,
         )
@@ -156,12 +156,12 @@ class Catalog:
         values = list(zip(*rows, strict=True)) or [()] * len(CLOCKS)
         return pa.table([pa.array(v, f.type) for v, f in zip(values, CLOCKS, strict=True)], schema=CLOCKS)
 
-    def _elsewhere(self, run: Run) -> str | None:
+    def _elsewhere(self, run: Run, own: Sequence[str]) -> str | None:
         query = (
-            f"SELECT table_name FROM {self.name(OWNERS.name)} WHERE pipeline = $1 AND run = $2 AND table_name <> $3 "
-            f"ORDER BY table_name"
+            f"SELECT table_name FROM {self.name(OWNERS.name)} WHERE pipeline = $1 AND run = $2 "
+            f"AND table_name <> ALL($3::text[]) ORDER BY table_name"
         )
-        row = self._connection.execute(query, (run.pipeline, run.id, self._layout.result.name)).fetchone()
+        row = self._connection.execute(query, (run.pipeline, run.id, list(own))).fetchone()
         return None if row is None else str(row[0])
 
     def fence(self, run: Run, epoch: int) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import psycopg
 import pyarrow as pa
@@ -17,7 +17,7 @@ from windrow.core.columns import nullable
 from windrow.errors import SinkError, SinkUnavailableError
 from windrow.model import AnyPipeline, PostgresSink
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.ownership import authorize, is_new, may_clear, still_owned
+from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_owned
 from windrow.sinks.postgres.catalog import Catalog, check_names
 from windrow.sinks.postgres.connection import LOCK_WAIT, Connection, address, connect, schema_of, translated, where
 from windrow.sinks.tables import (
@@ -36,101 +36,119 @@ from windrow.sinks.tables import (
 LOCK_SECONDS = 15.0
 
 
-class PostgresTable:
-    """The result table and its companions in a PostgreSQL database, in the first schema of the user's search path.
+class PostgresTables:
+    """Result tables and their companions in a PostgreSQL database, in the first schema of the user's search path.
 
     Exactly once: a step and its epoch are one transaction.
 
-    An advisory lock of the session keeps a second run away for as long as this one is open; `lock_seconds` is how long
-    to wait for it, since the server takes a moment to notice that a killed client is gone. (So the url must lead
-    to the server itself, or to a pooler that keeps sessions.)
+    An advisory lock of the session on each table keeps a second run away for as long as this one is open;
+    `lock_seconds` is how long to wait for it, since the server takes a moment to notice that a killed client is gone.
+    (So the url must lead to the server itself, or to a pooler that keeps sessions.)
     """
 
     needs_rows = True
 
-    def __init__(self, pipeline: AnyPipeline, sink: PostgresSink, *, lock_seconds: float = LOCK_SECONDS) -> None:
-        self._sink = replace(sink, url=address(sink.url))
-        self._name = pipeline.name
-        self._layout = layout(pipeline, sink)
+    def __init__(self, *pipelines: AnyPipeline, lock_seconds: float = LOCK_SECONDS) -> None:
+        sinks = [pipeline.sink for pipeline in pipelines if isinstance(pipeline.sink, PostgresSink)]
+        self._url = address(sinks[0].url)
+        self._name = pipelines[0].name
+        self._changelogs = [sink.changelog for sink in sinks]
+        self._layouts = [layout(pipeline, sink) for pipeline, sink in zip(pipelines, sinks, strict=True)]
         self._lock_seconds = lock_seconds
         self._connection: Connection | None = None
-        self._catalog: Catalog | None = None
+        self._catalogs: list[Catalog] = []
         self._run: Run | None = None
-        check_names(self._layout.all)
+        for one in self._layouts:
+            check_names(one.all)
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Create what is missing; return the last epoch that this run committed, or None.
 
         A run that `follows` another one is given its tables. Raise SinkError if the database cannot be reached or
-        written, holds other tables or another run's rows, or if a run that writes the table is still going.
+        written, holds other tables or another run's rows, or if a run that writes a table is still going.
         """
         self.close()
-        with self._locked() as (connection, catalog), connection.transaction():
+        with self._locked() as (connection, catalogs), connection.transaction():
             # Two pipelines that begin at once would both create the tables that all share.
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
-            found = catalog.find(run)
-            handed_over = authorize(run, self._layout.own, found, follows)
-            catalog.create()
-            catalog.claim(run)
-            if handed_over and follows is not None:
-                catalog.fence(run, follows.epoch)
-            last = catalog.last(run)
-        self._connection, self._catalog, self._run = connection, catalog, run
+            # all are looked at before one is changed
+            handed_over = [
+                authorize(run, one.own, found, follows)
+                for one, found in zip(self._layouts, self._find(catalogs, run), strict=True)
+            ]
+            for catalog in catalogs:
+                catalog.create()
+                catalog.claim(run)
+            if any(handed_over) and follows is not None:
+                catalogs[0].fence(run, follows.epoch)
+            last = catalogs[0].last(run)
+        self._connection, self._catalogs, self._run = connection, catalogs, run
         return last
 
     def journal(self) -> pa.Table:
         """Return the clock journal in the database, by epoch; empty if there is none."""
-        place = where(self._sink.url)
-        with connect(self._sink.url) as connection, translated(place):
-            return Catalog(connection, schema_of(connection, place), self._layout).journal()
+        place = where(self._url)
+        with connect(self._url) as connection, translated(place):
+            return Catalog(connection, schema_of(connection, place), self._layouts[0]).journal()
 
     def clear(self) -> None:
         """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""
         self.close()
-        with self._locked() as (connection, catalog), connection.transaction():
-            found = catalog.find(Run(self._name, ""))
-            may_clear(self._name, self._sink.table, found)
-            catalog.drop(found.owner)
+        with self._locked() as (connection, catalogs), connection.transaction():
+            found = self._find(catalogs, Run(self._name, ""))
+            for one, there in zip(self._layouts, found, strict=True):
+                may_clear(self._name, one.result.name, there)
+            for catalog, there in zip(catalogs, found, strict=True):
+                catalog.drop(there.owner)
         connection.close()
 
-    def commit(self, epoch: int, output: StepOutput) -> None:
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
         """Write a step in one transaction; an epoch that is already there changes nothing.
 
         Raise SinkError if steps are missing before it, or if PostgreSQL fails.
         """
         # one connection to the end, whoever opens the sink anew meanwhile
-        connection, catalog, run = self._connection, self._catalog, self._run
-        if connection is None or catalog is None or run is None:
+        connection, catalogs, run = self._connection, self._catalogs, self._run
+        if connection is None or run is None:
             msg = "the sink is not open: call open() before commit()"
             raise SinkError(msg)
-        with translated(where(self._sink.url)), connection.transaction():
-            still_owned(run, catalog.owner(), self._sink.table)
-            if is_new(epoch, catalog.last(run), self._sink.table):
-                catalog.fence(run, epoch)
-                PostgresStep(connection, catalog.name, self._layout, self._sink.changelog).write(epoch, output)
+        with translated(where(self._url)), connection.transaction():
+            for one, catalog in zip(self._layouts, catalogs, strict=True):
+                still_owned(run, catalog.owner(), one.result.name)
+            if not is_new(epoch, catalogs[0].last(run), self._layouts[0].result.name):
+                return
+            catalogs[0].fence(run, epoch)
+            parts = zip(self._layouts, self._changelogs, outputs, strict=True)
+            for number, (one, changelog, output) in enumerate(parts):
+                PostgresStep(connection, catalogs[0].name, one, changelog, number).write(epoch, output)
 
     def close(self) -> None:
-        """Disconnect, which lets go of the lock; more than once does no harm."""
+        """Disconnect, which lets go of the locks; more than once does no harm."""
         if self._connection is not None:
             self._connection.close()
-        self._connection = self._catalog = self._run = None
+        self._connection, self._catalogs, self._run = None, [], None
+
+    def _find(self, catalogs: Sequence[Catalog], run: Run) -> list[FoundTables]:
+        own = [one.result.name for one in self._layouts]
+        return [catalog.find(run, own) for catalog in catalogs]
 
     @contextmanager
-    def _locked(self) -> Iterator[tuple[Connection, Catalog]]:
-        """Connect and take the table's lock; disconnect if what follows fails."""
-        place = where(self._sink.url)
-        connection = connect(self._sink.url)
+    def _locked(self) -> Iterator[tuple[Connection, list[Catalog]]]:
+        """Connect and take the tables' locks; disconnect if what follows fails."""
+        place = where(self._url)
+        connection = connect(self._url)
         try:
             with translated(place):
                 schema = schema_of(connection, place)
-                self._lock(connection, schema)
-                yield connection, Catalog(connection, schema, self._layout)
+                # in the order of their names, or two runs could wait for each other
+                for table in sorted(one.result.name for one in self._layouts):
+                    self._lock(connection, schema, table)
+                yield connection, [Catalog(connection, schema, one) for one in self._layouts]
         except BaseException:
             connection.close()
             raise
 
-    def _lock(self, connection: Connection, schema: str) -> None:
-        table = self._sink.table
+    def _lock(self, connection: Connection, schema: str, table: str) -> None:
         connection.execute("SELECT set_config('lock_timeout', $1, false)", (f"{round(self._lock_seconds * 1000)}ms",))
         try:
             connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", (f"windrow {schema} {table}",))
@@ -146,12 +164,16 @@ _ROWS = 50_000
 
 @dataclass(frozen=True)
 class PostgresStep:
-    """Writes within the transaction that is open; `name` writes a table's name with its schema."""
+    """Writes one result table's step within the open transaction; `name` writes a table's name with its schema.
+
+    `number` is that of the result table in the sink.
+    """
 
     connection: Connection
     name: Callable[[str], str]
     layout: Layout
     changelog: bool
+    number: int = 0
 
     def write(self, epoch: int, output: StepOutput) -> None:
         """Write a step to all tables."""
@@ -199,13 +221,13 @@ class PostgresStep:
     def _aside(self, name: str, rows: pa.Table) -> str:
         """Put rows of the result table into a temporary one, and return its name."""
         table = self.layout.result
-        aside = f"pg_temp.windrow_{name}"
+        aside = f"windrow_{name}{self.number or ''}"
         self.connection.execute(
-            f"CREATE TEMPORARY TABLE IF NOT EXISTS windrow_{name} ON COMMIT DELETE ROWS "
+            f"CREATE TEMPORARY TABLE IF NOT EXISTS {aside} ON COMMIT DELETE ROWS "
             f"AS SELECT {quote_all(table.columns)} FROM {self.name(table.name)} WITH NO DATA"
         )
-        self._copy(aside, rows.select(list(table.columns)))
-        return aside
+        self._copy(f"pg_temp.{aside}", rows.select(list(table.columns)))
+        return f"pg_temp.{aside}"
 
     def _copy(self, target: str, rows: pa.Table) -> None:
         if not rows.num_rows:

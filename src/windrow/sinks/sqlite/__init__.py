@@ -1,5 +1,5 @@
 """Tables in an SQLite file."""
 
-from windrow.sinks.sqlite.sink import SqliteTable
+from windrow.sinks.sqlite.sink import SqliteTables
 
-__all__ = ["SqliteTable"]
+__all__ = ["SqliteTables"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from windrow.sinks.sqlite.rows import sql_types, times, values
 from windrow.sinks.tables import (
     EPOCHS,
     OWNERS,
+    SHARED,
     Table,
     create_table,
     in_order,
@@ -111,8 +112,8 @@ def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         raise
 
 
-class SqliteTable:
-    """The result table and its companions in an SQLite file, in WAL mode so that anyone can read meanwhile.
+class SqliteTables:
+    """Result tables and their companions in an SQLite file, in WAL mode so that anyone can read meanwhile.
 
     Exactly once: a step and its epoch are one transaction, and it is on disk when `commit` returns (synchronous=FULL):
     neither a killed process nor, on a disk that flushes when told to, a power cut takes it back. What a cut
@@ -125,15 +126,13 @@ class SqliteTable:
 
     needs_rows = True
 
-    def __init__(self, pipeline: AnyPipeline, sink: SqliteSink, *, busy: float = BUSY_SECONDS) -> None:
-        self._sink = sink
-        self._pipeline = pipeline.name
-        self._layout = layout(pipeline, sink)
+    def __init__(self, *pipelines: AnyPipeline, busy: float = BUSY_SECONDS) -> None:
+        self._tables = [SqliteTable(pipeline) for pipeline in pipelines]
+        self._path = self._tables[0].sink.path
+        self._pipeline = pipelines[0].name
         self._busy = busy
         self._connection: sqlite3.Connection | None = None
         self._run: Run | None = None
-        for table in self._layout.own:
-            _refuse_twins(table)
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Create what is missing; return the last epoch that this run committed, or None.
@@ -142,21 +141,22 @@ class SqliteTable:
         or holds other tables or another run's rows.
         """
         self.close()
-        with translated(self._sink.path):
-            self._connection = connect(self._sink.path, self._busy)
+        with translated(self._path):
+            self._connection = connect(self._path, self._busy)
             try:
                 with self._transaction() as db:
+                    # all are looked at before one is changed
                     found = self._find(db, run)
-                    handed_over = authorize(run, self._layout.own, found, follows)
-                    existing = self._check(db)
-                    for table in self._layout.all:
-                        if table.name not in existing:
-                            # A table with a key is stored by its key: half the size, and no second tree to write.
-                            db.execute(self._create(table) + (" WITHOUT ROWID" if table.key else ""))
-                    self._own(db, run)
-                    if handed_over and follows is not None:
-                        self._fence(db, run, follows.epoch)
-                    last = self._last(db, run)
+                    handed_over = [
+                        authorize(run, one.layout.own, there, follows)
+                        for one, there in zip(self._tables, found, strict=True)
+                    ]
+                    for one in self._tables:
+                        one.create(db)
+                        one.claim(db, run)
+                    if any(handed_over) and follows is not None:
+                        _fence(db, run, follows.epoch)
+                    last = _last(db, run)
             except BaseException:
                 self.close()
                 raise
@@ -165,31 +165,27 @@ class SqliteTable:
 
     def journal(self) -> pa.Table:
         """Return the clock journal in the file, by epoch; empty if there is none."""
-        with translated(self._sink.path):
-            return read_journal(Path(self._sink.path), self._layout.clocks)
+        with translated(self._path):
+            return read_journal(Path(self._path), self._tables[0].layout.clocks)
 
     def clear(self) -> None:
         """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""
-        if not Path(self._sink.path).exists():
+        if not Path(self._path).exists():
             return
         self.close()
-        with translated(self._sink.path):
-            self._connection = connect(self._sink.path, self._busy)
+        with translated(self._path):
+            self._connection = connect(self._path, self._busy)
             try:
                 with self._transaction() as db:
                     found = self._find(db, Run(self._pipeline, ""))
-                    may_clear(self._pipeline, self._sink.table, found)
-                    for name in found.present:
-                        db.execute(f"DROP TABLE {quote(name)}")
-                    if found.owner is not None:
-                        owner = (found.owner.pipeline, found.owner.id)
-                        if self._columns(db, EPOCHS.name):
-                            db.execute(f"DELETE FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ?", owner)
-                        db.execute(f"DELETE FROM {quote(OWNERS.name)} WHERE pipeline = ? AND run = ?", owner)
+                    for one, there in zip(self._tables, found, strict=True):
+                        may_clear(self._pipeline, one.sink.table, there)
+                    for there in found:
+                        drop_tables(db, there)
             finally:
                 self.close()
 
-    def commit(self, epoch: int, output: StepOutput) -> None:
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
         """Write a step in one transaction; an epoch that is already there changes nothing.
 
         Raise SinkError if steps are missing before it, for a decimal that NUMERIC would change, or if SQLite fails.
@@ -197,18 +193,14 @@ class SqliteTable:
         if self._connection is None or self._run is None:
             msg = "the sink is not open: call open() before commit()"
             raise SinkError(msg)
-        with translated(self._sink.path), self._transaction() as db:
-            still_owned(self._run, self._owner(db), self._sink.table)
-            if not is_new(epoch, self._last(db, self._run), self._sink.table):
+        with translated(self._path), self._transaction() as db:
+            for one in self._tables:
+                still_owned(self._run, one.owner(db), one.sink.table)
+            if not is_new(epoch, _last(db, self._run), self._tables[0].sink.table):
                 return
-            self._fence(db, self._run, epoch)
-            if self._sink.changelog:
-                self._insert(db, self._layout.changes, in_order(epoch, output.changes))
-            self._insert(db, self._layout.late, output.late)
-            self._insert(db, self._layout.dead, with_plain_reasons(output.dead))
-            self._insert(db, self._layout.clocks, of_epoch(epoch, output.clocks))
-            if output.changes.num_rows:
-                self._apply(db, epoch, output.changes)
+            _fence(db, self._run, epoch)
+            for one, output in zip(self._tables, outputs, strict=True):
+                one.write(db, epoch, output)
 
     def close(self) -> None:
         """Close the file; more than once does no harm."""
@@ -216,60 +208,9 @@ class SqliteTable:
             self._connection.close()
             self._connection = None
 
-    def _own(self, db: sqlite3.Connection, run: Run) -> None:
-        """Write down whose the table is, in the place of who had it under any spelling of its name."""
-        table = self._sink.table
-        db.execute(f"DELETE FROM {quote(OWNERS.name)} WHERE table_name = ? COLLATE NOCASE", (table,))
-        db.execute(
-            f"INSERT INTO {quote(OWNERS.name)} ({quote_all(OWNERS.columns)}) VALUES (?, ?, ?)",
-            (table, run.pipeline, run.id),
-        )
-
-    def _fence(self, db: sqlite3.Connection, run: Run, epoch: int) -> None:
-        """Write down that an epoch is committed, in the transaction that commits it; now and then forget old ones."""
-        db.execute(
-            f"INSERT INTO {quote(EPOCHS.name)} ({quote_all(EPOCHS.columns)}) "
-            f"VALUES (?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'))",
-            (run.pipeline, run.id, epoch),
-        )
-        if (last := last_to_forget(epoch)) is not None:
-            query = f"DELETE FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ? AND epoch <= ?"
-            db.execute(query, (run.pipeline, run.id, last))
-
-    def _insert(self, db: sqlite3.Connection, table: Table, rows: pa.Table, else_: str = "") -> None:
-        """Insert rows; `else_` says what is done where a key is there."""
-        if rows.num_rows:
-            marks = ", ".join("?" * len(table.columns))
-            db.executemany(
-                f"INSERT INTO {quote(table.name)} ({quote_all(table.columns)}) VALUES ({marks}) {else_}",
-                values(table.name, rows.select(list(table.columns)), self._sink.decimals),
-            )
-
-    def _apply(self, db: sqlite3.Connection, epoch: int, changes: pa.Table) -> None:
-        """Bring the result table up to the step's changes, which are in the changelog by now if there is one."""
-        table = self._layout.result
-        columns, key = quote_all(table.columns), quote_all(table.key)
-        updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
-        upsert = f"ON CONFLICT ({key}) DO UPDATE SET {updates}"
-        if self._sink.changelog:
-            # Within a row in the order of the changelog, so its last change wins. By key, so that the table's tree is
-            # written from left to right. Reading the changelog costs half of binding the rows once more.
-            db.execute(
-                f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} "
-                f"FROM {quote(self._layout.changes.name)} WHERE epoch = ? AND op IN ('insert', 'update_after') "
-                f"ORDER BY {key}, seq {upsert}",
-                (epoch,),
-            )
-            if not pc.any(pc.equal(changes["op"], "delete")).as_py():
-                return
-        rows = net_changes(changes, table.key)
-        if not self._sink.changelog:
-            self._insert(db, table, pa.concat_tables([rows.inserts, rows.updates]), else_=upsert)
-        if rows.deletes.num_rows:
-            deletes = rows.deletes.select(list(table.key))
-            where = " AND ".join(f"{quote(column)} = ?" for column in table.key)
-            keys = values(table.name, deletes, self._sink.decimals)
-            db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", keys)
+    def _find(self, db: sqlite3.Connection, run: Run) -> list[FoundTables]:
+        own = [one.sink.table for one in self._tables]
+        return [one.find(db, run, own) for one in self._tables]
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -279,71 +220,170 @@ class SqliteTable:
         with transaction(self._connection) as db:
             yield db
 
-    def _create(self, table: Table) -> str:
-        return create_table(table, sql_types(table, self._sink.decimals))
+
+class SqliteTable:
+    """A result table and its companions, within a transaction."""
+
+    def __init__(self, pipeline: AnyPipeline) -> None:
+        if not isinstance(pipeline.sink, SqliteSink):
+            raise TypeError(pipeline.sink)
+        self.sink = pipeline.sink
+        self.layout = layout(pipeline, pipeline.sink)
+        for table in self.layout.own:
+            _refuse_twins(table)
+
+    def find(self, db: sqlite3.Connection, run: Run, own: Sequence[str]) -> FoundTables:
+        """Return what is there; `own` are the result tables of the run."""
+        present = [table.name for table in self.layout.own if _columns(db, table.name)]
+        filled = [name for name in present if db.execute(f"SELECT 1 FROM {quote(name)} LIMIT 1").fetchone()]
+        owner = self.owner(db)
+        return FoundTables(
+            owner=owner,
+            owner_last=_last(db, owner) if owner is not None else None,
+            last=_last(db, run),
+            elsewhere=self._elsewhere(db, run, own),
+            present=present,
+            filled=filled,
+        )
+
+    def create(self, db: sqlite3.Connection) -> None:
+        """Check the tables that exist, and create the others."""
+        existing = self._check(db)
+        for table in self.layout.all:
+            if table.name not in existing:
+                # A table with a key is stored by its key: half the size, and no second tree to write.
+                create = create_table(table, sql_types(table, self.sink.decimals))
+                db.execute(create + (" WITHOUT ROWID" if table.key else ""))
+
+    def claim(self, db: sqlite3.Connection, run: Run) -> None:
+        """Write down whose the table is, in the place of who had it under any spelling of its name."""
+        table = self.sink.table
+        db.execute(f"DELETE FROM {quote(OWNERS.name)} WHERE table_name = ? COLLATE NOCASE", (table,))
+        db.execute(
+            f"INSERT INTO {quote(OWNERS.name)} ({quote_all(OWNERS.columns)}) VALUES (?, ?, ?)",
+            (table, run.pipeline, run.id),
+        )
+
+    def write(self, db: sqlite3.Connection, epoch: int, output: StepOutput) -> None:
+        """Write a step."""
+        if self.sink.changelog:
+            self._insert(db, self.layout.changes, in_order(epoch, output.changes))
+        self._insert(db, self.layout.late, output.late)
+        self._insert(db, self.layout.dead, with_plain_reasons(output.dead))
+        self._insert(db, self.layout.clocks, of_epoch(epoch, output.clocks))
+        if output.changes.num_rows:
+            self._apply(db, epoch, output.changes)
+
+    def _insert(self, db: sqlite3.Connection, table: Table, rows: pa.Table, else_: str = "") -> None:
+        """Insert rows; `else_` says what is done where a key is there."""
+        if rows.num_rows:
+            marks = ", ".join("?" * len(table.columns))
+            db.executemany(
+                f"INSERT INTO {quote(table.name)} ({quote_all(table.columns)}) VALUES ({marks}) {else_}",
+                values(table.name, rows.select(list(table.columns)), self.sink.decimals),
+            )
+
+    def _apply(self, db: sqlite3.Connection, epoch: int, changes: pa.Table) -> None:
+        """Bring the result table up to the step's changes, which are in the changelog by now if there is one."""
+        table = self.layout.result
+        columns, key = quote_all(table.columns), quote_all(table.key)
+        updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
+        upsert = f"ON CONFLICT ({key}) DO UPDATE SET {updates}"
+        if self.sink.changelog:
+            # Within a row in the order of the changelog, so its last change wins. By key, so that the table's tree is
+            # written from left to right. Reading the changelog costs half of binding the rows once more.
+            db.execute(
+                f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} "
+                f"FROM {quote(self.layout.changes.name)} WHERE epoch = ? AND op IN ('insert', 'update_after') "
+                f"ORDER BY {key}, seq {upsert}",
+                (epoch,),
+            )
+            if not pc.any(pc.equal(changes["op"], "delete")).as_py():
+                return
+        rows = net_changes(changes, table.key)
+        if not self.sink.changelog:
+            self._insert(db, table, pa.concat_tables([rows.inserts, rows.updates]), else_=upsert)
+        if rows.deletes.num_rows:
+            deletes = rows.deletes.select(list(table.key))
+            where = " AND ".join(f"{quote(column)} = ?" for column in table.key)
+            keys = values(table.name, deletes, self.sink.decimals)
+            db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", keys)
 
     def _check(self, db: sqlite3.Connection) -> set[str]:
         """Return which of the tables exist; raise SinkError if one of them has other columns."""
         existing: set[str] = set()
         found: list[SchemaMismatch] = []
-        for table in self._layout.all:
-            if columns := self._columns(db, table.name):
+        for table in self.layout.all:
+            if columns := _columns(db, table.name):
                 key = [name for name, _, position, _ in columns if position]
                 types = {name: type_ for name, type_, _, _ in columns}
                 required = {name for name, _, _, required in columns if required}
                 there = Existing(types, key, required, _alter)
-                found += schema_mismatches(table, sql_types(table, self._sink.decimals), there)
+                found += schema_mismatches(table, sql_types(table, self.sink.decimals), there)
                 existing.add(table.name)
         refuse(found)
         return existing
 
-    def _columns(self, db: sqlite3.Connection, table: str) -> list[tuple[str, str, int, int]]:
-        """Return name, type, place in the key and whether it is NOT NULL of each column; nothing without a table."""
-        kind = db.execute("SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,)).fetchone()
-        if kind is None:
-            return []
-        if kind[0] != "table":
-            msg = f"{table!r} in {self._sink.path} is a {kind[0]}, not a table: choose another table"
-            raise SinkError(msg)
-        query = 'SELECT name, type, pk, "notnull" FROM pragma_table_info(?)'
-        return db.execute(query, (table,)).fetchall()
-
-    def _find(self, db: sqlite3.Connection, run: Run) -> FoundTables:
-        present = [table.name for table in self._layout.own if self._columns(db, table.name)]
-        filled = [name for name in present if db.execute(f"SELECT 1 FROM {quote(name)} LIMIT 1").fetchone()]
-        owner = self._owner(db)
-        return FoundTables(
-            owner=owner,
-            owner_last=self._last(db, owner) if owner is not None else None,
-            last=self._last(db, run),
-            elsewhere=self._elsewhere(db, run),
-            present=present,
-            filled=filled,
-        )
-
-    def _owner(self, db: sqlite3.Connection) -> Run | None:
-        if not self._columns(db, OWNERS.name):
+    def owner(self, db: sqlite3.Connection) -> Run | None:
+        """Return the run that writes the result table."""
+        if not _columns(db, OWNERS.name):
             return None
         query = f"SELECT pipeline, run FROM {quote(OWNERS.name)} WHERE table_name = ? COLLATE NOCASE"
-        row = db.execute(query, (self._sink.table,)).fetchone()
+        row = db.execute(query, (self.sink.table,)).fetchone()
         return None if row is None else Run(*row)
 
-    def _elsewhere(self, db: sqlite3.Connection, run: Run) -> str | None:
-        if not self._columns(db, OWNERS.name):
+    def _elsewhere(self, db: sqlite3.Connection, run: Run, own: Sequence[str]) -> str | None:
+        if not _columns(db, OWNERS.name):
             return None
-        query = (
-            f"SELECT table_name FROM {quote(OWNERS.name)} WHERE pipeline = ? AND run = ? "
-            f"AND table_name <> ? COLLATE NOCASE ORDER BY table_name"
-        )
-        row = db.execute(query, (run.pipeline, run.id, self._sink.table)).fetchone()
-        return None if row is None else str(row[0])
+        query = f"SELECT table_name FROM {quote(OWNERS.name)} WHERE pipeline = ? AND run = ? ORDER BY table_name"
+        names = (str(name) for (name,) in db.execute(query, (run.pipeline, run.id)))
+        known = {name.lower() for name in own}
+        return next((name for name in names if name.lower() not in known), None)
 
-    def _last(self, db: sqlite3.Connection, run: Run) -> int | None:
-        if not self._columns(db, EPOCHS.name):
-            return None
-        query = f"SELECT max(epoch) FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ?"
-        last: int | None = db.execute(query, (run.pipeline, run.id)).fetchone()[0]
-        return last
+
+def _fence(db: sqlite3.Connection, run: Run, epoch: int) -> None:
+    """Write down that an epoch is committed, in the transaction that commits it; now and then forget old ones."""
+    db.execute(
+        f"INSERT INTO {quote(EPOCHS.name)} ({quote_all(EPOCHS.columns)}) "
+        f"VALUES (?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now'))",
+        (run.pipeline, run.id, epoch),
+    )
+    if (last := last_to_forget(epoch)) is not None:
+        query = f"DELETE FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ? AND epoch <= ?"
+        db.execute(query, (run.pipeline, run.id, last))
+
+
+def _last(db: sqlite3.Connection, run: Run) -> int | None:
+    """Return the last epoch that a run has committed."""
+    if not _columns(db, EPOCHS.name):
+        return None
+    query = f"SELECT max(epoch) FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ?"
+    last: int | None = db.execute(query, (run.pipeline, run.id)).fetchone()[0]
+    return last
+
+
+def drop_tables(db: sqlite3.Connection, found: FoundTables) -> None:
+    """Drop the tables that were found, and forget the epochs of the run that wrote them."""
+    for name in found.present:
+        db.execute(f"DROP TABLE {quote(name)}")
+    if found.owner is not None:
+        owner = (found.owner.pipeline, found.owner.id)
+        for shared in SHARED:
+            if _columns(db, shared.name):
+                db.execute(f"DELETE FROM {quote(shared.name)} WHERE pipeline = ? AND run = ?", owner)
+
+
+def _columns(db: sqlite3.Connection, table: str) -> list[tuple[str, str, int, int]]:
+    """Return name, type, place in the key and whether it is NOT NULL of each column; nothing without a table."""
+    kind = db.execute("SELECT type FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,)).fetchone()
+    if kind is None:
+        return []
+    if kind[0] != "table":
+        path = db.execute("PRAGMA database_list").fetchone()[2]
+        msg = f"{table!r} in {path} is a {kind[0]}, not a table: choose another table"
+        raise SinkError(msg)
+    query = 'SELECT name, type, pk, "notnull" FROM pragma_table_info(?)'
+    return db.execute(query, (table,)).fetchall()
 
 
 def _refuse_twins(table: Table) -> None:
