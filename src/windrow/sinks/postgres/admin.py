@@ -20,7 +20,7 @@ from windrow.sinks.base import Run
 from windrow.sinks.database import Promoted, Replayed, WindowRange
 from windrow.sinks.ownership import may_promote
 from windrow.sinks.postgres.catalog import sql_types
-from windrow.sinks.postgres.connection import Connection, connect, qualified, schema_of, translated, where
+from windrow.sinks.postgres.connection import Connection, connect, lock_table, qualified, schema_of, translated, where
 from windrow.sinks.tables import EPOCHS, OWNERS, REPLAYS, Table, create_table, quote, quote_all, table_names
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -120,6 +120,8 @@ def _replayed(connection: Connection, schema: str, table: str) -> Replayed | Non
     )
 
 
+RUN_SECONDS = 2.0
+"""How long to wait for the lock of a run, which the server may hold a moment longer than the run lasted."""
 LOCK_SECONDS = 5.0
 """How long to wait for readers and writers, who queue behind this statement meanwhile."""
 _ASIDE = "windrow_promoted_aside"
@@ -216,10 +218,7 @@ class Promotion:
 
     def _lock(self, table: str) -> None:
         """Acquire the lock that a run holds while it writes a table; raise SinkError if it is held."""
-        row = self.connection.execute(
-            "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", (f"windrow {self.schema} {table}",)
-        ).fetchone()
-        if row is None or not row[0]:
+        if not lock_table(self.connection, self.schema, table, RUN_SECONDS):
             msg = f"a run that writes table {table!r} is still going: end that one (Ctrl-C), then promote"
             raise SinkError(msg)
 

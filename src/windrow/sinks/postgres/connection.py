@@ -71,6 +71,20 @@ def schema_of(connection: Connection, place: str) -> str:
     return str(row[0])
 
 
+def lock_table(connection: Connection, schema: str, table: str, seconds: float) -> bool:
+    """Acquire the session's lock that a run holds on a table that it writes; return whether it was free in time.
+
+    The server takes a moment to release the lock of a client that disconnected or was killed.
+    """
+    connection.execute("SELECT set_config('lock_timeout', $1, false)", (f"{round(seconds * 1000)}ms",))
+    try:
+        connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", (f"windrow {schema} {table}",))
+    except errors.LockNotAvailable:
+        return False
+    connection.execute(f"SET lock_timeout = '{LOCK_WAIT}'")
+    return True
+
+
 def qualified(schema: str, table: str) -> str:
     """Write a table's name with its schema."""
     return f"{quote(schema)}.{quote(table)}"

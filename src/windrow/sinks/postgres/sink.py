@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import psycopg
 import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import errors
@@ -19,7 +18,7 @@ from windrow.model import AnyPipeline, PostgresSink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_owned
 from windrow.sinks.postgres.catalog import Catalog, check_names
-from windrow.sinks.postgres.connection import LOCK_WAIT, Connection, address, connect, schema_of, translated, where
+from windrow.sinks.postgres.connection import Connection, address, connect, lock_table, schema_of, translated, where
 from windrow.sinks.tables import (
     Layout,
     NetChanges,
@@ -149,13 +148,9 @@ class PostgresTables:
             raise
 
     def _lock(self, connection: Connection, schema: str, table: str) -> None:
-        connection.execute("SELECT set_config('lock_timeout', $1, false)", (f"{round(self._lock_seconds * 1000)}ms",))
-        try:
-            connection.execute("SELECT pg_advisory_lock(hashtextextended($1, 0))", (f"windrow {schema} {table}",))
-        except psycopg.errors.LockNotAvailable as error:
+        if not lock_table(connection, schema, table, self._lock_seconds):
             msg = f"a run that writes table {table!r} is still going: end that one, or choose another table"
-            raise SinkUnavailableError(msg) from error
-        connection.execute(f"SET lock_timeout = '{LOCK_WAIT}'")
+            raise SinkUnavailableError(msg)
 
 
 _ROWS = 50_000
