@@ -9,7 +9,7 @@ from typing import Any
 
 from windrow.hosts.launch import Ended, Options, launch
 from windrow.hosts.reports import StepReport
-from windrow.model import AnyPipeline
+from windrow.model import Runnable
 
 Stop = Callable[[], None]
 Scene = Generator[Callable[[StepReport], bool], StepReport, None]
@@ -23,7 +23,7 @@ class Runner:
     checkpoint: Path
     reports: list[StepReport] = field(default_factory=list)
 
-    def bounded(self, pipeline: AnyPipeline, max_records: int | None = None, **options: Any) -> Ended:  # noqa: ANN401
+    def bounded(self, pipeline: Runnable, max_records: int | None = None, **options: Any) -> Ended:  # noqa: ANN401
         """Run to the end of the input."""
         self.reports = []
         given = Options(self.checkpoint, until_end=True, max_records=max_records, **options)
@@ -31,7 +31,7 @@ class Runner:
 
     def live(
         self,
-        pipeline: AnyPipeline,
+        pipeline: Runnable,
         scene: Scene,
         max_records: int | None = None,
         **options: Any,  # noqa: ANN401 - any of `Options`

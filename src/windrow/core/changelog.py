@@ -14,7 +14,7 @@ import pyarrow as pa
 from windrow.core import schema
 from windrow.core.duckdb_sql import identifier, literal, query
 from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
-from windrow.model import AnyPipeline, DecimalType, Field, Graph, TimestampType, as_graph, sink_pipelines
+from windrow.model import AnyPipeline, DecimalType, Field, Runnable, TimestampType, as_graph, sink_pipelines
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def concat_by_sink(
     return {name: StepOutput.concat([none, *(part[name] for part in rows)]) for name, none in nothing.items()}
 
 
-def empty_by_sink(pipeline: AnyPipeline | Graph) -> dict[str, StepOutput]:
+def empty_by_sink(pipeline: Runnable) -> dict[str, StepOutput]:
     """Return an output without rows for each sink of a graph."""
     return {name: StepOutput.empty(one) for name, one in sink_pipelines(as_graph(pipeline)).items()}
 

@@ -40,13 +40,14 @@ from windrow.model import (
     Graph,
     Pipeline,
     ProcessPipeline,
+    Runnable,
     Session,
     as_graph,
     keyed_pipelines,
 )
 
 
-def open_levels(pipeline: AnyPipeline | Graph, partitions: Iterable[int]) -> tuple[LevelRunner, ...]:
+def open_levels(pipeline: Runnable, partitions: Iterable[int]) -> tuple[LevelRunner, ...]:
     """Return the levels of a pipeline; `partitions` are those that the source had when it was first started."""
     graph, known = as_graph(pipeline), tuple(partitions)
     keyed = keyed_pipelines(graph)
@@ -57,7 +58,7 @@ def open_levels(pipeline: AnyPipeline | Graph, partitions: Iterable[int]) -> tup
     return (LevelRunner(graph, salted, known, is_last=False), last) if salted else (last,)
 
 
-def number_of_levels(pipeline: AnyPipeline | Graph) -> int:
+def number_of_levels(pipeline: Runnable) -> int:
     """Return how many levels `open_levels` opens."""
     return 2 if any(node.salt > 1 for node in as_graph(pipeline).keyed) else 1
 
@@ -87,9 +88,7 @@ class LevelSummary:
         return LevelSummary(PartitionClocks.decode(fields["clocks"]), fields["operators"])
 
 
-def migrate(
-    pipeline: AnyPipeline | Graph, changes: Mapping[str, StateChange], states: Iterable[MemoryState]
-) -> list[MemoryState]:
+def migrate(pipeline: Runnable, changes: Mapping[str, StateChange], states: Iterable[MemoryState]) -> list[MemoryState]:
     """Return the initial states of the pipeline's key groups (of the last level), in their order, from those of a run.
 
     `changes` says by node how the run's differed; a node that it does not have starts without state. Clocks are the
@@ -150,7 +149,7 @@ class LevelRunner:
         given = StepInput.of(self._keyed, taken)
         blob = state.summary()
         summary = LevelSummary(PartitionClocks.start(self._partitions)) if blob is None else LevelSummary.decode(blob)
-        advance = advance_clocks(self._graph.source, summary.clocks, given)
+        advance = advance_clocks(self._graph.origin, summary.clocks, given)
         outputs: dict[str, OperatorOutput] = {}
         for name, operator in self._operators.items():
             records = given.records[name]

@@ -7,7 +7,7 @@ state survives, and the state that it resumes with.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,18 @@ from windrow.core.state.store import MemoryState
 from windrow.core.state.widening import StateChange, incompatible_fields, why_not_wider
 from windrow.errors import CheckpointError
 from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
-from windrow.model import AnyPipeline, DataType, Field, ProcessPipeline, parse_duration, parse_field_type, parse_type
+from windrow.model import (
+    AnyPipeline,
+    DataType,
+    Field,
+    ProcessPipeline,
+    Runnable,
+    as_graph,
+    keyed_pipelines,
+    parse_duration,
+    parse_field_type,
+    parse_type,
+)
 
 _NOTHING = "nothing"
 _NEW = "a record from here on is a dead letter if its value is not good"
@@ -49,8 +60,50 @@ class PipelineChange:
         return replace(self, means=None, why=why or self.why)
 
 
-def pipeline_changes(kept: Meaning, given: Meaning) -> list[PipelineChange]:
-    """Return what differs between the pipeline of a savepoint and one that is to resume from it."""
+def pipeline_changes(
+    kept: Meaning, given: Meaning, pipelines: Mapping[str, AnyPipeline] | None = None
+) -> list[PipelineChange]:
+    """Return what differs between the pipeline of a savepoint and one that is to resume from it.
+
+    With the streams of the latter, `pipelines`, also refuse what their state rules out.
+    """
+    before, after = _streams(kept), _streams(given)
+    if before.keys() != after.keys():
+        why = "streams cannot be added, removed or renamed with the state of others: start over"
+        return [PipelineChange("streams", list(before), list(after), None, why)]
+    found: list[PipelineChange] = []
+    for name in after:
+        changes = _stream_changes(before[name], after[name])
+        if pipelines is not None:
+            changes = _possible(pipelines[name], changes, _plan(before[name], after[name]))
+        known = {change.field for change in found}
+        changes = [replace(change, field=_in_stream(name, change.field)) for change in changes]
+        found += [change for change in changes if change.field not in known]
+    return found
+
+
+def _possible(pipeline: AnyPipeline, changes: list[PipelineChange], plan: StateChange) -> list[PipelineChange]:
+    """Return changes of a stream, refused where its state rules them out."""
+    found = [_held(pipeline, change) for change in changes]
+    if any(change.means is None for change in found):
+        return found
+    reasons = {f"decode.{name}": why for name, why in incompatible_fields(pipeline, plan).items()}
+    return [change.refused(why) if (why := reasons.get(change.field)) else change for change in found]
+
+
+def _streams(meaning: Meaning) -> dict[str, Meaning]:
+    """Return the streams of a graph by name; that of a short form has none."""
+    streams: dict[str, Meaning] = meaning.get("streams", {"": meaning})
+    return streams
+
+
+def _in_stream(name: str, field: str) -> str:
+    """Return the path of a stream's field; all streams have the same records."""
+    shared = field.partition(".")[0] in {"name", "source", "decode", "time", "key_groups"}
+    return f"streams.{name}.{field}" if name and not shared else field
+
+
+def _stream_changes(kept: Meaning, given: Meaning) -> list[PipelineChange]:
     moved = set(_moved(kept, given))
     return [one.refused() if one.field in moved else one for one in _changes(kept, given, ())]
 
@@ -190,16 +243,13 @@ def _text(value: Any) -> str:  # noqa: ANN401 - plain JSON
     return _NOTHING if value is None else json.dumps(value)
 
 
-def meant(folder: Path, pipeline: AnyPipeline) -> list[PipelineChange]:
+def meant(folder: Path, pipeline: Runnable) -> list[PipelineChange]:
     """Return what has changed since the savepoint in a folder, and what that means.
 
     Raise CheckpointError if the pipeline cannot resume from there.
     """
     kept, now = Savepoint.read(folder).meaning, fingerprint(pipeline)
-    found = [_held(pipeline, change) for change in pipeline_changes(kept, now)]
-    if all(change.means is not None for change in found):
-        reasons = {f"decode.{name}": why for name, why in incompatible_fields(pipeline, _plan(kept, now)).items()}
-        found = [change.refused(why) if (why := reasons.get(change.field)) else change for change in found]
+    found = pipeline_changes(kept, now, keyed_pipelines(as_graph(pipeline)))
     refused = [change for change in found if change.means is None]
     if refused:
         listed = "\n  ".join(change.text for change in refused)
@@ -211,7 +261,7 @@ def meant(folder: Path, pipeline: AnyPipeline) -> list[PipelineChange]:
     return found
 
 
-def upgraded(folder: Path, pipeline: AnyPipeline) -> tuple[Savepoint, Iterator[tuple[int, MemoryState]]]:
+def upgraded(folder: Path, pipeline: Runnable) -> tuple[Savepoint, Iterator[tuple[int, MemoryState]]]:
     """Return the savepoint in a folder as one of a pipeline that resumes from it, and its states.
 
     Raise CheckpointError as `meant` does, and where a file is damaged.
@@ -222,14 +272,17 @@ def upgraded(folder: Path, pipeline: AnyPipeline) -> tuple[Savepoint, Iterator[t
     moved = _servers(savepoint.meaning) != _servers(now)
     identity = None if moved else savepoint.identity
     given = replace(savepoint, key_groups=pipeline.key_groups, meaning=now, identity=identity)
-    plan = _plan(savepoint.meaning, now)
-    if plan == _plan(now, now) and savepoint.key_groups == pipeline.key_groups:
+    before, after = _streams(savepoint.meaning), _streams(now)
+    plans = {name: _plan(before[name], after[name]) for name in after}
+    same = all(plan == _plan(after[name], after[name]) for name, plan in plans.items())
+    if same and savepoint.key_groups == pipeline.key_groups:
         return given, Savepoint.states(folder)
-    return given, iter(enumerate(migrate(pipeline, {"": plan}, (state for _, state in Savepoint.states(folder)))))
+    return given, iter(enumerate(migrate(pipeline, plans, (state for _, state in Savepoint.states(folder)))))
 
 
 def _servers(of: Meaning) -> str | None:
-    servers: str | None = of["source"].get("kafka", {}).get("servers")
+    stream = next(iter(_streams(of).values()))
+    servers: str | None = stream["source"].get("kafka", {}).get("servers")
     return servers
 
 

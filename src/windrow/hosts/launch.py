@@ -9,7 +9,7 @@ from typing import Literal, assert_never
 
 from windrow.errors import InputError
 from windrow.hosts.reports import OnStep
-from windrow.model import AnyPipeline
+from windrow.model import Runnable
 from windrow.sinks import open_sinks
 from windrow.sinks.base import SinkGroup
 from windrow.sources import open_source
@@ -47,7 +47,7 @@ class Options:
     on_data_loss: OnDataLoss = "stop"
 
 
-def launch(pipeline: AnyPipeline, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     """Run a pipeline; `on_start` is given the function that asks the run to stop.
 
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
@@ -97,7 +97,7 @@ def _begin_bounded(sinks: SinkGroup, options: Options) -> None:
         sinks.clear()
 
 
-def _stream(pipeline: AnyPipeline, sinks: SinkGroup, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     from windrow.hosts.stream.checkpoint import Checkpoint, locked  # noqa: PLC0415 - Spark only where it runs
     from windrow.hosts.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
 

@@ -25,7 +25,7 @@ from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBound
 from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import require_new_folder
-from windrow.model import AnyPipeline, Graph
+from windrow.model import Runnable
 from windrow.sinks.base import Run, Sink, SinkGroup
 from windrow.sources import Source, open_source
 
@@ -39,9 +39,7 @@ class MemoryHost:
     `bounds` are what the clock journal of another run says, which this one repeats.
     """
 
-    def __init__(
-        self, pipeline: AnyPipeline | Graph, partitions: Iterable[int], bounds: WatermarkBounds = NO_BOUNDS
-    ) -> None:
+    def __init__(self, pipeline: Runnable, partitions: Iterable[int], bounds: WatermarkBounds = NO_BOUNDS) -> None:
         self._stage = Ingest(pipeline, bounds)
         self._levels = open_levels(pipeline, partitions)
         self._key_groups = pipeline.key_groups
@@ -104,7 +102,7 @@ class MemoryRun:
 
     def __init__(
         self,
-        pipeline: AnyPipeline,
+        pipeline: Runnable,
         sink: Sink | SinkGroup,
         max_records: int | None,
         bounds: WatermarkBounds = NO_BOUNDS,
@@ -152,7 +150,7 @@ def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
         yield held
 
 
-def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
+def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
     """Run a log that is given in steps; return each step's output, and the end's as the last.
 
     All partitions that occur are there from the start. Offsets count from 0.
@@ -181,7 +179,7 @@ def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire
 class InProcessRun:
     """Does what `BatchRun` does, for logs that fit in memory. The sink is given a step an epoch."""
 
-    def __init__(self, pipeline: AnyPipeline, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
+    def __init__(self, pipeline: Runnable, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
         self._pipeline = pipeline
         self._sinks = SinkGroup.of(sink)
         self._settings = settings

@@ -18,8 +18,8 @@ from windrow.hosts.launch import Ended
 from windrow.hosts.reports import OnStep, counted
 from windrow.hosts.savepoint import fingerprint, require_new_folder
 from windrow.hosts.stream.checkpoint import Checkpoint, locked, write_whole
-from windrow.model import AnyPipeline, KafkaSource, Pipeline
-from windrow.sinks import open_database, open_sink
+from windrow.model import AnyPipeline, KafkaSource, Pipeline, Runnable
+from windrow.sinks import open_database, open_sink, open_sinks
 from windrow.sinks.base import Run
 from windrow.sinks.database import Replayed
 from windrow.sources import Cut, open_source
@@ -253,7 +253,7 @@ class Backfill:
     is done again, and what it had written is cleared.
     """
 
-    def __init__(self, pipeline: AnyPipeline, checkpoint: Path, master: str) -> None:
+    def __init__(self, pipeline: Runnable, checkpoint: Path, master: str) -> None:
         self._pipeline = pipeline
         self._folder = checkpoint
         self._master = master
@@ -281,7 +281,7 @@ class Backfill:
                 master=self._master,
                 log=self._folder / "spark.log",
             )
-            with closing(open_sink(self._pipeline)) as sink:
+            with closing(open_sinks(self._pipeline)) as sink:
                 batch = BatchRun(self._pipeline, sink, settings)
                 on_start(batch.stop)
                 return savepoint if batch.run(on_step) == "end" else "asked"
@@ -302,9 +302,9 @@ class Backfill:
         if begun["name"] != self._pipeline.name:
             msg = f"{self._folder} holds a backfill of the pipeline {begun['name']!r}: name another --checkpoint"
             raise CheckpointError(msg)
-        with closing(open_sink(self._pipeline)) as sink:
+        with closing(open_sinks(self._pipeline)) as sink:
             written = sink.open(run)  # an error where the rows are another run's
         if written is not None:
-            with closing(open_sink(self._pipeline)) as sink:
+            with closing(open_sinks(self._pipeline)) as sink:
                 sink.clear()
         return run

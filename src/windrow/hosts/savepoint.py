@@ -22,7 +22,7 @@ import pyarrow as pa
 from windrow.api.printing import to_dict
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
-from windrow.model import AnyPipeline
+from windrow.model import Graph, Runnable, keyed_pipelines
 from windrow.sinks.base import Run
 from windrow.sources.base import Offset
 
@@ -213,6 +213,9 @@ FREE = {
 """Settings that no state depends on: locations, and how a bounded run ends."""
 
 
-def fingerprint(pipeline: AnyPipeline) -> Meaning:
-    """Return what the state of a pipeline depends on, and where its things are."""
-    return to_dict(pipeline) | {"key_groups": pipeline.key_groups}
+def fingerprint(pipeline: Runnable) -> Meaning:
+    """Return what the state of a pipeline depends on, and where its things are; of a graph, for each of its streams."""
+    if not isinstance(pipeline, Graph):
+        return to_dict(pipeline) | {"key_groups": pipeline.key_groups}
+    streams = {name: to_dict(one) for name, one in keyed_pipelines(pipeline).items()}
+    return {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams}

@@ -18,7 +18,7 @@ from windrow.core.messages import Message, Packet, Records, decode_message, enco
 from windrow.core.operators.base import GroupOutput, GroupStats
 from windrow.core.state.store import MemoryState
 from windrow.hosts.transport import TableTransport, opened, taken
-from windrow.model import AnyPipeline
+from windrow.model import Runnable
 
 PACKET_DDL = "key_group int, kind string, fields string, blob binary"
 OUTPUT_DDL = "key_group int, sink string, changes binary, late binary, dead binary, clocks binary, stats string"
@@ -75,7 +75,7 @@ def _output_columns(output: GroupOutput, transport: TableTransport) -> Iterator[
         yield {"sink": sink, **tables, "stats": stats}
 
 
-def outputs(pipeline: AnyPipeline, rows: Iterable[Columns]) -> list[GroupOutput]:
+def outputs(pipeline: Runnable, rows: Iterable[Columns]) -> list[GroupOutput]:
     """Read rows as key groups' outputs, in the order of their numbers."""
     nothing = empty_by_sink(pipeline)
     found: dict[int, dict[str, Columns]] = {}

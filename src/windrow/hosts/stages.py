@@ -40,22 +40,22 @@ from windrow.hosts.spark_rows import (
     state_rows,
 )
 from windrow.hosts.transport import TableTransport, pickle_pipeline, unpickle_pipeline
-from windrow.model import AnyPipeline
+from windrow.model import Runnable
 
 
 # a worker process serves many steps: what a pipeline needs is built once in it
 @lru_cache(maxsize=4)
-def _ingest(pipeline: AnyPipeline, bounds: WatermarkBounds, transport: TableTransport) -> Ingest:
+def _ingest(pipeline: Runnable, bounds: WatermarkBounds, transport: TableTransport) -> Ingest:
     return Ingest(pipeline, bounds, transport.pack)
 
 
 @lru_cache(maxsize=4)
-def _levels(pipeline: AnyPipeline, partitions: tuple[int, ...]) -> tuple[LevelRunner, ...]:
+def _levels(pipeline: Runnable, partitions: tuple[int, ...]) -> tuple[LevelRunner, ...]:
     return open_levels(pipeline, partitions)
 
 
 def stream_ingest(
-    pipeline: AnyPipeline, transport: TableTransport, bounds: WatermarkBounds = NO_BOUNDS, ticks: int | None = None
+    pipeline: Runnable, transport: TableTransport, bounds: WatermarkBounds = NO_BOUNDS, ticks: int | None = None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that makes packets of one partition's raw records, for `mapInArrow`.
 
@@ -94,7 +94,7 @@ class LevelProcessor(StatefulProcessor):
 
     def __init__(
         self,
-        pipeline: AnyPipeline,
+        pipeline: Runnable,
         level: int,
         partitions: tuple[int, ...],
         start: Path | None,
@@ -177,7 +177,7 @@ Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _CONTROL = (Tick, PartitionIdle, EndOfInput)
 
 
-def batch_ingest(pipeline: AnyPipeline, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
+def batch_ingest(pipeline: Runnable, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
     """Return the function that makes numbered packets of one partition's raw records."""
     sent = pickle_pipeline(pipeline)
 
@@ -204,7 +204,7 @@ def _pieces(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[
 
 
 def batch_level(
-    pipeline: AnyPipeline,
+    pipeline: Runnable,
     level: int,
     partitions: tuple[int, ...],
     cut: StepPlan,

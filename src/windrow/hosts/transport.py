@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from windrow.core.columns import Blob, pack, unpack
 from windrow.errors import PipelineError
-from windrow.model import AnyPipeline
+from windrow.model import Runnable
 
 _LEAST = 1 << 16
 """Bytes of a table, from which on a file is worth it."""
@@ -82,7 +82,7 @@ def carrying(spark: SparkSession, *, drops: bool) -> Iterator[TableTransport]:
         yield TableTransport(Path(folder).absolute(), drops=drops)
 
 
-def pickle_pipeline(pipeline: AnyPipeline) -> bytes:
+def pickle_pipeline(pipeline: Runnable) -> bytes:
     """Pickle a pipeline, with the functions in it that a worker cannot import.
 
     Raise PipelineError if one of them holds something that cannot be sent, such as an open file.
@@ -104,13 +104,13 @@ def pickle_pipeline(pipeline: AnyPipeline) -> bytes:
 
 
 @lru_cache(maxsize=4)
-def unpickle_pipeline(sent: bytes) -> AnyPipeline:
+def unpickle_pipeline(sent: bytes) -> Runnable:
     """Unpickle a pipeline, once in a process: the same bytes give the same object.
 
     A pipeline may hold Python functions. If each task unpickled it, the functions would be new objects that equal no
     earlier ones, and a worker would build again what it keeps for the pipeline.
     """
-    pipeline: AnyPipeline = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
+    pipeline: Runnable = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
     return pipeline
 
 

@@ -98,10 +98,15 @@ class Graph:
         return not any(node.name for node in self.nodes)
 
     @property
-    def source(self) -> SourceNode:
-        """The source."""
+    def origin(self) -> SourceNode:
+        """The source, with what its records are."""
         (found,) = (node for node in self.nodes if isinstance(node, SourceNode))
         return found
+
+    @property
+    def source(self) -> Source:
+        """The log that is read."""
+        return self.origin.source
 
     @property
     def keyed(self) -> tuple[KeyedNode, ...]:
@@ -123,7 +128,11 @@ class Graph:
         return tuple(node for node in self.sinks if node.input == name)
 
 
-def as_graph(pipeline: AnyPipeline | Graph) -> Graph:
+Runnable = AnyPipeline | Graph
+"""What a host runs."""
+
+
+def as_graph(pipeline: Runnable) -> Graph:
     """Return the graph of a short form; the names of its nodes are empty."""
     match pipeline:
         case Graph():
@@ -150,7 +159,7 @@ def sink_pipelines(graph: Graph) -> dict[str, AnyPipeline]:
 
 
 def _short(graph: Graph, node: KeyedNode, sink: Sink) -> AnyPipeline:
-    source = graph.source
+    source = graph.origin
     match node:
         case WindowNode():
             return Pipeline(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from windrow.model import PostgresSink, SqliteSink, as_graph, sink_pipelines
+from windrow.model import PostgresSink, Runnable, SqliteSink, as_graph, sink_pipelines
 
 if TYPE_CHECKING:
-    from windrow.model import AnyPipeline, Graph
+    from windrow.model import AnyPipeline, Runnable
     from windrow.model import Sink as SinkModel
     from windrow.sinks.base import Sink, SinkGroup
     from windrow.sinks.database import Database
 
 
-def open_sinks(pipeline: AnyPipeline | Graph) -> SinkGroup:
+def open_sinks(pipeline: Runnable) -> SinkGroup:
     """Return the sinks of a graph, not yet connected: one for all tables in the same database.
 
     Raise PipelineError if tables cannot be laid out in their database.

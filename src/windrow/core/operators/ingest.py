@@ -20,7 +20,7 @@ from windrow.core.messages import DeadLetters, EventTimes, Message, Packet, Part
 from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.core.watermarks.clocks import StepWatermark
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.model import Adaptive, AnyPipeline, Graph, Pipeline, as_graph, keyed_pipelines
+from windrow.model import Adaptive, AnyPipeline, Pipeline, Runnable, as_graph, keyed_pipelines
 
 CHUNK_RECORDS = 1 << 18
 CHUNK_BYTES = 64 << 20
@@ -46,17 +46,17 @@ class Ingest:
 
     def __init__(
         self,
-        pipeline: AnyPipeline | Graph,
+        pipeline: Runnable,
         bounds: WatermarkBounds = NO_BOUNDS,
         packed: Callable[[pa.Table], bytes] = pack,
     ) -> None:
         graph = as_graph(pipeline)
         keyed = keyed_pipelines(graph)
-        self._time = graph.source.time
+        self._time = graph.origin.time
         self._key_groups = graph.key_groups
         self._floors = bounds
         # in a short form, a record must be valid for its one node to count for the clock
-        spec = keyed[""] if graph.is_short else graph.source
+        spec = keyed[""] if graph.is_short else graph.origin
         self._schema = record_schema(spec)
         self._decoder = Decoder(spec)
         self._routes = [_Route(name, one, packed, self._decoder, own=not graph.is_short) for name, one in keyed.items()]

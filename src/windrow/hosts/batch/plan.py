@@ -17,7 +17,7 @@ from windrow.core.schema import MICROS
 from windrow.core.watermarks.journal import NO_BOUNDS, NO_IDLE, IdleAtEnd, WatermarkBounds
 from windrow.errors import SourceError
 from windrow.hosts.savepoint import Savepoint, fingerprint
-from windrow.model import AnyPipeline, KafkaSource
+from windrow.model import KafkaSource, Runnable
 from windrow.sinks.base import Run
 from windrow.sources import Cut, Source
 from windrow.sources.base import Offset
@@ -46,7 +46,7 @@ class BatchPlan:
         """The offsets after the last step."""
         return self.cut.upto[-1] if len(self.cut) else self.begin
 
-    def savepoint(self, pipeline: AnyPipeline, run: Run, epoch: int) -> Savepoint:
+    def savepoint(self, pipeline: Runnable, run: Run, epoch: int) -> Savepoint:
         """Return the savepoint of a run after the last step."""
         return Savepoint(
             run=run,
@@ -60,7 +60,7 @@ class BatchPlan:
         )
 
 
-def batch_plan(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -> BatchPlan:
+def batch_plan(pipeline: Runnable, source: Source, settings: BatchSettings) -> BatchPlan:
     """Plan a batch over the log as it is now; raise SourceError if it does not hold the offsets asked for."""
     identity = None if settings.savepoint is None else source.identity()
     begin, end = _range(pipeline, source, settings)
@@ -72,7 +72,7 @@ def batch_plan(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -
     return BatchPlan(begin, slices(begin, end, settings.ends, settings.max_records, tuple(last)), at, identity)
 
 
-def _range(pipeline: AnyPipeline, source: Source, settings: BatchSettings) -> tuple[dict[int, int], dict[int, int]]:
+def _range(pipeline: Runnable, source: Source, settings: BatchSettings) -> tuple[dict[int, int], dict[int, int]]:
     """Return the first and next offsets to read of each partition; raise SourceError if the log does not hold them."""
     there = source.ends()
     begin = {partition: first for partition, (first, _) in there.items()}

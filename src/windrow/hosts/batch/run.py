@@ -32,7 +32,7 @@ from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.spark_rows import NUMBERED_PACKET_DDL, RESULT_DDL, outputs, state_of
 from windrow.hosts.stages import batch_ingest, batch_level
 from windrow.hosts.transport import TableTransport, carrying
-from windrow.model import AnyPipeline, LogSource
+from windrow.model import AnyPipeline, LogSource, Runnable
 from windrow.sinks.base import Run, Sink, SinkGroup
 from windrow.sources import Cut, Source, open_source
 
@@ -48,7 +48,7 @@ class BatchRun:
     The steps of a run are computed before the first of them is written, each in an epoch of its own.
     """
 
-    def __init__(self, pipeline: AnyPipeline, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
+    def __init__(self, pipeline: Runnable, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
         self._pipeline = pipeline
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
@@ -164,7 +164,7 @@ def _cancelled(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
 class Job:
     """A Spark job that reads the steps of a plan; the other fields are those of `BatchSettings`."""
 
-    pipeline: AnyPipeline
+    pipeline: Runnable
     source: Source
     plan: BatchPlan
     bounds: WatermarkBounds = NO_BOUNDS
@@ -212,7 +212,7 @@ class BatchWriter:
     The rows of `journal` are written with the first.
     """
 
-    def __init__(self, pipeline: AnyPipeline, sinks: SinkGroup, journal: pa.Table | None, on_step: OnStep) -> None:
+    def __init__(self, pipeline: Runnable, sinks: SinkGroup, journal: pa.Table | None, on_step: OnStep) -> None:
         self._nothing = empty_by_sink(pipeline)
         self._first = first_outputs(self._nothing, journal)
         self._sinks = sinks

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from windrow.errors import CheckpointError
 from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
 from windrow.hosts.stream.step_offsets import StepOffsets
-from windrow.model import AnyPipeline
+from windrow.model import Runnable
 from windrow.sinks.base import Follows, Run
 
 _FILE = "windrow.json"
@@ -78,7 +78,7 @@ class Checkpoint:
             raise _unreadable(path, exc) from exc
 
     @staticmethod
-    def open(folder: Path, pipeline: AnyPipeline) -> Checkpoint | None:
+    def open(folder: Path, pipeline: Runnable) -> Checkpoint | None:
         """Return the checkpoint in a folder, None if there is none yet.
 
         Raise CheckpointError if it is another pipeline's, or as `read` does.
@@ -97,9 +97,7 @@ class Checkpoint:
         return checkpoint
 
     @staticmethod
-    def new(
-        folder: Path, pipeline: AnyPipeline, partitions: Iterable[int], follows: Follows | None = None
-    ) -> Checkpoint:
+    def new(folder: Path, pipeline: Runnable, partitions: Iterable[int], follows: Follows | None = None) -> Checkpoint:
         """Return a checkpoint that is not written yet."""
         return Checkpoint(folder, Run.new(pipeline.name), tuple(partitions), fingerprint(pipeline), follows)
 

@@ -13,7 +13,7 @@ from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint, last_noted
 from windrow.hosts.stream.integrity import RESTORE, checksum, is_whole, refuse_damaged
 from windrow.hosts.stream.step_offsets import StepOffsets
-from windrow.model import AnyPipeline
+from windrow.model import Runnable
 from windrow.sinks.base import Follows
 from windrow.sources.base import FoundLosses, Loss, Offset, OnDataLoss, Source, listed
 
@@ -164,7 +164,7 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
     return held
 
 
-def begin_from(folder: Path, pipeline: AnyPipeline, given: Path) -> None:
+def begin_from(folder: Path, pipeline: Runnable, given: Path) -> None:
     """Make the checkpoint of a run that resumes from a savepoint, if it is not there, in a folder that is locked.
 
     Raise CheckpointError if it began otherwise, or if the pipeline cannot resume from there. What is ended half done is

@@ -26,7 +26,7 @@ from windrow.hosts.stages import LevelProcessor, balanced_key_groups, stream_ing
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.control import ControlReader, TickDataSource
 from windrow.hosts.transport import TableTransport
-from windrow.model import AnyPipeline, needs_ticks
+from windrow.model import Runnable, as_graph, keyed_pipelines, needs_ticks
 from windrow.sinks.base import SinkGroup
 from windrow.sources.base import Cut, Source
 from windrow.sources.stream_reader import stream_of
@@ -34,7 +34,7 @@ from windrow.sources.stream_reader import stream_of
 
 def key_group_outputs(
     spark: SparkSession,
-    pipeline: AnyPipeline,
+    pipeline: Runnable,
     source: Source,
     checkpoint: Checkpoint,
     transport: TableTransport,
@@ -58,7 +58,7 @@ def key_group_outputs(
     reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
     telling = ControlReader(reader, begin, pipeline.key_groups, ends=ends, size=size)
     packets = stream_of(spark, "windrow", telling, PACKET_DDL)
-    if needs_ticks(pipeline):
+    if any(map(needs_ticks, keyed_pipelines(as_graph(pipeline)).values())):
         spark.dataSource.register(TickDataSource)
         clock = spark.readStream.format(TickDataSource.name()).option("key_groups", pipeline.key_groups)
         packets = packets.union(clock.load())
@@ -70,7 +70,7 @@ def key_group_outputs(
     return packets
 
 
-def _by_key_group(packets: DataFrame, pipeline: AnyPipeline, processor: StatefulProcessor, ddl: str) -> DataFrame:
+def _by_key_group(packets: DataFrame, pipeline: Runnable, processor: StatefulProcessor, ddl: str) -> DataFrame:
     numbers = f.array(*map(f.lit, balanced_key_groups(pipeline.key_groups)))
     slotted = packets.withColumn("slot", f.element_at(numbers, f.col("key_group") + 1))
     return slotted.groupBy("slot").transformWithStateInPandas(
@@ -93,7 +93,7 @@ class SinkWriter:
 
     def __init__(
         self,
-        pipeline: AnyPipeline,
+        pipeline: Runnable,
         sinks: SinkGroup,
         on_step: OnStep,
         *,

@@ -29,7 +29,7 @@ from windrow.hosts.stream.offsets import LossGuard, OffsetLog, agree, begin_from
 from windrow.hosts.stream.query import SinkWriter, close_stores, key_group_outputs
 from windrow.hosts.stream.step_size import StepSizeController, StepSizeFile
 from windrow.hosts.transport import TableTransport, carrying, is_one_process
-from windrow.model import AnyPipeline, LogSource, with_at_end
+from windrow.model import AnyPipeline, LogSource, Runnable, with_at_end
 from windrow.sinks.base import Sink, SinkGroup
 from windrow.sinks.memory import CollectSink
 from windrow.sources import Cut, open_source
@@ -78,7 +78,7 @@ class StreamSettings:
 class StreamRun:
     """One run of a pipeline on Spark."""
 
-    def __init__(self, pipeline: AnyPipeline, sink: Sink | SinkGroup, settings: StreamSettings) -> None:
+    def __init__(self, pipeline: Runnable, sink: Sink | SinkGroup, settings: StreamSettings) -> None:
         self._pipeline = pipeline
         self._sinks = SinkGroup.of(sink)
         self._settings = settings

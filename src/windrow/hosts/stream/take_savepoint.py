@@ -19,12 +19,12 @@ from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.stages import balanced_key_groups
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.hosts.stream.offsets import OffsetLog, agree
-from windrow.model import AnyPipeline
-from windrow.sinks.base import Sink
+from windrow.model import Runnable
+from windrow.sinks.base import Sink, SinkGroup
 from windrow.sources.base import listed
 
 
-def take_savepoint(pipeline: AnyPipeline, sink: Sink, checkpoint: Path, to: Path | None, master: str) -> Path:
+def take_savepoint(pipeline: Runnable, sink: Sink | SinkGroup, checkpoint: Path, to: Path | None, master: str) -> Path:
     """Write what the run of a checkpoint knows after the last step that its tables have; return the folder.
 
     That is `to`, or one beside the checkpoint named after it and the epoch. Raise CheckpointError if a run is using the
@@ -54,7 +54,7 @@ def take_savepoint(pipeline: AnyPipeline, sink: Sink, checkpoint: Path, to: Path
     return folder
 
 
-def look(pipeline: AnyPipeline, checkpoint: Path, master: str) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
+def look(pipeline: Runnable, checkpoint: Path, master: str) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
     """Return the last epoch that Spark noted as done, and what the key groups knew after it; raise as above."""
     known = _open(pipeline, checkpoint)
     with locked(checkpoint):
@@ -63,7 +63,7 @@ def look(pipeline: AnyPipeline, checkpoint: Path, master: str) -> tuple[int, Ite
         return epoch, iter(list(_states(known, epoch, master)))
 
 
-def _open(pipeline: AnyPipeline, checkpoint: Path) -> Checkpoint:
+def _open(pipeline: Runnable, checkpoint: Path) -> Checkpoint:
     known = Checkpoint.open(checkpoint, pipeline)
     if known is None:
         msg = f"there is no checkpoint in {checkpoint}: run the pipeline first, or name another --checkpoint"
