@@ -43,8 +43,8 @@ from windrow.api.fluent.windows import (
     when,
 )
 from windrow.errors import WindrowError
-from windrow.model import AnyPipeline as _AnyPipeline
 from windrow.model import Context, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline, Timer
+from windrow.model import Runnable as _Runnable
 
 __all__ = [
     "Context",
@@ -99,12 +99,12 @@ __all__ = [
 ]
 
 
-def load(path: str | _os.PathLike[str]) -> _AnyPipeline:
-    """Read a pipeline from a YAML file, or from ``file.py`` or ``file.py:variable``.
+def load(path: str | _os.PathLike[str]) -> _Runnable:
+    """Read a pipeline, or a graph of named streams, from a YAML file, or from ``file.py`` or ``file.py:variable``.
 
     Paths in the file are relative to the current directory. Raise PipelineError, with file:line, for all problems.
     """
     # imported here because few importers of windrow read YAML; Spark's workers do not
     from windrow.api.load import open_pipeline  # noqa: PLC0415
 
-    return open_pipeline(_os.fspath(path)).valid()
+    return open_pipeline(_os.fspath(path)).runnable()

@@ -29,6 +29,7 @@ from windrow.model import (
     KafkaSource,
     Max,
     Min,
+    Pipeline,
     PostgresSink,
     Punctuated,
     Quantile,
@@ -99,6 +100,7 @@ key_groups: 64
         "latest",
         (("security.protocol", "SSL"), ("session.timeout.ms", "6000"), ("check.crcs", "true")),
     )
+    assert isinstance(document.pipeline, Pipeline)
     assert document.pipeline.sink == PostgresSink("postgresql://", "stats.t", ("user_id",))
     assert document.pipeline.key_groups == 64
 
@@ -254,7 +256,9 @@ salt: 4
     ],
 )
 def test_all_windows(text: str, window: Window) -> None:
-    assert read_document(_replaced(f"window: {text}\n"), "x.yaml").pipeline.window == window
+    pipeline = read_document(_replaced(f"window: {text}\n"), "x.yaml").pipeline
+    assert isinstance(pipeline, Pipeline)
+    assert pipeline.window == window
 
 
 def test_a_field_derived_in_the_key_has_its_line() -> None:

@@ -12,6 +12,7 @@ import yaml
 
 from windrow.api.checks import RULES
 from windrow.api.pipeline_file import read_document
+from windrow.model import Pipeline
 
 CASES = Path(__file__).parent / "checks"
 BASE = yaml.safe_load("""
@@ -42,7 +43,9 @@ def test_a_rule_finds_what_its_case_says(rule_name: str, case: dict[str, Any], m
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     rule = next(rule for rule in RULES if rule.__name__ == rule_name)
     text = yaml.safe_dump(BASE | case.get("pipeline", {}), sort_keys=False, allow_unicode=True)
-    found = [f"{finding.level} {finding.text}" for finding in rule(read_document(text, "case.yaml").pipeline)]
+    given = read_document(text, "case.yaml").pipeline
+    assert isinstance(given, Pipeline)
+    found = [f"{finding.level} {finding.text}" for finding in rule(given)]
     expected = case["finds"]
     assert [text[: len(begin)] for text, begin in zip(found, expected, strict=True)] == expected, found
 

@@ -110,9 +110,11 @@ def test_databases_have_a_fence_each(store: Store, models: tuple[Pipeline, Pipel
     alone.commit(0, first)
     alone.close()
     assert group.open(RUN) is None
+    assert not group.is_even
     group.commit(0, {"b": second, "a": replace(first, changes=first.changes.slice(0, 0))})
     group.commit(1, {"a": first, "b": second})
     assert group.open(RUN) == 1
+    assert group.is_even
     group.close()
     assert len(store.result(models[0])) == 1
     assert sorted(memory.steps) == [0, 1]

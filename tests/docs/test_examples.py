@@ -40,6 +40,7 @@ OVER_PURCHASES = {
         "SELECT sum(purchases) / 6.0, sum(total) / 6.0 FROM price_bands",
         Decimal(1),
     ),
+    "shop.yaml": ("shop.db", "SELECT (SELECT sum(purchases) FROM visits), sum(total) FROM spend_5m", Decimal(0)),
     "balances.py": ("balances.db", "SELECT sum(purchases), sum(total) FROM balances", Decimal(0)),
 }
 

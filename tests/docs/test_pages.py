@@ -10,7 +10,8 @@ import pytest
 import yaml
 from tests.docs.pages import PAGES, ROOT, Block, blocks, commands
 
-from windrow.api.pipeline_file import parse_pipeline, read_document
+from windrow.api.checks import require_valid
+from windrow.api.pipeline_file import read_document
 from windrow.cli import main
 from windrow.model import Pipeline, ProcessPipeline
 from windrow.testing.plugin import check_story
@@ -114,7 +115,8 @@ def test_yaml_on_a_page_is_a_true_story_or_a_pipeline_without_errors(block: Bloc
         story.write_text(block.text, encoding="utf-8")
         check_story(story, rebatch=5)
     else:
-        parse_pipeline(block.text, block.name)
+        document = read_document(block.text, block.name)
+        require_valid(document.pipeline, document.place)
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.name)

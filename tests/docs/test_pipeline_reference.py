@@ -89,7 +89,9 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def read(document: dict[str, Any]) -> Pipeline:
-    return read_document(yaml.safe_dump(document), "least.yaml").pipeline
+    pipeline = read_document(yaml.safe_dump(document), "least.yaml").pipeline
+    assert isinstance(pipeline, Pipeline)
+    return pipeline
 
 
 def with_key(path: str, value: str) -> tuple[dict[str, Any], dict[str, Any]]:

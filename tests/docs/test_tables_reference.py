@@ -7,13 +7,13 @@ import re
 import pytest
 from tests.docs.pages import ROOT
 
-import windrow as wr
+from windrow.api.pipeline_file import load_pipeline
 from windrow.sinks.postgres.catalog import sql_types as postgres_types
 from windrow.sinks.sqlite.rows import sql_types as sqlite_types
 from windrow.sinks.tables import Table, layout
 
 TEXT = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
-PIPELINE = wr.load(ROOT / "examples" / "user_spend.yaml")
+PIPELINE = load_pipeline(ROOT / "examples" / "user_spend.yaml")
 TABLES = layout(PIPELINE, PIPELINE.sink).all
 
 

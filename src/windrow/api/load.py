@@ -12,7 +12,7 @@ from pathlib import Path
 from windrow.api.checks import Finding, require_valid, validate
 from windrow.api.pipeline_file import Document, read_document, read_file
 from windrow.errors import PipelineError, Place, each_error, join_errors
-from windrow.model import AnyPipeline
+from windrow.model import AnyPipeline, Graph, Runnable
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class OpenedPipeline:
     """A pipeline, and what was found in it, with places; `file` is how it was named."""
 
     file: str
-    pipeline: AnyPipeline
+    pipeline: Runnable
     document: Document | None
 
     def place(self, finding: Finding) -> Place | None:
@@ -32,8 +32,15 @@ class OpenedPipeline:
         found = [(self.place(finding), finding) for finding in validate(self.pipeline)]
         return sorted(found, key=lambda pair: pair[0].line if pair[0] else 0)
 
+    def runnable(self) -> Runnable:
+        """Return the pipeline or graph; raise PipelineError if it has errors."""
+        return require_valid(self.pipeline, self.document.place if self.document else None)
+
     def valid(self) -> AnyPipeline:
-        """Return the pipeline; raise PipelineError if it has errors."""
+        """Return the pipeline; raise PipelineError if it has errors, or is a graph of named streams."""
+        if isinstance(self.pipeline, Graph):
+            msg = f"{self.file} is a graph of named streams, which this command does not take; `windrow run` does"
+            raise PipelineError(msg)
         return require_valid(self.pipeline, self.document.place if self.document else None)
 
 
@@ -56,7 +63,7 @@ def split_spec(spec: str) -> tuple[str, str] | None:
     return (match["file"], match["variable"] or DEFAULT_VARIABLE) if match else None
 
 
-def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> AnyPipeline:
+def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> Runnable:
     """Run a Python file (not as ``__main__``) and return the pipeline in `variable`.
 
     Raise PipelineError if it fails, or if there is no such pipeline.
@@ -79,9 +86,9 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> AnyPipeline:
     finally:
         sys.path.remove(folder)
     found = names.get(variable)
-    if isinstance(found, AnyPipeline):
+    if isinstance(found, Runnable):
         return found
-    pipelines = [name for name, value in names.items() if isinstance(value, AnyPipeline)]
+    pipelines = [name for name, value in names.items() if isinstance(value, Runnable)]
     hint = (
         f"it has {', '.join(pipelines)}: give {file}:{pipelines[0]}" if pipelines else "end the stages with .to(sink)"
     )

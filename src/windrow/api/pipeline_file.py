@@ -8,10 +8,10 @@ from pathlib import Path
 import yaml
 
 from windrow.api.checks import require_valid
-from windrow.api.sections import PIPELINE
+from windrow.api.sections import GRAPH, PIPELINE
 from windrow.api.yaml_node import YamlNode, compose
 from windrow.errors import PipelineError, Place
-from windrow.model import Pipeline
+from windrow.model import Graph, Pipeline
 
 
 def load_pipeline(path: str | Path) -> Pipeline:
@@ -23,8 +23,11 @@ def load_pipeline(path: str | Path) -> Pipeline:
 
 
 def parse_pipeline(text: str, file: str = "<string>") -> Pipeline:
-    """Read and validate the text of a pipeline file; raise PipelineError, with file:line, for all that is wrong."""
+    """Read and validate the text of a pipeline with one stream; raise PipelineError, with file:line, if it is wrong."""
     document = read_document(text, file)
+    if isinstance(document.pipeline, Graph):
+        msg = "this is a graph of named streams, not a pipeline with one stream"
+        raise PipelineError(msg, document.place(""))
     return require_valid(document.pipeline, document.place)
 
 
@@ -32,7 +35,7 @@ def parse_pipeline(text: str, file: str = "<string>") -> Pipeline:
 class Document:
     """A pipeline as its file says it, not yet validated."""
 
-    pipeline: Pipeline
+    pipeline: Pipeline | Graph
     file: str
     root: yaml.Node
 
@@ -66,7 +69,8 @@ def read_document(text: str, file: str) -> Document:
     if looks_like_a_story(root):
         msg = "this is a story, not a pipeline; run it with `windrow transcript`"
         raise PipelineError(msg, root.place)
-    return Document(PIPELINE.read(root), file, root.node)
+    is_graph = bool(_keys(root) & {"sources", "streams", "sinks"})
+    return Document(GRAPH.read(root) if is_graph else PIPELINE.read(root), file, root.node)
 
 
 def _keys(root: YamlNode) -> set[str]:
@@ -82,7 +86,9 @@ def looks_like_a_story(root: YamlNode) -> bool:
 def looks_like_a_pipeline(root: YamlNode) -> bool:
     """Return whether a file has keys that only pipelines have, and none of those that only stories have."""
     keys = _keys(root)
-    return len(keys & {"source", "decode", "window", "aggregate", "sink"}) > 1 and not keys & {"pipeline", "steps"}
+    return len(
+        keys & {"source", "decode", "window", "aggregate", "sink", "sources", "streams", "sinks"}
+    ) > 1 and not keys & {"pipeline", "steps"}
 
 
 def _read_regular(path: Path) -> bytes:

@@ -2,7 +2,8 @@
 
 A `Spec` writes the values of one type in three forms: YAML (read with file and line), plain values in the shape of the
 YAML, and the Python source of the fluent form. `Scalar` is one text or number, `Section` a mapping of keys, `OneOf` a
-mapping whose one key is the kind, `Wrapped` a type around the value of another spec, `Each` a list.
+mapping whose one key is the kind, `Wrapped` a type around the value of another spec, `Each` a list, `Named` a mapping
+of names.
 """
 
 from __future__ import annotations
@@ -277,6 +278,36 @@ class Section(Spec[T]):
         if self.parts is not None:
             return self.parts(value)
         return {key.name: getattr(value, key.model_field) for key in self.keys}
+
+
+@dataclass(frozen=True)
+class Named(Spec[tuple[T, ...]]):
+    """A mapping of names to values of one section, in the order of the file; each value has its name."""
+
+    called: str
+    item: Section[T]
+
+    def form(self) -> str:
+        return self.called
+
+    def read(self, node: YamlNode) -> tuple[T, ...]:
+        fields = YamlMapping(node)
+        read = [(name, fields.attempt(self.item.read, entry)) for name, entry in fields]
+        fields.check()
+        return tuple(replace(result.value, name=name) for name, result in read)  # type: ignore[type-var]
+
+    def plain(self, value: tuple[T, ...]) -> dict[str, Any]:
+        return {self.item.values(one)["name"]: self.item.plain(one) for one in value}
+
+    def python(self, value: tuple[T, ...]) -> str:
+        written = (f"{self.item.values(one)['name']!r}: {self.item.python(one)}" for one in value)
+        return f"{{{', '.join(written)}}}"
+
+    def mask(self, value: tuple[T, ...]) -> tuple[T, ...]:
+        return tuple(map(self.item.mask, value))
+
+    def document(self, path: str) -> Iterator[str]:
+        return self.item.document(f"{path}.NAME")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,6 @@ def command(pipeline: str, format_: str, *, as_json: bool) -> int:
 
     PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. Passwords are printed as ***.
     """
-    valid = open_pipeline(pipeline).valid()
+    valid = open_pipeline(pipeline).runnable()
     click.echo(_FORMATS["json" if as_json else format_](valid), nl=False)
     return OK

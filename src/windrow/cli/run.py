@@ -23,7 +23,7 @@ from windrow.cli.progress import ProgressLine, format_time
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.reports import Totals, counted
-from windrow.model import AnyPipeline
+from windrow.model import Runnable, as_graph
 from windrow.sources import open_source
 from windrow.sources.base import OnDataLoss
 
@@ -113,7 +113,7 @@ def command(
         msg = "a run from a savepoint continues its tables, which --fresh would delete: leave out one of the two"
         raise InputError(msg)
     refuse_options(_UNUSED[host], host)
-    valid = open_pipeline(pipeline).valid()
+    valid = open_pipeline(pipeline).runnable()
     progress = ProgressLine(valid.name, quiet=as_json)
     options = Options(
         checkpoint=checkpoint or default_checkpoint(valid.name),
@@ -148,15 +148,15 @@ def command(
     return OK
 
 
-def _all_dead(pipeline: AnyPipeline, totals: Totals) -> list[str]:
+def _all_dead(pipeline: Runnable, totals: Totals) -> list[str]:
     """Return a warning if a run has read records, and none of them was good."""
     if not totals.dead or totals.dead < totals.events:
         return []
-    table = f"{pipeline.sink.table}_dead"
+    table = f"{as_graph(pipeline).sinks[0].sink.table}_dead"
     return [f"all records ({totals.dead:,}) are dead letters; the column `reason` of the table {table} says why"]
 
 
-def _incomplete(pipeline: AnyPipeline) -> list[str]:
+def _incomplete(pipeline: Runnable) -> list[str]:
     """Return a warning for each last line that a run to the end of the input has left out."""
     try:
         files = open_source(pipeline.source).incomplete()
@@ -167,7 +167,7 @@ def _incomplete(pipeline: AnyPipeline) -> list[str]:
     ]
 
 
-def _changes(pipeline: AnyPipeline, options: Options) -> list[str]:
+def _changes(pipeline: Runnable, options: Options) -> list[str]:
     """Return the changes since the savepoint that a new checkpoint starts from, each with its meaning."""
     from windrow.hosts.compatibility import meant  # noqa: PLC0415
     from windrow.hosts.stream.checkpoint import Checkpoint  # noqa: PLC0415 - only where there is one

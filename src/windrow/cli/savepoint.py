@@ -33,15 +33,15 @@ def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, master: 
     """
     from windrow.hosts.savepoint import Savepoint  # noqa: PLC0415 - help needs no Arrow, and no Spark
     from windrow.hosts.stream.take_savepoint import take_savepoint  # noqa: PLC0415
-    from windrow.sinks import open_sink  # noqa: PLC0415
+    from windrow.sinks import open_sinks  # noqa: PLC0415
 
-    valid = open_pipeline(pipeline).valid()
-    sink = open_sink(valid)
+    valid = open_pipeline(pipeline).runnable()
+    sinks = open_sinks(valid)
     try:
         with saying_spark_starts(quiet=as_json):
-            folder = take_savepoint(valid, sink, checkpoint or default_checkpoint(valid.name), to, master)
+            folder = take_savepoint(valid, sinks, checkpoint or default_checkpoint(valid.name), to, master)
     finally:
-        sink.close()
+        sinks.close()
     savepoint = Savepoint.read(folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
     if as_json:

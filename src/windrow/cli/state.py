@@ -37,7 +37,7 @@ def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, m
     """
     from windrow.core.state.inspect import inspect_state  # noqa: PLC0415 - help needs no Arrow
 
-    valid = open_pipeline(pipeline).valid()
+    valid = open_pipeline(pipeline).runnable()
     if checkpoint is not None and savepoint is not None:
         msg = "give --checkpoint or --savepoint, not both"
         raise InputError(msg)

@@ -197,4 +197,5 @@ def _stats(group: int, outputs: Iterable[OperatorOutput], given: StepInput, cloc
         offsets=dict(clocks.next),
         low=clocks.low,
         idle=sorted(clocks.idle),
+        rejected=sum(table.num_rows for name, table in given.dead.items() if name is not None),
     )

@@ -27,9 +27,10 @@ class StepReport:
     """A committed step: how much of what, and where the partitions stand after it.
 
     `watermarks` are microseconds, None before a partition's first record; `low_watermark` is that of them all, None
-    before there is one; `idle` are the partitions that do not hold it back. `offsets` are the next to be read;
-    `seconds` have passed since the step before it was committed, `took` of them in this step. `lag` is how many offsets
-    each partition is behind the log's end, as far as that was known when the step was committed.
+    before there is one; `idle` are the partitions that do not hold it back. `dead` are records that could not be read,
+    `rejected` counts those that single streams of a graph could not take. `offsets` are the next to be read; `seconds`
+    have passed since the step before it was committed, `took` of them in this step. `lag` is how many offsets each
+    partition is behind the log's end, as far as that was known when the step was committed.
     """
 
     epoch: int
@@ -46,6 +47,7 @@ class StepReport:
     idle: list[int]
     seconds: float
     took: float = 0.0
+    rejected: int = 0
     lag: dict[int, int] | None = None
 
     @property
@@ -86,6 +88,7 @@ class StepReport:
             idle=stats[0].idle,
             seconds=seconds,
             took=seconds if took is None else took,
+            rejected=sum(one.rejected for one in stats),
         )
 
 
@@ -125,6 +128,7 @@ class Totals:
     dead: int = 0
     inserts: int = 0
     revisions: int = 0
+    rejected: int = 0
     seconds: float = 0.0
     last: StepReport | None = field(default=None, repr=False)
 
@@ -133,7 +137,7 @@ class Totals:
         """The counts of events by outcome, for a summary."""
         return (
             f"{counted(self.inserts, 'insert')}, {counted(self.revisions, 'revision')}, {self.late:,} late, "
-            f"{self.expired:,} expired, {counted(self.dead, 'dead letter')}"
+            f"{self.expired:,} expired, {counted(self.dead + self.rejected, 'dead letter')}"
         )
 
     def add(self, report: StepReport) -> None:
@@ -145,6 +149,7 @@ class Totals:
         self.dead += report.dead
         self.inserts += report.inserts
         self.revisions += report.revisions
+        self.rejected += report.rejected
         self.seconds += report.seconds
         self.last = report
 

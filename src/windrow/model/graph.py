@@ -38,7 +38,10 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class WindowNode:
-    """The aggregates of each window and key of the node `input`; the other fields are those of `Pipeline`."""
+    """The aggregates of each window and key of the node `input`; the other fields are those of `Pipeline`.
+
+    `derive` adds to the fields of the input.
+    """
 
     name: str
     input: str
@@ -47,6 +50,7 @@ class WindowNode:
     aggregates: tuple[Aggregate, ...]
     emit: Emit
     salt: int = 1
+    derive: tuple[Derive, ...] = ()
 
     @property
     def at_end(self) -> Literal["fire", "hold"]:
@@ -63,6 +67,7 @@ class ProcessNode:
     key: tuple[str, ...]
     process: Process
     at_end: Literal["fire", "hold"] = "fire"
+    derive: tuple[Derive, ...] = ()
     salt: Literal[1] = 1
 
 
@@ -173,7 +178,7 @@ def _short(graph: Graph, node: KeyedNode, sink: Sink) -> AnyPipeline:
                 node.emit,
                 sink,
                 graph.key_groups,
-                source.derive,
+                source.derive + node.derive,
                 node.salt,
             )
         case ProcessNode():
@@ -186,7 +191,7 @@ def _short(graph: Graph, node: KeyedNode, sink: Sink) -> AnyPipeline:
                 node.process,
                 sink,
                 graph.key_groups,
-                source.derive,
+                source.derive + node.derive,
                 node.at_end,
             )
         case _:

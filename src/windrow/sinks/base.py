@@ -87,6 +87,8 @@ class SinkGroup:
 
     def __init__(self, *sinks: tuple[Sequence[str], Sink]) -> None:
         self._sinks = sinks
+        self.is_even = True
+        """Whether all had the same steps when they were opened."""
 
     @staticmethod
     def of(sink: Sink | SinkGroup) -> SinkGroup:
@@ -101,6 +103,7 @@ class SinkGroup:
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Open all; return the last epoch that this run committed to every one of them, or None."""
         last = [sink.open(run, follows) for _, sink in self._sinks]
+        self.is_even = len(set(last)) == 1
         return None if None in last else min(epoch for epoch in last if epoch is not None)
 
     def journal(self) -> pa.Table:

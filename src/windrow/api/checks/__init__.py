@@ -21,6 +21,7 @@ from windrow.api.checks.base import Finding
 from windrow.api.checks.connectors import sink_address, sink_key, sink_table, source_address, sqlite_digits
 from windrow.api.checks.emit import discard_panes, no_lateness, session_panes, triggers
 from windrow.api.checks.fields import decode_fields, derived_fields, pipeline_name, result_columns
+from windrow.api.checks.graph import graph_findings
 from windrow.api.checks.key import key_fields, key_groups, null_keys, salt
 from windrow.api.checks.process import process_code, process_state, process_ttl
 from windrow.api.checks.time import (
@@ -34,7 +35,7 @@ from windrow.api.checks.time import (
 )
 from windrow.api.checks.window import global_window, hopping_windows, window_lengths, window_zone
 from windrow.errors import PipelineError, Place, join_errors
-from windrow.model import AnyPipeline, Pipeline, ProcessPipeline
+from windrow.model import Graph, Pipeline, ProcessPipeline, Runnable
 
 __all__ = ["PROCESS_RULES", "RULES", "Finding", "require_valid", "validate"]
 
@@ -105,11 +106,13 @@ PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
 """The rules for a pipeline that is a Python function."""
 
 
-P = TypeVar("P", bound=AnyPipeline)
+P = TypeVar("P", bound=Runnable)
 
 
-def validate(pipeline: AnyPipeline) -> list[Finding]:
+def validate(pipeline: Runnable) -> list[Finding]:
     """Return what the rules find, in their order."""
+    if isinstance(pipeline, Graph):
+        return graph_findings(pipeline, validate)
     if isinstance(pipeline, ProcessPipeline):
         return [finding for rule in PROCESS_RULES for finding in rule(pipeline)]
     return [finding for rule in RULES for finding in rule(pipeline)]

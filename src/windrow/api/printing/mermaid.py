@@ -6,25 +6,32 @@ from typing import assert_never
 
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
-from windrow.api.sections import TRIGGER, WINDOW, mask_secrets, state_words
+from windrow.api.sections import TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
 from windrow.model import (
     Adaptive,
     AnyPipeline,
     Delay,
     Emit,
+    Graph,
     KafkaSource,
     LogSource,
     Pipeline,
     ProcessPipeline,
     Punctuated,
+    Runnable,
+    SinkNode,
     Source,
+    SourceNode,
     SqliteSink,
     format_duration,
+    keyed_pipelines,
 )
 
 
-def to_mermaid(pipeline: AnyPipeline) -> str:
+def to_mermaid(pipeline: Runnable) -> str:
     """Return a flowchart: the data's way from source to sink, with dead letters and late output; secrets are ***."""
+    if isinstance(pipeline, Graph):
+        return _graph(mask_graph(pipeline))
     shown = mask_secrets(pipeline)
     table = shown.sink.table
     where = shown.sink.path if isinstance(shown.sink, SqliteSink) else shown.sink.url
@@ -47,6 +54,28 @@ def to_mermaid(pipeline: AnyPipeline) -> str:
         f"  {way[0]} -. expired .-> late",
     ]
     return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def _graph(graph: Graph) -> str:
+    """Draw the nodes of a graph by number, as names may hold what Mermaid gives a meaning to."""
+    numbers = {node.name: f"n{number}" for number, node in enumerate(graph.nodes)}
+    keyed = keyed_pipelines(graph)
+    lines = ["flowchart LR"]
+    for node in graph.nodes:
+        match node:
+            case SourceNode():
+                text = f"{_source(node.source)}; {node.time.field}, {_watermark(node)}"
+                lines.append(f"  {numbers[node.name]}[({_label(node.name, text)})]")
+            case SinkNode():
+                where = node.sink.path if isinstance(node.sink, SqliteSink) else node.sink.url
+                lines.append(f"  {numbers[node.name]}[({_label(node.name, f'{node.sink.table} in {where}')})]")
+            case _:
+                one = keyed[node.name]
+                what = "process" if isinstance(one, ProcessPipeline) else WINDOW.words(one.window)
+                lines.append(f"  {numbers[node.name]}[{_label(node.name, 'by ' + ', '.join(node.key) + '; ' + what)}]")
+    inputs = [node for node in graph.nodes if not isinstance(node, SourceNode)]
+    lines += [f"  {numbers[node.input]} --> {numbers[node.name]}" for node in inputs]
+    return "\n".join(lines) + "\n"
 
 
 def _windowed(pipeline: Pipeline) -> list[str]:
@@ -74,7 +103,7 @@ def _source(source: Source) -> str:
             assert_never(source)
 
 
-def _watermark(pipeline: AnyPipeline) -> str:
+def _watermark(pipeline: AnyPipeline | SourceNode) -> str:
     match pipeline.time.watermark:
         case Delay(micros):
             return f"delay {format_duration(micros)}"

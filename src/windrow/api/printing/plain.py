@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from windrow.api.python_code import refuse_code
-from windrow.api.sections import PIPELINE, PROCESS_PIPELINE, mask_secrets
-from windrow.model import AnyPipeline, ProcessPipeline
+from windrow.api.sections import GRAPH, PIPELINE, PROCESS_PIPELINE, mask_graph, mask_secrets
+from windrow.model import Graph, ProcessPipeline, Runnable, as_graph, keyed_pipelines
 
 _WIDTH = 120
 
@@ -17,30 +17,41 @@ Plain = dict[str, Any]
 """Mappings, lists, texts and numbers."""
 
 
-def to_dict(pipeline: AnyPipeline) -> Plain:
+def to_dict(pipeline: Runnable) -> Plain:
     """Return the pipeline as mappings, lists, texts and numbers, in canonical order; secrets are ***.
 
     Python code in it (a custom aggregate, trigger or process function) is named; no file reads that back.
     """
+    if isinstance(pipeline, Graph):
+        graph: Plain = GRAPH.plain(mask_graph(pipeline))
+        return graph
     shown = mask_secrets(pipeline)
     plain: Plain = PROCESS_PIPELINE.plain(shown) if isinstance(shown, ProcessPipeline) else PIPELINE.plain(shown)
     return plain
 
 
-def to_yaml(pipeline: AnyPipeline) -> str:
+def to_yaml(pipeline: Runnable) -> str:
     """Return the canonical YAML of a pipeline, one noun a line; it reads back as the same pipeline, but for ***.
 
     A section that is longer than a line has a line for each of its parts.
 
     Raise PipelineError if there is Python code in it.
     """
-    refuse_code(pipeline, "YAML")
+    for one in keyed_pipelines(as_graph(pipeline)).values():
+        refuse_code(one, "YAML")
     root = _yaml_node(to_dict(pipeline))
     root.flow_style = False
-    for key, section in root.value:
-        if len(key.value) + len(": ") + len(_yaml_text(section)) > _WIDTH:
-            section.flow_style = False
+    _unfold(root, 0, deepest=2 if isinstance(pipeline, Graph) else 0)
     return _yaml_text(root)
+
+
+def _unfold(node: yaml.MappingNode, depth: int, deepest: int) -> None:
+    """Give each part of the sections that are longer than a line a line of its own, as deep as sections go."""
+    for key, section in node.value:
+        if 2 * depth + len(key.value) + len(": ") + len(_yaml_text(section)) > _WIDTH:
+            section.flow_style = False
+            if depth < deepest and isinstance(section, yaml.MappingNode):
+                _unfold(section, depth + 1, deepest)
 
 
 def _yaml_text(node: yaml.Node) -> str:
@@ -69,6 +80,6 @@ def _yaml_node(value: Any) -> Any:  # noqa: ANN401 plain values to nodes, as PyY
             return yaml.ScalarNode("tag:yaml.org,2002:str", value, style=style)
 
 
-def to_json(pipeline: AnyPipeline) -> str:
+def to_json(pipeline: Runnable) -> str:
     """Return the pipeline as indented JSON in the shape of its YAML; secrets are ***."""
     return json.dumps(to_dict(pipeline), indent=2, ensure_ascii=False) + "\n"

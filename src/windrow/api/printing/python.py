@@ -18,7 +18,8 @@ from windrow.api.sections import (
 )
 from windrow.api.sections.pipeline import KEY_GROUPS, NAME, SALT
 from windrow.api.spec import arguments
-from windrow.model import AnyPipeline
+from windrow.errors import PipelineError
+from windrow.model import AnyPipeline, Graph, Runnable
 
 
 def to_python(pipeline: AnyPipeline) -> str:
@@ -41,6 +42,9 @@ def to_python(pipeline: AnyPipeline) -> str:
     return "(\n" + "".join(f"    {step}\n" for step in steps if step) + ")\n"
 
 
-def to_python_file(pipeline: AnyPipeline) -> str:
-    """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***."""
+def to_python_file(pipeline: Runnable) -> str:
+    """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***. Raise PipelineError for a graph."""
+    if isinstance(pipeline, Graph):
+        msg = "a graph of named streams has no Python form; print it as YAML"
+        raise PipelineError(msg)
     return f"import windrow as wr\n\npipeline = {to_python(pipeline)}"

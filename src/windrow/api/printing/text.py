@@ -2,47 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import assert_never
 
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
-from windrow.api.sections import DELAY, SINK, SOURCE, TRIGGER, WINDOW, mask_secrets, state_words
+from windrow.api.sections import DELAY, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
 from windrow.model import (
     Adaptive,
     AnyPipeline,
     Delay,
+    Derive,
     Emit,
     EventTime,
     Field,
     Global,
+    Graph,
     Pipeline,
     ProcessPipeline,
     Punctuated,
+    Runnable,
     Sink,
+    SourceNode,
     format_duration,
+    keyed_pipelines,
 )
 
 
-def to_text(pipeline: AnyPipeline) -> str:
+def to_text(pipeline: Runnable) -> str:
     """Return what the pipeline does: the data's way, noun by noun, and what each means; secrets are ***."""
+    if isinstance(pipeline, Graph):
+        return _graph(mask_graph(pipeline))
     shown = mask_secrets(pipeline)
-    table = shown.sink.table
-    nouns = {
-        "source": SOURCE.words(shown.source),
-        "decode": f"{_fields(shown)}\na record that does not fit goes to {table}_dead",
-        "derive": "\n".join(f"{derived.name} = {derived.sql}" for derived in shown.derive),
-        "time": _time(shown.time, table),
-        "key": _key(shown),
-    }
-    if isinstance(shown, ProcessPipeline):
-        nouns["process"] = process_words(shown)
-    else:
-        nouns["window"] = WINDOW.words(shown.window)
-        nouns["aggregate"] = ", ".join(f"{item.name} = {aggregate_text(item)}" for item in shown.aggregates)
-        nouns["emit"] = _emit(shown, table)
-    nouns["sink"] = _sink(shown.sink)
-    lines = [shown.name, *(line for noun, meaning in nouns.items() if meaning for line in _lines(noun, meaning))]
+    nouns = _source(shown, shown.sink.table) | _keyed(shown) | {"sink": _sink(shown.sink)}
+    return "\n".join([shown.name, *_written(nouns)]) + "\n"
+
+
+def _graph(graph: Graph) -> str:
+    keyed = keyed_pipelines(graph)
+    lines = [graph.name, f"source {graph.origin.name}", *_written(_source(graph.origin, "TABLE"))]
+    lines.append("  TABLE is that of each sink")
+    for node in graph.keyed:
+        derived = {"derive": _derived(node.derive)}
+        lines += [f"stream {node.name} (from {node.input})", *_written(derived | _keyed(keyed[node.name]))]
+    for sink in graph.sinks:
+        lines += [f"sink {sink.name} (from {sink.input})", *_written({"sink": _sink(sink.sink)})]
     return "\n".join(lines) + "\n"
+
+
+def _source(pipeline: AnyPipeline | SourceNode, table: str) -> dict[str, str]:
+    return {
+        "source": SOURCE.words(pipeline.source),
+        "decode": f"{_fields(pipeline)}\na record that does not fit goes to {table}_dead",
+        "derive": _derived(pipeline.derive),
+        "time": _time(pipeline.time, table),
+    }
+
+
+def _derived(fields: tuple[Derive, ...]) -> str:
+    return "\n".join(f"{derived.name} = {derived.sql}" for derived in fields)
+
+
+def _keyed(pipeline: AnyPipeline) -> dict[str, str]:
+    if isinstance(pipeline, ProcessPipeline):
+        return {"key": _key(pipeline), "process": process_words(pipeline)}
+    return {
+        "key": _key(pipeline),
+        "window": WINDOW.words(pipeline.window),
+        "aggregate": ", ".join(f"{item.name} = {aggregate_text(item)}" for item in pipeline.aggregates),
+        "emit": _emit(pipeline, pipeline.sink.table),
+    }
+
+
+def _written(nouns: Mapping[str, str]) -> list[str]:
+    return [line for noun, meaning in nouns.items() if meaning for line in _lines(noun, meaning)]
 
 
 def _lines(noun: str, meaning: str) -> list[str]:
@@ -56,7 +89,7 @@ def _field(field: Field) -> str:
     return f"{field.name} {field.type_text}{also}"
 
 
-def _fields(pipeline: AnyPipeline) -> str:
+def _fields(pipeline: AnyPipeline | SourceNode) -> str:
     return "JSON with " + ", ".join(map(_field, pipeline.decode.fields))
 
 

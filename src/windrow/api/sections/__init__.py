@@ -5,6 +5,7 @@ docs/reference/pipeline.md (`make docs`). The functions of the fluent form have 
 """
 
 from windrow.api.sections.connectors import SINK, SOURCE
+from windrow.api.sections.graph import GRAPH, mask_graph
 from windrow.api.sections.pipeline import PIPELINE, PROCESS_PIPELINE, STORY, StoryPipeline, mask_secrets, state_words
 from windrow.api.sections.records import DECODE, DELAY, DERIVE, KEY, TIME, KeyFields
 from windrow.api.sections.results import AGGREGATE, EMIT, TRIGGER, WINDOW
@@ -15,6 +16,7 @@ __all__ = [
     "DELAY",
     "DERIVE",
     "EMIT",
+    "GRAPH",
     "KEY",
     "PIPELINE",
     "PROCESS_PIPELINE",
@@ -26,6 +28,7 @@ __all__ = [
     "WINDOW",
     "KeyFields",
     "StoryPipeline",
+    "mask_graph",
     "mask_secrets",
     "state_words",
 ]

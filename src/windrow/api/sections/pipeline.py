@@ -55,14 +55,14 @@ SALT = Key(
     "more shuffle, the same results. For tumbling, hopping and calendar windows, without `early`.",
     default=1,
 )
-_DERIVE = Key(
+DERIVED = Key(
     "derive",
     DERIVE,
     "fields that are computed from decoded fields, such as `{domain: \"split_part(url, '/', 3)\"}`. Keys and "
     "aggregates can use them; other derived fields cannot.",
     default=(),
 )
-_RECORDS = (
+RECORDS = (
     Key("source", SOURCE, "", required=True),
     Key(
         "decode",
@@ -75,8 +75,9 @@ _RECORDS = (
         required=True,
     ),
 )
-_KEYED = (
-    Key("time", TIME, "", required=True),
+EVENT_TIME = Key("time", TIME, "", required=True)
+KEYED = (
+    EVENT_TIME,
     Key(
         "key",
         KEY,
@@ -86,7 +87,7 @@ _KEYED = (
         required=True,
     ),
 )
-_RESULTS = (
+RESULTS = (
     Key("window", WINDOW, "", required=True),
     Key(
         "aggregate",
@@ -100,7 +101,7 @@ _RESULTS = (
     ),
     Key("emit", EMIT, "", default=Emit(), shown=True),
 )
-_SINK = Key("sink", SINK, "", required=True)
+SINK_KEY = Key("sink", SINK, "", required=True)
 
 
 def _pipeline(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> Pipeline:  # noqa: ANN401
@@ -113,7 +114,7 @@ def _parts(pipeline: AnyPipeline) -> Mapping[str, Any]:
 
 
 PIPELINE: Section[Pipeline] = Section(
-    "", _pipeline, (NAME, *_RECORDS, _DERIVE, *_KEYED, *_RESULTS, _SINK, KEY_GROUPS, SALT), parts=_parts
+    "", _pipeline, (NAME, *RECORDS, DERIVED, *KEYED, *RESULTS, SINK_KEY, KEY_GROUPS, SALT), parts=_parts
 )
 
 
@@ -134,7 +135,7 @@ def _story(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> Story
     return StoryPipeline(key=key.names, derive=derive + key.derive, **sections)
 
 
-STORY: Section[StoryPipeline] = Section("", _story, (_DERIVE, *_KEYED, *_RESULTS, SALT))
+STORY: Section[StoryPipeline] = Section("", _story, (DERIVED, *KEYED, *RESULTS, SALT))
 
 
 def _no_yaml(node: YamlNode) -> Any:  # noqa: ANN401 - it never returns
@@ -180,7 +181,7 @@ _AT_END = Key("at_end", choice("fire", "hold"), "", default=ProcessPipeline.at_e
 PROCESS_PIPELINE: Section[ProcessPipeline] = Section(
     "",
     ProcessPipeline,
-    (NAME, *_RECORDS, _DERIVE, *_KEYED, Key("process", PROCESS, "", required=True), _AT_END, _SINK, KEY_GROUPS),
+    (NAME, *RECORDS, DERIVED, *KEYED, Key("process", PROCESS, "", required=True), _AT_END, SINK_KEY, KEY_GROUPS),
     parts=_parts,
 )
 

@@ -5,7 +5,7 @@ Large batches go through the fast decoder first; what it does not accept, and sm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,7 +28,7 @@ from windrow.core.decode.exact import (
 from windrow.core.decode.fast import FastDecoder
 from windrow.core.keys import MAX_KEY_BYTES, text_bytes
 from windrow.core.windows import times_with_windows
-from windrow.expressions import Computed, computed, computed_arguments
+from windrow.expressions import Computed, computed
 from windrow.model import AnyPipeline, Global, Pipeline, SourceNode
 
 MARKS = pa.schema(
@@ -144,34 +144,35 @@ class Decoder:
 class KeyedDecoder:
     """Adds what a keyed node needs to the records of its source, which `decoder` has decoded.
 
-    That is the columns of its aggregates. A record is a dead letter of the node if one of them cannot be computed, if
-    its key is null or too long, or if a window would be outside the years 1 to 9999.
+    That is its derived fields, those of the source aside (`given` are their names), and the columns of its aggregates.
+    A record is a dead letter of the node if one of them cannot be computed, if its key is null or too long, or if a
+    window would be outside the years 1 to 9999.
     """
 
-    def __init__(self, decoder: Decoder, pipeline: AnyPipeline) -> None:
+    def __init__(self, decoder: Decoder, pipeline: AnyPipeline, given: Collection[str]) -> None:
         self._decoder = decoder
         self._key = pipeline.key
         self._time = pipeline.time.field
         self._times = times_with_windows(pipeline.window if isinstance(pipeline, Pipeline) else Global())
-        self._columns = computed_arguments(pipeline) if isinstance(pipeline, Pipeline) else ()
+        self._columns = tuple(one for one in computed(pipeline) if one.name not in given)
         self._evaluator = Evaluator(self._columns) if self._columns else None
         self._schema = schema.record_schema(pipeline)
 
     def select(self, raw: pa.RecordBatch, records: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return the good records for the node, with its columns, and the dead letters of the others."""
-        reasons = dict(self._problems(records))
+        failed: dict[int, str] = {}
         if self._evaluator is not None:
             columns, failed = self._evaluator.compute(records)
-            reasons |= {row: why for row, why in failed.items() if row not in reasons}
             for one, values in zip(self._columns, columns, strict=True):
                 records = records.append_column(one.name, values)
+        reasons = dict(self._problems(records)) | failed
         if not reasons:
-            return records.cast(self._schema), schema.DEAD.empty_table()
+            return records.select(self._schema.names).cast(self._schema), schema.DEAD.empty_table()
         bad = np.zeros(records.num_rows, dtype=np.bool_)
         bad[list(reasons)] = True
         rows = _rows_in(raw, records.filter(pa.array(bad)))
         dead = self._decoder.dead_letters(raw, rows, [reasons[row] for row in sorted(reasons)])
-        return records.filter(pa.array(~bad)).cast(self._schema), dead
+        return records.filter(pa.array(~bad)).select(self._schema.names).cast(self._schema), dead
 
     def _problems(self, records: pa.Table) -> Iterator[tuple[int, str]]:
         """Yield the rows that the node cannot take, and why; the last reason of a row counts."""

@@ -119,6 +119,7 @@ class GroupStats:
     offsets: dict[int, int]
     low: int
     idle: list[int]
+    rejected: int = 0
 
 
 @dataclass(frozen=True)

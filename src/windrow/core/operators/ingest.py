@@ -59,7 +59,8 @@ class Ingest:
         spec = keyed[""] if graph.is_short else graph.origin
         self._schema = record_schema(spec)
         self._decoder = Decoder(spec)
-        self._routes = [_Route(name, one, packed, self._decoder, own=not graph.is_short) for name, one in keyed.items()]
+        given = None if graph.is_short else frozenset(one.name for one in graph.origin.derive)
+        self._routes = [_Route(name, one, packed, self._decoder, given) for name, one in keyed.items()]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
         """Yield the step's packets; those about partitions come last."""
@@ -132,17 +133,22 @@ class _Route:
     """The way of a source's records to a keyed node: its own columns, its key, and its key groups.
 
     A record for which one of the columns cannot be computed, or whose key is null or too long, is a dead letter of the
-    node. In a short form (`own` is False) the decoder has done all this.
+    node. In a short form (`given`, the source's derived fields, is None) the decoder has done all this.
     """
 
     def __init__(
-        self, name: str, pipeline: AnyPipeline, packed: Callable[[pa.Table], bytes], decoder: Decoder, *, own: bool
+        self,
+        name: str,
+        pipeline: AnyPipeline,
+        packed: Callable[[pa.Table], bytes],
+        decoder: Decoder,
+        given: frozenset[str] | None,
     ) -> None:
         self._name = name
         self._pipeline = pipeline
         self._packed = packed
         self._schema = record_schema(pipeline)
-        self._selector = KeyedDecoder(decoder, pipeline) if own else None
+        self._selector = None if given is None else KeyedDecoder(decoder, pipeline, given)
         self._duck = duckdb_sql.connect()
         self._salt = pipeline.salt if isinstance(pipeline, Pipeline) else 1
         self._waiting: list[pa.Table] = []

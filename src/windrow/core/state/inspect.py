@@ -14,7 +14,7 @@ from windrow.core.columns import unpack
 from windrow.core.operators.window.slices import windows_of_slices
 from windrow.core.state.store import MemoryState
 from windrow.core.watermarks.clocks import PartitionClocks
-from windrow.model import AnyPipeline, Hopping, Pipeline, Session
+from windrow.model import AnyPipeline, Hopping, Pipeline, Runnable, Session, as_graph, keyed_pipelines
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class KeyGroupReport:
 class StateReport:
     """State of all key groups: the clocks, identical in each (None before the first step), and counts of windows.
 
-    `windows` are those open in some key group (of sessions: of some key), `revisable` those that have fired and are
-    kept for revisions, without sessions. `kinds` are bytes by kind of blob, `largest` the largest blobs as
-    (bytes, key group, kind, bucket).
+    `windows` are those open in some key group (of sessions: of some key), of all streams; `revisable` those that have
+    fired and are kept for revisions, without sessions. `kinds` are bytes by kind of blob, `largest` the largest blobs
+    as (bytes, key group, kind, bucket).
     """
 
     clocks: PartitionClocks | None
@@ -44,11 +44,12 @@ class StateReport:
     largest: tuple[tuple[int, int, str, int], ...]
 
 
-def inspect_state(pipeline: AnyPipeline, states: Iterable[tuple[int, MemoryState]], largest: int = 5) -> StateReport:
+def inspect_state(pipeline: Runnable, states: Iterable[tuple[int, MemoryState]], largest: int = 5) -> StateReport:
     """Count windows, keys and bytes in the states of a pipeline's key groups."""
     clocks: PartitionClocks | None = None
-    open_windows: set[int] = set()
-    fired: set[int] = set()
+    keyed = keyed_pipelines(as_graph(pipeline))
+    open_windows: set[tuple[str, int]] = set()
+    fired: set[tuple[str, int]] = set()
     sessions = 0
     groups: list[KeyGroupReport] = []
     kinds: Counter[str] = Counter()
@@ -57,22 +58,25 @@ def inspect_state(pipeline: AnyPipeline, states: Iterable[tuple[int, MemoryState
         summary = state.summary()
         if summary is not None:
             fields = json.loads(summary)
-            clocks, own = PartitionClocks.decode(fields["clocks"]), fields["operators"][""]
-            open_windows.update(own.get("open", ()))
-            open_windows |= _windows_of_slices(pipeline, own, clocks.low)
-            fired.update(own.get("fired", ()))
-            if isinstance(pipeline, Pipeline) and isinstance(pipeline.window, Session):
-                sessions += sum(bucket[-1] for bucket in own["buckets"])
-        found: list[pa.Table] = []
+            clocks = PartitionClocks.decode(fields["clocks"])
+            for name, one in keyed.items():
+                own = fields["operators"][name]
+                open_windows.update((name, start) for start in own.get("open", ()))
+                open_windows.update((name, start) for start in _windows_of_slices(one, own, clocks.low))
+                fired.update((name, start) for start in own.get("fired", ()))
+                if isinstance(one, Pipeline) and isinstance(one.window, Session):
+                    sessions += sum(bucket[-1] for bucket in own["buckets"])
+        found: dict[str, list[pa.Table]] = {name: [] for name in keyed}
         count = 0
         for (kind, bucket), blob in state.items():
             count += 1
             kinds[kind] += len(blob)
             blobs.append((len(blob), group, kind, bucket))
             table = unpack(blob)
-            found.append(table.select(["key"] if kind == "keys" else list(pipeline.key)))
+            stream, _, own_kind = kind.rpartition("/")
+            found[stream].append(table.select(["key"] if own_kind == "keys" else list(keyed[stream].key)))
         blobs = sorted(blobs, reverse=True)[:largest]
-        groups.append(KeyGroupReport(group, state.size, _distinct_keys(found), count))
+        groups.append(KeyGroupReport(group, state.size, sum(map(_distinct_keys, found.values())), count))
     return StateReport(
         clocks, len(open_windows) + sessions, len(fired), tuple(groups), dict(sorted(kinds.items())), tuple(blobs)
     )

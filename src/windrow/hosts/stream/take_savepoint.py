@@ -34,7 +34,14 @@ def take_savepoint(pipeline: Runnable, sink: Sink | SinkGroup, checkpoint: Path,
     if to is not None:
         require_new_folder(to)
     with locked(checkpoint):
-        epoch = agree(known, sink.open(known.run, known.follows))
+        sinks = SinkGroup.of(sink)
+        epoch = agree(known, sinks.open(known.run, known.follows))
+        if not sinks.is_even:
+            msg = (
+                f"the run of the checkpoint {checkpoint} ended between the commits of a step to two databases: run the "
+                "pipeline once more, then take the savepoint"
+            )
+            raise CheckpointError(msg)
         _refuse_untold(known, epoch)
         batch = _batch(known, epoch)
         # a run that resumes from a savepoint may have been ended before it noted where it begins

@@ -1,0 +1,190 @@
+"""Graphs as files: read, checked with lines, and printed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from windrow.api.checks import validate
+from windrow.api.load import open_pipeline
+from windrow.api.pipeline_file import load_pipeline, read_document
+from windrow.api.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
+from windrow.errors import PipelineError, each_error
+from windrow.model import Graph, PostgresSink, SinkNode, Tumbling, WindowNode, keyed_pipelines
+
+SHOP = """\
+name: shop
+sources:
+  purchases:
+    source: {log: {path: data/shop}}
+    decode: {user: string, country: "string?", t: timestamp_millis, amount: "decimal(12,2)", url: string}
+    derive: {cents: "CAST(amount * 100 AS BIGINT)"}
+    time: {field: t, delay: 1m, future: 1h}
+streams:
+  per_user:
+    from: purchases
+    key: user
+    window: {tumbling: 5m}
+    aggregate: {total: sum(amount), n: count()}
+  per_domain:
+    from: purchases
+    derive: {far: "country <> 'US'"}
+    key: [{domain: "split_part(url, '/', 3)"}]
+    window: {session: 30m}
+    aggregate: {most: "max(cents) where far"}
+    emit: {lateness: 1h}
+sinks:
+  users: {from: per_user, sink: {sqlite: {path: shop.db, table: users}}}
+  domains: {from: per_domain, sink: {postgres: {url: "postgresql://u:secret@host/db", table: domains}}}
+  again: {from: per_user, sink: {sqlite: {path: shop.db, table: again, changelog: false}}}
+key_groups: 4
+"""
+
+
+def read(text: str) -> Graph:
+    graph = read_document(text, "shop.yaml").pipeline
+    assert isinstance(graph, Graph)
+    return graph
+
+
+def problems(*changes: tuple[str, str]) -> list[str]:
+    """The errors of the file after some replacements."""
+    text = SHOP
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    document = read_document(text, "shop.yaml")
+    return [
+        f"{document.place(finding.where).line}: {finding.text}"
+        for finding in validate(document.pipeline)
+        if finding.level == "error"
+    ]
+
+
+def test_the_nodes_of_a_file() -> None:
+    graph = read(SHOP)
+    assert [node.name for node in graph.nodes] == ["purchases", "per_user", "per_domain", "users", "domains", "again"]
+    user, domain = graph.keyed
+    assert isinstance(user, WindowNode)
+    assert (user.window, user.key, user.input) == (Tumbling(300_000_000), ("user",), "purchases")
+    assert (domain.key, [one.name for one in domain.derive]) == (("domain",), ["far", "domain"])
+    assert [one.name for one in keyed_pipelines(graph)["per_domain"].derive] == ["cents", "far", "domain"]
+    assert [sink.name for sink in graph.sinks_of("per_user")] == ["users", "again"]
+    assert problems() == []
+
+
+def test_it_reads_back_as_it_was_printed() -> None:
+    graph = read(SHOP.replace("u:secret@", ""))
+    assert read(to_yaml(graph)) == graph
+    assert to_dict(graph)["streams"]["per_domain"]["from"] == "purchases"
+    assert max(map(len, to_yaml(graph).splitlines())) < 200
+
+
+def test_no_print_out_has_a_secret() -> None:
+    graph = read(SHOP)
+    for text in (to_yaml(graph), to_text(graph), to_mermaid(graph), str(to_dict(graph))):
+        assert "secret" not in text
+        assert "***" in text
+    assert isinstance(graph.sinks[1].sink, PostgresSink)
+    assert "secret" in graph.sinks[1].sink.url
+
+
+def test_what_it_does_in_words() -> None:
+    lines = to_text(read(SHOP)).splitlines()
+    assert lines[0] == "shop"
+    assert "stream per_domain (from purchases)" in lines
+    assert "sink again (from per_user)" in lines
+    assert "  derive     cents = CAST(amount * 100 AS BIGINT)" in lines
+    assert "  derive     far = country <> 'US'" in lines
+    assert [line for line in to_mermaid(read(SHOP)).splitlines() if "-->" in line] == [
+        "  n0 --> n1",
+        "  n0 --> n2",
+        "  n1 --> n3",
+        "  n2 --> n4",
+        "  n1 --> n5",
+    ]
+    with pytest.raises(PipelineError, match="has no Python form; print it as YAML"):
+        to_python_file(read(SHOP))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            [("from: purchases\n    key", "from: sales\n    key")],
+            ["10: streams.per_user.from: 'sales' is not a source"],
+        ),
+        (
+            [("{from: per_domain, sink", "{from: purchases, sink")],
+            [
+                "23: sinks.domains.from: 'purchases' is not a stream; name one of per_user, per_domain",
+                "14: streams.per_domain: its rows go nowhere; add a sink from 'per_domain', or remove it",
+            ],
+        ),
+        ([("table: again", "table: USERS")], ["24: sinks.again.sink: the table 'USERS' is written by 'users'"]),
+        (
+            [("  again: {", "  per_user: {")],
+            [
+                "9: streams.per_user: the name 'per_user' is given twice",
+                "24: sinks.per_user: the name 'per_user' is given",
+            ],
+        ),
+        ([("  again: {", "  a b: {")], ["24: sinks.a b: a name has 1 to 100 letters"]),
+        (
+            [("emit: {lateness: 1h}", "emit: {lateness: 1h, at_end: hold}")],
+            ["20: streams.per_domain.emit: at_end is hold, but fire for 'per_user'"],
+        ),
+        ([("field: t,", "field: u,")], ["7: sources.purchases.time.field: 'u' is not a field of decode"]),
+        ([("sum(amount)", "sum(url)")], ["13: streams.per_user.aggregate.total: "]),
+        (
+            [("country <> 'US'", "nation <> 'US'")],
+            ["16: streams.per_domain.derive.far: ", "19: streams.per_domain.aggregate.most: 'far'"],
+        ),
+        ([("table: again", "table: 1x")], ["24: sinks.again.sink.sqlite.table: "]),
+        ([("key_groups: 4", "key_groups: 0")], ["25: key_groups: "]),
+    ],
+)
+def test_problems_have_the_line_of_their_part(changes: list[tuple[str, str]], expected: list[str]) -> None:
+    found = problems(*changes)
+    assert [line[: len(begin)] for line, begin in zip(found, expected, strict=True)] == expected, found
+
+
+def test_a_second_source_is_refused() -> None:
+    source = SHOP.partition("sources:\n")[2].partition("streams:")[0]
+    assert problems(("streams:\n", f"{source.replace('purchases', 'more')}streams:\n"))[0].startswith(
+        "2: sources: a graph has one source, not 2"
+    )
+
+
+def test_unknown_keys_are_reported_with_their_lines() -> None:
+    with pytest.raises(PipelineError) as caught:
+        read(
+            SHOP.replace("window: {tumbling", "windows: {tumbling").replace(
+                "{from: per_user, sink", "{form: per_user, sink"
+            )
+        )
+    found = [f"{one.place}: {one.message}" for one in each_error(caught.value)]
+    assert len(found) >= 3
+    assert found[0].startswith("shop.yaml:12: 'windows' is not a key of streams.per_user; did you mean 'window'?")
+    assert any("shop.yaml:22: 'form' is not a key of sinks.users" in one for one in found)
+
+
+def test_commands_for_one_stream_refuse_it(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(SHOP)
+    with pytest.raises(PipelineError, match="is a graph of named streams, which this command does not take"):
+        open_pipeline(str(file)).valid()
+    with pytest.raises(PipelineError, match="not a pipeline with one stream"):
+        load_pipeline(file)
+    opened = open_pipeline(str(file)).runnable()
+    assert opened == read(SHOP)
+
+
+def test_a_graph_without_streams_or_sinks() -> None:
+    graph = read(SHOP)
+    nowhere = replace(graph, nodes=tuple(node for node in graph.nodes if not isinstance(node, SinkNode)))
+    assert [finding.where for finding in validate(nowhere)] == ["streams.per_user", "streams.per_domain"]
+    empty = replace(graph, nodes=(graph.origin,))
+    assert [finding.message for finding in validate(empty)] == ["there is no stream; add one"]
