@@ -12,7 +12,8 @@ from windrow.api.load import open_pipeline
 from windrow.api.pipeline_file import load_pipeline, read_document
 from windrow.api.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.errors import PipelineError, each_error
-from windrow.model import Graph, PostgresSink, SinkNode, Tumbling, WindowNode, keyed_pipelines
+from windrow.expressions import result_pipelines
+from windrow.model import Graph, PostgresSink, SinkNode, Tumbling, WindowNode
 
 SHOP = """\
 name: shop
@@ -70,7 +71,7 @@ def test_the_nodes_of_a_file() -> None:
     assert isinstance(user, WindowNode)
     assert (user.window, user.key, user.input) == (Tumbling(300_000_000), ("user",), "purchases")
     assert (domain.key, [one.name for one in domain.derive]) == (("domain",), ["far", "domain"])
-    assert [one.name for one in keyed_pipelines(graph)["per_domain"].derive] == ["cents", "far", "domain"]
+    assert [one.name for one in result_pipelines(graph)["per_domain"].derive] == ["cents", "far", "domain"]
     assert [sink.name for sink in graph.sinks_of("per_user")] == ["users", "again"]
     assert problems() == []
 
@@ -114,14 +115,11 @@ def test_what_it_does_in_words() -> None:
     [
         (
             [("from: purchases\n    key", "from: sales\n    key")],
-            ["10: streams.per_user.from: 'sales' is not a source"],
+            ["10: streams.per_user.from: there is no source or stream 'sales'; name one of purchases, per_user"],
         ),
         (
             [("{from: per_domain, sink", "{from: purchases, sink")],
-            [
-                "23: sinks.domains.from: 'purchases' is not a stream; name one of per_user, per_domain",
-                "14: streams.per_domain: its rows go nowhere; add a sink from 'per_domain', or remove it",
-            ],
+            ["14: streams.per_domain: its rows go nowhere; add a sink from 'per_domain', or remove it"],
         ),
         ([("table: again", "table: USERS")], ["24: sinks.again.sink: the table 'USERS' is written by 'users'"]),
         (
@@ -188,3 +186,120 @@ def test_a_graph_without_streams_or_sinks() -> None:
     assert [finding.where for finding in validate(nowhere)] == ["streams.per_user", "streams.per_domain"]
     empty = replace(graph, nodes=(graph.origin,))
     assert [finding.message for finding in validate(empty)] == ["there is no stream; add one"]
+
+
+CHAIN = """\
+name: chain
+sources:
+  purchases:
+    source: {log: {path: data/shop}}
+    decode: {id: string, user: string, kind: "string?", t: timestamp_millis, amount: "decimal(12,2)"}
+    time: {field: t, delay: 1m, future: 1h}
+    lateness: 2h
+streams:
+  hours: {from: minutes, key: user, window: {tumbling: 1h}, aggregate: {total: sum(total), n: count()}}
+  unique: {from: purchases, deduplicate: {by: id, within: 1h}}
+  large: {from: unique, where: amount > 100, derive: {cents: "CAST(amount * 100 AS BIGINT)"}, select: [id, cents]}
+  kinds: {from: unique, split: {bought: kind = 'buy'}, other: others}
+  both: {from: [kinds.bought, kinds.others]}
+  minutes:
+    from: both
+    key: user
+    window: {tumbling: 5m}
+    aggregate: {total: sum(amount), n: count()}
+    emit: {lateness: 1h}
+sinks:
+  to_minutes: {from: minutes, sink: {sqlite: {path: shop.db, table: minutes}}}
+  to_hours: {from: hours, sink: {sqlite: {path: shop.db, table: hours}}}
+  to_large: {from: large, sink: {sqlite: {path: shop.db, table: large}}}
+"""
+
+
+def chain_problems(*changes: tuple[str, str]) -> list[str]:
+    """The errors of the chain after some replacements."""
+    text = CHAIN
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    document = read_document(text, "chain.yaml")
+    return [
+        f"{document.place(finding.where).line}: {finding.text}"
+        for finding in validate(document.pipeline)
+        if finding.level == "error"
+    ]
+
+
+def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
+    graph = read(CHAIN)
+    assert [node.name for node in graph.streams] == ["unique", "large", "kinds", "both", "minutes", "hours"]
+    assert chain_problems() == []
+    assert [[one.node.name for one in level] for level in graph.levels] == [
+        ["unique"],
+        ["minutes", "to_large"],
+        ["hours"],
+    ]
+    assert read(to_yaml(graph)) == graph
+    lines = to_text(graph).splitlines()
+    assert "  unique by  id, within 1h of event time" in lines
+    assert "  keeps      a key until the watermark is 3h past its record" in lines
+    assert "  keeps      rows of a window until the watermark is 1h past its end" in lines
+    assert "  level      3 of 3" in lines
+    assert '  n3 -- "bought" --> n4' in to_mermaid(graph).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([("{from: unique, where", "{from: unik, where")], ["11: streams.large.from: there is no source or stream"]),
+        (
+            [("from: both", "from: hours")],
+            [
+                "9: streams.hours.from: it depends on itself, by way of 'minutes'",
+                "12: streams.kinds: its rows go nowhere",
+                "13: streams.both: its rows go nowhere",
+            ],
+        ),
+        ([("amount > 100", "amount + 100")], ["11: streams.large.where: 'amount + 100' is not a condition"]),
+        ([("kind = 'buy'", "knd = 'buy'")], ["12: streams.kinds.split.bought: "]),
+        ([("[id, cents]", "[id, cent]")], ["11: streams.large.select.1: there is no field 'cent'; did you mean"]),
+        ([("by: id", "by: kind")], ["10: streams.unique.deduplicate.by.0: 'kind' can be null"]),
+        ([("by: id", "by: ident")], ["10: streams.unique.deduplicate.by.0: there is no field 'ident'"]),
+        ([("    lateness: 2h\n", "")], ["9: streams.unique.deduplicate: every key would be kept for ever"]),
+        (
+            [("{from: [kinds.bought, kinds.others]}", "{from: [kinds.bought, large]}")],
+            ["13: streams.both.from: the streams of"],
+        ),
+        (
+            [("{from: [kinds.bought, kinds.others]}", "{from: [kinds.bought, purchases]}")],
+            ["13: streams.both.from: a union is of streams that all have passed a deduplication"],
+        ),
+        ([("window: {tumbling: 1h}", "window: {session: 1h}")], ["9: streams.hours.window: a session cannot be over"]),
+        ([("window: {tumbling: 5m}", "window: {session: 5m}")], ["14: streams.minutes: other streams cannot take"]),
+        (
+            [("n: count()}}\n  unique", "n: count()}, emit: {lateness: 1h}}\n  unique")],
+            ["9: streams.hours.emit.lateness: "],
+        ),
+        ([("emit: {lateness: 1h}", "emit: {lateness: 1h, late: batch}")], ["19: streams.minutes.emit.late: "]),
+        ([("emit: {lateness: 1h}", "emit: {lateness: 1h, mode: accumulate}")], ["19: streams.minutes.emit.mode: "]),
+        (
+            [
+                ("select: [id, cents]", "select: [id, cents, offset]"),
+                ('cents: "', 'offset: "CAST(1 AS BIGINT)", cents: "'),
+            ],
+            ["23: sinks.to_large.from: the field 'offset' is a column"],
+        ),
+        ([("sum(total)", "sum(totals)")], ["9: streams.hours.aggregate.total: "]),
+        (
+            [
+                (
+                    "kinds: {from: unique, split: {bought: kind = 'buy'}, other: others}",
+                    "kinds: {from: unique, split: {bought: kind = 'buy', others: amount > 1}, other: bought}",
+                )
+            ],
+            ["12: streams.kinds.split: 'bought' is not a name of its own"],
+        ),
+    ],
+)
+def test_problems_of_a_chain_have_the_line_of_their_part(changes: list[tuple[str, str]], expected: list[str]) -> None:
+    found = chain_problems(*changes)
+    assert [line[: len(begin)] for line, begin in zip(found, expected, strict=True)] == expected, found

@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from tests.hosts.spend import Files, events, spend
 
 from windrow.core.messages import Records
-from windrow.core.operators.base import StepInput
+from windrow.core.operators.base import NodeInput, StepInput
 from windrow.core.operators.ingest import Ingest
+from windrow.core.schema import record_schema
 from windrow.hosts import transport as transport_module
 from windrow.hosts.batch.plan import BatchSettings
 from windrow.hosts.batch.run import BatchRun
@@ -83,9 +84,10 @@ def test_packets_of_records(least: int, files: Files, tmp_path: Path, monkeypatc
         least == 0
     )
     read = list(read_packets(packet_batch(packet).to_pandas() for packet in sent))
-    came = StepInput.of({"": pipeline}, (packet.message for packet in read))
+    given = {"": NodeInput.of(pipeline, record_schema(pipeline))}
+    came = StepInput.of(given, (packet.message for packet in read))
     assert list(tmp_path.glob("rows/*")) == []
-    expected = StepInput.of({"": pipeline}, (packet.message for packet in Ingest(pipeline).run(raw)))
+    expected = StepInput.of(given, (packet.message for packet in Ingest(pipeline).run(raw)))
     assert came.records[""].num_rows > 400
     assert came.records[""].equals(expected.records[""])
     assert (came.dead, came.progress) == (expected.dead, expected.progress)

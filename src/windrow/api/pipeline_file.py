@@ -69,23 +69,18 @@ def read_document(text: str, file: str) -> Document:
     if looks_like_a_story(root):
         msg = "this is a story, not a pipeline; run it with `windrow transcript`"
         raise PipelineError(msg, root.place)
-    is_graph = bool(_keys(root) & {"sources", "streams", "sinks"})
+    is_graph = bool(root.keys & {"sources", "streams", "sinks"})
     return Document(GRAPH.read(root) if is_graph else PIPELINE.read(root), file, root.node)
-
-
-def _keys(root: YamlNode) -> set[str]:
-    pairs = root.node.value if root.is_mapping else ()
-    return {key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode)}
 
 
 def looks_like_a_story(root: YamlNode) -> bool:
     """Return whether a file has the keys that only stories have."""
-    return _keys(root) >= {"pipeline", "steps"}
+    return root.keys >= {"pipeline", "steps"}
 
 
 def looks_like_a_pipeline(root: YamlNode) -> bool:
     """Return whether a file has keys that only pipelines have, and none of those that only stories have."""
-    keys = _keys(root)
+    keys = root.keys
     return len(
         keys & {"source", "decode", "window", "aggregate", "sink", "sources", "streams", "sinks"}
     ) > 1 and not keys & {"pipeline", "steps"}

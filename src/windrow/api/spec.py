@@ -281,11 +281,49 @@ class Section(Spec[T]):
 
 
 @dataclass(frozen=True)
+class Shapes(Spec[T]):
+    """A mapping of one of several shapes: the first of which it has a key that no other has, else the last.
+
+    A shape is the keys that only it has, the model's types, and the section.
+    """
+
+    shapes: tuple[tuple[tuple[str, ...], type[Any], Section[Any]], ...]
+
+    def form(self) -> str:
+        return "mapping"
+
+    def read(self, node: YamlNode) -> T:
+        there = node.keys
+        found = [section for marks, _, section in self.shapes if there.intersection(marks)]
+        return (found or [self.shapes[-1][2]])[0].read(node)  # type: ignore[no-any-return]
+
+    def plain(self, value: T) -> Any:  # noqa: ANN401 - as above
+        return self._section(value).plain(value)
+
+    def python(self, value: T) -> str:
+        return self._section(value).python(value)
+
+    def mask(self, value: T) -> T:
+        return self._section(value).mask(value)
+
+    def document(self, path: str) -> Iterator[str]:
+        for _, _, section in self.shapes:
+            yield from section.document(path)
+
+    def values(self, value: T) -> Mapping[str, Any]:
+        """Return the value of each key."""
+        return self._section(value).values(value)
+
+    def _section(self, value: T) -> Section[T]:
+        return next(section for _, type_, section in self.shapes if isinstance(value, type_))
+
+
+@dataclass(frozen=True)
 class Named(Spec[tuple[T, ...]]):
     """A mapping of names to values of one section, in the order of the file; each value has its name."""
 
     called: str
-    item: Section[T]
+    item: Section[T] | Shapes[T]
 
     def form(self) -> str:
         return self.called

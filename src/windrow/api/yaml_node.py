@@ -86,6 +86,12 @@ class YamlNode:
         return bool(self.node.tag == _NULL)
 
     @property
+    def keys(self) -> frozenset[str]:
+        """The texts of a mapping's keys; none of another node."""
+        pairs = self.node.value if self.is_mapping else ()
+        return frozenset(key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode))
+
+    @property
     def is_mapping(self) -> bool:
         """Whether it is a mapping."""
         return isinstance(self.node, yaml.MappingNode)

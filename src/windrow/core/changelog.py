@@ -14,7 +14,8 @@ import pyarrow as pa
 from windrow.core import schema
 from windrow.core.duckdb_sql import identifier, literal, query
 from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
-from windrow.model import AnyPipeline, DecimalType, Field, Runnable, TimestampType, as_graph, sink_pipelines
+from windrow.expressions import View, sink_views
+from windrow.model import DecimalType, Field, Runnable, TimestampType, as_graph
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class StepOutput:
     clocks: pa.Table
 
     @staticmethod
-    def empty(pipeline: AnyPipeline) -> StepOutput:
+    def empty(pipeline: View) -> StepOutput:
         """Return an output with no rows."""
         return StepOutput(
             changes=schema.changes(pipeline).empty_table(),
@@ -58,10 +59,10 @@ def concat_by_sink(
 
 def empty_by_sink(pipeline: Runnable) -> dict[str, StepOutput]:
     """Return an output without rows for each sink of a graph."""
-    return {name: StepOutput.empty(one) for name, one in sink_pipelines(as_graph(pipeline)).items()}
+    return {name: StepOutput.empty(one) for name, one in sink_views(as_graph(pipeline)).items()}
 
 
-def late_output(connection: duckdb.DuckDBPyConnection, pipeline: AnyPipeline, expired: pa.Table) -> pa.Table:
+def late_output(connection: duckdb.DuckDBPyConnection, pipeline: View, expired: pa.Table) -> pa.Table:
     """Return the rows of the late output for expired records with their windows and watermark, in log order."""
     if expired.num_rows == 0:
         return schema.LATE.empty_table()

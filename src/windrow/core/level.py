@@ -1,26 +1,29 @@
 """Levels: the parts of a graph between exchanges, and the step of one key group at a level.
 
-All operators of a level run in the same task. The clocks of partitions advance once for all of them, in the same way in
-every key group, since each receives the same messages about partitions. A graph has one level, or two if keys are
-salted: local aggregates before the exchange by key, then all operators.
+A node with state is at the level behind those of the nodes with state above it; one that is salted has its local
+aggregates at the level before its own. All operators of a level run in the same task. The clocks of partitions advance
+once for all of them, in the same way in every key group and at every level, since each receives the same messages about
+partitions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.core import schema
-from windrow.core.changelog import StepOutput, empty_by_sink
-from windrow.core.messages import Message, Packet, PartialPanes, Records
+from windrow.core import duckdb_sql, schema
+from windrow.core.changelog import StepOutput, empty_by_sink, late_output
+from windrow.core.columns import pack, to_micros, unpack
+from windrow.core.messages import Message, Packet, PartialPanes, Records, Results
 from windrow.core.operators.base import (
     GroupOutput,
     GroupStats,
+    NodeInput,
     Operator,
     OperatorOutput,
     OperatorStep,
@@ -28,46 +31,77 @@ from windrow.core.operators.base import (
 )
 from windrow.core.operators.local_aggregate import LocalAggregate
 from windrow.core.operators.process.operator import ProcessOperator
+from windrow.core.operators.records import AppendOperator, DeduplicateOperator
+from windrow.core.operators.route import ResultDeadLetters, Router, input_schema
 from windrow.core.operators.session.operator import SessionOperator
+from windrow.core.operators.settled import SettledOperator
+from windrow.core.operators.window.changelog import ChangelogWindowOperator
 from windrow.core.operators.window.operator import WindowOperator
-from windrow.core.schema import WATERMARK
+from windrow.core.schema import END, TIME, WATERMARK, WINDOW
 from windrow.core.state.store import MemoryState, OperatorState, State, blobs_of, scoped_kind
 from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.tracker import advance_clocks
+from windrow.expressions import RecordStream, stream_of, view_of
 from windrow.model import (
-    AnyPipeline,
+    DeduplicateNode,
     Graph,
+    KeyedNode,
+    LevelNode,
     Pipeline,
     ProcessPipeline,
+    ResultNode,
     Runnable,
     Session,
+    SinkNode,
+    StreamNode,
     as_graph,
-    keyed_pipelines,
+    outputs_of,
 )
 
 
 def open_levels(pipeline: Runnable, partitions: Iterable[int]) -> tuple[LevelRunner, ...]:
     """Return the levels of a pipeline; `partitions` are those that the source had when it was first started."""
     graph, known = as_graph(pipeline), tuple(partitions)
-    keyed = keyed_pipelines(graph)
-    salted = {
-        name: LocalAggregate(name, one) for name, one in keyed.items() if isinstance(one, Pipeline) and one.salt > 1
-    }
-    last = LevelRunner(graph, {name: open_operator(one) for name, one in keyed.items()}, known)
-    return (LevelRunner(graph, salted, known, is_last=False), last) if salted else (last,)
+    levels = graph.levels
+    return tuple(LevelRunner(graph, places, known, is_last=places is levels[-1]) for places in levels)
 
 
 def number_of_levels(pipeline: Runnable) -> int:
     """Return how many levels `open_levels` opens."""
-    return 2 if any(node.salt > 1 for node in as_graph(pipeline).keyed) else 1
+    return len(as_graph(pipeline).levels)
 
 
-def open_operator(pipeline: AnyPipeline) -> Operator:
-    """Return the operator of a keyed node."""
-    if isinstance(pipeline, ProcessPipeline):
-        return ProcessOperator(pipeline)
-    return SessionOperator(pipeline) if isinstance(pipeline.window, Session) else WindowOperator(pipeline)
+def levels_with_state(pipeline: Runnable) -> tuple[int, ...]:
+    """Return the numbers of the levels that have more state than the clocks, counted from the last, which is 0."""
+    levels = as_graph(pipeline).levels
+    return tuple(
+        number for number, places in enumerate(reversed(levels)) if not all(place.is_local for place in places)
+    )
+
+
+def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
+    """Return the operator of a node."""
+    view = view_of(graph, node)
+    if isinstance(view, RecordStream):
+        if not isinstance(node, DeduplicateNode):
+            return AppendOperator(view)
+        deduplicate = DeduplicateOperator(node, view, stream_of(graph, node.input).source.lateness)
+        return SettledOperator(view, deduplicate) if node.scope == "stream" else deduplicate
+    if isinstance(view, ProcessPipeline):
+        return ProcessOperator(view)
+    if isinstance(view.window, Session):
+        return SessionOperator(view)
+    is_traced = is_read(graph, node)
+    if stream_of(graph, node.inputs[0]).is_changelog:
+        return ChangelogWindowOperator(view, is_traced=is_traced)
+    window = WindowOperator(view, is_traced=is_traced)
+    return SettledOperator(view, window) if is_traced else window
+
+
+def is_read(graph: Graph, node: KeyedNode | SinkNode) -> bool:
+    """Return whether other streams depend on the rows of a node."""
+    return any(isinstance(one, StreamNode) for one in graph.readers(node))
 
 
 @dataclass
@@ -88,8 +122,29 @@ class LevelSummary:
         return LevelSummary(PartitionClocks.decode(fields["clocks"]), fields["operators"])
 
 
+def join_levels(states: Iterable[MemoryState]) -> MemoryState:
+    """Return the states of a key group at all levels as one; the clocks are the same at each."""
+    first, *others = states
+    if not others:
+        return first
+    joined, together = MemoryState(), None
+    for state in (first, *others):
+        blob = state.summary()
+        if blob is not None:
+            summary = LevelSummary.decode(blob)
+            if together is None:
+                together = summary
+            else:
+                together.operators |= summary.operators
+        for (kind, bucket), data in state.items():
+            joined.set(kind, bucket, data)
+    if together is not None:
+        joined.set_summary(together.encode())
+    return joined
+
+
 def migrate(pipeline: Runnable, changes: Mapping[str, StateChange], states: Iterable[MemoryState]) -> list[MemoryState]:
-    """Return the initial states of the pipeline's key groups (of the last level), in their order, from those of a run.
+    """Return the initial states of the pipeline's key groups (of all levels), in their order, from those of a run.
 
     `changes` says by node how the run's differed; a node that it does not have starts without state. Clocks are the
     same in every key group, so any of them gives the clocks of all.
@@ -101,11 +156,12 @@ def migrate(pipeline: Runnable, changes: Mapping[str, StateChange], states: Iter
         return made
     clocks = known[0][0].clocks
     summaries: list[dict[str, Any]] = [{} for _ in made]
-    for name, one in keyed_pipelines(graph).items():
+    for node in graph.computed:
+        name = node.name
         if name not in changes:
             continue
         stored = [(summary.operators[name], blobs_of(name, state)) for summary, state in known]
-        migrated = open_operator(one).migrate(changes[name], clocks, stored)
+        migrated = open_operator(graph, node).migrate(changes[name], clocks, stored)
         for state, summary, (own, blobs) in zip(made, summaries, migrated, strict=True):
             summary[name] = own
             for (kind, bucket), blob in blobs.items():
@@ -113,6 +169,61 @@ def migrate(pipeline: Runnable, changes: Mapping[str, StateChange], states: Iter
     for state, summary in zip(made, summaries, strict=True):
         state.set_summary(LevelSummary(clocks, summary).encode())
     return made
+
+
+class _Hosted:
+    """A node at a level: its operator, and where its output goes."""
+
+    def __init__(self, graph: Graph, place: LevelNode) -> None:
+        node = place.node
+        view = self.view = view_of(graph, node)
+        self.name = node.name
+        self.is_local = place.is_local
+        self.operator: Operator = (
+            LocalAggregate(node.name, view)
+            if place.is_local and isinstance(view, Pipeline)
+            else open_operator(graph, node)
+        )
+        self.input = NodeInput.of(view, input_schema(graph, node))
+        # the records of a source come with the watermark as far as their own step has moved it
+        self.is_first = graph.is_raw(node.input)
+        self.lateness = stream_of(graph, node.input).source.lateness if self.is_first else None
+        self.outputs = tuple(outputs_of(node))
+        self.router: Router | None = None
+        if isinstance(node, KeyedNode) and not place.is_local:
+            router = Router(graph, node)
+            self.router = None if router.is_idle else router
+            self.dead_letters = ResultDeadLetters(graph, node)
+        self._duck = duckdb_sql.connect()
+
+    def split_expired(self, records: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the records that are within the lateness of their source, and the late output of the others."""
+        if self.lateness is None or not records.num_rows:
+            return records, schema.LATE.empty_table()
+        times, watermarks = (to_micros(records.column(name)) for name in (TIME, WATERMARK))
+        is_expired = watermarks >= times + self.lateness
+        if not is_expired.any():
+            return records, schema.LATE.empty_table()
+        expired = records.filter(pa.array(is_expired))
+        # no window is missed but its own microsecond
+        times = times[is_expired]
+        expired = expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
+        return records.filter(pa.array(~is_expired)), late_output(self._duck, self.view, expired)
+
+    def packets(self, group: int, output: OperatorOutput) -> Iterator[Packet]:
+        """Yield packets for the nodes below, and with what the sinks are given, for a later level."""
+        yield from output.packets
+        if self.is_local:
+            return
+        if self.router is not None:
+            streams = dict(zip(self.outputs, output.records, strict=True))
+            yield from self.router.add(streams, self.dead_letters)
+            yield from self.router.close()
+        counts = output.late_records, output.open_windows, output.duplicates
+        if output.changes.num_rows or any(counts):
+            yield Packet(group, Results(self.name, "changes", pack(output.changes), *counts))
+        if output.late.num_rows:
+            yield Packet(group, Results(self.name, "late", pack(output.late)))
 
 
 class LevelRunner:
@@ -123,79 +234,129 @@ class LevelRunner:
     """
 
     def __init__(
-        self, graph: Graph, operators: Mapping[str, Operator], partitions: tuple[int, ...], *, is_last: bool = True
+        self, graph: Graph, places: Iterable[LevelNode], partitions: tuple[int, ...], *, is_last: bool = True
     ) -> None:
         self._graph = graph
-        self._operators = operators
         self._partitions = partitions
         self.is_last = is_last
-        self._keyed = {name: one for name, one in keyed_pipelines(graph).items() if name in operators}
+        self._nodes = [_Hosted(graph, place) for place in places]
+        self._names = frozenset(node.name for node in self._nodes)
+        self._inputs = {node.name: node.input for node in self._nodes}
         self._nothing = empty_by_sink(graph)
+        # with records in merged order, those at the low watermark may have been taken
+        self._above = int(any(_takes_in_order(graph, node) for node in graph.keyed))
+        self._makers = {sink.name: _maker(graph, sink) for sink in graph.sinks}
+        self._above_sink = {sink.name: _all_above(graph, sink) for sink in graph.sinks}
 
     def begin(self, known: MemoryState, state: State) -> None:
-        """Restore the state of a key group from that of the last level in a savepoint.
-
-        Levels before the last keep nothing but the clocks, which are the same at all levels.
-        """
+        """Restore the state of a key group from that of all levels in a savepoint."""
         blob = known.summary()
-        if self.is_last:
-            known.copy_to(state)
-        elif blob is not None:
-            state.set_summary(LevelSummary(LevelSummary.decode(blob).clocks).encode())
+        if blob is None:
+            return
+        summary = LevelSummary.decode(blob)
+        own = {node.name: summary.operators.get(node.name) for node in self._nodes if not node.is_local}
+        state.set_summary(LevelSummary(summary.clocks, own).encode())
+        for name in own:
+            for (kind, bucket), data in blobs_of(name, known).items():
+                state.set(scoped_kind(name, kind), bucket, data)
 
     def step(self, group: int, messages: Iterable[Message], state: State) -> GroupOutput:
         """Run one step of one key group."""
         taken = list(messages)
-        given = StepInput.of(self._keyed, taken)
+        given = StepInput.of(self._inputs, taken)
         blob = state.summary()
         summary = LevelSummary(PartitionClocks.start(self._partitions)) if blob is None else LevelSummary.decode(blob)
-        advance = advance_clocks(self._graph.origin, summary.clocks, given)
+        advance = advance_clocks(self._graph.origin, summary.clocks, given, self._above)
         outputs: dict[str, OperatorOutput] = {}
-        for name, operator in self._operators.items():
-            records = given.records[name]
-            place = records.column_names.index(WATERMARK)
-            records = records.set_column(place, WATERMARK, pa.array(advance.watermarks(records)))
-            own = OperatorState(name, state, summary.operators.get(name))
-            outputs[name] = operator.process(OperatorStep(group, advance.time, records, given.parts[name]), own)
-            summary.operators[name] = own.summary
+        packets: list[Packet] = []
+        for node in self._nodes:
+            records, late = given.records[node.name], None
+            if node.is_first:
+                place = records.column_names.index(WATERMARK)
+                records = records.set_column(place, WATERMARK, pa.array(advance.watermarks(records)))
+                records, late = node.split_expired(records)
+            own = OperatorState(node.name, state, summary.operators.get(node.name))
+            output = node.operator.process(OperatorStep(group, advance.time, records, given.parts[node.name]), own)
+            if late is not None and late.num_rows:
+                output = replace(output, late=pa.concat_tables([late, output.late]))
+            outputs[node.name] = output
+            summary.operators[node.name] = own.summary
+            if not self.is_last:
+                packets += node.packets(group, output)
         state.set_summary(summary.encode())
         stats = _stats(group, outputs.values(), given, summary.clocks)
         if not self.is_last:
             own_data = (one for one in taken if not self._is_own(one))
-            packets = (packet for output in outputs.values() for packet in output.packets)
             return GroupOutput(self._nothing, stats, (*(Packet(group, one) for one in own_data), *packets))
         # clocks are identical in every key group, so only group 0 writes the journal
         journal = advance.journal if group == 0 else schema.CLOCKS.empty_table()
-        rows = {
-            sink.name: StepOutput(
-                outputs[sink.input].changes,
-                outputs[sink.input].late,
-                pa.concat_tables([given.dead[None], given.dead[sink.input]]),
-                journal,
-            )
-            for sink in self._graph.sinks
-        }
-        return GroupOutput(rows, stats)
+        return GroupOutput({name: self._output(name, outputs, given, journal) for name in self._nothing}, stats)
+
+    def _output(
+        self, sink: str, outputs: Mapping[str, OperatorOutput], given: StepInput, journal: pa.Table
+    ) -> StepOutput:
+        """Return what a sink is given: what this level made, and what earlier ones sent."""
+        maker, above = self._makers[sink], self._above_sink[sink]
+        sent = given.results.get(maker, ())
+        changes = [unpack(one.blob) for one in sent if one.table == "changes"]
+        late = [unpack(one.blob) for name in above for one in given.results.get(name, ()) if one.table == "late"]
+        if maker in outputs:
+            changes.append(outputs[maker].changes)
+        late += [outputs[name].late for name in above if name in outputs]
+        dead = [given.dead[name] for name in (None, *above) if name in given.dead]
+        return StepOutput(
+            pa.concat_tables(changes) if changes else self._nothing[sink].changes,
+            pa.concat_tables([schema.LATE.empty_table(), *late]),
+            pa.concat_tables([schema.DEAD.empty_table(), *dead]),
+            journal,
+        )
 
     def _is_own(self, message: Message) -> bool:
-        return isinstance(message, Records | PartialPanes) and message.to in self._operators
+        return isinstance(message, Records | PartialPanes) and message.to in self._names
+
+
+def _takes_in_order(graph: Graph, node: KeyedNode) -> bool:
+    if isinstance(node, DeduplicateNode):
+        return node.scope == "stream"
+    return isinstance(node, ResultNode) and is_read(graph, node)
+
+
+def _maker(graph: Graph, sink: SinkNode) -> str:
+    """Return the name of the node whose operator makes the rows of a sink."""
+    return sink.input if isinstance(graph.producer(sink.input), ResultNode) else sink.name
+
+
+def _all_above(graph: Graph, sink: SinkNode) -> tuple[str, ...]:
+    """Return the names of the nodes that a sink depends on, and its own."""
+    found, stack = {sink.name: None}, [*sink.inputs]
+    while stack:
+        node = graph.producer(stack.pop())
+        if node.name not in found:
+            found[node.name] = None
+            stack += node.inputs
+    return tuple(found)
 
 
 def _stats(group: int, outputs: Iterable[OperatorOutput], given: StepInput, clocks: PartitionClocks) -> GroupStats:
     """Count a step; records by the messages about partitions, which every key group receives."""
     made = list(outputs)
-    operations = pa.chunked_array([chunk for one in made for chunk in one.changes.column("op").chunks], pa.string())
+    sent = [one for results in given.results.values() for one in results]
+    counted: list[OperatorOutput | Results] = [*made, *sent]
+    changes = [one.changes for one in made] + [unpack(one.blob) for one in sent if one.table == "changes"]
+    operations = pa.chunked_array([chunk for one in changes for chunk in one.column("op").chunks], pa.string())
     return GroupStats(
         records=sum(one.records for one in given.progress) if group == 0 else 0,
-        late=sum(one.late_records for one in made),
-        expired=sum(one.late.num_rows for one in made),
+        late=sum(one.late_records for one in counted),
+        expired=sum(one.late.num_rows for one in made)
+        + sum(unpack(one.blob).num_rows for one in sent if one.table == "late"),
         dead=given.dead[None].num_rows,
         inserts=pc.sum(pc.equal(operations, "insert")).as_py() or 0,
         revisions=pc.sum(pc.equal(operations, "update_after")).as_py() or 0,
-        open_windows=sum(one.open_windows for one in made),
+        open_windows=sum(one.open_windows for one in counted),
         watermarks=dict(clocks.watermarks),
         offsets=dict(clocks.next),
         low=clocks.low,
         idle=sorted(clocks.idle),
         rejected=sum(table.num_rows for name, table in given.dead.items() if name is not None),
+        duplicates=sum(one.duplicates for one in counted),
     )

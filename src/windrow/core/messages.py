@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -37,10 +37,25 @@ class PartialPanes:
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Dead letters (`windrow.core.schema.DEAD`), packed: for the node `to`, or of all nodes if that is None."""
+    """Dead letters (`windrow.core.schema.DEAD`), packed: of the node `to` and those below it, or of all if None."""
 
     to: str | None
     blob: Blob
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the node `of` gave at an earlier level, on its way to the sinks: its changes, or its late output, packed.
+
+    `late_records`, `open_windows` and `duplicates` are counts of its operator, given with the changes.
+    """
+
+    of: str
+    table: Literal["changes", "late"]
+    blob: Blob
+    late_records: int = 0
+    open_windows: int = 0
+    duplicates: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,13 @@ class PartitionIdle:
 
 
 @dataclass(frozen=True)
+class LevelState:
+    """What an earlier level of a batch run keeps in its key group after the last step, for a savepoint; packed."""
+
+    blob: Blob
+
+
+@dataclass(frozen=True)
 class EndOfInput:
     """The input is bounded, and has been read."""
 
@@ -97,11 +119,13 @@ Message = (
     Records
     | PartialPanes
     | DeadLetters
+    | Results
     | EventTimes
     | PartitionProgress
     | RecordsLost
     | PartitionIdle
     | Tick
+    | LevelState
     | EndOfInput
 )
 

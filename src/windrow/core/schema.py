@@ -9,9 +9,8 @@ from typing import Final, assert_never
 
 import pyarrow as pa
 
-from windrow.expressions import computed, record_fields, results
+from windrow.expressions import RecordStream, View, computed, nullable_fields, record_fields, results
 from windrow.model import (
-    AnyPipeline,
     BooleanType,
     DataType,
     DecimalType,
@@ -96,36 +95,48 @@ def arrow_type(type_: DataType) -> pa.DataType:
             assert_never(type_)
 
 
-def key_fields(pipeline: AnyPipeline) -> list[pa.Field]:
+def key_fields(pipeline: View) -> list[pa.Field]:
     """Return the Arrow fields of the key, in the pipeline's order."""
     types = {field.name: field.type for field in record_fields(pipeline)}
     return [pa.field(name, arrow_type(types[name]), nullable=False) for name in pipeline.key]
 
 
-def value_fields(pipeline: AnyPipeline) -> list[pa.Field]:
-    """Return the Arrow fields of the aggregates, or of a process function's rows, in the pipeline's order.
+def value_fields(pipeline: View) -> list[pa.Field]:
+    """Return the Arrow fields of the aggregates, of a process function's rows or of records, in the pipeline's order.
 
     A value is nullable if there may be no record that contributes to it.
     """
+    if isinstance(pipeline, RecordStream):
+        nullable = nullable_fields(pipeline)
+        return [
+            pa.field(field.name, arrow_type(field.type), nullable=field.name in nullable)
+            for field in record_fields(pipeline)
+        ]
     if isinstance(pipeline, ProcessPipeline):
         return [pa.field(field.name, arrow_type(field.type)) for field in pipeline.process.returns]
     return [pa.field(result.name, arrow_type(result.type), nullable=result.nullable) for result in results(pipeline)]
 
 
-def changes(pipeline: AnyPipeline) -> pa.Schema:
+def row_key(pipeline: View) -> list[pa.Field]:
+    """Return the Arrow fields that identify a row of the results: window and key, or the place of a record."""
+    if isinstance(pipeline, RecordStream):
+        return [DEAD.field(name) for name in ("source", "partition", "offset")]
+    window = [pa.field(name, MICROS, nullable=False) for name in ("window_start", "window_end")]
+    return [*window, *key_fields(pipeline)]
+
+
+def changes(pipeline: View) -> pa.Schema:
     """Return the schema of the changelog: op, pane, revision, window, key..., values..., in order of effect.
 
     `op` is insert, update_before, update_after or delete; `pane` is early, on_time or late; `revision` counts from 0
-    per window and key.
+    per window and key. A stream of records has their source, partition and offset in the place of window and key.
     """
     return pa.schema(
         [
             pa.field("op", pa.string(), nullable=False),
             pa.field("pane", pa.string(), nullable=False),
             pa.field("revision", pa.int32(), nullable=False),
-            pa.field("window_start", MICROS, nullable=False),
-            pa.field("window_end", MICROS, nullable=False),
-            *key_fields(pipeline),
+            *row_key(pipeline),
             *value_fields(pipeline),
         ]
     )
@@ -138,9 +149,13 @@ WATERMARK: Final = "__watermark"
 WINDOW: Final = "__window"
 END: Final = "__end"
 REVISION: Final = "__revision"
+LAST_PARTITION: Final = 2**31 - 1
+"""The partition of what no record made, such as a pane: behind all partitions."""
+DIFF: Final = "__diff"
+"""In a changelog: 1 for a row that was added, -1 for one that was taken back."""
 
 
-def record_schema(pipeline: AnyPipeline | SourceNode) -> pa.Schema:
+def record_schema(pipeline: View | SourceNode) -> pa.Schema:
     """Return the schema of good records on their way to a key group.
 
     Time and watermark are int64 microseconds; the watermark is the one at the record, as far as its own step moved it.

@@ -15,14 +15,27 @@ from windrow.expressions.inputs import (
     record_fields,
 )
 from windrow.expressions.results import Result, formulas, results
+from windrow.expressions.streams import (
+    RecordStream,
+    Stream,
+    View,
+    result_pipelines,
+    sink_views,
+    stream_of,
+    united,
+    view_of,
+)
 from windrow.expressions.syntax import SqlCall, bracket_problem, split_call
 
 __all__ = [
     "Argument",
     "Computed",
     "Expression",
+    "RecordStream",
     "Result",
     "SqlCall",
+    "Stream",
+    "View",
     "analyse",
     "arguments",
     "bracket_problem",
@@ -34,6 +47,11 @@ __all__ = [
     "formulas",
     "nullable_fields",
     "record_fields",
+    "result_pipelines",
     "results",
+    "sink_views",
     "split_call",
+    "stream_of",
+    "united",
+    "view_of",
 ]

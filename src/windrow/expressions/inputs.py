@@ -4,23 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from windrow.errors import PipelineError
 from windrow.expressions.analyse import Expression, analyse
 from windrow.model import (
     Aggregate,
-    AnyPipeline,
     BooleanType,
     Count,
     Custom,
     DataType,
+    Decode,
+    Derive,
+    EventTime,
     Field,
     Formula,
     Function,
     Pipeline,
     Punctuated,
-    SourceNode,
 )
+
+
+class Decoded(Protocol):
+    """Records: decoded fields, derived ones, event time, and a key, which may be empty."""
+
+    @property
+    def decode(self) -> Decode:
+        """The decoded fields."""
+        ...
+
+    @property
+    def derive(self) -> tuple[Derive, ...]:
+        """The derived fields."""
+        ...
+
+    @property
+    def time(self) -> EventTime:
+        """How the records tell event time."""
+        ...
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The fields of the key."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -42,7 +68,7 @@ class Argument:
     nullable: bool
 
 
-def derived(pipeline: AnyPipeline | SourceNode) -> tuple[Computed, ...]:
+def derived(pipeline: Decoded) -> tuple[Computed, ...]:
     """Return the derived fields (a source has no key). Raise PipelineError for a wrong expression, here and below."""
     absent = _absent(pipeline)
     return tuple(
@@ -51,17 +77,17 @@ def derived(pipeline: AnyPipeline | SourceNode) -> tuple[Computed, ...]:
     )
 
 
-def record_fields(pipeline: AnyPipeline | SourceNode) -> tuple[Field, ...]:
+def record_fields(pipeline: Decoded) -> tuple[Field, ...]:
     """Return the fields of a record, decoded and derived."""
     return (*pipeline.decode.fields, *(Field(one.name, one.expression.type) for one in derived(pipeline)))
 
 
-def nullable_fields(pipeline: AnyPipeline | SourceNode) -> frozenset[str]:
+def nullable_fields(pipeline: Decoded) -> frozenset[str]:
     """Return the names of the fields that can be null."""
     return _absent(pipeline) | {one.name for one in derived(pipeline) if one.expression.nullable and not one.key}
 
 
-def computed(pipeline: AnyPipeline | SourceNode) -> tuple[Computed, ...]:
+def computed(pipeline: Decoded) -> tuple[Computed, ...]:
     """Return all columns that are made of a record's fields, in an order in which they can be."""
     return (*derived(pipeline), *(computed_arguments(pipeline) if isinstance(pipeline, Pipeline) else ()))
 
@@ -119,7 +145,7 @@ def _quoted(text: str, names: Iterable[str]) -> str:
     return '"' + text.replace('"', '""') + '"' if text in names else text
 
 
-def _absent(pipeline: AnyPipeline | SourceNode) -> frozenset[str]:
+def _absent(pipeline: Decoded) -> frozenset[str]:
     """Return the decoded fields that a record may lack: the optional ones, and a punctuation's."""
     lacking = {field.name for field in pipeline.decode.fields if field.optional}
     if isinstance(pipeline.time.watermark, Punctuated):

@@ -16,6 +16,7 @@ from windrow.core.level import migrate
 from windrow.core.state.store import MemoryState
 from windrow.core.state.widening import StateChange, incompatible_fields, why_not_wider
 from windrow.errors import CheckpointError
+from windrow.expressions import result_pipelines
 from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
 from windrow.model import (
     AnyPipeline,
@@ -24,7 +25,6 @@ from windrow.model import (
     ProcessPipeline,
     Runnable,
     as_graph,
-    keyed_pipelines,
     parse_duration,
     parse_field_type,
     parse_type,
@@ -72,6 +72,9 @@ def pipeline_changes(
         why = "streams cannot be added, removed or renamed with the state of others: start over"
         return [PipelineChange("streams", list(before), list(after), None, why)]
     found: list[PipelineChange] = []
+    if kept.get("records") != given.get("records"):
+        why = "what is kept was made of other records: start over"
+        found.append(PipelineChange("streams", kept.get("records"), given.get("records"), None, why))
     for name in after:
         changes = _stream_changes(before[name], after[name])
         if pipelines is not None:
@@ -104,8 +107,11 @@ def _in_stream(name: str, field: str) -> str:
 
 
 def _stream_changes(kept: Meaning, given: Meaning) -> list[PipelineChange]:
-    moved = set(_moved(kept, given))
-    return [one.refused() if one.field in moved else one for one in _changes(kept, given, ())]
+    moved, changes = set(_moved(kept, given)), _changes(kept, given, ())
+    if given.get("is_chained"):
+        why = "other streams depend on it, or it depends on others: start over"
+        return [one if one.field == "key_groups" else one.refused(why) for one in changes]
+    return [one.refused() if one.field in moved else one for one in changes]
 
 
 def _moved(kept: Meaning, given: Meaning) -> Iterator[str]:
@@ -249,7 +255,7 @@ def meant(folder: Path, pipeline: Runnable) -> list[PipelineChange]:
     Raise CheckpointError if the pipeline cannot resume from there.
     """
     kept, now = Savepoint.read(folder).meaning, fingerprint(pipeline)
-    found = pipeline_changes(kept, now, keyed_pipelines(as_graph(pipeline)))
+    found = pipeline_changes(kept, now, result_pipelines(as_graph(pipeline)))
     refused = [change for change in found if change.means is None]
     if refused:
         listed = "\n  ".join(change.text for change in refused)
@@ -274,10 +280,12 @@ def upgraded(folder: Path, pipeline: Runnable) -> tuple[Savepoint, Iterator[tupl
     given = replace(savepoint, key_groups=pipeline.key_groups, meaning=now, identity=identity)
     before, after = _streams(savepoint.meaning), _streams(now)
     plans = {name: _plan(before[name], after[name]) for name in after}
+    # what deduplications keep stays as it is
+    others = {node.name: StateChange((), 0) for node in as_graph(pipeline).computed if node.name not in plans}
     same = all(plan == _plan(after[name], after[name]) for name, plan in plans.items())
     if same and savepoint.key_groups == pipeline.key_groups:
         return given, Savepoint.states(folder)
-    return given, iter(enumerate(migrate(pipeline, plans, (state for _, state in Savepoint.states(folder)))))
+    return given, iter(enumerate(migrate(pipeline, plans | others, (state for _, state in Savepoint.states(folder)))))
 
 
 def _servers(of: Meaning) -> str | None:

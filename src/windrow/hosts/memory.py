@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from windrow.core.changelog import StepOutput, concat_by_sink, empty_by_sink
 from windrow.core.columns import to_micros
-from windrow.core.level import open_levels
+from windrow.core.level import join_levels, open_levels
 from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle, RecordsLost
 from windrow.core.operators.base import GroupOutput
 from windrow.core.operators.ingest import Ingest
@@ -47,15 +47,14 @@ class MemoryHost:
 
     @property
     def states(self) -> list[MemoryState]:
-        """The states of the key groups at the last level."""
-        return self._states[-1]
+        """The states of the key groups, of all levels."""
+        return [join_levels(states) for states in zip(*self._states, strict=True)]
 
     def begin(self, states: Iterable[MemoryState]) -> None:
         """Resume from the states of another host's key groups; call it before the first step."""
-        self._states[-1] = list(states)
-        for level, own in zip(self._levels[:-1], self._states, strict=False):
-            for known, state in zip(self.states, own, strict=True):
-                level.begin(known, state)
+        for group, known in enumerate(states):
+            for level, own in zip(self._levels, self._states, strict=True):
+                level.begin(known, own[group])
 
     @property
     def state_size(self) -> int:

@@ -28,7 +28,8 @@ class StepReport:
 
     `watermarks` are microseconds, None before a partition's first record; `low_watermark` is that of them all, None
     before there is one; `idle` are the partitions that do not hold it back. `dead` are records that could not be read,
-    `rejected` counts those that single streams of a graph could not take. `offsets` are the next to be read; `seconds`
+    `rejected` counts those that single streams of a graph could not take, `duplicates` those that deduplications left
+    out. `offsets` are the next to be read; `seconds`
     have passed since the step before it was committed, `took` of them in this step. `lag` is how many offsets each
     partition is behind the log's end, as far as that was known when the step was committed.
     """
@@ -48,6 +49,7 @@ class StepReport:
     seconds: float
     took: float = 0.0
     rejected: int = 0
+    duplicates: int = 0
     lag: dict[int, int] | None = None
 
     @property
@@ -89,6 +91,7 @@ class StepReport:
             seconds=seconds,
             took=seconds if took is None else took,
             rejected=sum(one.rejected for one in stats),
+            duplicates=sum(one.duplicates for one in stats),
         )
 
 
@@ -129,6 +132,7 @@ class Totals:
     inserts: int = 0
     revisions: int = 0
     rejected: int = 0
+    duplicates: int = 0
     seconds: float = 0.0
     last: StepReport | None = field(default=None, repr=False)
 
@@ -138,6 +142,7 @@ class Totals:
         return (
             f"{counted(self.inserts, 'insert')}, {counted(self.revisions, 'revision')}, {self.late:,} late, "
             f"{self.expired:,} expired, {counted(self.dead + self.rejected, 'dead letter')}"
+            + (f", {counted(self.duplicates, 'duplicate')}" if self.duplicates else "")
         )
 
     def add(self, report: StepReport) -> None:
@@ -150,6 +155,7 @@ class Totals:
         self.inserts += report.inserts
         self.revisions += report.revisions
         self.rejected += report.rejected
+        self.duplicates += report.duplicates
         self.seconds += report.seconds
         self.last = report
 

@@ -22,7 +22,8 @@ import pyarrow as pa
 from windrow.api.printing import to_dict
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
-from windrow.model import Graph, Runnable, keyed_pipelines
+from windrow.expressions import result_pipelines
+from windrow.model import Graph, ResultNode, Runnable
 from windrow.sinks.base import Run
 from windrow.sources.base import Offset
 
@@ -217,5 +218,14 @@ def fingerprint(pipeline: Runnable) -> Meaning:
     """Return what the state of a pipeline depends on, and where its things are; of a graph, for each of its streams."""
     if not isinstance(pipeline, Graph):
         return to_dict(pipeline) | {"key_groups": pipeline.key_groups}
-    streams = {name: to_dict(one) for name, one in keyed_pipelines(pipeline).items()}
-    return {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams}
+    streams = {name: to_dict(one) for name, one in result_pipelines(pipeline).items()}
+    printed = to_dict(pipeline)
+    origin = pipeline.origin.name
+    records: dict[str, Any] = {origin: printed["sources"][origin].get("lateness")}
+    for node in pipeline.streams:
+        if isinstance(node, ResultNode):
+            streams[node.name]["from"] = node.input
+            streams[node.name]["is_chained"] = pipeline.is_chained(node)
+        else:
+            records[node.name] = printed["streams"][node.name]
+    return {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams, "records": records}

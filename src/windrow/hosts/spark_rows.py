@@ -142,20 +142,26 @@ def output_rows(number: int, group: int, output: GroupOutput, transport: TableTr
 
 def state_rows(position: int, group: int, state: MemoryState) -> Iterator[pa.RecordBatch]:
     """Write what a key group knows, in rows of some MB."""
+    for blob in packed_state(state):
+        yield _row(position=position, key_group=group, state=blob)
+
+
+def packed_state(state: MemoryState) -> Iterator[bytes]:
+    """Pack what a key group knows, in pieces of some MB."""
     held: list[tuple[str | None, int | None, bytes]] = [(None, None, state.summary() or b"")]
     for (kind, bucket), blob in state.items():
         if sum(len(entry[2]) for entry in held) + len(blob) > _STATE_BYTES:
-            yield _row(position=position, key_group=group, state=_packed(held))
+            yield _packed(held)
             held = []
         held.append((kind, bucket, blob))
-    yield _row(position=position, key_group=group, state=_packed(held))
+    yield _packed(held)
 
 
-def state_of(rows: Iterable[Row]) -> MemoryState:
-    """Read what `state_rows` wrote of one key group."""
+def state_of(pieces: Iterable[Blob]) -> MemoryState:
+    """Read what `packed_state` packed of one key group."""
     state = MemoryState()
-    for row in rows:
-        for entry in unpack(row["state"]).to_pylist():
+    for piece in pieces:
+        for entry in unpack(piece).to_pylist():
             if entry["kind"] is not None:
                 state.set(entry["kind"], entry["bucket"], entry["blob"])
             elif entry["blob"]:

@@ -21,8 +21,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from windrow.core.columns import to_micros
-from windrow.core.level import LevelRunner, open_levels
-from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle
+from windrow.core.level import LevelRunner, join_levels, open_levels
+from windrow.core.messages import EndOfInput, LevelState, Message, Packet, PartitionIdle
 from windrow.core.operators.ingest import Ingest
 from windrow.core.state.store import MemoryState
 from windrow.core.tick import Tick
@@ -34,9 +34,11 @@ from windrow.hosts.spark_rows import (
     numbered,
     output_frame,
     output_rows,
+    packed_state,
     packet_batch,
     packet_frame,
     read_packets,
+    state_of,
     state_rows,
 )
 from windrow.hosts.transport import TableTransport, pickle_pipeline, unpickle_pipeline
@@ -215,14 +217,18 @@ def batch_level(
 ) -> Stage:
     """Return the function of a key group at a level: packets to packets, or at the last level to results.
 
-    A result is a row for each step, whose tables go to the transport. With `keeps_state` the state of the key group
-    follows, at the position after those of the steps by its number.
+    A result is a row for each step, whose tables go to the transport. With `keeps_state` the state of the key group at
+    all levels follows, at the position after those of the steps by its number.
     """
     sent = pickle_pipeline(pipeline)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         runner, state, group = open_levels(unpickle_pipeline(sent), partitions)[level], MemoryState(), _key_group()
+        earlier: list[LevelState] = []
         for number, messages in _steps(batches, cut):
+            if number == len(cut):
+                earlier = [message for message in messages if isinstance(message, LevelState)]
+                break
             output = runner.step(group, messages, state)
             if runner.is_last:
                 output = output if since is None else ending_after(since, output)
@@ -231,8 +237,12 @@ def batch_level(
             for packet in output.packets:
                 if not isinstance(packet.message, _CONTROL):  # the plan gives these to each level
                     yield numbered(number, packet)
-        if keeps_state:
-            yield from state_rows(len(cut) + group, group, state)
+        if keeps_state and runner.is_last:
+            states = [*(state_of([one.blob]) for one in earlier), state]
+            yield from state_rows(len(cut) + group, group, join_levels(states))
+        elif keeps_state:
+            for message in (*earlier, *map(LevelState, packed_state(state))):
+                yield numbered(len(cut), Packet(group, message))
 
     return run
 

@@ -1,12 +1,12 @@
-"""Graphs: nodes with names, from a source through keyed streams to sinks; the general form of a pipeline.
+"""Graphs: nodes with names, from a source through streams to sinks; the general form of a pipeline.
 
 A `Pipeline` or `ProcessPipeline` is the short form of a graph with one source, one keyed node and one sink. Hosts run
-graphs: `as_graph` returns the graph of a short form, and `keyed_pipelines` shows each keyed node as a short form of its
-own, which is what its operator computes.
+graphs: `as_graph` returns the graph of a short form.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
@@ -22,18 +22,84 @@ from windrow.model.windows import Window
 
 @dataclass(frozen=True)
 class SourceNode:
-    """Records of a log, decoded, with derived fields and event times; they have no key yet."""
+    """Records of a log, decoded, with derived fields and event times; they have no key yet.
+
+    A record that is `lateness` microseconds or more behind the watermark goes to the late output, and into no stream;
+    None means that there is no limit.
+    """
 
     name: str
     source: Source
     decode: Decode
     time: EventTime
     derive: tuple[Derive, ...] = ()
+    lateness: int | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
         """No fields."""
         return ()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """No nodes."""
+        return ()
+
+
+@dataclass(frozen=True)
+class SelectNode:
+    """The records of the nodes `inputs` (their union) for which the condition `where` is true.
+
+    `derive` adds fields, then `select` keeps only those that it names, all if it is None. `where` and `derive` are over
+    the fields of the inputs, which all have the same.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    where: str | None = None
+    derive: tuple[Derive, ...] = ()
+    select: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class SplitNode:
+    """The records of the node `input`, each in the first of the outputs whose condition is true.
+
+    An output is a stream by the name ``node.output``. `other` names the output for the rest; None leaves them out.
+    """
+
+    name: str
+    input: str
+    outputs: tuple[Derive, ...]
+    other: str | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The input."""
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class DeduplicateNode:
+    """The records of the node `input` without the duplicates: copies of a `key` within a span of event time.
+
+    A record is a duplicate if one with its key was accepted before it, and their event times are less than `within`
+    microseconds apart. Before means in the order of watermarks over all partitions, or with the scope ``partition`` in
+    the order of the key's only partition. The duplicates are the stream ``node.duplicates``.
+    """
+
+    name: str
+    input: str
+    key: tuple[str, ...]
+    within: int
+    scope: Literal["stream", "partition"] = "stream"
+    derive: tuple[()] = ()
+    salt: Literal[1] = 1
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The input."""
+        return (self.input,)
 
 
 @dataclass(frozen=True)
@@ -57,6 +123,11 @@ class WindowNode:
         """Whether the end of a bounded input fires what is still open."""
         return self.emit.at_end
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The input."""
+        return (self.input,)
+
 
 @dataclass(frozen=True)
 class ProcessNode:
@@ -70,6 +141,11 @@ class ProcessNode:
     derive: tuple[Derive, ...] = ()
     salt: Literal[1] = 1
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The input."""
+        return (self.input,)
+
 
 @dataclass(frozen=True)
 class SinkNode:
@@ -79,11 +155,29 @@ class SinkNode:
     input: str
     sink: Sink
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The input."""
+        return (self.input,)
 
-KeyedNode = WindowNode | ProcessNode
+
+ResultNode = WindowNode | ProcessNode
+"""A node whose rows are results by key: its stream, if it has one, is a changelog."""
+
+KeyedNode = ResultNode | DeduplicateNode
 """A node with an operator: its records are partitioned by key."""
 
-Node = SourceNode | KeyedNode | SinkNode
+StreamNode = SelectNode | SplitNode | KeyedNode
+
+Node = SourceNode | StreamNode | SinkNode
+
+
+@dataclass(frozen=True)
+class LevelNode:
+    """A node at a level; with `is_local`, the local aggregates of its salted keys only."""
+
+    node: KeyedNode | SinkNode
+    is_local: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +194,7 @@ class Graph:
     @property
     def is_short(self) -> bool:
         """Whether this is a short form, in which a record must be valid for the keyed node to count for the clock."""
-        return not any(node.name for node in self.nodes)
+        return any(not node.name for node in self.nodes)
 
     @property
     def origin(self) -> SourceNode:
@@ -116,7 +210,22 @@ class Graph:
     @property
     def keyed(self) -> tuple[KeyedNode, ...]:
         """The nodes with an operator, in order."""
-        return tuple(node for node in self.nodes if isinstance(node, WindowNode | ProcessNode))
+        return tuple(node for node in self.nodes if isinstance(node, KeyedNode))
+
+    @property
+    def computed(self) -> tuple[KeyedNode | SinkNode, ...]:
+        """The nodes with an operator, in order: the keyed ones, and the sinks of streams that are not results."""
+        return tuple(
+            node
+            for node in self.nodes
+            if isinstance(node, KeyedNode)
+            or (isinstance(node, SinkNode) and not isinstance(self.producer(node.input), ResultNode))
+        )
+
+    @property
+    def streams(self) -> tuple[StreamNode, ...]:
+        """The nodes between sources and sinks, in order."""
+        return tuple(node for node in self.nodes if isinstance(node, StreamNode))
 
     @property
     def sinks(self) -> tuple[SinkNode, ...]:
@@ -125,12 +234,89 @@ class Graph:
 
     @property
     def at_end(self) -> Literal["fire", "hold"]:
-        """Whether the end of a bounded input fires what is still open: the same for all keyed nodes."""
-        return self.keyed[0].at_end
+        """Whether the end of a bounded input fires what is still open: the same for all results."""
+        return next((node.at_end for node in self.nodes if isinstance(node, ResultNode)), "fire")
 
-    def sinks_of(self, name: str) -> tuple[SinkNode, ...]:
-        """Return the sinks that a node's rows are written to."""
-        return tuple(node for node in self.sinks if node.input == name)
+    @property
+    def levels(self) -> tuple[tuple[LevelNode, ...], ...]:
+        """The nodes with an operator by level: each behind those that it depends on, with an exchange between."""
+        after: dict[str, int] = {}  # by stream: the levels that its records have passed
+        levels: dict[int, list[LevelNode]] = {}
+        computed = self.computed
+        for node in self.nodes:
+            passed = max((after[name] for name in node.inputs), default=0)
+            if isinstance(node, KeyedNode | SinkNode) and node in computed:
+                if isinstance(node, WindowNode) and node.salt > 1:
+                    passed += 1
+                    levels.setdefault(passed, []).append(LevelNode(node, is_local=True))
+                passed += 1
+                levels.setdefault(passed, []).append(LevelNode(node))
+            after |= dict.fromkeys(outputs_of(node), passed)
+        return tuple(tuple(levels[number]) for number in sorted(levels))
+
+    def level_of(self, node: Node) -> int:
+        """Return the number of a node's level, counted from 1."""
+        return next(
+            number
+            for number, level in enumerate(self.levels, start=1)
+            if any(one.node == node and not one.is_local for one in level)
+        )
+
+    def is_raw(self, stream: str) -> bool:
+        """Return whether the records of a stream have passed no node with state."""
+        node = self.producer(stream)
+        return isinstance(node, SourceNode) or (
+            not isinstance(node, KeyedNode) and all(self.is_raw(name) for name in node.inputs)
+        )
+
+    def sinks_of(self, stream: str) -> tuple[SinkNode, ...]:
+        """Return the sinks that a stream is written to."""
+        return tuple(node for node in self.sinks if node.input == stream)
+
+    def producer(self, stream: str) -> Node:
+        """Return the node that makes a stream, which has its name, or the name of one of its outputs."""
+        named = {output: node for node in self.nodes for output in outputs_of(node)}
+        return named[stream]
+
+    def readers(self, node: Node) -> tuple[Node, ...]:
+        """Return the nodes that read an output of a node, in order."""
+        made = set(outputs_of(node))
+        return tuple(one for one in self.nodes if made.intersection(one.inputs))
+
+    def is_chained(self, node: KeyedNode) -> bool:
+        """Return whether a node's input has passed another node with state, or another one takes its rows."""
+        return any(isinstance(one, StreamNode) for one in self.readers(node)) or any(
+            isinstance(one, KeyedNode) and node in self.below(one) for one in self.nodes
+        )
+
+    def below(self, node: Node) -> tuple[Node, ...]:
+        """Return all nodes that depend on a node, in order."""
+        found: set[str] = set(outputs_of(node))
+        nodes = []
+        for one in self.nodes:
+            if found.intersection(one.inputs):
+                nodes.append(one)
+                found.update(outputs_of(one))
+        return tuple(nodes)
+
+    def sinks_below(self, node: Node) -> tuple[SinkNode, ...]:
+        """Return the sinks that depend on a node, in order."""
+        return tuple(one for one in self.below(node) if isinstance(one, SinkNode))
+
+
+def outputs_of(node: Node) -> Iterator[str]:
+    """Yield the names of the streams that a node makes."""
+    match node:
+        case SinkNode():
+            return
+        case SplitNode(name, _, outputs, other):
+            yield from (f"{name}.{output.name}" for output in outputs)
+            if other is not None:
+                yield f"{name}.{other}"
+        case DeduplicateNode(name):
+            yield from (name, f"{name}.duplicates")
+        case _:
+            yield node.name
 
 
 Runnable = AnyPipeline | Graph
@@ -138,61 +324,15 @@ Runnable = AnyPipeline | Graph
 
 
 def as_graph(pipeline: Runnable) -> Graph:
-    """Return the graph of a short form; the names of its nodes are empty."""
+    """Return the graph of a short form; the names of its keyed node and its sink are empty."""
     match pipeline:
         case Graph():
             return pipeline
         case Pipeline(key=key, window=window, aggregates=aggregates, emit=emit, salt=salt):
-            node: KeyedNode = WindowNode("", "", key, window, aggregates, emit, salt)
+            node: KeyedNode = WindowNode("", "source", key, window, aggregates, emit, salt)
         case ProcessPipeline(key=key, process=process, at_end=at_end):
-            node = ProcessNode("", "", key, process, at_end)
+            node = ProcessNode("", "source", key, process, at_end)
         case _:
             assert_never(pipeline)
-    source = SourceNode("", pipeline.source, pipeline.decode, pipeline.time, pipeline.derive)
+    source = SourceNode("source", pipeline.source, pipeline.decode, pipeline.time, pipeline.derive)
     return Graph(pipeline.name, (source, node, SinkNode("", "", pipeline.sink)), pipeline.key_groups)
-
-
-def keyed_pipelines(graph: Graph) -> dict[str, AnyPipeline]:
-    """Return each keyed node by its name, as the short form of its own that it computes, into its first sink."""
-    return {node.name: _short(graph, node, graph.sinks_of(node.name)[0].sink) for node in graph.keyed}
-
-
-def sink_pipelines(graph: Graph) -> dict[str, AnyPipeline]:
-    """Return each sink by its name, with the keyed node that it is of, as a short form."""
-    keyed = {node.name: node for node in graph.keyed}
-    return {sink.name: _short(graph, keyed[sink.input], sink.sink) for sink in graph.sinks}
-
-
-def _short(graph: Graph, node: KeyedNode, sink: Sink) -> AnyPipeline:
-    source = graph.origin
-    match node:
-        case WindowNode():
-            return Pipeline(
-                graph.name,
-                source.source,
-                source.decode,
-                source.time,
-                node.key,
-                node.window,
-                node.aggregates,
-                node.emit,
-                sink,
-                graph.key_groups,
-                source.derive + node.derive,
-                node.salt,
-            )
-        case ProcessNode():
-            return ProcessPipeline(
-                graph.name,
-                source.source,
-                source.decode,
-                source.time,
-                node.key,
-                node.process,
-                sink,
-                graph.key_groups,
-                source.derive + node.derive,
-                node.at_end,
-            )
-        case _:
-            assert_never(node)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from windrow.model import PostgresSink, Runnable, SqliteSink, as_graph, sink_pipelines
+from windrow.expressions import sink_views
+from windrow.model import PostgresSink, Runnable, SqliteSink, as_graph
 
 if TYPE_CHECKING:
+    from windrow.expressions import View
     from windrow.model import AnyPipeline, Runnable
     from windrow.model import Sink as SinkModel
     from windrow.sinks.base import Sink, SinkGroup
@@ -22,7 +24,7 @@ def open_sinks(pipeline: Runnable) -> SinkGroup:
     from windrow.sinks.base import SinkGroup  # noqa: PLC0415 - Arrow loads only where a pipeline runs
 
     databases: dict[SinkModel, list[str]] = {}
-    pipelines = sink_pipelines(as_graph(pipeline))
+    pipelines = sink_views(as_graph(pipeline))
     for name, one in pipelines.items():
         databases.setdefault(replace(one.sink, table="", key=(), changelog=True), []).append(name)
     return SinkGroup(*((names, _open(*(pipelines[name] for name in names))) for names in databases.values()))
@@ -33,7 +35,7 @@ def open_sink(pipeline: AnyPipeline) -> Sink:
     return _open(pipeline)
 
 
-def _open(*pipelines: AnyPipeline) -> Sink:
+def _open(*pipelines: View) -> Sink:
     match pipelines[0].sink:
         case SqliteSink():
             from windrow.sinks.sqlite import SqliteTables  # noqa: PLC0415 - Arrow loads only where a pipeline runs

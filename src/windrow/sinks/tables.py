@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from windrow.core import schema
 from windrow.errors import PipelineError
-from windrow.model import AnyPipeline, Pipeline, Sink
+from windrow.expressions import RecordStream, View
+from windrow.model import Pipeline, Sink
 
 EPOCH = pa.field("epoch", pa.int64(), nullable=False)
 SEQ = pa.field("seq", pa.int64(), nullable=False)
@@ -100,7 +101,7 @@ def table_names(table: str) -> tuple[str, ...]:
     return (table, *(f"{table}_{part}" for part in ("changes", "late", "dead", "clocks")))
 
 
-def layout(pipeline: AnyPipeline, sink: Sink) -> Layout:
+def layout(pipeline: View, sink: Sink) -> Layout:
     """Lay out the tables of a pipeline; raise PipelineError for a sink's key that is no key of the results.
 
     In mode discard each pane is a row of its own, so the result table's key has the pane's revision too.
@@ -111,7 +112,7 @@ def layout(pipeline: AnyPipeline, sink: Sink) -> Layout:
         raise PipelineError(msg)
     changes = schema.changes(pipeline)
     by_name = {field.name: field for field in changes}
-    natural = ("window_start", "window_end", *pipeline.key)
+    natural = tuple(field.name for field in schema.row_key(pipeline))
     for column in sink.key:
         if column not in natural:
             msg = f"the sink's key has {column!r}, which is not one of {', '.join(natural)}"
@@ -119,7 +120,8 @@ def layout(pipeline: AnyPipeline, sink: Sink) -> Layout:
     discards = isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard"
     key = (*(sink.key or natural), *(["revision"] if discards else []))
     names = table_names(name)
-    order = (*natural, *(field.name for field in schema.value_fields(pipeline)), "pane", "revision")
+    panes = () if isinstance(pipeline, RecordStream) else ("pane", "revision")
+    order = (*natural, *(field.name for field in schema.value_fields(pipeline)), *panes)
     return Layout(
         result=Table(name, pa.schema([by_name[column] for column in order]), key),
         changes=Table(names[1], pa.schema([EPOCH, SEQ, *changes]), ("epoch", "seq")),

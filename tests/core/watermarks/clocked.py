@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.messages import Message, Packet, RecordsLost
-from windrow.core.operators.base import StepInput
+from windrow.core.operators.base import NodeInput, StepInput
 from windrow.core.operators.ingest import Ingest
-from windrow.core.schema import OFFSET, PARTITION
+from windrow.core.schema import OFFSET, PARTITION, record_schema
 from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
@@ -74,7 +74,8 @@ class Clocked:
         taken = []
         for group in range(self.pipeline.key_groups):
             given = StepInput.of(
-                {"": self.pipeline}, [packet.message for packet in packets if packet.key_group == group]
+                {"": NodeInput.of(self.pipeline, record_schema(self.pipeline))},
+                [packet.message for packet in packets if packet.key_group == group],
             )
             clocks = PartitionClocks.decode(json.loads(json.dumps(self._clocks[group].encode())))
             step = advance_clocks(self.pipeline, clocks, given)

@@ -8,6 +8,7 @@ from typing import assert_never
 from urllib.parse import urlsplit
 
 from windrow.api.checks.base import Finding, error, result_names, sink_path, type_of, warning
+from windrow.expressions import View
 from windrow.model import (
     AnyPipeline,
     Count,
@@ -65,7 +66,7 @@ def source_address(pipeline: AnyPipeline) -> Iterator[Finding]:
 _SCHEMES = ("postgresql", "postgres")
 
 
-def sink_address(pipeline: AnyPipeline) -> Iterator[Finding]:
+def sink_address(pipeline: View) -> Iterator[Finding]:
     """SQLite has a file, and PostgreSQL a URL. The URL is not repeated in messages: it may hold a password."""
     match pipeline.sink:
         case SqliteSink(path):
@@ -93,7 +94,7 @@ _LONGEST_TABLE = 48
 """PostgreSQL's 63 less what the names of companion tables add (``_changes`` ...)."""
 
 
-def sink_table(pipeline: AnyPipeline) -> Iterator[Finding]:
+def sink_table(pipeline: View) -> Iterator[Finding]:
     """The table has a plain name that leaves room for its companions'."""
     match pipeline.sink:
         case SqliteSink(_, table):

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from windrow.api.checks.base import Finding, error
-from windrow.model import AnyPipeline, Graph, KeyedNode, Node, SinkNode, SourceNode, sink_pipelines
+from windrow.api.checks.connectors import sink_address, sink_table
+from windrow.api.checks.fields import RESERVED
+from windrow.errors import PipelineError
+from windrow.expressions import RecordStream, Stream, analyse, sink_views, stream_of, united, view_of
+from windrow.model import (
+    AnyPipeline,
+    BooleanType,
+    Decode,
+    DeduplicateNode,
+    DoubleType,
+    Global,
+    Graph,
+    Node,
+    ProcessNode,
+    ResultNode,
+    SelectNode,
+    Session,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    StreamNode,
+    WindowNode,
+    outputs_of,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -24,62 +48,123 @@ def section_of(node: Node) -> str:
             return "streams"
 
 
+def _at(node: Node, part: str = "") -> str:
+    return f"{section_of(node)}.{node.name}" + (f".{part}" if part else "")
+
+
 def graph_findings(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -> list[Finding]:
     """Return what is wrong with a graph; `validate` checks a stream and one of its sinks as a pipeline."""
-    found = [finding for rule in (_names, _inputs, _outputs, _tables, _ends) for finding in rule(graph)]
-    if found:
-        return found
-    keyed = {node.name: node for node in graph.keyed}
-    of_parts: dict[Finding, None] = {}
-    for sink in graph.sinks:
-        for finding in validate(sink_pipelines(graph)[sink.name]):
-            of_parts[replace(finding, where=_where(finding.where, graph, keyed[sink.input], sink))] = None
-    return list(of_parts)
+    for rules in (_NAMES, _EDGES):
+        # what comes later needs names, and then edges
+        found = [finding for rule in rules for finding in rule(graph)]
+        if found:
+            return found
+    shapes = [finding for node in graph.streams for finding in _shape(graph, node)]
+    results = _parts(graph, validate)
+    unbounded = [finding for node in graph.streams for finding in _bounds(graph, node)]
+    return list(dict.fromkeys([*shapes, *results, *unbounded]))
 
 
-def _where(where: str, graph: Graph, stream: KeyedNode, sink: SinkNode) -> str:
-    """Return where a part of a pipeline stands in a graph."""
-    section, _, rest = where.partition(".")
-    own = any(one.name == rest for one in stream.derive)
-    if section in {"source", "decode", "time"} or (section == "derive" and not own):
-        return f"sources.{graph.origin.name}.{where}"
-    if section in {"name", "key_groups"}:
-        return where
-    return f"sinks.{sink.name}.{where}" if section == "sink" else f"streams.{stream.name}.{where}"
+def _parts(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -> list[Finding]:
+    """Return what the rules of a pipeline find in each window and sink."""
+    found: list[Finding] = []
+    try:
+        outer = [(graph.producer(node.input), node, sink_views(graph)[node.name]) for node in graph.sinks]
+        inner = [(node, view_of(graph, node)) for node in graph.keyed if isinstance(node, ResultNode)]
+    except PipelineError:
+        return []  # the shapes say what is wrong
+    for stream, sink, view in outer:
+        if isinstance(view, RecordStream):
+            found += [
+                replace(finding, where=_at(sink, finding.where))
+                for rule in (sink_address, sink_table, _record_sink)
+                for finding in rule(view)
+            ]
+        elif isinstance(stream, ResultNode):
+            found += _of_view(graph, validate(_of_terms(graph, stream, view)), stream, sink)
+    for node, view in inner:
+        if not graph.sinks_of(node.name) and not isinstance(view, RecordStream):
+            findings = [one for one in validate(_of_terms(graph, node, view)) if not one.where.startswith("sink")]
+            found += _of_view(graph, findings, node, graph.sinks_below(node)[0])
+    return found
+
+
+def _of_terms(graph: Graph, node: ResultNode, view: AnyPipeline) -> AnyPipeline:
+    """Return a node over windows as if their sums were the terms: a sum of sums needs no more digits than theirs."""
+    terms = dict(stream_of(graph, node.input).terms)
+    fields = tuple(replace(one, type=terms.get(one.name, one.type)) for one in view.decode.fields)
+    return replace(view, decode=Decode(fields))
+
+
+def _of_view(graph: Graph, findings: Sequence[Finding], node: ResultNode, sink: SinkNode) -> Iterator[Finding]:
+    """Yield findings with their places in the graph; a stream between has been checked where it is made."""
+    is_direct = isinstance(graph.producer(node.input), SourceNode)
+    is_changelog = stream_of(graph, node.input).is_changelog
+    for finding in findings:
+        section, _, rest = finding.where.partition(".")
+        own = any(one.name == rest for one in node.derive)
+        if section in {"source", "decode", "time"} or (section == "derive" and not own):
+            if is_direct:
+                yield replace(finding, where=_at(graph.producer(node.input), finding.where))
+        elif section in {"name", "key_groups"}:
+            yield finding
+        elif not (is_changelog and finding.where == "emit.lateness"):
+            yield replace(finding, where=_at(sink if section == "sink" else node, finding.where))
 
 
 def _names(graph: Graph) -> Iterator[Finding]:
-    counts = Counter(node.name for node in graph.nodes)
+    counts = Counter(name for node in graph.nodes for name in (node.name, *set(outputs_of(node)) - {node.name}))
     for node in graph.nodes:
-        where = f"{section_of(node)}.{node.name}"
         if not _NAME.fullmatch(node.name):
             yield error(
-                where, "a name has 1 to 100 letters, digits, '.', '_' or '-', and starts with a letter or digit"
+                _at(node), "a name has 1 to 100 letters, digits, '.', '_' or '-', and starts with a letter or digit"
             )
-        elif counts[node.name] > 1:
-            yield error(where, f"the name {node.name!r} is given twice; choose another one")
+        for name in dict.fromkeys([node.name, *outputs_of(node)]):
+            if counts[name] > 1:
+                yield error(_at(node), f"the name {name!r} is given twice; choose another one")
+        if isinstance(node, SplitNode):
+            outputs = Counter([*(one.name for one in node.outputs), *filter(None, [node.other])])
+            for name, count in outputs.items():
+                if count > 1 or not _NAME.fullmatch(name):
+                    yield error(_at(node, "split"), f"{name!r} is not a name of its own; each output has another one")
 
 
 def _inputs(graph: Graph) -> Iterator[Finding]:
     sources = [node.name for node in graph.nodes if isinstance(node, SourceNode)]
     if len(sources) != 1:
         yield error("sources", f"a graph has one source, not {len(sources)}; make a graph for each")
-    streams = [node.name for node in graph.keyed]
+    known = [name for node in graph.nodes for name in outputs_of(node)]
+    unknown = False
     for node in graph.nodes:
-        if isinstance(node, SourceNode):
-            continue
-        what, known = ("stream", streams) if isinstance(node, SinkNode) else ("source", sources)
-        if node.input not in known:
-            names = f"name one of {', '.join(known)}" if known else f"there is no {what}"
-            yield error(f"{section_of(node)}.{node.name}.from", f"{node.input!r} is not a {what}; {names}")
+        for name in node.inputs:
+            if name not in known:
+                unknown = True
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"name one of {', '.join(known)}"
+                yield error(_at(node, "from"), f"there is no source or stream {name!r}; {hint}")
+    if not unknown:
+        yield from _cycles(graph)
+
+
+def _cycles(graph: Graph) -> Iterator[Finding]:
+    """Streams come after their inputs; those that do not are in a cycle, or behind one."""
+    before: set[str] = set()
+    for node in graph.nodes:
+        late = [name for name in node.inputs if name not in before]
+        if late:
+            yield error(_at(node, "from"), f"it depends on itself, by way of {late[0]!r}; a graph has no cycles")
+        before.update(outputs_of(node))
 
 
 def _outputs(graph: Graph) -> Iterator[Finding]:
-    if not graph.keyed:
+    if not graph.streams and not graph.sinks:
         yield error("streams", "there is no stream; add one")
-    for node in graph.keyed:
-        if not graph.sinks_of(node.name):
-            yield error(f"streams.{node.name}", f"its rows go nowhere; add a sink from {node.name!r}, or remove it")
+    known = {name for node in graph.nodes for name in outputs_of(node)}
+    if not all(known.issuperset(node.inputs) for node in graph.nodes):
+        return
+    for node in graph.streams:
+        if not graph.sinks_below(node):
+            yield error(_at(node), f"its rows go nowhere; add a sink from {node.name!r}, or remove it")
 
 
 def _tables(graph: Graph) -> Iterator[Finding]:
@@ -89,17 +174,165 @@ def _tables(graph: Graph) -> Iterator[Finding]:
         place = replace(node.sink, table="", key=(), changelog=True), node.sink.table.lower()
         other = taken.setdefault(place, node.name)
         if other != node.name:
-            yield error(
-                f"sinks.{node.name}.sink", f"the table {node.sink.table!r} is written by {other!r}; name another"
-            )
+            yield error(_at(node, "sink"), f"the table {node.sink.table!r} is written by {other!r}; name another")
 
 
 def _ends(graph: Graph) -> Iterator[Finding]:
-    if len({node.at_end for node in graph.keyed}) > 1:
-        first = graph.keyed[0]
-        for node in graph.keyed:
-            if node.at_end != first.at_end:
-                yield error(
-                    f"streams.{node.name}.emit",
-                    f"at_end is {node.at_end}, but {first.at_end} for {first.name!r}; all streams end alike",
-                )
+    results = [node for node in graph.nodes if isinstance(node, ResultNode)]
+    for node in results:
+        if len({one.at_end for one in results}) > 1 and node.at_end != results[0].at_end:
+            yield error(
+                _at(node, "emit"),
+                f"at_end is {node.at_end}, but {results[0].at_end} for {results[0].name!r}; all streams end alike",
+            )
+
+
+_NAMES = (_names, _inputs, _outputs)
+_EDGES = (_tables, _ends)
+
+
+def _shape(graph: Graph, node: StreamNode) -> Iterator[Finding]:
+    """Yield what is wrong with a stream's own expressions and fields, and with what it takes."""
+    try:
+        given = united(graph, node) if isinstance(node, SelectNode) else stream_of(graph, node.inputs[0])
+    except PipelineError as exc:
+        if isinstance(node, SelectNode) and all(_is_typed(graph, name) for name in node.inputs):
+            yield error(_at(node, "from"), exc.message)
+        return
+    match node:
+        case SelectNode():
+            yield from _selection(graph, node, given)
+        case SplitNode():
+            for output in node.outputs:
+                yield from _condition(given, output.sql, _at(node, f"split.{output.name}"))
+        case DeduplicateNode():
+            yield from _deduplication(node, given)
+        case WindowNode() | ProcessNode():
+            yield from _chained(graph, node, given)
+
+
+def _is_typed(graph: Graph, name: str) -> bool:
+    try:
+        stream_of(graph, name)
+    except PipelineError:
+        return False
+    return True
+
+
+def _selection(graph: Graph, node: SelectNode, given: Stream) -> Iterator[Finding]:
+    if node.where is not None:
+        yield from _condition(given, node.where, _at(node, "where"))
+    nullable = frozenset(one.name for one in given.fields if one.optional)
+    names = {one.name.lower() for one in given.fields}
+    for one in node.derive:
+        try:
+            analyse(one.sql, given.fields, nullable)
+        except PipelineError as exc:
+            yield error(_at(node, f"derive.{one.name}"), exc.message)
+        if one.name.lower() in names:
+            yield error(_at(node, f"derive.{one.name}"), f"there is a field {one.name!r} already (SQL ignores case)")
+        if one.name.startswith("__"):
+            yield error(_at(node, f"derive.{one.name}"), "names that begin with two underscores are windrow's own")
+        names.add(one.name.lower())
+    yield from _selected(node, [*(one.name for one in given.fields), *(one.name for one in node.derive)])
+    if len({graph.is_raw(name) for name in node.inputs}) > 1:
+        yield error(
+            _at(node, "from"),
+            "a union is of streams that all have passed a deduplication, or that have passed none; deduplicate each",
+        )
+    if len(set(node.inputs)) != len(node.inputs):
+        yield error(_at(node, "from"), "a stream is given twice")
+
+
+def _selected(node: SelectNode, known: Sequence[str]) -> Iterator[Finding]:
+    for index, name in enumerate(node.select or ()):
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+            yield error(_at(node, f"select.{index}"), f"there is no field {name!r}; {hint}")
+        if name in (node.select or ())[:index]:
+            yield error(_at(node, f"select.{index}"), f"{name!r} is given twice")
+
+
+def _condition(given: Stream, text: str, where: str) -> Iterator[Finding]:
+    nullable = frozenset(one.name for one in given.fields if one.optional)
+    try:
+        made = analyse(text, given.fields, nullable)
+    except PipelineError as exc:
+        yield error(where, exc.message)
+        return
+    if made.type != BooleanType():
+        yield error(where, f"{text!r} is not a condition; write one that is true or false, such as kind = 'buy'")
+
+
+def _deduplication(node: DeduplicateNode, given: Stream) -> Iterator[Finding]:
+    fields = {one.name: one for one in given.fields}
+    if not node.key:
+        yield error(_at(node, "deduplicate.by"), "is empty; name the fields that copies have in common")
+    for index, name in enumerate(node.key):
+        where = _at(node, f"deduplicate.by.{index}")
+        if name not in fields:
+            yield error(where, f"there is no field {name!r}; it has {', '.join(fields)}")
+        elif isinstance(fields[name].type, DoubleType):
+            yield error(where, f"{name!r} is a double, and equal doubles can differ in text; use another field")
+        elif fields[name].optional:
+            yield error(where, f"{name!r} can be null, and a key must not be; derive one: coalesce({name}, ...)")
+        if name in node.key[:index]:
+            yield error(where, f"{name!r} is given twice; keep one of them")
+    if node.within <= 0:
+        yield error(_at(node, "deduplicate.within"), "must be longer than 0, such as 1h")
+    if given.is_changelog:
+        yield error(_at(node, "from"), "the rows of windows change, so there are no duplicates; deduplicate records")
+
+
+def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]:
+    """Yield what a window over windows cannot be, and what a window cannot be whose rows others take."""
+    if given.is_changelog:
+        if not isinstance(node, WindowNode) or isinstance(node.window, Session | Global):
+            kind = "process" if not isinstance(node, WindowNode) else type(node.window).__name__.lower()
+            yield error(_at(node, "window"), f"a {kind} cannot be over the rows of windows, which change; use tumbling")
+            return
+        if node.emit.lateness:
+            yield error(
+                _at(node, "emit.lateness"), "a window over windows takes every revision of their rows; leave it out"
+            )
+        yield from _plain(node, "over the rows of windows")
+    if any(isinstance(one, StreamNode) for one in graph.readers(node)):
+        if not isinstance(node, WindowNode) or isinstance(node.window, Session | Global):
+            kind = "process" if not isinstance(node, WindowNode) else type(node.window).__name__.lower()
+            yield error(_at(node), f"other streams cannot take the rows of a {kind}; only tumbling, hopping, calendar")
+            return
+        yield from _plain(node, "whose rows other streams take")
+        if node.emit.late != "each":
+            yield error(_at(node, "emit.late"), "other streams take each revision; use each")
+        if node.emit.mode != "retract":
+            yield error(_at(node, "emit.mode"), "other streams need to know what a revision replaces; use retract")
+
+
+def _plain(node: WindowNode, which: str) -> Iterator[Finding]:
+    if node.emit.early is not None:
+        yield error(_at(node, "emit.early"), f"a window {which} has no early panes; leave it out")
+    if node.salt != 1:
+        yield error(_at(node, "salt"), f"a window {which} cannot be salted; leave it out")
+    if node.emit.mode == "discard":
+        yield error(_at(node, "emit.mode"), f"a window {which} cannot discard; use retract")
+
+
+def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
+    """Yield where state would grow for ever."""
+    if isinstance(node, DeduplicateNode) and graph.origin.lateness is None:
+        yield error(
+            _at(node, "deduplicate"),
+            f"every key would be kept for ever, as nothing says how late a copy can be: give sources."
+            f"{graph.origin.name} a lateness, such as 1d",
+        )
+
+
+def _record_sink(view: RecordStream) -> Iterator[Finding]:
+    """A table of records has a row for each, known by its place in the log."""
+    if view.sink.key:
+        yield error("sink.key", "a table of records is by source, partition and offset; leave the key out")
+    taken = {"source", "partition", "offset", *RESERVED[2:]}
+    for name in (*(one.name for one in view.decode.fields), *(one.name for one in view.derive)):
+        if name.lower() in taken:
+            yield error("from", f"the field {name!r} is a column of every table of records; select others")

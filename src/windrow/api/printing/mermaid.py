@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import assert_never
 
 from windrow.api.aggregate_text import aggregate_text
@@ -10,21 +11,26 @@ from windrow.api.sections import TRIGGER, WINDOW, mask_graph, mask_secrets, stat
 from windrow.model import (
     Adaptive,
     AnyPipeline,
+    DeduplicateNode,
     Delay,
     Emit,
     Graph,
     KafkaSource,
     LogSource,
     Pipeline,
+    ProcessNode,
     ProcessPipeline,
     Punctuated,
     Runnable,
+    SelectNode,
     SinkNode,
     Source,
     SourceNode,
+    SplitNode,
     SqliteSink,
+    StreamNode,
+    WindowNode,
     format_duration,
-    keyed_pipelines,
 )
 
 
@@ -59,7 +65,6 @@ def to_mermaid(pipeline: Runnable) -> str:
 def _graph(graph: Graph) -> str:
     """Draw the nodes of a graph by number, as names may hold what Mermaid gives a meaning to."""
     numbers = {node.name: f"n{number}" for number, node in enumerate(graph.nodes)}
-    keyed = keyed_pipelines(graph)
     lines = ["flowchart LR"]
     for node in graph.nodes:
         match node:
@@ -70,12 +75,36 @@ def _graph(graph: Graph) -> str:
                 where = node.sink.path if isinstance(node.sink, SqliteSink) else node.sink.url
                 lines.append(f"  {numbers[node.name]}[({_label(node.name, f'{node.sink.table} in {where}')})]")
             case _:
-                one = keyed[node.name]
-                what = "process" if isinstance(one, ProcessPipeline) else WINDOW.words(one.window)
-                lines.append(f"  {numbers[node.name]}[{_label(node.name, 'by ' + ', '.join(node.key) + '; ' + what)}]")
-    inputs = [node for node in graph.nodes if not isinstance(node, SourceNode)]
-    lines += [f"  {numbers[node.input]} --> {numbers[node.name]}" for node in inputs]
+                lines.append(f"  {numbers[node.name]}[{_label(node.name, '; '.join(_stream(graph, node)))}]")
+    for node in graph.nodes:
+        for name in node.inputs:
+            maker = graph.producer(name)
+            output = name.removeprefix(f"{maker.name}.") if name != maker.name else ""
+            arrow = f"-- {_quoted(output)} -->" if output else "-->"
+            lines.append(f"  {numbers[maker.name]} {arrow} {numbers[node.name]}")
     return "\n".join(lines) + "\n"
+
+
+def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:
+    """Yield what a stream is, in short."""
+    match node:
+        case SelectNode():
+            if node.where is not None:
+                yield f"where {node.where}"
+            if node.derive or node.select is not None:
+                yield "select " + ", ".join(node.select or ("*", *(one.name for one in node.derive)))
+        case SplitNode():
+            yield "split"
+        case DeduplicateNode():
+            yield f"deduplicate by {', '.join(node.key)} within {format_duration(node.within)}"
+        case WindowNode():
+            yield f"by {', '.join(node.key)}; {WINDOW.words(node.window)}"
+        case ProcessNode():
+            yield f"by {', '.join(node.key)}; process"
+        case _:
+            assert_never(node)
+    if not isinstance(node, SelectNode | SplitNode) and len(graph.levels) > 1:
+        yield f"level {graph.level_of(node)}"
 
 
 def _windowed(pipeline: Pipeline) -> list[str]:
@@ -122,5 +151,12 @@ def _emit(emit: Emit) -> str:
 
 def _label(noun: str, text: str) -> str:
     """Quote a label: within quotes Mermaid gives a meaning to these characters alone."""
-    escaped = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
-    return f'"<b>{noun}</b><br/>{escaped}"'
+    return f'"<b>{noun}</b><br/>{_escaped(text)}"'
+
+
+def _quoted(text: str) -> str:
+    return f'"{_escaped(text)}"'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")

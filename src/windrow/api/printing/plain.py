@@ -9,7 +9,8 @@ import yaml
 
 from windrow.api.python_code import refuse_code
 from windrow.api.sections import GRAPH, PIPELINE, PROCESS_PIPELINE, mask_graph, mask_secrets
-from windrow.model import Graph, ProcessPipeline, Runnable, as_graph, keyed_pipelines
+from windrow.expressions import result_pipelines
+from windrow.model import Graph, ProcessPipeline, Runnable, as_graph
 
 _WIDTH = 120
 
@@ -37,7 +38,7 @@ def to_yaml(pipeline: Runnable) -> str:
 
     Raise PipelineError if there is Python code in it.
     """
-    for one in keyed_pipelines(as_graph(pipeline)).values():
+    for one in result_pipelines(as_graph(pipeline)).values():
         refuse_code(one, "YAML")
     root = _yaml_node(to_dict(pipeline))
     root.flow_style = False

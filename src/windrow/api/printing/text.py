@@ -8,9 +8,11 @@ from typing import assert_never
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
 from windrow.api.sections import DELAY, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
+from windrow.expressions import result_pipelines, stream_of
 from windrow.model import (
     Adaptive,
     AnyPipeline,
+    DeduplicateNode,
     Delay,
     Derive,
     Emit,
@@ -18,14 +20,18 @@ from windrow.model import (
     Field,
     Global,
     Graph,
+    KeyedNode,
     Pipeline,
     ProcessPipeline,
     Punctuated,
+    ResultNode,
     Runnable,
+    SelectNode,
     Sink,
     SourceNode,
+    SplitNode,
+    StreamNode,
     format_duration,
-    keyed_pipelines,
 )
 
 
@@ -39,15 +45,78 @@ def to_text(pipeline: Runnable) -> str:
 
 
 def _graph(graph: Graph) -> str:
-    keyed = keyed_pipelines(graph)
-    lines = [graph.name, f"source {graph.origin.name}", *_written(_source(graph.origin, "TABLE"))]
-    lines.append("  TABLE is that of each sink")
-    for node in graph.keyed:
-        derived = {"derive": _derived(node.derive)}
-        lines += [f"stream {node.name} (from {node.input})", *_written(derived | _keyed(keyed[node.name]))]
+    origin = graph.origin
+    source = _source(origin, "TABLE")
+    if origin.lateness is not None:
+        source["lateness"] = f"a record {format_duration(origin.lateness)} behind the watermark goes to TABLE_late"
+    lines = [graph.name, f"source {origin.name}", *_written(source), "  TABLE is that of each sink"]
+    for node in graph.streams:
+        lines += [f"stream {node.name} (from {', '.join(node.inputs)})", *_written(_stream(graph, node))]
     for sink in graph.sinks:
-        lines += [f"sink {sink.name} (from {sink.input})", *_written({"sink": _sink(sink.sink)})]
+        is_result = isinstance(graph.producer(sink.input), ResultNode)
+        rows = {} if is_result else {"rows": "one for each record, by source, partition and offset"}
+        lines += [f"sink {sink.name} (from {sink.input})", *_written(rows | {"sink": _sink(sink.sink)})]
     return "\n".join(lines) + "\n"
+
+
+def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
+    """Return what a stream is; of a node with state also where that is, and for how long it is kept."""
+    match node:
+        case SelectNode():
+            return {
+                "where": node.where or "",
+                "derive": _derived(node.derive),
+                "select": ", ".join(node.select or ()),
+            }
+        case SplitNode(name, _, outputs, other):
+            split = [f"{name}.{one.name}: where {one.sql}, and none before" for one in outputs]
+            return {"split": "\n".join([*split, *([f"{name}.{other}: all others"] if other else [])])}
+        case DeduplicateNode():
+            nouns = {
+                "unique by": f"{', '.join(node.key)}, within {format_duration(node.within)} of event time",
+                "duplicates": f"{node.name}.duplicates",
+            }
+        case _:
+            view = result_pipelines(graph)[node.name]
+            nouns = {"derive": _derived(node.derive)} | _keyed(view)
+            if isinstance(view, Pipeline) and stream_of(graph, node.input).is_changelog:
+                nouns["emit"] = _over_windows(view)
+    levels = len(graph.levels)
+    return nouns | {
+        "level": f"{graph.level_of(node)} of {levels}" if levels > 1 else "",
+        "order": _order(graph, node),
+        "keeps": _kept(graph, node),
+    }
+
+
+def _over_windows(pipeline: Pipeline) -> str:
+    """Return when a window over windows fires, and what revises it."""
+    lines = [f"a window fires when {_passed(pipeline.time)}, with the rows as of that watermark"]
+    if pipeline.emit.lateness:
+        lines.append(f"revisions of the rows revise it, for {format_duration(pipeline.emit.lateness)}")
+    return "\n".join(lines)
+
+
+def _order(graph: Graph, node: KeyedNode) -> str:
+    """Return in which order a node takes its records, if that is not the order in which they come."""
+    is_read = any(isinstance(one, StreamNode) for one in graph.readers(node))
+    settles = node.scope == "stream" if isinstance(node, DeduplicateNode) else is_read and graph.is_raw(node.input)
+    if not settles:
+        return ""
+    return "by watermark: a record waits until every partition's watermark has reached its own"
+
+
+def _kept(graph: Graph, node: KeyedNode) -> str:
+    """Return for how long the state of a node is kept."""
+    if isinstance(node, DeduplicateNode):
+        if graph.origin.lateness is None:
+            return "every key, for ever"
+        return f"a key until the watermark is {format_duration(node.within + graph.origin.lateness)} past its record"
+    view = result_pipelines(graph)[node.name]
+    if not isinstance(view, Pipeline) or isinstance(view.window, Global):
+        return ""
+    what = "rows" if stream_of(graph, node.input).is_changelog else "aggregates"
+    return f"{what} of a window until the watermark is {format_duration(view.emit.lateness)} past its end"
 
 
 def _source(pipeline: AnyPipeline | SourceNode, table: str) -> dict[str, str]:

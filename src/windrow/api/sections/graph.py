@@ -6,9 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from windrow.api.sections.pipeline import DERIVED, EVENT_TIME, KEY_GROUPS, KEYED, NAME, RECORDS, RESULTS, SALT, SINK_KEY
-from windrow.api.sections.records import KeyFields
-from windrow.api.spec import TEXT, Key, Named, Section
-from windrow.model import Derive, Graph, SinkNode, SourceNode, WindowNode
+from windrow.api.sections.records import DERIVE, KeyFields
+from windrow.api.spec import DURATION, FIELD_NAME, NAMES, TEXT, Key, Named, Section, Shapes, choice
+from windrow.model import (
+    DeduplicateNode,
+    Derive,
+    Graph,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    StreamNode,
+    WindowNode,
+    outputs_of,
+)
 
 _WINDOWED = (*KEYED[1:], *RESULTS, SALT)
 
@@ -17,12 +28,37 @@ def _source(**sections: Any) -> SourceNode:  # noqa: ANN401
     return SourceNode("", **sections)
 
 
-def _stream(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> WindowNode:  # noqa: ANN401
+def _window(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> WindowNode:  # noqa: ANN401
     return WindowNode("", key=key.names, derive=derive + key.derive, **sections)
 
 
-def _stream_parts(node: WindowNode) -> Mapping[str, Any]:
+def _window_parts(node: WindowNode) -> Mapping[str, Any]:
     return dict(vars(node)) | {"from": node.input, "key": KeyFields(node.key), "aggregate": node.aggregates}
+
+
+def _selection(**sections: Any) -> SelectNode:  # noqa: ANN401
+    return SelectNode("", **sections)
+
+
+def _selection_parts(node: SelectNode) -> Mapping[str, Any]:
+    return dict(vars(node)) | {"from": node.inputs}
+
+
+def _split(**sections: Any) -> SplitNode:  # noqa: ANN401
+    return SplitNode("", **sections)
+
+
+def _split_parts(node: SplitNode) -> Mapping[str, Any]:
+    return dict(vars(node)) | {"from": node.input, "split": node.outputs}
+
+
+def _deduplication(input: str, deduplicate: Mapping[str, Any]) -> DeduplicateNode:  # noqa: A002 - the model's name
+    return DeduplicateNode("", input, **deduplicate)
+
+
+def _deduplication_parts(node: DeduplicateNode) -> Mapping[str, Any]:
+    settings = {"key": node.key, "within": node.within, "scope": node.scope}
+    return dict(vars(node)) | {"from": node.input, "deduplicate": settings}
 
 
 def _sink(**sections: Any) -> SinkNode:  # noqa: ANN401
@@ -36,36 +72,139 @@ def _sink_parts(node: SinkNode) -> Mapping[str, Any]:
 def _graph(
     name: str,
     sources: tuple[SourceNode, ...],
-    streams: tuple[WindowNode, ...],
+    streams: tuple[StreamNode, ...],
     sinks: tuple[SinkNode, ...],
     key_groups: int,
 ) -> Graph:
-    return Graph(name, (*sources, *streams, *sinks), key_groups)
+    return Graph(name, (*sources, *_in_order(sources, streams), *sinks), key_groups)
+
+
+def _in_order(sources: tuple[SourceNode, ...], streams: tuple[StreamNode, ...]) -> list[StreamNode]:
+    """Return streams so that each comes after its inputs, else as they are; those of a cycle come last."""
+    known = {name for node in sources for name in outputs_of(node)}
+    unknown = {name for node in streams for name in node.inputs} - {
+        name for node in (*sources, *streams) for name in outputs_of(node)
+    }
+    ordered: list[StreamNode] = []
+    rest = list(streams)
+    while rest:
+        ready = next((node for node in rest if known.union(unknown).issuperset(node.inputs)), None)
+        if ready is None:
+            return [*ordered, *rest]
+        rest.remove(ready)
+        ordered.append(ready)
+        known.update(outputs_of(ready))
+    return ordered
 
 
 def _graph_parts(graph: Graph) -> Mapping[str, Any]:
     sources = tuple(node for node in graph.nodes if isinstance(node, SourceNode))
-    return dict(vars(graph)) | {"sources": sources, "streams": graph.keyed, "sinks": graph.sinks}
+    return dict(vars(graph)) | {"sources": sources, "streams": graph.streams, "sinks": graph.sinks}
 
 
-_SOURCES = Named("mapping of names", Section("", _source, (*RECORDS, DERIVED, EVENT_TIME), parts=vars))
-_STREAMS = Named(
-    "mapping of names",
-    Section(
-        "",
-        _stream,
-        (
-            Key(
-                "from",
-                TEXT,
-                "the name of the source whose records the stream is made of.",
-                required=True,
-                field="input",
-            ),
-            DERIVED,
-            *_WINDOWED,
+_LATENESS = Key(
+    "lateness",
+    DURATION,
+    "a record whose event time is this far behind the watermark, or farther, is in no stream: it goes to the late "
+    "output of the tables. Deduplications need it, as it says for how long they keep keys.",
+)
+_SOURCES = Named("mapping of names", Section("", _source, (*RECORDS, DERIVED, EVENT_TIME, _LATENESS), parts=vars))
+
+
+def _from(of: str) -> Key:
+    return Key("from", TEXT, of, required=True, field="input")
+
+
+_STREAM = "the source or stream whose records it takes. A window over the rows of a window is one over windows."
+_DEDUPLICATE: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key("by", NAMES, "the fields that copies of a record have in common: an id.", required=True, field="key"),
+        Key(
+            "within",
+            DURATION,
+            "how far apart in event time copies can be: a record is a duplicate if the event time of an accepted one "
+            "with the same fields is less than this before or after its own.",
+            required=True,
         ),
-        parts=_stream_parts,
+        Key(
+            "scope",
+            choice("stream", "partition"),
+            "with `partition` all copies of a record are in the same partition of the log; then no record waits for "
+            "other partitions.",
+            default="stream",
+        ),
+    ),
+    parts=lambda settings: {"by": settings["key"], "within": settings["within"], "scope": settings["scope"]},
+)
+_STREAMS: Named[Any] = Named(
+    "mapping of names",
+    Shapes(
+        (
+            (
+                ("deduplicate",),
+                DeduplicateNode,
+                Section(
+                    "",
+                    _deduplication,
+                    (_from(_STREAM), Key("deduplicate", _DEDUPLICATE, "", required=True)),
+                    parts=_deduplication_parts,
+                ),
+            ),
+            (
+                ("split", "other"),
+                SplitNode,
+                Section(
+                    "",
+                    _split,
+                    (
+                        _from(_STREAM),
+                        Key(
+                            "split",
+                            DERIVE,
+                            "conditions by the names of outputs. A record is in the first output whose condition is "
+                            "true, the stream `NAME.OUTPUT`.",
+                            required=True,
+                            field="outputs",
+                        ),
+                        Key("other", FIELD_NAME, "the name of an output for all other records."),
+                    ),
+                    parts=_split_parts,
+                ),
+            ),
+            (
+                ("key", "window", "aggregate", "emit", "salt"),
+                WindowNode,
+                Section(
+                    "",
+                    _window,
+                    (_from(_STREAM), DERIVED, *_WINDOWED),
+                    parts=_window_parts,
+                ),
+            ),
+            (
+                (),
+                SelectNode,
+                Section(
+                    "",
+                    _selection,
+                    (
+                        Key(
+                            "from",
+                            NAMES,
+                            "of a selection, also a list of sources and streams: their union.",
+                            required=True,
+                            field="inputs",
+                        ),
+                        Key("where", TEXT, "a condition; records for which it is not true are left out."),
+                        DERIVED,
+                        Key("select", NAMES, "the fields that are kept; all if it is left out."),
+                    ),
+                    parts=_selection_parts,
+                ),
+            ),
+        )
     ),
 )
 _SINKS = Named(
@@ -74,7 +213,7 @@ _SINKS = Named(
         "",
         _sink,
         (
-            Key("from", TEXT, "the name of the stream whose rows are written.", required=True, field="input"),
+            _from("the stream whose rows are written: of a window, its results; of records, a row for each."),
             SINK_KEY,
         ),
         parts=_sink_parts,

@@ -28,7 +28,7 @@ from windrow.core.decode.exact import (
 from windrow.core.decode.fast import FastDecoder
 from windrow.core.keys import MAX_KEY_BYTES, text_bytes
 from windrow.core.windows import times_with_windows
-from windrow.expressions import Computed, computed
+from windrow.expressions import Computed, View, computed
 from windrow.model import AnyPipeline, Global, Pipeline, SourceNode
 
 MARKS = pa.schema(
@@ -142,24 +142,23 @@ class Decoder:
 
 
 class KeyedDecoder:
-    """Adds what a keyed node needs to the records of its source, which `decoder` has decoded.
+    """Adds what a node needs to the records of the stream that it takes.
 
-    That is its derived fields, those of the source aside (`given` are their names), and the columns of its aggregates.
-    A record is a dead letter of the node if one of them cannot be computed, if its key is null or too long, or if a
-    window would be outside the years 1 to 9999.
+    That is its derived fields (`given` are the names of those that the stream has already), and the columns of its
+    aggregates. The node cannot take a record for which one of them fails, whose key is null or too long, or that has a
+    window outside the years 1 to 9999.
     """
 
-    def __init__(self, decoder: Decoder, pipeline: AnyPipeline, given: Collection[str]) -> None:
-        self._decoder = decoder
-        self._key = pipeline.key
-        self._time = pipeline.time.field
-        self._times = times_with_windows(pipeline.window if isinstance(pipeline, Pipeline) else Global())
-        self._columns = tuple(one for one in computed(pipeline) if one.name not in given)
+    def __init__(self, view: View, given: Collection[str], records: pa.Schema) -> None:
+        self._key = view.key
+        self._time = view.time.field
+        self._times = times_with_windows(view.window if isinstance(view, Pipeline) else Global())
+        self._columns = tuple(one for one in computed(view) if one.name not in given)
         self._evaluator = Evaluator(self._columns) if self._columns else None
-        self._schema = schema.record_schema(pipeline)
+        self._schema = records
 
-    def select(self, raw: pa.RecordBatch, records: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return the good records for the node, with its columns, and the dead letters of the others."""
+    def select(self, records: pa.Table) -> tuple[pa.Table, pa.Table, list[str]]:
+        """Return the records for the node, with its columns; and those that it cannot take, with the reasons."""
         failed: dict[int, str] = {}
         if self._evaluator is not None:
             columns, failed = self._evaluator.compute(records)
@@ -167,12 +166,11 @@ class KeyedDecoder:
                 records = records.append_column(one.name, values)
         reasons = dict(self._problems(records)) | failed
         if not reasons:
-            return records.select(self._schema.names).cast(self._schema), schema.DEAD.empty_table()
-        bad = np.zeros(records.num_rows, dtype=np.bool_)
-        bad[list(reasons)] = True
-        rows = _rows_in(raw, records.filter(pa.array(bad)))
-        dead = self._decoder.dead_letters(raw, rows, [reasons[row] for row in sorted(reasons)])
-        return records.filter(pa.array(~bad)).select(self._schema.names).cast(self._schema), dead
+            return records.select(self._schema.names).cast(self._schema), records.slice(0, 0), []
+        is_bad = np.zeros(records.num_rows, dtype=np.bool_)
+        is_bad[list(reasons)] = True
+        good = records.filter(pa.array(~is_bad)).select(self._schema.names).cast(self._schema)
+        return good, records.filter(pa.array(is_bad)), [reasons[row] for row in sorted(reasons)]
 
     def _problems(self, records: pa.Table) -> Iterator[tuple[int, str]]:
         """Yield the rows that the node cannot take, and why; the last reason of a row counts."""
@@ -193,14 +191,6 @@ def long_keys(names: str, texts: Sequence[pa.Array]) -> Iterator[tuple[int, str]
     bytes_ = text_bytes(texts)
     for row in np.flatnonzero(bytes_ > MAX_KEY_BYTES).tolist():
         yield row, f"long key: {names}: {bytes_[row]} bytes of text; the limit is {MAX_KEY_BYTES}"
-
-
-def _rows_in(raw: pa.RecordBatch, records: pa.Table) -> Rows:
-    """Return the positions of records in the batch that they were decoded from."""
-    places = zip(raw.column("partition").to_pylist(), raw.column("offset").to_pylist(), strict=True)
-    rows = {place: row for row, place in enumerate(places)}
-    columns = (records.column(name).to_pylist() for name in (schema.PARTITION, schema.OFFSET))
-    return np.array([rows[place] for place in zip(*columns, strict=True)], dtype=np.int64)
 
 
 def _coordinates(raw: pa.RecordBatch, rows: Rows) -> list[pa.Array]:

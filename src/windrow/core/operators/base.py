@@ -22,15 +22,17 @@ from windrow.core.messages import (
     PartitionProgress,
     Records,
     RecordsLost,
+    Results,
 )
-from windrow.core.schema import OFFSET, PARTITION, record_schema
+from windrow.core.schema import OFFSET, PARTITION
 from windrow.core.state.migrate import StoredState
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.core.tick import Tick
 from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.tracker import StepTime
-from windrow.model import AnyPipeline, Custom, Pipeline
+from windrow.expressions import View
+from windrow.model import Custom, Pipeline
 
 M = TypeVar("M", bound=Message)
 
@@ -39,14 +41,15 @@ M = TypeVar("M", bound=Message)
 class StepInput:
     """A key group's messages of one step, unpacked; `progress` is ordered by partition.
 
-    By node: `records`, `parts` (panes that other key groups aggregated of its records, where keys are salted), and dead
-    letters (`dead`; under None those of all nodes). `times` stay packed, and are ordered by partition and offset.
-    `tick` is the processing time at the end of the step, None if there was no tick.
+    By node: `records`, `parts` (panes that other key groups aggregated of its records, where keys are salted), dead
+    letters (`dead`; under None those of all nodes), and `results` of earlier levels. `times` stay packed, and are
+    ordered by partition and offset. `tick` is the processing time at the end of the step, None if there was no tick.
     """
 
     records: dict[str, pa.Table]
     parts: dict[str, tuple[pa.Table, ...]]
     dead: dict[str | None, pa.Table]
+    results: dict[str, list[Results]]
     progress: tuple[PartitionProgress, ...]
     times: tuple[EventTimes, ...]
     end: bool
@@ -55,8 +58,8 @@ class StepInput:
     lost: tuple[RecordsLost, ...] = ()
 
     @staticmethod
-    def of(pipelines: Mapping[str, AnyPipeline], messages: Iterable[Message]) -> StepInput:
-        """Sort messages by what they carry; `pipelines` are the keyed nodes of the graph."""
+    def of(nodes: Mapping[str, NodeInput], messages: Iterable[Message]) -> StepInput:
+        """Sort messages by what they carry; `nodes` are those of the level."""
         given = list(messages)
 
         def all_of(kind: type[M]) -> list[M]:
@@ -64,18 +67,21 @@ class StepInput:
 
         # for the sums of doubles again
         partial = sorted(all_of(PartialPanes), key=lambda one: one.sender)
-        records, dead = all_of(Records), all_of(DeadLetters)
+        records, dead, results = all_of(Records), all_of(DeadLetters), all_of(Results)
         return StepInput(
             records={
-                name: _records(pipeline, [unpack(one.blob) for one in records if one.to == name])
-                for name, pipeline in pipelines.items()
+                name: _records(node, [unpack(one.blob) for one in records if one.to == name])
+                for name, node in nodes.items()
             },
-            parts={name: tuple(unpack(one.blob) for one in partial if one.to == name) for name in pipelines},
+            parts={name: tuple(unpack(one.blob) for one in partial if one.to == name) for name in nodes},
             dead={
                 name: pa.concat_tables(
                     [schema.DEAD.empty_table(), *(unpack(one.blob) for one in dead if one.to == name)]
                 )
-                for name in (None, *pipelines)
+                for name in dict.fromkeys([None, *(one.to for one in dead)])
+            },
+            results={
+                name: [one for one in results if one.of == name] for name in dict.fromkeys(one.of for one in results)
             },
             progress=tuple(sorted(all_of(PartitionProgress), key=lambda one: one.partition)),
             times=tuple(sorted(all_of(EventTimes), key=lambda one: (one.partition, one.first))),
@@ -86,18 +92,26 @@ class StepInput:
         )
 
 
-def _records(pipeline: AnyPipeline, tables: Iterable[pa.Table]) -> pa.Table:
-    records = pa.concat_tables([record_schema(pipeline).empty_table(), *tables])
-    if _depends_on_order(pipeline, records.schema):
+@dataclass(frozen=True)
+class NodeInput:
+    """The schema of the records that a node takes, and whether their order can be seen in its results."""
+
+    schema: pa.Schema
+    is_ordered: bool
+
+    @staticmethod
+    def of(view: View, records: pa.Schema) -> NodeInput:
+        """Return the input of a node: sums of doubles depend on the order, and Python code may."""
+        has_code = isinstance(view, Pipeline) and any(isinstance(one.function, Custom) for one in view.aggregates)
+        return NodeInput(records, has_code or any(pa.types.is_floating(type_) for type_ in records.types))
+
+
+def _records(node: NodeInput, tables: Iterable[pa.Table]) -> pa.Table:
+    records = pa.concat_tables([node.schema.empty_table(), *tables])
+    if node.is_ordered:
         # messages come in any order: a step that is run again must take them in the same
         return records.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
     return records
-
-
-def _depends_on_order(pipeline: AnyPipeline, records: pa.Schema) -> bool:
-    """Return whether the order of records can be seen in results: in sums of doubles, and by Python code."""
-    has_code = isinstance(pipeline, Pipeline) and any(isinstance(one.function, Custom) for one in pipeline.aggregates)
-    return has_code or any(pa.types.is_floating(type_) for type_ in records.types)
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,7 @@ class GroupStats:
     low: int
     idle: list[int]
     rejected: int = 0
+    duplicates: int = 0
 
 
 @dataclass(frozen=True)
@@ -154,13 +169,16 @@ class OperatorStep:
 class OperatorOutput:
     """The output of an operator in a step: rows for its sinks, or packets for the key groups of the next level.
 
-    `late_records` of its records were late; `open_windows` are open after the step.
+    `records` are those of its streams, in the order of `windrow.model.outputs_of`, if nodes read them. `late_records`
+    of its records were late, `duplicates` duplicates; `open_windows` are open after the step.
     """
 
     changes: pa.Table
     late: pa.Table = field(default_factory=schema.LATE.empty_table)
     late_records: int = 0
     open_windows: int = 0
+    duplicates: int = 0
+    records: tuple[pa.Table, ...] = ()
     packets: tuple[Packet, ...] = ()
 
 

@@ -12,19 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from windrow.core import duckdb_sql
 from windrow.core.columns import MIN_TIME, pack, to_micros
-from windrow.core.decode import DecodedBatch, Decoder, KeyedDecoder
-from windrow.core.keys import key_groups
-from windrow.core.messages import DeadLetters, EventTimes, Message, Packet, PartitionProgress, Records, pack_times
+from windrow.core.decode import DecodedBatch, Decoder
+from windrow.core.messages import EventTimes, Message, Packet, PartitionProgress, pack_times
+from windrow.core.operators.route import Router, SourceDeadLetters, dead_packets
 from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.core.watermarks.clocks import StepWatermark
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.model import Adaptive, AnyPipeline, Pipeline, Runnable, as_graph, keyed_pipelines
-
-CHUNK_RECORDS = 1 << 18
-CHUNK_BYTES = 64 << 20
-"""Limits of the records that are gathered before they are split by key group."""
+from windrow.model import Adaptive, Graph, Runnable, as_graph
 
 
 @dataclass
@@ -51,16 +46,15 @@ class Ingest:
         packed: Callable[[pa.Table], bytes] = pack,
     ) -> None:
         graph = as_graph(pipeline)
-        keyed = keyed_pipelines(graph)
         self._time = graph.origin.time
         self._key_groups = graph.key_groups
         self._floors = bounds
         # in a short form, a record must be valid for its one node to count for the clock
-        spec = keyed[""] if graph.is_short else graph.origin
+        spec = graph.origin if isinstance(pipeline, Graph) else pipeline
+        self._source = graph.origin.name
         self._schema = record_schema(spec)
         self._decoder = Decoder(spec)
-        given = None if graph.is_short else frozenset(one.name for one in graph.origin.derive)
-        self._routes = [_Route(name, one, packed, self._decoder, given) for name, one in keyed.items()]
+        self._router = Router(graph, graph.origin, packed)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
         """Yield the step's packets; those about partitions come last."""
@@ -70,13 +64,12 @@ class Ingest:
                 continue
             decoded = self._decoder.decode(batch)
             records = self._with_watermarks(batch, decoded, partitions)
-            yield from _dead_letters(None, decoded.dead, self._key_groups)
+            yield from dead_packets(None, decoded.dead, self._key_groups)
             if isinstance(self._time.watermark, Adaptive):
                 yield from self._times(records)
-            for route in self._routes:
-                yield from route.add(batch, records)
-        for route in self._routes:
-            yield from route.close()
+            dead_letters = SourceDeadLetters(self._decoder.dead_letters, batch)
+            yield from self._router.add({self._source: records}, dead_letters)
+        yield from self._router.close()
         for number, partition in sorted(partitions.items()):
             floor = int(self._floors.at(number, np.array([partition.next - 1]))[0])
             yield from self._to_all(
@@ -127,62 +120,3 @@ class Ingest:
 
     def _to_all(self, message: Message) -> Iterator[Packet]:
         return (Packet(group, message) for group in range(self._key_groups))
-
-
-class _Route:
-    """The way of a source's records to a keyed node: its own columns, its key, and its key groups.
-
-    A record for which one of the columns cannot be computed, or whose key is null or too long, is a dead letter of the
-    node. In a short form (`given`, the source's derived fields, is None) the decoder has done all this.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        pipeline: AnyPipeline,
-        packed: Callable[[pa.Table], bytes],
-        decoder: Decoder,
-        given: frozenset[str] | None,
-    ) -> None:
-        self._name = name
-        self._pipeline = pipeline
-        self._packed = packed
-        self._schema = record_schema(pipeline)
-        self._selector = None if given is None else KeyedDecoder(decoder, pipeline, given)
-        self._duck = duckdb_sql.connect()
-        self._salt = pipeline.salt if isinstance(pipeline, Pipeline) else 1
-        self._waiting: list[pa.Table] = []
-
-    def add(self, raw: pa.RecordBatch, records: pa.Table) -> Iterator[Packet]:
-        """Take a batch and its records; yield packets of dead letters, and of records if there are many by now."""
-        if self._selector is not None:
-            records, dead = self._selector.select(raw, records)
-            yield from _dead_letters(self._name, dead, self._pipeline.key_groups)
-        self._waiting.append(records)
-        if (
-            sum(table.num_rows for table in self._waiting) >= CHUNK_RECORDS
-            or sum(table.nbytes for table in self._waiting) >= CHUNK_BYTES
-        ):
-            yield from self.close()
-
-    def close(self) -> Iterator[Packet]:
-        """Pack the records of each key group that has some."""
-        tables, self._waiting = self._waiting, []
-        if sum(table.num_rows for table in tables) == 0:
-            return
-        records, count = pa.concat_tables(tables), self._pipeline.key_groups
-        groups = key_groups(self._duck, records.select(list(self._pipeline.key)), count)
-        if self._salt > 1:
-            groups = (groups + to_micros(records.column(OFFSET)) % self._salt) % count
-        order = np.argsort(groups.astype(np.uint16), kind="stable")
-        records = records.take(pa.array(order))
-        ends = np.cumsum(np.bincount(groups, minlength=count)).tolist()
-        for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-            if start < end:
-                yield Packet(group, Records(self._name, self._packed(records.slice(start, end - start))))
-
-
-def _dead_letters(to: str | None, dead: pa.Table, key_groups: int) -> Iterator[Packet]:
-    """Pack dead letters; they have no key, so any key group may have them."""
-    if dead.num_rows:
-        yield Packet(dead.column("partition")[0].as_py() % key_groups, DeadLetters(to, pack(dead)))

@@ -14,7 +14,8 @@ from windrow.core.columns import unpack
 from windrow.core.operators.window.slices import windows_of_slices
 from windrow.core.state.store import MemoryState
 from windrow.core.watermarks.clocks import PartitionClocks
-from windrow.model import AnyPipeline, Hopping, Pipeline, Runnable, Session, as_graph, keyed_pipelines
+from windrow.expressions import View, view_of
+from windrow.model import Hopping, Pipeline, ProcessPipeline, Runnable, Session, as_graph
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class StateReport:
 def inspect_state(pipeline: Runnable, states: Iterable[tuple[int, MemoryState]], largest: int = 5) -> StateReport:
     """Count windows, keys and bytes in the states of a pipeline's key groups."""
     clocks: PartitionClocks | None = None
-    keyed = keyed_pipelines(as_graph(pipeline))
+    graph = as_graph(pipeline)
+    keyed = {node.name: view_of(graph, node) for node in graph.keyed}
     open_windows: set[tuple[str, int]] = set()
     fired: set[tuple[str, int]] = set()
     sessions = 0
@@ -74,7 +76,8 @@ def inspect_state(pipeline: Runnable, states: Iterable[tuple[int, MemoryState]],
             blobs.append((len(blob), group, kind, bucket))
             table = unpack(blob)
             stream, _, own_kind = kind.rpartition("/")
-            found[stream].append(table.select(["key"] if own_kind == "keys" else list(keyed[stream].key)))
+            is_text = isinstance(keyed[stream], ProcessPipeline) and own_kind == "keys"
+            found[stream].append(table.select(["key"] if is_text else list(keyed[stream].key)))
         blobs = sorted(blobs, reverse=True)[:largest]
         groups.append(KeyGroupReport(group, state.size, sum(map(_distinct_keys, found.values())), count))
     return StateReport(
@@ -82,7 +85,7 @@ def inspect_state(pipeline: Runnable, states: Iterable[tuple[int, MemoryState]],
     )
 
 
-def _windows_of_slices(pipeline: AnyPipeline, summary: Any, low: int) -> set[int]:  # noqa: ANN401 - plain JSON
+def _windows_of_slices(pipeline: View, summary: Any, low: int) -> set[int]:  # noqa: ANN401 - plain JSON
     """Return the open hopping windows that the stored slices belong to."""
     slices = dict(summary.get("slices", ())).get(0, ())
     if not isinstance(pipeline, Pipeline) or not isinstance(pipeline.window, Hopping) or not slices:

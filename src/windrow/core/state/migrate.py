@@ -26,8 +26,8 @@ from windrow.core.keys import key_groups
 from windrow.core.schema import arrow_type, record_schema
 from windrow.core.state.store import MemoryState
 from windrow.core.state.widening import StateChange, added_digits, why_not_wider, widen
-from windrow.expressions import arguments, computed
-from windrow.model import AnyPipeline, Pipeline
+from windrow.expressions import View, arguments, computed
+from windrow.model import Pipeline
 
 StoredState = tuple[Any, MemoryState]
 """What a key group has stored of an operator: its part of the summary (None in the first step), and the blobs."""
@@ -143,7 +143,7 @@ BlobAddress = tuple[str, int]
 class RowsByKeyGroup:
     """Rows of stored tables, gathered by the key group that the pipeline has for their key."""
 
-    def __init__(self, pipeline: AnyPipeline, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, pipeline: View, connection: duckdb.DuckDBPyConnection) -> None:
         self._duck = connection
         self._keys = pa.schema(schema.key_fields(pipeline))
         self._parts: list[dict[BlobAddress, list[pa.Table]]] = [defaultdict(list) for _ in range(pipeline.key_groups)]

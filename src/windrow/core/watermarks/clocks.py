@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from windrow.core.columns import MIN_TIME, Blob, Micros, to_micros
 from windrow.core.messages import EventTimes, PartitionIdle, PartitionProgress, RecordsLost
-from windrow.core.schema import OFFSET, TIME, WATERMARK
+from windrow.core.schema import LAST_PARTITION, OFFSET, TIME, WATERMARK
 from windrow.core.watermarks.adaptive import AdaptiveProgress, Lateness, PartitionSlice, advance_adaptive
 from windrow.model import Adaptive, Delay, Punctuated, Watermark
 
@@ -94,17 +94,32 @@ class PartitionClocks:
             self.active.setdefault(partition, self.now)
         return self.now
 
-    def raise_to_low(self, watermark: Watermark, progress: Iterable[PartitionProgress]) -> list[RaisedPartition]:
-        """Raise the watermarks of partitions of the step that were unknown or idle to the low watermark."""
+    @property
+    def last_settled(self) -> int:
+        """The greatest partition whose records at the low watermark are settled: none before it can have another."""
+        return min(
+            (number for number, at in self.watermarks.items() if number not in self.idle and at <= self.low),
+            default=LAST_PARTITION,
+        )
+
+    def raise_to_low(
+        self, watermark: Watermark, progress: Iterable[PartitionProgress], above: int = 0
+    ) -> list[RaisedPartition]:
+        """Raise the watermarks of partitions of the step that were unknown or idle to so much above the low watermark.
+
+        Where records are taken in the order of watermarks, that is a microsecond: those at the low watermark may have
+        been taken.
+        """
+        low = self.low if self.low == MIN_TIME else self.low + above
         raised = []
         for step in progress:
             partition = step.partition
             known = partition in self.watermarks
             if known and partition not in self.idle:
                 continue
-            self.watermarks[partition] = max(self.watermarks.get(partition, MIN_TIME), self.low)
+            self.watermarks[partition] = max(self.watermarks.get(partition, MIN_TIME), low)
             reason: RaiseReason = "active" if known else "joined"
-            raised.append(RaisedPartition(partition, step.first, self.clock(watermark, partition), self.low, reason))
+            raised.append(RaisedPartition(partition, step.first, self.clock(watermark, partition), low, reason))
             self.idle.discard(partition)
             self.still = None
         return raised

@@ -29,7 +29,8 @@ class StepTime:
     had a tick, `latest` the last that is known, of this step or one before; None before the first tick. `reached` is
     how far event time has come in any partition, or the low watermark if that is further. `end` says that the input
     ended with the step, `ended` how far event time had come at its last end before the step (`MIN_TIME` if none): a
-    window that began by then has fired, whether or not a key group had records of it.
+    window that began by then has fired, whether or not a key group had records of it. Records whose watermark is `low`
+    are settled in the partitions up to `last_settled`.
     """
 
     before: int
@@ -39,6 +40,7 @@ class StepTime:
     reached: int
     end: bool = False
     ended: int = MIN_TIME
+    last_settled: int = -1
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,14 @@ class ClockAdvance:
         return watermarks
 
 
-def advance_clocks(source: AnyPipeline | SourceNode, clocks: PartitionClocks, given: StepInput) -> ClockAdvance:
-    """Move the clocks through a step."""
+def advance_clocks(
+    source: AnyPipeline | SourceNode, clocks: PartitionClocks, given: StepInput, above: int = 0
+) -> ClockAdvance:
+    """Move the clocks through a step; partitions that join or come back start so much `above` the low watermark."""
     time = source.time
     before, ended = clocks.low, clocks.ended
     lost = clocks.skip(time.watermark, given.lost)
-    raised = clocks.raise_to_low(time.watermark, given.progress)
+    raised = clocks.raise_to_low(time.watermark, given.progress, above=above)
     known = dict(clocks.watermarks)
     adaptive: dict[int, AdaptiveProgress] = {}
     if isinstance(time.watermark, Adaptive):
@@ -87,7 +91,7 @@ def advance_clocks(source: AnyPipeline | SourceNode, clocks: PartitionClocks, gi
     if given.end:
         clocks.ended = max(clocks.ended, reached)
     return ClockAdvance(
-        StepTime(before, clocks.low, now, clocks.now, reached, given.end, ended),
+        StepTime(before, clocks.low, now, clocks.now, reached, given.end, ended, clocks.last_settled),
         journal_rows(source, clocks, lost, raised, fallen, end=given.end),
         known,
         adaptive,

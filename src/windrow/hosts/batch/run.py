@@ -108,7 +108,7 @@ class BatchRun:
             return "asked"
         writer.finish()
         if self._settings.savepoint is not None:
-            known = ((position - len(cut), state_of(rows)) for position, rows in states)
+            known = ((position - len(cut), state_of(row["state"] for row in rows)) for position, rows in states)
             nothing = ((group, MemoryState()) for group in range(self._pipeline.key_groups))
             savepoint = job.plan.savepoint(self._pipeline, run, writer.epoch)
             savepoint.write(self._settings.savepoint, known if len(cut) else nothing)
@@ -183,7 +183,9 @@ class Job:
         packets = self.source.batch(spark, plan.begin, plan.end, clocks, NUMBERED_PACKET_DDL)
         *inner, last = range(number_of_levels(self.pipeline))
         for level in inner:
-            stage = batch_level(self.pipeline, level, plan.partitions, cut, transport=transport)
+            stage = batch_level(
+                self.pipeline, level, plan.partitions, cut, transport=transport, keeps_state=self.keeps_state
+            )
             packets = _by_key_group(packets, groups).mapInArrow(stage, NUMBERED_PACKET_DDL)
         stage = batch_level(
             self.pipeline,

@@ -19,6 +19,7 @@ from windrow.core.level import number_of_levels
 from windrow.core.operators.base import GroupOutput
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import RunError, WindrowError
+from windrow.expressions import result_pipelines
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.spark_errors import translate_spark_error
 from windrow.hosts.spark_rows import OUTPUT_DDL, PACKET_DDL, outputs
@@ -26,7 +27,7 @@ from windrow.hosts.stages import LevelProcessor, balanced_key_groups, stream_ing
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.control import ControlReader, TickDataSource
 from windrow.hosts.transport import TableTransport
-from windrow.model import Runnable, as_graph, keyed_pipelines, needs_ticks
+from windrow.model import Runnable, as_graph, needs_ticks
 from windrow.sinks.base import SinkGroup
 from windrow.sources.base import Cut, Source
 from windrow.sources.stream_reader import stream_of
@@ -58,7 +59,7 @@ def key_group_outputs(
     reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
     telling = ControlReader(reader, begin, pipeline.key_groups, ends=ends, size=size)
     packets = stream_of(spark, "windrow", telling, PACKET_DDL)
-    if any(map(needs_ticks, keyed_pipelines(as_graph(pipeline)).values())):
+    if any(map(needs_ticks, result_pipelines(as_graph(pipeline)).values())):
         spark.dataSource.register(TickDataSource)
         clock = spark.readStream.format(TickDataSource.name()).option("key_groups", pipeline.key_groups)
         packets = packets.union(clock.load())

@@ -143,7 +143,9 @@ class StreamRun:
         def report_once(report: StepReport) -> None:
             again = report.epoch <= self._last_reported
             self._last_reported = max(self._last_reported, report.epoch)
-            none = replace(report, records=0, late=0, expired=0, dead=0, inserts=0, revisions=0, rejected=0)
+            none = replace(
+                report, records=0, late=0, expired=0, dead=0, inserts=0, revisions=0, rejected=0, duplicates=0
+            )
             on_step(none if again else report)
 
         return report_once

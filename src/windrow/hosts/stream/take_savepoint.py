@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from windrow.core.level import join_levels, levels_with_state
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.savepoint import Savepoint, require_new_folder
@@ -57,7 +58,7 @@ def take_savepoint(pipeline: Runnable, sink: Sink | SinkGroup, checkpoint: Path,
             at=known.note(batch).at if carried is None else carried.at,
             identity=known.identity if carried is None else carried.identity,
         )
-        savepoint.write(folder, _states(known, epoch, master))
+        savepoint.write(folder, _states(pipeline, known, epoch, master))
     return folder
 
 
@@ -67,7 +68,7 @@ def look(pipeline: Runnable, checkpoint: Path, master: str) -> tuple[int, Iterat
     with locked(checkpoint):
         epoch = _noted(known)
         _batch(known, epoch)
-        return epoch, iter(list(_states(known, epoch, master)))
+        return epoch, iter(list(_states(pipeline, known, epoch, master)))
 
 
 def _open(pipeline: Runnable, checkpoint: Path) -> Checkpoint:
@@ -102,7 +103,7 @@ def _batch(known: Checkpoint, epoch: int) -> int:
     return epoch - known.first_epoch
 
 
-def _states(known: Checkpoint, epoch: int, master: str) -> Iterator[tuple[int, MemoryState]]:
+def _states(pipeline: Runnable, known: Checkpoint, epoch: int, master: str) -> Iterator[tuple[int, MemoryState]]:
     """Go through what each key group knew after an epoch.
 
     One that no step has reached yet, and Spark has nothing of, knows what the run began with.
@@ -110,19 +111,22 @@ def _states(known: Checkpoint, epoch: int, master: str) -> Iterator[tuple[int, M
     groups, batch = known.meaning["key_groups"], _batch(known, epoch)
     missing = set(range(groups))
     if batch >= 0:
-        for group, state in read_states(spark_session(master, log=known.log), known.spark, batch, groups):
+        session = spark_session(master, log=known.log)
+        last, *others = levels_with_state(pipeline)
+        above = [dict(read_states(session, known.spark, batch, groups, level)) for level in others]
+        for group, state in read_states(session, known.spark, batch, groups, last):
             missing.discard(group)
-            yield group, state
+            yield group, join_levels([*(states[group] for states in above), state])
     for group in sorted(missing):
         yield group, MemoryState() if known.follows is None else Savepoint.state(known.start, group)
 
 
-_OPERATOR = 0
-"""Spark counts its stateful operators from the sink: this one is the last, also where keys are salted."""
+def read_states(
+    spark: SparkSession, checkpoint: Path, batch: int, groups: int, level: int = 0
+) -> Iterator[tuple[int, MemoryState]]:
+    """Go through what each of so many key groups knew after a batch at a level, in no order.
 
-
-def read_states(spark: SparkSession, checkpoint: Path, batch: int, groups: int) -> Iterator[tuple[int, MemoryState]]:
-    """Go through what each of so many key groups knew after a batch, in no order.
+    Levels are counted from the last, which is 0, as Spark counts its stateful operators.
 
     The state must be there, and nobody write it. Raise EngineError if Spark cannot read it.
     """
@@ -130,13 +134,13 @@ def read_states(spark: SparkSession, checkpoint: Path, batch: int, groups: int) 
     try:
         with _committed(checkpoint, batch) as folder:
             known: dict[int, MemoryState] = {}
-            for row in _read(spark, folder, batch, "summary").toLocalIterator():
+            for row in _read(spark, folder, (level, batch), "summary").toLocalIterator():
                 group = numbers.index(row.slot)
                 known[group] = MemoryState()
                 known[group].set_summary(bytes(row.blob))
             partition = None
             found: set[int] = set()
-            for row in _read(spark, folder, batch, "blobs").toLocalIterator():
+            for row in _read(spark, folder, (level, batch), "blobs").toLocalIterator():
                 if row.partition_id != partition:
                     # one partition of Spark's at a time is here, with all of some key groups
                     yield from ((group, known.pop(group)) for group in sorted(found))
@@ -149,10 +153,11 @@ def read_states(spark: SparkSession, checkpoint: Path, batch: int, groups: int) 
         raise translate_spark_error(exc) from exc
 
 
-def _read(spark: SparkSession, folder: Path, batch: int, variable: str) -> DataFrame:
+def _read(spark: SparkSession, folder: Path, at: tuple[int, int], variable: str) -> DataFrame:
+    operator, batch = at
     frame = (
         spark.read.format("statestore")
-        .option("operatorId", _OPERATOR)
+        .option("operatorId", operator)
         .option("batchId", batch)
         .option("stateVarName", variable)
         .load(str(folder))

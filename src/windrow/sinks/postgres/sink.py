@@ -14,7 +14,8 @@ from psycopg import errors
 from windrow.core.changelog import StepOutput
 from windrow.core.columns import nullable
 from windrow.errors import SinkError, SinkUnavailableError
-from windrow.model import AnyPipeline, PostgresSink
+from windrow.expressions import View
+from windrow.model import PostgresSink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_owned
 from windrow.sinks.postgres.catalog import Catalog, check_names
@@ -47,7 +48,7 @@ class PostgresTables:
 
     needs_rows = True
 
-    def __init__(self, *pipelines: AnyPipeline, lock_seconds: float = LOCK_SECONDS) -> None:
+    def __init__(self, *pipelines: View, lock_seconds: float = LOCK_SECONDS) -> None:
         sinks = [pipeline.sink for pipeline in pipelines if isinstance(pipeline.sink, PostgresSink)]
         self._url = address(sinks[0].url)
         self._name = pipelines[0].name

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from windrow.core.changelog import StepOutput
 from windrow.core.schema import CLOCKS
 from windrow.errors import PipelineError, SinkAddressError, SinkError, SinkUnavailableError
-from windrow.model import AnyPipeline, SqliteSink
+from windrow.expressions import View
+from windrow.model import SqliteSink
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.ownership import (
     Existing,
@@ -126,7 +127,7 @@ class SqliteTables:
 
     needs_rows = True
 
-    def __init__(self, *pipelines: AnyPipeline, busy: float = BUSY_SECONDS) -> None:
+    def __init__(self, *pipelines: View, busy: float = BUSY_SECONDS) -> None:
         self._tables = [SqliteTable(pipeline) for pipeline in pipelines]
         self._path = self._tables[0].sink.path
         self._pipeline = pipelines[0].name
@@ -224,7 +225,7 @@ class SqliteTables:
 class SqliteTable:
     """A result table and its companions, within a transaction."""
 
-    def __init__(self, pipeline: AnyPipeline) -> None:
+    def __init__(self, pipeline: View) -> None:
         if not isinstance(pipeline.sink, SqliteSink):
             raise TypeError(pipeline.sink)
         self.sink = pipeline.sink

@@ -77,6 +77,15 @@ def assign(pipeline: Pipeline, records: pa.Table, ended: int, forgotten_until: i
             return _assigned(pipeline, rows, rows.slice(0, 0), forgotten_until)
 
 
+def in_windows(window: Tumbling | Hopping | Calendar, records: pa.Table) -> pa.Table:
+    """Return a row for each record and window that it is in, with WINDOW and END."""
+    times = to_micros(records.column(TIME))
+    if isinstance(window, Hopping):
+        places, starts = expand(window, hops_of(window, times))
+        return _with_window(records.take(pa.array(places)), starts, starts + window.size)
+    return _with_window(records, *windows_of(window, times))
+
+
 def _with_window(records: pa.Table, starts: Micros, ends: Micros) -> pa.Table:
     return records.append_column(WINDOW, pa.array(starts)).append_column(END, pa.array(ends))
 

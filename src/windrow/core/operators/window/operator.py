@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql
 from windrow.core.changelog import late_output
@@ -17,8 +18,8 @@ from windrow.core.operators.window.assigner import assign
 from windrow.core.operators.window.early import EarlyPanes
 from windrow.core.operators.window.panes import Panes, PaneStep, WatermarkPanes
 from windrow.core.operators.window.slices import SLICE_KIND, is_slice_node, windows_of_slices
-from windrow.core.operators.window.sql import window_sql
-from windrow.core.schema import END, WINDOW, record_schema
+from windrow.core.operators.window.sql import PLACE, window_sql
+from windrow.core.schema import DIFF, END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
 from windrow.core.state.migrate import BlobAddress, RowsByKeyGroup, StoredColumns, StoredState, state_of_tables
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
@@ -29,14 +30,18 @@ from windrow.model import Global, Hopping, Pipeline, Session
 
 
 class WindowOperator:
-    """The aggregate of each window and key, by the definition of on time, late and expired; not of sessions."""
+    """The aggregate of each window and key, by the definition of on time, late and expired; not of sessions.
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    With `is_traced` it takes its records in the merged order, and gives its rows as a changelog, too.
+    """
+
+    def __init__(self, pipeline: Pipeline, *, is_traced: bool = False) -> None:
         if isinstance(pipeline.window, Session):
             msg = "sessions have an operator of their own"
             raise TypeError(msg)
         self._pipeline = pipeline
         self._window = pipeline.window
+        self._is_traced = is_traced
         self._duck = duckdb_sql.connect()
         empty = unscale(record_schema(pipeline).empty_table())
         for name in (WINDOW, END):
@@ -44,7 +49,7 @@ class WindowOperator:
         self._no_records = empty
         self._no_parts = duckdb_sql.query(self._duck, window_sql(pipeline).begin, records=empty)
         self._panes: Panes = (
-            WatermarkPanes(pipeline, self._duck, empty)
+            WatermarkPanes(pipeline, self._duck, empty, is_traced=is_traced)
             if pipeline.emit.early is None
             else EarlyPanes(pipeline, pipeline.emit.early, self._duck, empty)
         )
@@ -97,8 +102,13 @@ class WindowOperator:
             state,
         )
         state.summary = summary.encode()
+        records: tuple[pa.Table, ...] = ()
+        if self._is_traced:
+            records = (change_records(changes),)
+            changes = changes.drop_columns(list(PLACE))
         return OperatorOutput(
             changes=changes,
+            records=records,
             late=missed,
             late_records=int(np.count_nonzero(~judged.on_time & ~judged.expired)),
             open_windows=len(summary.open | self._of_slices(set(), summary, reached)),
@@ -146,6 +156,21 @@ class WindowOperator:
                 due.append(unpack(blob))
                 state.drop("waiting", start)
         return pa.concat_tables([self._no_records, *(table.select(self._no_records.column_names) for table in due)])
+
+
+def change_records(changes: pa.Table) -> pa.Table:
+    """Return changes with places as records: their time is the last microsecond of the window, `DIFF` 1 or -1."""
+    is_added = pc.is_in(changes.column("op"), pa.array(["insert", "update_after"]))
+    times = to_micros(changes.column("window_end")) - 1
+    fields = [name for name in changes.column_names if name not in {"op", "pane", "revision", *PLACE}]
+    own = {
+        PARTITION: changes.column(PARTITION),
+        OFFSET: changes.column(OFFSET),
+        TIME: pa.array(times),
+        WATERMARK: changes.column(WATERMARK),
+    }
+    values = {name: changes.column(name) for name in fields}
+    return pa.table(own | values | {DIFF: pc.if_else(is_added, 1, -1).cast(pa.int64())})
 
 
 def merge_summaries(summaries: list[WindowSummary]) -> WindowSummary:

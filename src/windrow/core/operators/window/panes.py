@@ -8,7 +8,7 @@ cheaper queries in each step.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from windrow.core import duckdb_sql, schema
 from windrow.core.aggregates.accumulators import Results
 from windrow.core.aggregates.catalogue import compile_aggregates
-from windrow.core.columns import to_micros
+from windrow.core.columns import MAX_TIME, to_micros
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.window.slices import SliceTree
-from windrow.core.operators.window.sql import window_sql
-from windrow.core.schema import OFFSET, PARTITION, WINDOW
+from windrow.core.operators.window.sql import PLACE, window_sql
+from windrow.core.schema import LAST_PARTITION, WINDOW
 from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
 from windrow.core.watermarks.tracker import StepTime
@@ -65,14 +65,24 @@ class Panes(Protocol):
 class WatermarkPanes:
     """Panes that the watermark fires: one pane of the records on time, then the revisions of late ones."""
 
-    def __init__(self, pipeline: Pipeline, connection: duckdb.DuckDBPyConnection, no_records: pa.Table) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        connection: duckdb.DuckDBPyConnection,
+        no_records: pa.Table,
+        *,
+        is_traced: bool = False,
+    ) -> None:
         self._pipeline = pipeline
         self._duck = connection
-        self._sql = window_sql(pipeline)
+        self._is_traced = is_traced
+        self._sql = window_sql(pipeline, is_traced=is_traced)
         self._results = Results(pipeline)
         self._no_panes = duckdb_sql.query(self._duck, self._sql.begin, records=no_records)
         self._no_changes = schema.changes(pipeline).empty_table()
-        self._chunks = LateChunks(pipeline, connection)
+        if is_traced:
+            self._no_changes = with_pane_places(self._no_changes)
+        self._chunks = LateChunks(pipeline, connection, PLACE if is_traced else PLACE[1:])
         self._slices = (
             SliceTree(pipeline.window, connection, self._sql, self._no_panes)
             if isinstance(pipeline.window, Hopping)
@@ -85,6 +95,7 @@ class WatermarkPanes:
         changes = self._no_changes
         if fired.num_rows:
             changes = self._changes(duckdb_sql.query(self._duck, self._sql.fired, panes=fired))
+            changes = with_pane_places(changes) if self._is_traced else changes
         revised = windows_in(step.due) - step.firing
         panes = fired if not revised else pa.concat_tables([fired, self._load(revised & step.known, state)])
         if step.due.num_rows:
@@ -103,7 +114,8 @@ class WatermarkPanes:
         chunks = deque(self._chunks.of(step.due))
         while chunks:
             history = duckdb_sql.query(self._duck, self._sql.revise, base=panes, late=chunks.popleft())
-            revisions.append(self._changes(duckdb_sql.query(self._duck, self._sql.revised, history=history)))
+            revised = duckdb_sql.query(self._duck, self._sql.revised, history=history)
+            revisions.append(self._traced_changes(revised) if self._is_traced else self._changes(revised))
             if not chunks:
                 panes, history = _retained(panes, step.evicted), _retained(history, step.evicted)
             panes = duckdb_sql.query(self._duck, self._sql.settle, base=panes, history=history)
@@ -127,9 +139,28 @@ class WatermarkPanes:
     def _load(self, windows: Collection[int], state: OperatorState) -> pa.Table:
         return load_panes(state, "panes", windows, self._no_panes)
 
+    def _traced_changes(self, rows: pa.Table) -> pa.Table:
+        """Return changes of what a statement made, with the places of the records that made them."""
+        changes = self._changes(rows.drop_columns(list(PLACE)))
+        for name, type_ in PLACE_TYPES:
+            changes = changes.append_column(name, rows.column(name).cast(type_))
+        return changes
+
     def _changes(self, rows: pa.Table) -> pa.Table:
         """Return changes of what a statement made."""
         return self._results.of(with_window_ends(self._pipeline, rows))
+
+
+PLACE_TYPES: Final = tuple(zip(PLACE, (pa.int64(), pa.int32(), pa.int64()), strict=True))
+
+
+def with_pane_places(changes: pa.Table) -> pa.Table:
+    """Give on-time panes their places: at the last watermark before the end of the window, behind all its records."""
+    watermarks = to_micros(changes.column("window_end")) - 1
+    places = watermarks, np.full_like(watermarks, LAST_PARTITION), np.full_like(watermarks, MAX_TIME)
+    for (name, type_), values in zip(PLACE_TYPES, places, strict=True):
+        changes = changes.append_column(name, pa.array(values).cast(type_))
+    return changes
 
 
 def _retained(panes: pa.Table, evicted: Collection[int]) -> pa.Table:
@@ -156,7 +187,9 @@ _CHUNK: Final = "__chunk"
 class LateChunks:
     """Cuts late records, so that the revisions of a chunk fit into memory with a state each."""
 
-    def __init__(self, pipeline: Pipeline, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self, pipeline: Pipeline, connection: duckdb.DuckDBPyConnection, place: Sequence[str] = PLACE[1:]
+    ) -> None:
         self._duck = connection
         self._keys = pipeline.key
         accumulators = (accumulator for one in compile_aggregates(pipeline) for accumulator in one.accumulators)
@@ -164,7 +197,7 @@ class LateChunks:
         by = ", ".join([WINDOW, *(identifier(name) for name in pipeline.key)])
         self._number = f"""
             SELECT *,
-                (row_number() OVER (PARTITION BY {by} ORDER BY {PARTITION}, {OFFSET}) - 1) // {MAX_REVISIONS}
+                (row_number() OVER (PARTITION BY {by} ORDER BY {", ".join(place)}) - 1) // {MAX_REVISIONS}
                     AS {_CHUNK}
             FROM late
         """

@@ -22,6 +22,7 @@ expression is written by the function of its name. Columns that the queries add 
 | `__index` | `panes` | number of the pane among those of the window and key |
 | `__next` | `ordered` | name of the pane that replaces this one, null if none does |
 | `__emitted` | `settle` | the row is in a pane that was emitted, not pending |
+| `__next_...` | `revise` | the place of the revision that replaces the row, where revisions are traced |
 
 Places are -2 for what the last pane emitted, -1 for what was pending before the step, 0, 1, ... for on-time records in
 chunks that end with an early pane, and `_LATE` for late records. A pane is the running merge of the rows up to its
@@ -40,9 +41,10 @@ import pyarrow as pa
 from windrow.core import duckdb_sql
 from windrow.core.aggregates.accumulators import Accumulator
 from windrow.core.aggregates.catalogue import compile_aggregates
+from windrow.core.columns import MAX_TIME
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.window.triggers import SqlTrigger
-from windrow.core.schema import OFFSET, PARTITION, REVISION, TIME, WINDOW
+from windrow.core.schema import OFFSET, PARTITION, REVISION, TIME, WATERMARK, WINDOW
 from windrow.model import Global, Pipeline
 
 COUNT: Final = "__count"
@@ -55,12 +57,14 @@ ROW: Final = "__row"
 NTH: Final = "__nth"
 WAITING: Final = "__waiting"
 _LATE: Final = 1 << 62
+PLACE: Final = (WATERMARK, PARTITION, OFFSET)
+"""The place of a record in the merged order of all partitions."""
 
 
-class _Lists:
+class PaneLists:
     """The select lists that the queries of a pipeline share."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, *, is_traced: bool = False) -> None:
         fold = compile_aggregates(pipeline)
         accumulators = [accumulator for one in fold for accumulator in one.accumulators]
 
@@ -78,8 +82,12 @@ class _Lists:
         self.change = f"{WINDOW} AS window_start, {WINDOW} AS window_end, {self.keys}, {values}"
         # one revision for each late record, or one for all of them
         is_each = pipeline.emit.late == "each"
-        self.late_place = f"{PARTITION}, {OFFSET}" if is_each else f"0 AS {PARTITION}, 0 AS {OFFSET}"
-        self.late_by = f"{self.by}, {PARTITION}, {OFFSET}" if is_each else self.by
+        self.place = ", ".join(PLACE if is_traced else PLACE[1:])
+        self.late_place = self.place if is_each else f"0 AS {PARTITION}, 0 AS {OFFSET}"
+        self.late_by = f"{self.by}, {self.place}" if is_each else self.by
+        # before all others
+        first = {WATERMARK: -MAX_TIME, PARTITION: -1, OFFSET: -1}
+        self.first_place = ", ".join(f"{first[name]} AS {name}" for name in (PLACE if is_traced else PLACE[1:]))
         self.change_order = f"ORDER BY window_start, {self.keys}"
 
 
@@ -117,9 +125,13 @@ class WindowSql:
         return duckdb_sql.query(connection, self.merge, panes=held) if parts.num_rows else stored
 
 
-def window_sql(pipeline: Pipeline) -> WindowSql:
-    """Write the queries of a pipeline."""
-    lists = _Lists(pipeline)
+def window_sql(pipeline: Pipeline, *, is_traced: bool = False) -> WindowSql:
+    """Write the queries of a pipeline.
+
+    With `is_traced` late records revise in the merged order, and a change has the place of the record that made it
+    (`PLACE`) as its last columns.
+    """
+    lists = PaneLists(pipeline, is_traced=is_traced)
     by = lists.by
     begun = f"SELECT {by}, {lists.begin}, 0::INTEGER AS {REVISION} FROM records GROUP BY {by}"
     stored = f"SELECT {by}, {lists.columns}, {REVISION}"
@@ -130,7 +142,7 @@ def window_sql(pipeline: Pipeline) -> WindowSql:
             FROM ({begun} UNION ALL {stored} FROM panes) GROUP BY {by}
         """,
         merge=f"SELECT {by}, {lists.merged}, max({REVISION}) AS {REVISION} FROM panes GROUP BY {by}",
-        revise=_revise_query(pipeline, lists),
+        revise=_revise_query(pipeline, lists, is_traced=is_traced),
         settle=f"""
             {stored} FROM base ANTI JOIN history USING ({by})
             UNION ALL
@@ -140,20 +152,23 @@ def window_sql(pipeline: Pipeline) -> WindowSql:
             SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {lists.change}
             FROM panes {lists.change_order}
         """,
-        revised=_revised_query(pipeline, lists),
+        revised=_revised_query(pipeline, lists, is_traced=is_traced),
     )
 
 
-def _revise_query(pipeline: Pipeline, lists: _Lists) -> str:
+def _revise_query(pipeline: Pipeline, lists: PaneLists, *, is_traced: bool) -> str:
     """Return the query of stored panes and the revisions that late records make of them, by running merges."""
     by = lists.by
     match pipeline.emit.mode:
         case "retract" | "accumulate":
             history = by
         case "discard":  # a revision holds its own records only
-            history = f"{by}, {PARTITION}, {OFFSET}"
+            history = f"{by}, {lists.place}"
         case _:
             assert_never(pipeline.emit.mode)
+    trace = ""
+    if is_traced:
+        trace = "".join(f", {name}, lead({name}) OVER places AS __next{name}" for name in PLACE)
     return f"""
         WITH {_begun_cte(lists)}, {_steps_cte(lists)}
         SELECT {by}, {lists.running},
@@ -161,39 +176,42 @@ def _revise_query(pipeline: Pipeline, lists: _Lists) -> str:
                 AS {REVISION},
             row_number() OVER places AS __rank,
             {REVISION} IS NOT NULL AS __base,
-            lead(true, 1, false) OVER places = false AS __last
+            lead(true, 1, false) OVER places = false AS __last{trace}
         FROM steps
-        WINDOW places AS (PARTITION BY {by} ORDER BY {PARTITION}, {OFFSET}),
-            history AS (PARTITION BY {history} ORDER BY {PARTITION}, {OFFSET} ROWS UNBOUNDED PRECEDING)
+        WINDOW places AS (PARTITION BY {by} ORDER BY {lists.place}),
+            history AS (PARTITION BY {history} ORDER BY {lists.place} ROWS UNBOUNDED PRECEDING)
     """
 
 
-def _begun_cte(lists: _Lists) -> str:
+def _begun_cte(lists: PaneLists) -> str:
     """`begun`: late records as accumulators, a row for each revision."""
     return f"begun AS (SELECT {lists.by}, {lists.late_place}, {lists.begin} FROM late GROUP BY {lists.late_by})"
 
 
-def _steps_cte(lists: _Lists) -> str:
+def _steps_cte(lists: PaneLists) -> str:
     """`steps`: the stored panes that are revised, before what revises them."""
     return f"""steps AS (
-        SELECT {lists.by}, -1 AS {PARTITION}, -1 AS {OFFSET}, {lists.columns}, {REVISION}
+        SELECT {lists.by}, {lists.first_place}, {lists.columns}, {REVISION}
         FROM base SEMI JOIN begun USING ({lists.by})
         UNION ALL
-        SELECT {lists.by}, {PARTITION}, {OFFSET}, {lists.columns}, NULL AS {REVISION} FROM begun
+        SELECT {lists.by}, {lists.place}, {lists.columns}, NULL AS {REVISION} FROM begun
     )"""
 
 
-def _revised_query(pipeline: Pipeline, lists: _Lists) -> str:
+def _revised_query(pipeline: Pipeline, lists: PaneLists, *, is_traced: bool) -> str:
     """Return the query of the late changes: each revision, and in mode retract the row that it replaces."""
     op = "'insert'" if pipeline.emit.mode == "discard" else "CASE WHEN __rank = 1 THEN 'insert' ELSE 'update_after' END"
+    own = "".join(f", {name}" for name in PLACE) if is_traced else ""
+    following = "".join(f", __next{name} AS {name}" for name in PLACE) if is_traced else ""
     retracted = f"""
         UNION ALL
-        SELECT 'update_before' AS op, 'late' AS pane, {REVISION} AS revision, {lists.change}, 2 * __rank + 1 AS __rank
+        SELECT 'update_before' AS op, 'late' AS pane, {REVISION} AS revision, {lists.change}{following},
+            2 * __rank + 1 AS __rank
         FROM history WHERE NOT __last
     """
     return f"""
         SELECT * EXCLUDE (__rank) FROM (
-            SELECT {op} AS op, 'late' AS pane, {REVISION} AS revision, {lists.change}, 2 * __rank AS __rank
+            SELECT {op} AS op, 'late' AS pane, {REVISION} AS revision, {lists.change}{own}, 2 * __rank AS __rank
             FROM history WHERE NOT __base
             {retracted if pipeline.emit.mode == "retract" else ""}
         ) {lists.change_order}, __rank
@@ -228,7 +246,7 @@ _EVENT_ORDER = f"__place, {PARTITION}, {OFFSET}"
 
 def early_pane_sql(pipeline: Pipeline, trigger: SqlTrigger | None) -> EarlyPaneSql:
     """Write the queries of a pipeline; `trigger` is None if it is evaluated in Python."""
-    lists = _Lists(pipeline)
+    lists = PaneLists(pipeline)
     return EarlyPaneSql(
         empty=f"SELECT {lists.by}, {lists.begin}, {_PENDING} FROM records GROUP BY {lists.by}",
         observed=_observed_query(lists.by),
@@ -261,7 +279,7 @@ def _observed_query(by: str) -> str:
     """
 
 
-def _events_query(pipeline: Pipeline, lists: _Lists, trigger: SqlTrigger | None) -> str:
+def _events_query(pipeline: Pipeline, lists: PaneLists, trigger: SqlTrigger | None) -> str:
     """Return the query of all that happens to a window and key in a step, with the panes that follow each row."""
     by = lists.by
     return f"""
@@ -299,7 +317,7 @@ def _placed_cte(by: str, trigger: SqlTrigger | None) -> str:
     """
 
 
-def _events_cte(lists: _Lists) -> str:
+def _events_cte(lists: PaneLists) -> str:
     """`events`: stored panes, chunks of on-time records and late records, with their places."""
     by, begin = lists.by, lists.begin
     return f"""events AS (
@@ -361,7 +379,7 @@ def _fired_cte(pipeline: Pipeline) -> str:
     )"""
 
 
-def _changes_query(pipeline: Pipeline, lists: _Lists) -> str:
+def _changes_query(pipeline: Pipeline, lists: PaneLists) -> str:
     """Return the query of the changes: each pane, and in mode retract the row that it replaces."""
     by, mode = lists.by, pipeline.emit.mode
     op = "'insert'" if mode == "discard" else "if(__index = 0, 'insert', 'update_after')"
@@ -384,7 +402,7 @@ def _changes_query(pipeline: Pipeline, lists: _Lists) -> str:
     """
 
 
-def _history_cte(pipeline: Pipeline, lists: _Lists) -> str:
+def _history_cte(pipeline: Pipeline, lists: PaneLists) -> str:
     """`history`: the running merge up to each event, where any pane is emitted."""
     since_pane = ", __panes_before" if pipeline.emit.mode == "discard" else ""
     return f"""history AS (
@@ -408,7 +426,7 @@ def _panes_cte() -> str:
     )"""
 
 
-def _settle_query(pipeline: Pipeline, lists: _Lists) -> str:
+def _settle_query(pipeline: Pipeline, lists: PaneLists) -> str:
     """Return the query of the panes as they are stored after the step: what was emitted, and what is pending."""
     return f"""
         SELECT {lists.by}, {lists.merged},

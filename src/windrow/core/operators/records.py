@@ -1,0 +1,190 @@
+"""Operators that make records of records: deduplication, and a stream's way into a table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core import duckdb_sql, schema
+from windrow.core.columns import MAX_TIME, pack, to_micros, unpack
+from windrow.core.duckdb_sql import identifier
+from windrow.core.operators.base import OperatorOutput, OperatorStep
+from windrow.core.operators.settled import in_merged_order
+from windrow.core.schema import OFFSET, PARTITION, TIME, record_schema
+from windrow.core.state.migrate import RowsByKeyGroup, StoredState
+from windrow.core.state.store import BlobStore, MemoryState, OperatorState
+from windrow.core.state.widening import StateChange
+from windrow.core.watermarks.clocks import PartitionClocks
+from windrow.expressions import RecordStream
+from windrow.model import DeduplicateNode
+
+_KIND: Final = "keys"
+_ROW: Final = "__row"
+_GROWTH: Final = 4
+"""A run is merged with the one before unless that has more than so many times its rows."""
+
+
+@dataclass
+class KeyRuns:
+    """Keys with event times, in runs that never change; small ones are merged, and one goes when all of it is past.
+
+    `runs` has by number the greatest time in each, and its rows.
+    """
+
+    runs: dict[int, tuple[int, int]] = field(default_factory=dict)
+    next: int = 0
+
+    def read(self, state: BlobStore) -> list[pa.Table]:
+        """Return all runs."""
+        return [unpack(blob) for number in self.runs if (blob := state.get(_KIND, number)) is not None]
+
+    def add(self, rows: pa.Table, after: int, state: BlobStore) -> None:
+        """Add a run, and drop the rows of runs that are merged, and the runs, whose time is not `after` that."""
+        for number, (greatest, _) in list(self.runs.items()):
+            if greatest <= after:
+                self._drop(number, state)
+        tables = [rows]
+        while self.runs:
+            number = next(reversed(self.runs))
+            if self.runs[number][1] > _GROWTH * sum(table.num_rows for table in tables):
+                break
+            blob = state.get(_KIND, number)
+            if blob is not None:
+                tables.append(unpack(blob))
+            self._drop(number, state)
+        made = pa.concat_tables(tables)
+        made = made.filter(pa.array(to_micros(made.column(TIME)) > after)).combine_chunks()
+        if made.num_rows:
+            state.set(_KIND, self.next, pack(made))
+            self.runs[self.next] = int(to_micros(made.column(TIME)).max()), made.num_rows
+            self.next += 1
+
+    def encode(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return {"runs": [[number, *run] for number, run in self.runs.items()], "next": self.next}
+
+    @staticmethod
+    def decode(fields: Any) -> KeyRuns:  # noqa: ANN401 - plain JSON
+        """Read what `encode` returned."""
+        return KeyRuns({number: (greatest, rows) for number, greatest, rows in fields["runs"]}, fields["next"])
+
+    def _drop(self, number: int, state: BlobStore) -> None:
+        del self.runs[number]
+        state.drop(_KIND, number)
+
+
+class DeduplicateOperator:
+    """Accepts the first record of each key in a span of event time; the others are duplicates.
+
+    Only records whose key has another one, in the step or in the state, are looked at one by one. `lateness` is how far
+    behind the watermark records can be (microseconds); a key is forgotten when none can be near it any more.
+    """
+
+    def __init__(self, node: DeduplicateNode, view: RecordStream, lateness: int | None) -> None:
+        self._node = node
+        self._view = view
+        self._lateness = lateness
+        self._duck = duckdb_sql.connect()
+        self._records = record_schema(view)
+        self._stored = pa.schema([*(self._records.field(name) for name in node.key), self._records.field(TIME)])
+        self._no_changes = schema.changes(view).empty_table()
+        by = ", ".join(map(identifier, node.key))
+        self._contested = f"""
+            SELECT {_ROW} FROM records WHERE ({by}) IN (SELECT ({by}) FROM records GROUP BY {by} HAVING count(*) > 1)
+                OR ({by}) IN (SELECT ({by}) FROM stored)
+            ORDER BY {_ROW}
+        """
+        self._near = f"SELECT {by}, {TIME} FROM stored SEMI JOIN records USING ({by})"
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        runs = KeyRuns() if state.summary is None else KeyRuns.decode(state.summary)
+        records, is_duplicate = self._in_order(step.records), np.zeros(step.records.num_rows, dtype=np.bool_)
+        if records.num_rows:
+            stored = pa.concat_tables([self._stored.empty_table(), *runs.read(state)])
+            keys = records.select(self._stored.names).append_column(_ROW, pa.array(np.arange(records.num_rows)))
+            rows = duckdb_sql.query(self._duck, self._contested, records=keys, stored=stored).column(_ROW).to_numpy()
+            if len(rows):
+                contested = keys.take(pa.array(rows))
+                near = duckdb_sql.query(self._duck, self._near, records=contested, stored=stored)
+                is_duplicate[rows] = self._duplicates(contested, near)
+        accepted = records.filter(pa.array(~is_duplicate))
+        low = MAX_TIME if step.time.low == MAX_TIME else step.time.low
+        after = -MAX_TIME if self._lateness is None else max(-MAX_TIME, low - self._node.within - self._lateness)
+        runs.add(accepted.select(self._stored.names), after, state)
+        state.summary = runs.encode()
+        return OperatorOutput(
+            changes=self._no_changes,
+            records=(accepted, records.filter(pa.array(is_duplicate))),
+            duplicates=int(np.count_nonzero(is_duplicate)),
+        )
+
+    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
+        """Migrate the keys."""
+        groups = RowsByKeyGroup(self._view, self._duck)
+        for _, state in states:
+            for _, blob in state.items():  # noqa: PERF102 - not a dictionary
+                groups.add((_KIND, 0), unpack(blob))
+        made: list[StoredState] = []
+        for tables in groups.tables():
+            runs, store = KeyRuns(), MemoryState()
+            if (_KIND, 0) in tables:
+                runs.add(tables[_KIND, 0], -MAX_TIME, store)
+            made.append((runs.encode(), store))
+        return made
+
+    def _in_order(self, records: pa.Table) -> pa.Table:
+        if self._node.scope == "stream":
+            return in_merged_order(records)
+        return records.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
+
+    def _duplicates(self, contested: pa.Table, near: pa.Table) -> list[bool]:
+        """Return which records, in order, are duplicates of those before and of accepted ones of earlier steps."""
+        accepted: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for *key, time in zip(*(column.to_pylist() for column in near.columns), strict=True):
+            accepted[tuple(key)].append(time)
+        found = []
+        columns = (contested.column(name).to_pylist() for name in self._stored.names)
+        for *key, time in zip(*columns, strict=True):
+            times = accepted[tuple(key)]
+            is_duplicate = any(abs(time - other) < self._node.within for other in times)
+            found.append(is_duplicate)
+            if not is_duplicate:
+                times.append(time)
+        return found
+
+
+class AppendOperator:
+    """Writes records into a table as they are, a row each; it has no state."""
+
+    def __init__(self, view: RecordStream) -> None:
+        self._label = view.source.label
+        self._changes = schema.changes(view)
+        self._key_groups = view.key_groups
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        state.summary = {}
+        records = step.records
+        constants = {"op": "insert", "pane": "on_time", "revision": 0, "source": self._label}
+        places = {"partition": PARTITION, "offset": OFFSET}
+        columns = [
+            pa.repeat(pa.scalar(constants[one.name], one.type), records.num_rows)
+            if position < _PLACES and one.name in constants
+            else records.column(places[one.name] if position < _PLACES else one.name)
+            for position, one in enumerate(self._changes)
+        ]
+        return OperatorOutput(changes=pa.table(columns, schema=self._changes))
+
+    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
+        """Return no state for each key group."""
+        return [({}, MemoryState()) for _ in range(self._key_groups)]
+
+
+_PLACES: Final = 6
+"""The columns of changes before the fields of a record."""

@@ -1,0 +1,305 @@
+"""Routes: the way of a stream's records on, through selections and splits, to the key groups of the nodes below.
+
+A router is made for a node: a source, whose records ingest gives it, or a node with an operator, whose streams a level
+gives it. What has no state runs here, in the process that has the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.core import duckdb_sql, schema
+from windrow.core.columns import pack, to_micros
+from windrow.core.decode.decoder import KeyedDecoder
+from windrow.core.decode.derived import Evaluator
+from windrow.core.duckdb_sql import identifier
+from windrow.core.keys import key_groups
+from windrow.core.messages import DeadLetters, Packet, Records
+from windrow.core.schema import DIFF, OFFSET, PARTITION, TIME, WATERMARK, record_schema
+from windrow.expressions import Computed, Stream, View, analyse, stream_of, united, view_of
+from windrow.model import (
+    BooleanType,
+    DecimalType,
+    Field,
+    Graph,
+    KeyedNode,
+    Node,
+    Pipeline,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    outputs_of,
+)
+
+CHUNK_RECORDS = 1 << 18
+CHUNK_BYTES = 64 << 20
+"""Limits of the records that are gathered before they are split by key group."""
+
+DeadLetterTable = Callable[[pa.Table, Sequence[str]], pa.Table]
+"""Makes dead letters (`windrow.core.schema.DEAD`) of records, given why each of them is one."""
+
+
+def input_schema(graph: Graph, node: KeyedNode | SinkNode) -> pa.Schema:
+    """Return the schema of the records that a node with state takes: those of a changelog have a `DIFF`."""
+    fields = record_schema(view_of(graph, node))
+    return fields.append(pa.field(DIFF, pa.int64())) if stream_of(graph, node.input).is_changelog else fields
+
+
+class Router:
+    """Takes the tables of a node's streams, and makes packets for the nodes below that have state."""
+
+    def __init__(self, graph: Graph, node: Node, packed: Callable[[pa.Table], bytes] = pack) -> None:
+        self._stages: list[_Selection | _Split] = []
+        names = set(outputs_of(node))
+        for one in graph.nodes:
+            if names.intersection(one.inputs):
+                if isinstance(one, SelectNode):
+                    self._stages.append(_Selection(graph, one))
+                elif isinstance(one, SplitNode):
+                    self._stages.append(_Split(graph, one))
+                else:
+                    continue
+                names.update(outputs_of(one))
+        self._routes = [_Route(graph, one, packed) for one in graph.computed if one.input in names]
+        self._key_groups = graph.key_groups
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no node with state is below."""
+        return not self._routes
+
+    def add(self, tables: Mapping[str, pa.Table], dead_letters: DeadLetterTable) -> Iterator[Packet]:
+        """Take the records of streams; yield packets of dead letters, and of records if there are many by now."""
+        known = dict(tables)
+        for stage in self._stages:
+            made, failed, reasons = stage.run(known)
+            known |= made
+            yield from self._dead(stage.name, failed, reasons, dead_letters)
+        for route in self._routes:
+            if route.input in known:
+                failed, reasons = route.add(known[route.input])
+                yield from self._dead(route.name, failed, reasons, dead_letters)
+                if route.is_full:
+                    yield from route.close()
+
+    def close(self) -> Iterator[Packet]:
+        """Yield the packets of all records that were taken."""
+        for route in self._routes:
+            yield from route.close()
+
+    def _dead(self, name: str, failed: pa.Table, reasons: Sequence[str], table: DeadLetterTable) -> Iterator[Packet]:
+        if reasons:
+            yield from dead_packets(name, table(failed, reasons), self._key_groups)
+
+
+def _given(graph: Graph, name: str) -> frozenset[str] | None:
+    """Return the derived fields that records have before a node's own; None if the decoder makes the node's as well."""
+    if graph.is_short:
+        return None
+    node = graph.producer(name)
+    return frozenset(one.name for one in node.derive) if isinstance(node, SourceNode) else frozenset()
+
+
+def dead_packets(to: str | None, dead: pa.Table, key_groups: int) -> Iterator[Packet]:
+    """Pack dead letters; they have no key, so any key group may have them."""
+    if dead.num_rows:
+        yield Packet(dead.column("partition")[0].as_py() % key_groups, DeadLetters(to, pack(dead)))
+
+
+_WHERE = "__where"
+
+
+class _Selection:
+    """A union, a filter, derived fields and a projection."""
+
+    def __init__(self, graph: Graph, node: SelectNode) -> None:
+        self.name = node.name
+        self._inputs = node.inputs
+        self._where = None if node.where is None else _condition(united(graph, node), node.where, "where")
+        self._derived = _columns(united(graph, node), [(one.name, one.sql) for one in node.derive])
+        self._derive = Evaluator(self._derived) if self._derived else None
+        self._fields = [one.name for one in stream_of(graph, node.name).fields]
+
+    def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
+        """Return the stream by its name, and the records for which an expression failed, with the reasons."""
+        given = [tables[name] for name in self._inputs if name in tables]
+        records = pa.concat_tables([table.select(given[0].column_names) for table in given])
+        failures: list[tuple[pa.Table, dict[int, str]]] = []
+        if self._where is not None:
+            (held,), failed = self._where.compute(records)
+            failures.append((records, failed))
+            is_kept = pc.fill_null(held, fill_value=False).to_numpy(zero_copy_only=False).copy()
+            is_kept[list(failed)] = False
+            records = records.filter(pa.array(is_kept))
+        if self._derive is not None:
+            columns, failed = self._derive.compute(records)
+            failures.append((records, failed))
+            for one, values in zip(self._derived, columns, strict=True):
+                records = records.append_column(one.name, values)
+            is_kept = np.ones(records.num_rows, dtype=np.bool_)
+            is_kept[list(failed)] = False
+            records = records.filter(pa.array(is_kept)) if failed else records
+        own = [name for name in records.column_names if name.startswith("__") and name != DIFF]
+        changes = [DIFF] if DIFF in records.column_names else []
+        return {self.name: records.select([*own, *self._fields, *changes])}, *_joined(records, failures)
+
+
+class _Split:
+    """Named outputs: a record is in the first one whose condition is true."""
+
+    def __init__(self, graph: Graph, node: SplitNode) -> None:
+        self.name = node.name
+        self._input = node.input
+        stream = stream_of(graph, node.input)
+        self._outputs = [
+            (f"{node.name}.{one.name}", _condition(stream, one.sql, f"split.{one.name}")) for one in node.outputs
+        ]
+        self._other = None if node.other is None else f"{node.name}.{node.other}"
+
+    def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
+        """Return the streams by name, and the records for which a condition failed, with the reasons."""
+        records = tables[self._input]
+        made: dict[str, pa.Table] = {}
+        failures: list[tuple[pa.Table, dict[int, str]]] = []
+        for name, condition in self._outputs:
+            (held,), failed = condition.compute(records)
+            failures.append((records, failed))
+            taken = pc.fill_null(held, fill_value=False).to_numpy(zero_copy_only=False).copy()
+            taken[list(failed)] = False
+            made[name] = records.filter(pa.array(taken))
+            taken[list(failed)] = True
+            records = records.filter(pa.array(~taken))
+        if self._other is not None:
+            made[self._other] = records
+        return made, *_joined(records, failures)
+
+
+def _columns(stream: Stream, texts: Sequence[tuple[str, str]]) -> tuple[Computed, ...]:
+    nullable = frozenset(one.name for one in stream.fields if one.optional)
+    return tuple(Computed(name, name, analyse(sql, stream.fields, nullable)) for name, sql in texts)
+
+
+def _condition(stream: Stream, text: str, label: str) -> Evaluator:
+    (column,) = _columns(stream, [(_WHERE, text)])
+    if column.expression.type != BooleanType():
+        msg = f"{text!r} is not a condition"
+        raise TypeError(msg)
+    return Evaluator((Computed(_WHERE, label, column.expression),))
+
+
+def _joined(records: pa.Table, failures: Sequence[tuple[pa.Table, dict[int, str]]]) -> tuple[pa.Table, list[str]]:
+    """Return the records that failed, with the columns that all have in common, and the reasons."""
+    common = [PARTITION, OFFSET, TIME, WATERMARK]
+    found = [(table, failed) for table, failed in failures if failed]
+    if not found:
+        return records.slice(0, 0), []
+    names = [name for name in found[0][0].column_names if all(name in table.column_names for table, _ in found)]
+    rows = [table.select(names or common).take(pa.array(sorted(failed))) for table, failed in found]
+    return pa.concat_tables(rows), [failed[row] for _, failed in found for row in sorted(failed)]
+
+
+class _Route:
+    """The way of a stream's records to a node with state: its own columns, its key, and its key groups.
+
+    A record for which one of the columns cannot be computed, or whose key is null or too long, is a dead letter of the
+    node. In a short form (`given`, the fields that were derived before, is None) the decoder has done all this.
+    """
+
+    def __init__(self, graph: Graph, node: KeyedNode | SinkNode, packed: Callable[[pa.Table], bytes]) -> None:
+        view = view_of(graph, node)
+        self.name = node.name
+        self.input = node.input
+        self._packed = packed
+        self._key, self._key_groups, self._salt = view.key, view.key_groups, _salt(view)
+        given = _given(graph, node.input)
+        self._decoder = None if given is None else KeyedDecoder(view, given, input_schema(graph, node))
+        self._duck = duckdb_sql.connect()
+        self._waiting: list[pa.Table] = []
+
+    def add(self, records: pa.Table) -> tuple[pa.Table, list[str]]:
+        """Take records; return those that the node cannot take, with the reasons."""
+        failed, reasons = records.slice(0, 0), list[str]()
+        if self._decoder is not None:
+            records, failed, reasons = self._decoder.select(records)
+        self._waiting.append(records)
+        return failed, reasons
+
+    @property
+    def is_full(self) -> bool:
+        """Whether many records wait."""
+        rows = sum(table.num_rows for table in self._waiting)
+        size: int = sum(table.nbytes for table in self._waiting)
+        return rows >= CHUNK_RECORDS or size >= CHUNK_BYTES
+
+    def close(self) -> Iterator[Packet]:
+        """Pack the records of each key group that has some."""
+        tables, self._waiting = self._waiting, []
+        if sum(table.num_rows for table in tables) == 0:
+            return
+        records, count = pa.concat_tables(tables), self._key_groups
+        if self._key:
+            groups = key_groups(self._duck, records.select(list(self._key)), count)
+        else:
+            groups = to_micros(records.column(PARTITION)) % count
+        if self._salt > 1:
+            groups = (groups + to_micros(records.column(OFFSET)) % self._salt) % count
+        order = np.argsort(groups.astype(np.uint16), kind="stable")
+        records = records.take(pa.array(order))
+        ends = np.cumsum(np.bincount(groups, minlength=count)).tolist()
+        for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            if start < end:
+                yield Packet(group, Records(self.name, self._packed(records.slice(start, end - start))))
+
+
+def _salt(view: View) -> int:
+    return view.salt if isinstance(view, Pipeline) else 1
+
+
+class ResultDeadLetters:
+    """Makes dead letters of records that an operator made: the values are their fields as a JSON object.
+
+    Of a changelog only rows that were added become dead letters; what takes one back fails as it did.
+    """
+
+    def __init__(self, graph: Graph, node: KeyedNode) -> None:
+        stream = stream_of(graph, node.name)
+        self._duck = duckdb_sql.connect()
+        values = ", ".join(f"{duckdb_sql.literal(one.name)}: {_json_value(one)}" for one in stream.fields)
+        added = f"WHERE {DIFF} > 0" if stream.is_changelog else ""
+        self._sql = f"""
+            SELECT {duckdb_sql.literal(stream.source.source.label)} AS source, {PARTITION} AS partition,
+                {OFFSET} AS "offset", NULL::TIMESTAMPTZ AS log_time, __reason AS reason,
+                encode(to_json({{{values}}})::VARCHAR) AS raw
+            FROM records {added}
+        """
+
+    def __call__(self, records: pa.Table, reasons: Sequence[str]) -> pa.Table:
+        """Return the dead letters."""
+        records = records.append_column("__reason", pa.array(reasons, pa.string()))
+        return duckdb_sql.query(self._duck, self._sql, records=records).cast(schema.DEAD)
+
+
+def _json_value(field: Field) -> str:
+    return identifier(field.name) + ("::VARCHAR" if isinstance(field.type, DecimalType) else "")
+
+
+@dataclass(frozen=True)
+class SourceDeadLetters:
+    """Makes dead letters of a source's records, out of the batch that they were decoded from."""
+
+    table: Callable[[pa.RecordBatch, np.ndarray, Sequence[str]], pa.Table]
+    raw: pa.RecordBatch
+
+    def __call__(self, records: pa.Table, reasons: Sequence[str]) -> pa.Table:
+        """Return the dead letters."""
+        places = zip(self.raw.column("partition").to_pylist(), self.raw.column("offset").to_pylist(), strict=True)
+        rows = {place: row for row, place in enumerate(places)}
+        columns = (records.column(name).to_pylist() for name in (PARTITION, OFFSET))
+        found = np.array([rows[place] for place in zip(*columns, strict=True)], dtype=np.int64)
+        return self.table(self.raw, found, reasons)

@@ -1,0 +1,98 @@
+"""Merged order: what depends on the order of records takes them by watermark, partition and offset, in every run.
+
+A record is settled when no record can come before it any more: the low watermark has passed its own, or stands at it
+and no partition with a lower number can still bring one of that watermark. The watermark of a partition never goes
+back, so what is settled at the end of a step is a beginning of the merged order, wherever steps end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core import duckdb_sql
+from windrow.core.columns import MAX_TIME, to_micros, unpack
+from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep
+from windrow.core.schema import OFFSET, PARTITION, WATERMARK
+from windrow.core.state.migrate import RowsByKeyGroup, StoredState
+from windrow.core.state.store import MemoryState, OperatorState
+from windrow.core.state.time_buffer import Mask, TimeBuffer
+from windrow.core.state.widening import StateChange
+from windrow.core.watermarks.clocks import PartitionClocks
+from windrow.core.watermarks.tracker import StepTime
+from windrow.expressions import View
+
+MERGED_ORDER: Final = (WATERMARK, PARTITION, OFFSET)
+_KIND: Final = "unsettled"
+
+
+class SettledOperator:
+    """Gives an operator its records in the merged order, each as soon as it is settled."""
+
+    def __init__(self, view: View, operator: Operator) -> None:
+        self._view = view
+        self._operator = operator
+        self._duck = duckdb_sql.connect()
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        fields = dict(state.summary or {})
+        held = _buffer(fields.pop(_KIND, None))
+        time = step.time
+        bound = MAX_TIME if time.end or time.low == MAX_TIME else time.low + 1
+        records = held.turn(step.records, bound, state, lambda table: _settled(table, time))
+        own = OperatorState(state.name, state.blobs, fields or None)
+        output = self._operator.process(replace(step, records=in_merged_order(records)), own)
+        held.close(state)
+        state.summary = {**own.summary, _KIND: held.encode()}
+        return output
+
+    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:
+        """Migrate the state of the operator, and the records that are held."""
+        groups = RowsByKeyGroup(self._view, self._duck)
+        inner: list[StoredState] = []
+        for summary, state in states:
+            own = MemoryState()
+            for (kind, bucket), blob in state.items():
+                if kind == _KIND:
+                    groups.add((_KIND, 0), unpack(blob))
+                else:
+                    own.set(kind, bucket, blob)
+            inner.append(({name: value for name, value in summary.items() if name != _KIND}, own))
+        made: list[StoredState] = []
+        migrated = self._operator.migrate(change, clocks, inner)
+        for (summary, state), tables in zip(migrated, groups.tables(), strict=True):
+            held = _buffer(None)
+            if (_KIND, 0) in tables:
+                held.put(tables[_KIND, 0], state)
+            made.append(({**summary, _KIND: held.encode()}, state))
+        return made
+
+
+def in_merged_order(records: pa.Table) -> pa.Table:
+    """Sort records by watermark, partition and offset."""
+    return records.take(_order(records)) if records.num_rows else records
+
+
+def _order(records: pa.Table) -> pa.Array:
+    columns = [to_micros(records.column(name)) for name in reversed(MERGED_ORDER)]
+    return pa.array(np.lexsort(columns))
+
+
+def _settled(records: pa.Table, time: StepTime) -> Mask:
+    if time.end:
+        return np.ones(records.num_rows, dtype=np.bool_)
+    watermarks = to_micros(records.column(WATERMARK))
+    partitions = to_micros(records.column(PARTITION))
+    settled: Mask = (watermarks < time.low) | ((watermarks == time.low) & (partitions <= time.last_settled))
+    return settled
+
+
+def _buffer(fields: Any) -> TimeBuffer:  # noqa: ANN401 - plain JSON
+    if fields is None:
+        return TimeBuffer(column=WATERMARK, kind=_KIND)
+    return TimeBuffer.decode(fields, WATERMARK, _KIND)

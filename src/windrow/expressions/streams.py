@@ -1,0 +1,222 @@
+"""Streams of a graph: the fields of each, and each node with state as a short form over the stream that it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, assert_never
+
+from windrow.errors import PipelineError
+from windrow.expressions.analyse import analyse
+from windrow.expressions.inputs import arguments, nullable_fields, record_fields
+from windrow.expressions.results import results
+from windrow.model import (
+    AnyPipeline,
+    DataType,
+    Decode,
+    DeduplicateNode,
+    Derive,
+    EventTime,
+    Field,
+    Graph,
+    KeyedNode,
+    Pipeline,
+    ProcessNode,
+    ProcessPipeline,
+    ResultNode,
+    SelectNode,
+    Sink,
+    SinkNode,
+    Source,
+    SourceNode,
+    SplitNode,
+    Sum,
+    TimestampType,
+    WindowNode,
+)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What flows between two nodes: records with these fields, an optional one of which can be null.
+
+    The records of a changelog are changes: rows that were added, and rows that were taken back. `source` is the source
+    that all of them come from, `time` how it tells event time. No change comes `lateness` microseconds or more behind
+    the watermark, counted from the end of the window whose row it changes. `terms` are the types of what the sums among
+    the fields are sums of: a sum of sums has no more digits than one of their terms.
+    """
+
+    fields: tuple[Field, ...]
+    time: EventTime
+    source: SourceNode
+    is_changelog: bool = False
+    lateness: int = 0
+    terms: tuple[tuple[str, DataType], ...] = ()
+
+
+@dataclass(frozen=True)
+class RecordStream:
+    """Records with a key as their operator sees them, where it makes records of records; the names are `Pipeline`'s.
+
+    A deduplication is one, and a stream on its way into a table.
+    """
+
+    name: str
+    source: Source
+    decode: Decode
+    time: EventTime
+    key: tuple[str, ...]
+    sink: Sink
+    key_groups: int
+    derive: tuple[Derive, ...] = ()
+    salt: Literal[1] = 1
+
+
+View = AnyPipeline | RecordStream
+"""A node with state as a short form over the stream that it takes."""
+
+
+@lru_cache(maxsize=256)
+def stream_of(graph: Graph, name: str) -> Stream:
+    """Return the stream of that name; raise PipelineError for an expression that is wrong."""
+    node = graph.producer(name)
+    match node:
+        case SourceNode():
+            nullable = nullable_fields(node)
+            fields = tuple(Field(one.name, one.type, one.name in nullable) for one in record_fields(node))
+            return Stream(fields, node.time, node)
+        case SelectNode():
+            given = united(graph, node)
+            return replace(given, fields=_selected(given, node))
+        case SplitNode() | DeduplicateNode():
+            return stream_of(graph, node.input)
+        case WindowNode() | ProcessNode():
+            return _results(graph, node)
+        case SinkNode():
+            raise KeyError(name)
+        case _:
+            assert_never(node)
+
+
+def united(graph: Graph, node: SelectNode) -> Stream:
+    """Return the union of a node's inputs; raise PipelineError if they do not have the same fields."""
+    first, *others = (stream_of(graph, name) for name in node.inputs)
+    for name, other in zip(node.inputs[1:], others, strict=True):
+        if {one.name: one.type for one in other.fields} != {one.name: one.type for one in first.fields}:
+            msg = (
+                f"the streams of a union have the same fields, but {node.inputs[0]!r} has {_listed(first)}, and "
+                f"{name!r} has {_listed(other)}; select the same ones in each"
+            )
+            raise PipelineError(msg)
+        if other.is_changelog != first.is_changelog:
+            msg = f"{node.inputs[0]!r} and {name!r} have no union: one has records, the other rows that change"
+            raise PipelineError(msg)
+    optional = {one.name for stream in (first, *others) for one in stream.fields if one.optional}
+    return replace(first, fields=tuple(replace(one, optional=one.name in optional) for one in first.fields))
+
+
+def _listed(stream: Stream) -> str:
+    return ", ".join(f"{one.name} {one.type}" for one in stream.fields)
+
+
+def _selected(given: Stream, node: SelectNode) -> tuple[Field, ...]:
+    nullable = frozenset(one.name for one in given.fields if one.optional)
+    made = [(one.name, analyse(one.sql, given.fields, nullable)) for one in node.derive]
+    fields = (*given.fields, *(Field(name, one.type, one.nullable) for name, one in made))
+    if node.select is None:
+        return fields
+    by_name = {one.name: one for one in fields}
+    for name in node.select:
+        if name not in by_name:
+            msg = f"{name!r} is not a field of the stream; it has {', '.join(by_name)}"
+            raise PipelineError(msg)
+    return tuple(by_name[name] for name in node.select)
+
+
+def _results(graph: Graph, node: ResultNode) -> Stream:
+    """Return the rows of a window as a stream; their event time is the last microsecond of the window."""
+    pipeline = view_of(graph, node)
+    types = {one.name: one.type for one in record_fields(pipeline)}
+    given = stream_of(graph, node.input)
+    terms: list[tuple[str, DataType]] = []
+    fields = [Field("window_start", TimestampType("micros")), Field("window_end", TimestampType("micros"))]
+    fields += [Field(name, types[name]) for name in pipeline.key]
+    if isinstance(pipeline, Pipeline):
+        fields += [Field(one.name, one.type, one.nullable) for one in results(pipeline)]
+        terms = [
+            (one.name, dict(given.terms).get(argument.column, argument.type))
+            for one, of in zip(pipeline.aggregates, arguments(pipeline), strict=True)
+            if isinstance(one.function, Sum)
+            for argument in of
+        ]
+    elif isinstance(pipeline, ProcessPipeline):
+        fields += [Field(one.name, one.type, optional=True) for one in pipeline.process.returns]
+    time = replace(given.time, field="window_end", sent=None, future=None)
+    lateness = pipeline.emit.lateness if isinstance(pipeline, Pipeline) else 0
+    return Stream(tuple(fields), time, given.source, is_changelog=True, lateness=lateness, terms=tuple(terms))
+
+
+def view_of(graph: Graph, node: KeyedNode | SinkNode) -> View:
+    """Return a node with state as a short form of its own, into its first sink (of a sink: of a stream as it is)."""
+    sinks = [node] if isinstance(node, SinkNode) else [*graph.sinks_of(node.name), *graph.sinks_below(node)]
+    return _view(graph, node, sinks[0].sink)
+
+
+def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
+    given, stream = graph.producer(node.input), stream_of(graph, node.input)
+    if isinstance(given, SourceNode):
+        source, decode, time, before = given, given.decode, given.time, given.derive
+    else:
+        source, decode, time, before = stream.source, Decode(stream.fields), stream.time, ()
+    match node:
+        case WindowNode():
+            # nothing is too late inside a graph: a window over windows takes all that these give
+            emit = replace(node.emit, lateness=stream.lateness) if stream.is_changelog else node.emit
+            return Pipeline(
+                graph.name,
+                source.source,
+                decode,
+                time,
+                node.key,
+                node.window,
+                node.aggregates,
+                emit,
+                sink,
+                graph.key_groups,
+                before + node.derive,
+                node.salt,
+            )
+        case ProcessNode():
+            return ProcessPipeline(
+                graph.name,
+                source.source,
+                decode,
+                time,
+                node.key,
+                node.process,
+                sink,
+                graph.key_groups,
+                before + node.derive,
+                node.at_end,
+            )
+        case DeduplicateNode(key=key):
+            return RecordStream(graph.name, source.source, decode, time, key, sink, graph.key_groups, before)
+        case SinkNode():
+            return RecordStream(graph.name, source.source, decode, time, (), sink, graph.key_groups, before)
+        case _:
+            assert_never(node)
+
+
+def result_pipelines(graph: Graph) -> dict[str, AnyPipeline]:
+    """Return the nodes whose rows are results by name, each as a short form."""
+    found = {node.name: view_of(graph, node) for node in graph.keyed if isinstance(node, ResultNode)}
+    return {name: one for name, one in found.items() if isinstance(one, AnyPipeline)}
+
+
+def sink_views(graph: Graph) -> dict[str, View]:
+    """Return each sink by its name, with the node whose rows it takes as a short form; or the stream that it takes."""
+    made: dict[str, View] = {}
+    for sink in graph.sinks:
+        node = graph.producer(sink.input)
+        made[sink.name] = _view(graph, node if isinstance(node, ResultNode) else sink, sink.sink)
+    return made

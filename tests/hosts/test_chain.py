@@ -1,0 +1,148 @@
+"""A chain of streams gives the same on every host, in every cut, and after a stop: deduplication, minutes, hours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contracts.stores import SqliteStore
+from tests.hosts.runs import Runner
+from tests.hosts.spend import HOUR, MINUTE, Files, events, spend
+
+from windrow.core.state.inspect import inspect_state
+from windrow.hosts.launch import HostName, Options, launch
+from windrow.hosts.stream.take_savepoint import look, take_savepoint
+from windrow.model import (
+    Aggregate,
+    Count,
+    DeduplicateNode,
+    Derive,
+    Emit,
+    Graph,
+    Hopping,
+    Node,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    SqliteSink,
+    Sum,
+    Tumbling,
+    WindowNode,
+)
+from windrow.sinks import open_sinks
+
+EVENTS = events(1_500, duplicate_share=0.1)
+TABLES = ("minutes", "hours", "halves", "large", "copies")
+
+
+def chain(files: Files, folder: Path, key_groups: int = 2) -> Graph:
+    """Purchases without their copies, per user and 5 minutes, these per hour, and the large ones and copies as rows."""
+    plain = spend(files.source, SqliteSink("unused.db", "unused"))
+    total = (Aggregate("total", Sum("total")), Aggregate("events", Sum("events")), Aggregate("rows", Count()))
+    nodes: list[Node] = [
+        SourceNode("log", plain.source, plain.decode, plain.time, lateness=2 * HOUR),
+        DeduplicateNode("unique", "log", ("user_id", "event_time", "amount"), HOUR),
+        SplitNode("sizes", "unique", (Derive("large", "amount > 150"),), "small"),
+        SelectNode("all", ("sizes.large", "sizes.small")),
+        WindowNode("minutes", "all", plain.key, Tumbling(5 * MINUTE), plain.aggregates[:2], Emit(lateness=HOUR)),
+        WindowNode("hours", "minutes", plain.key, Tumbling(HOUR), total, Emit()),
+        SelectNode("rich", ("hours",), "total > 100"),
+        WindowNode("halves", "rich", ("rows",), Hopping(12 * HOUR, 6 * HOUR), total[:2], Emit()),
+        SelectNode("copies", ("unique.duplicates",), select=("user_id", "amount")),
+    ]
+    path = str(folder / "chain.db")
+    sinks = [
+        SinkNode(f"to {name}", stream, SqliteSink(path, name, changelog=name in {"hours", "halves"}))
+        for name, stream in zip(TABLES, ("minutes", "hours", "halves", "sizes.large", "copies"), strict=True)
+    ]
+    return Graph("chain", (*nodes, *sinks), key_groups)
+
+
+def held(graph: Graph) -> Graph:
+    """The graph with windows that stay open at the end of the input."""
+    return replace(
+        graph,
+        nodes=tuple(
+            replace(node, emit=replace(node.emit, at_end="hold")) if isinstance(node, WindowNode) else node
+            for node in graph.nodes
+        ),
+    )
+
+
+def tables(folder: Path) -> dict[str, list[Any]]:
+    """The rows of all tables; of changelogs, without the numbers of steps and of rows."""
+    store = SqliteStore(folder)
+    store.path = folder / "chain.db"
+    found = {}
+    for name in TABLES:
+        for table in (name, f"{name}_late", f"{name}_dead"):
+            found[table] = sorted(store.query(f"SELECT * FROM {table}"), key=repr)
+    for name in ("hours", "halves"):
+        found[f"{name}_changes"] = sorted((row[2:] for row in store.query(f"SELECT * FROM {name}_changes")), key=repr)
+    return found
+
+
+def run(host: HostName, files: Files, folder: Path, max_records: int) -> dict[str, list[Any]]:
+    folder.mkdir()
+    options = Options(folder / "checkpoint", host, until_end=True, max_records=max_records)
+    launch(chain(files, folder), options, lambda _: None, lambda _: None)
+    return tables(folder)
+
+
+@pytest.fixture
+def expected(files: Files, tmp_path: Path) -> dict[str, list[Any]]:
+    """What the memory host gives in one step."""
+    files.append(EVENTS)
+    found = run("memory", files, tmp_path / "memory", 10_000)
+    assert all(found[name] for name in TABLES)
+    assert any(row[0] == "update_after" for row in found["hours_changes"])
+    assert found["minutes_dead"] == found["copies_dead"] != []
+    return found
+
+
+def test_in_memory_in_many_steps(files: Files, tmp_path: Path, expected: dict[str, list[Any]]) -> None:
+    assert run("memory", files, tmp_path / "steps", 137) == expected
+
+
+@pytest.mark.usefixtures("spark")
+def test_as_a_batch(files: Files, tmp_path: Path, expected: dict[str, list[Any]]) -> None:
+    assert run("batch", files, tmp_path / "batch", 400) == expected
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_stream_that_is_stopped_before_it_notes_a_step(
+    files: Files, runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]
+) -> None:
+    """The sink has the step, Spark has not noted it: the next run computes it again, and nothing changes."""
+    graph = chain(files, tmp_path)
+    runner.bounded(held(graph), 500)
+    last = max((runner.checkpoint / "spark" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    before = tables(tmp_path)
+    last.unlink()
+    runner.bounded(graph, 500)
+    assert tables(tmp_path) == expected
+    assert before["hours"] != expected["hours"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_savepoint_has_the_state_of_all_levels(
+    runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]
+) -> None:
+    (tmp_path / "half").mkdir()
+    half = Files(tmp_path / "half" / "spend", 3)
+    half.append(EVENTS[:800])
+    graph = chain(half, tmp_path)
+    runner.bounded(held(graph), 300)
+    sinks = open_sinks(graph)
+    folder = take_savepoint(held(graph), sinks, runner.checkpoint, None, "local[*]")
+    sinks.close()
+    _, states = look(held(graph), runner.checkpoint, "local[*]")
+    report = inspect_state(graph, states)
+    assert {kind.partition("/")[0] for kind in report.kinds} == {"unique", "minutes", "hours", "halves"}
+    assert min(report.windows, report.revisable, *(group.keys for group in report.groups)) > 0
+    half.append(EVENTS[800:])
+    Runner(tmp_path / "other").bounded(chain(half, tmp_path, key_groups=3), 300, savepoint=folder)
+    assert tables(tmp_path) == expected

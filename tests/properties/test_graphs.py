@@ -1,0 +1,293 @@
+"""Graphs give the oracle's tables and on-time panes in every cut of the log, and windows over windows one changelog."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.pipelines import MINUTE, raw
+from tests.examples import examples
+from tests.properties.graph_oracle import GraphOracle, Values
+
+from windrow.core.changelog import StepOutput
+from windrow.core.columns import to_micros
+from windrow.core.level import migrate
+from windrow.core.schema import RAW
+from windrow.core.state.widening import StateChange
+from windrow.hosts.memory import MemoryHost
+from windrow.model import (
+    Aggregate,
+    Count,
+    Decode,
+    DeduplicateNode,
+    Delay,
+    Derive,
+    Emit,
+    EventTime,
+    Field,
+    Graph,
+    Hopping,
+    LogSource,
+    LongType,
+    Max,
+    Node,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    SqliteSink,
+    StringType,
+    Sum,
+    TimestampType,
+    Tumbling,
+    Window,
+    WindowNode,
+)
+
+SOURCE = SourceNode(
+    "log",
+    LogSource("data/log"),
+    Decode(
+        (
+            Field("id", StringType()),
+            Field("user", StringType()),
+            Field("t", TimestampType("micros")),
+            Field("v", LongType()),
+        )
+    ),
+    EventTime("t", Delay(3 * MINUTE)),
+    lateness=20 * MINUTE,
+)
+CONDITIONS = {
+    "v > 3": lambda row: row["v"] > 3,
+    "v > 6": lambda row: row["v"] > 6,
+    "total > 5": lambda row: row["total"] > 5,
+}
+FIRST_WINDOWS: list[Window] = [Tumbling(4 * MINUTE), Hopping(6 * MINUTE, 2 * MINUTE)]
+FIRST = (Aggregate("total", Sum("v")), Aggregate("n", Count()), Aggregate("top", Max("v")))
+SECOND = (Aggregate("total", Sum("total")), Aggregate("n", Count()), Aggregate("top", Max("top")))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph, the records in the order in which they are read, and where steps end."""
+
+    graph: Graph
+    records: list[tuple[int, int, Values]]
+    partitions: int
+    cuts: tuple[list[int], list[int]]
+
+    @property
+    def log(self) -> dict[int, list[tuple[int, Values]]]:
+        """The log of each partition."""
+        return {
+            partition: [(time, values) for at, time, values in self.records if at == partition]
+            for partition in range(3)
+        }
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """A chain of up to six streams, with a sink of each window."""
+    nodes: list[Node] = [SOURCE]
+    at = "log"
+    match draw(st.sampled_from(["none", "filter", "split", "union"])):
+        case "filter":
+            nodes.append(SelectNode("some", (at,), "v > 3"))
+            at = "some"
+        case "split":
+            nodes.append(SplitNode("parts", at, (Derive("high", "v > 6"), Derive("middle", "v > 3")), "low"))
+            at = draw(st.sampled_from(["parts.high", "parts.middle", "parts.low"]))
+        case "union":
+            nodes += [
+                SplitNode("parts", at, (Derive("high", "v > 6"),), "low"),
+                SelectNode("all", ("parts.low", "parts.high")),
+            ]
+            at = "all"
+    match draw(st.sampled_from(["none", "accepted", "duplicates"])):
+        case "accepted":
+            nodes.append(DeduplicateNode("unique", at, ("id",), 8 * MINUTE))
+            at = "unique"
+        case "duplicates":
+            nodes.append(DeduplicateNode("unique", at, ("id",), 8 * MINUTE))
+            at = "unique.duplicates"
+    first = draw(st.sampled_from(FIRST_WINDOWS))
+    key, emit = draw(st.sampled_from(["user", "id"])), Emit(lateness=draw(st.sampled_from([0, 9 * MINUTE])))
+    nodes.append(WindowNode("first", at, (key,), first, FIRST, emit))
+    at = "first"
+    for name, size in (("second", 12 * MINUTE), ("third", 24 * MINUTE)):
+        if not draw(st.sampled_from([True, True, False])):
+            break
+        if draw(st.booleans()):
+            nodes.append(SelectNode(f"over {name}", (at,), "total > 5"))
+            at = f"over {name}"
+        by = draw(st.sampled_from([key, "n"]))
+        windows: list[Window] = [Tumbling(size), Hopping(size, size // 2)]
+        kind = draw(st.sampled_from(windows))
+        aggregates = tuple(one for one in SECOND if one.name != by)
+        nodes.append(WindowNode(name, at, (by,), kind, aggregates, Emit()))
+        at, key = name, by
+        if by == "n":
+            break
+    sinks = [
+        SinkNode(f"to {node.name}", node.name, SqliteSink("unused.db", node.name))
+        for node in nodes
+        if isinstance(node, WindowNode)
+    ]
+    return Graph("graph", (*nodes, *sinks), 3)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """A graph, and a log whose times go on, so that windows fire, with records that are late."""
+    chance = Random(draw(st.integers(0, 2**32)))
+    size, partitions = draw(st.integers(0, 60)), draw(st.integers(1, 3))
+    spread = draw(st.sampled_from([4, 12, 30]))
+    records: list[tuple[int, int, Values]] = []
+    for number in range(size):
+        minute = number + chance.randint(-spread, 3)
+        values = {"id": chance.choice("abcd"), "user": chance.choice("AB"), "v": chance.randint(0, 9)}
+        records.append((chance.randrange(partitions), max(0, minute) * MINUTE, values))
+    ends = st.lists(st.integers(0, size), max_size=8).map(sorted)
+    return Case(draw(graphs()), records, partitions, (draw(ends), draw(ends)))
+
+
+class Run:
+    """What a graph gives for a log in steps."""
+
+    def __init__(self, case: Case, cuts: list[int]) -> None:
+        self.graph = case.graph
+        self.partitions = range(case.partitions)
+        self.host = MemoryHost(case.graph, self.partitions)
+        self.offsets = [0] * case.partitions
+        self.outputs: list[dict[str, StepOutput]] = []
+        for begin, end in zip([0, *cuts], [*cuts, len(case.records)], strict=True):
+            self.step(case.records[begin:end])
+
+    def step(self, records: list[tuple[int, int, Values]]) -> None:
+        tables = [RAW.empty_table()]
+        for partition in self.partitions:
+            values = [json.dumps({**row, "t": time}).encode() for at, time, row in records if at == partition]
+            if values:
+                tables.append(raw(partition, self.offsets[partition], *values))
+            self.offsets[partition] += len(values)
+        self._take(self.host.step(pa.concat_tables(tables)))
+
+    def end(self) -> None:
+        self._take(self.host.end())
+
+    def _take(self, groups: list[Any]) -> None:
+        self.outputs.append(
+            {name: StepOutput.concat(one.by_sink[name] for one in groups) for name in groups[0].by_sink}
+        )
+
+    def changes(self, name: str) -> list[dict[str, Any]]:
+        table = pa.concat_tables([output[f"to {name}"].changes for output in self.outputs])
+        for column in ("window_start", "window_end"):
+            times = pa.array(to_micros(table.column(column)))
+            table = table.set_column(table.column_names.index(column), column, times)
+        return table.to_pylist()  # type: ignore[no-any-return]
+
+
+def group_of(row: dict[str, Any], node: WindowNode) -> tuple[int, int, tuple[Any, ...]]:
+    return row["window_start"], row["window_end"], tuple(row[name] for name in node.key)
+
+
+def values_of(row: dict[str, Any], node: WindowNode) -> Values:
+    return {one.name: int(row[one.name]) for one in node.aggregates}
+
+
+def table_of(changes: list[dict[str, Any]], node: WindowNode) -> dict[Any, Values]:
+    """Apply a changelog, which must fit what is there."""
+    table: dict[Any, Values] = {}
+    for row in changes:
+        group, values = group_of(row, node), values_of(row, node)
+        match row["op"]:
+            case "insert":
+                assert group not in table, row
+                table[group] = values
+            case "update_before":
+                assert table[group] == values, row
+            case "update_after":
+                assert group in table, row
+                table[group] = values
+            case "delete":
+                assert table.pop(group) == values, row
+    return table
+
+
+def windows(graph: Graph) -> list[WindowNode]:
+    return [node for node in graph.nodes if isinstance(node, WindowNode)]
+
+
+def compare(case: Case) -> None:
+    oracle = GraphOracle(case.graph, case.log, CONDITIONS)
+    runs = [Run(case, cuts) for cuts in case.cuts]
+    for run in runs:
+        run.end()
+    for node in windows(case.graph):
+        changelogs = [run.changes(node.name) for run in runs]
+        for changes in changelogs:
+            assert table_of(changes, node) == oracle.table(node.name), node.name
+            on_time = {group_of(row, node): values_of(row, node) for row in changes if row["pane"] == "on_time"}
+            assert on_time == oracle.on_time(node.name), node.name
+        if node.name != windows(case.graph)[0].name or len(windows(case.graph)) > 1:
+            by_group = [sorted(changes, key=lambda row: repr(group_of(row, node))) for changes in changelogs]
+            assert by_group[0] == by_group[1], node.name
+
+
+@examples(200)
+@given(cases())
+def test_tables_and_panes_are_the_oracles_in_every_cut(case: Case) -> None:
+    compare(case)
+
+
+@pytest.mark.long
+@examples(3000)
+@given(cases())
+def test_many_graphs(case: Case) -> None:
+    compare(case)
+
+
+@examples(50)
+@given(cases(), st.integers(0, 30))
+def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at: int) -> None:
+    at = min(at, len(case.records))
+    straight, resumed = Run(case, [at]), Run(replace(case, records=case.records[:at]), [])
+    other = replace(case.graph, key_groups=2)
+    changes = {
+        node.name: StateChange(aggregates=tuple(range(len(node.aggregates))), lateness=node.emit.lateness)
+        if isinstance(node, WindowNode)
+        else StateChange(aggregates=(), lateness=0)
+        for node in case.graph.keyed
+    }
+    states = migrate(other, changes, resumed.host.states)
+    resumed.graph, resumed.host = other, MemoryHost(other, resumed.partitions)
+    resumed.host.begin(states)
+    resumed.step(case.records[at:])
+    for run in (straight, resumed):
+        run.end()
+    for node in windows(case.graph):
+        found = [Counter(map(repr, run.changes(node.name))) for run in (straight, resumed)]
+        assert found[0] == found[1], node.name
+
+
+@examples(50)
+@given(cases())
+def test_no_state_is_left_when_the_watermark_is_far(case: Case) -> None:
+    run, alone = Run(case, case.cuts[0]), Run(replace(case, records=[]), [])
+    far = 10_000 * MINUTE
+    values = {"id": "z", "user": "Z", "v": 5}
+    for later in (far, 2 * far, 2 * far + 40 * MINUTE):
+        for one in (run, alone):
+            one.step([(partition, later, values) for partition in one.partitions])
+            one.step([])
+    kinds = [Counter(kind for state in one.host.states for (kind, _), _ in state.items()) for one in (run, alone)]
+    assert kinds[0] == kinds[1]
