@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from windrow.api.sections import PIPELINE
+from windrow.api.sections import GRAPH, PIPELINE
 from windrow.cli import COMMANDS, main
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -80,17 +80,19 @@ def _wrapped(text: str) -> str:
 
 
 _KEYS = re.compile(
-    r"(^## ([a-z_]+)\n(?:(?!^## ).*\n)*?<!-- keys -->\n)(?:.*\n)*?(<!-- end of keys -->\n)", re.MULTILINE
+    r"(^## (.+)\n(?:(?!^## ).*\n)*?<!-- keys(?: of ([a-z]+))? -->\n)(?:.*\n)*?(<!-- end of keys -->\n)", re.MULTILINE
 )
 
 
 def with_keys(text: str) -> str:
     """Return the page of the pipeline file, with the list of keys of each section written anew."""
-    keys = {key.name: key for key in PIPELINE.keys}
+    keys = {key.name: list(key.document("")) for key in PIPELINE.keys}
+    described = {item.partition("): ")[2] for items in keys.values() for item in items}
+    keys["streams"] = [item for item in dict.fromkeys(GRAPH.document("")) if item.partition("): ")[2] not in described]
 
     def written(match: re.Match[str]) -> str:
-        begin, section, end = match.groups()
-        items = "".join(f"{_wrapped(item)}\n" for item in keys.pop(section).document(""))
+        begin, title, of, end = match.groups()
+        items = "".join(f"{_wrapped(item)}\n" for item in keys.pop(of or title))
         return f"{begin}\n{items}\n{end}"
 
     written_text = _KEYS.sub(written, text)

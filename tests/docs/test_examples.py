@@ -41,6 +41,7 @@ OVER_PURCHASES = {
         Decimal(1),
     ),
     "shop.yaml": ("shop.db", "SELECT (SELECT sum(purchases) FROM visits), sum(total) FROM spend_5m", Decimal(0)),
+    "shop_hours.yaml": ("shop.db", "SELECT sum(events), sum(total) FROM hours", Decimal(0)),
     "balances.py": ("balances.db", "SELECT sum(purchases), sum(total) FROM balances", Decimal(0)),
 }
 
