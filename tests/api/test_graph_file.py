@@ -13,7 +13,7 @@ from windrow.api.pipeline_file import load_pipeline, read_document
 from windrow.api.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.errors import PipelineError, each_error
 from windrow.expressions import result_pipelines
-from windrow.model import Graph, PostgresSink, SinkNode, Tumbling, WindowNode
+from windrow.model import MAX_PARTITIONS, Graph, PostgresSink, SinkNode, Tumbling, WindowNode
 
 SHOP = """\
 name: shop
@@ -56,6 +56,10 @@ def problems(*changes: tuple[str, str]) -> list[str]:
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
+    return problems_of(text)
+
+
+def problems_of(text: str) -> list[str]:
     document = read_document(text, "shop.yaml")
     return [
         f"{document.place(finding.where).line}: {finding.text}"
@@ -149,11 +153,71 @@ def test_problems_have_the_line_of_their_part(changes: list[tuple[str, str]], ex
     assert [line[: len(begin)] for line, begin in zip(found, expected, strict=True)] == expected, found
 
 
-def test_a_second_source_is_refused() -> None:
-    source = SHOP.partition("sources:\n")[2].partition("streams:")[0]
-    assert problems(("streams:\n", f"{source.replace('purchases', 'more')}streams:\n"))[0].startswith(
-        "2: sources: a graph has one source, not 2"
+SECOND = """\
+  refunds:
+    source: {log: {path: data/refunds}}
+    decode: {user: string, country: "string?", at: timestamp, amount: "decimal(12,2)", url: string}
+    derive: {cents: "-CAST(amount * 100 AS BIGINT)"}
+    time: {field: at, delay: 5m, future: 1h, idle: 1m}
+    lateness: 2h
+streams:
+  plain: {from: purchases, select: [user, country, amount, url, cents]}
+  back: {from: refunds, select: [user, country, amount, url, cents]}
+  moved: {from: [plain, back]}
+"""
+
+
+def two_sources(*changes: tuple[str, str]) -> str:
+    text = (
+        SHOP.replace(":secret", "")
+        .replace("streams:\n", SECOND)
+        .replace("from: purchases", "from: moved")
+        .replace("plain: {from: moved", "plain: {from: purchases")
     )
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+def test_two_sources() -> None:
+    graph = read(two_sources())
+    assert [node.name for node in graph.sources] == ["purchases", "refunds"]
+    assert not [one for one in validate(graph) if one.level == "error"]
+    assert read(to_yaml(graph)) == graph
+    text = to_text(graph)
+    assert "source purchases\n" in text
+    assert "source refunds\n" in text
+    assert "n1 --> " in to_mermaid(graph)
+    assert [graph.partition_name(one) for one in (3, MAX_PARTITIONS + 3)] == ["purchases/3", "refunds/3"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("data/refunds", "more/shop"), "9: sources.refunds.source: it is called 'shop' in tables, as is 'purchases'"),
+        (("at: timestamp,", "at: string,"), "12: sources.refunds.time.field: 'at' is a string, not a time"),
+        (("lateness: 2h", "lateness: 40000d"), "13: sources.refunds.lateness: is longer than a hundred years"),
+        (
+            ("from: refunds", "from: purchases"),
+            "8: sources.refunds: no stream takes its records",
+        ),
+        (
+            ("url, cents]}\n  moved", "url]}\n  moved"),
+            "17: streams.moved.from: the streams of a union have the same fields",
+        ),
+        (
+            (
+                "moved: {from: [plain, back]}",
+                "all: {from: [plain, back]}\n  moved: {from: all, deduplicate: {by: user, within: 1h}}",
+            ),
+            "18: streams.moved.deduplicate: every key would be kept for ever, as nothing says how late a copy can be",
+        ),
+    ],
+)
+def test_problems_of_two_sources_have_their_lines(change: tuple[str, str], expected: str) -> None:
+    found = problems_of(two_sources(change))
+    assert any(one.startswith(expected) for one in found), found
 
 
 def test_unknown_keys_are_reported_with_their_lines() -> None:
@@ -184,7 +248,7 @@ def test_a_graph_without_streams_or_sinks() -> None:
     graph = read(SHOP)
     nowhere = replace(graph, nodes=tuple(node for node in graph.nodes if not isinstance(node, SinkNode)))
     assert [finding.where for finding in validate(nowhere)] == ["streams.per_user", "streams.per_domain"]
-    empty = replace(graph, nodes=(graph.origin,))
+    empty = replace(graph, nodes=graph.sources)
     assert [finding.message for finding in validate(empty)] == ["there is no stream; add one"]
 
 

@@ -94,6 +94,7 @@ sink: {postgres: {url: "postgresql://", table: stats.t, key: user_id}}
 key_groups: 64
 """
     document = read_document(_replaced(text), "x.yaml")
+    assert isinstance(document.pipeline, Pipeline)
     assert document.pipeline.source == KafkaSource(
         "a:1,b:2",
         "2024",

@@ -44,7 +44,7 @@ def said(report: StepReport, width: int = 1000) -> str:
     return progress_line("spend", totals, rate.per_second, width)
 
 
-def line(watermarks: dict[int, int | None], low: int | None, idle: list[int] | None = None) -> str:
+def line(watermarks: dict[int | str, int | None], low: int | None, idle: list[int | str] | None = None) -> str:
     """What is said of the low watermark."""
     report = replace(REPORT, watermarks=watermarks, low_watermark=low, idle=idle or [])
     return said(report).removeprefix("spend: 1 events, 1/s, ")
@@ -64,7 +64,7 @@ def test_it_names_who_has_said_nothing_yet() -> None:
     assert line({0: T0, 1: None, 2: None}, None, [2]) == (
         "no low watermark, nothing yet from partition 1, idle: partition 2"
     )
-    many = dict.fromkeys(range(7))
+    many: dict[int | str, int | None] = dict.fromkeys(range(7))
     assert line(many, None) == "no low watermark, nothing yet from partitions 0, 1, 2, 3, 4 ..."
 
 
@@ -101,7 +101,7 @@ def test_a_line_is_never_wider_than_it_may_be(
     label: str, counts: list[int], partitions: int, low: int | None, width: int
 ) -> None:
     records, late, expired, dead, behind = counts
-    marks: dict[int, int | None] = dict.fromkeys(range(partitions), low)
+    marks: dict[int | str, int | None] = dict.fromkeys(range(partitions), low)
     report = replace(REPORT, records=records, late=late, expired=expired, dead=dead, watermarks=marks)
     report = replace(report, low_watermark=low, lag=dict.fromkeys(marks, behind), idle=[0])
     totals = Totals()

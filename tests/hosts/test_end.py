@@ -43,6 +43,9 @@ class Counter(StreamReader[int]):
         assert max_records is None
         return {"n": min(start["n"] + self._step, max(self._last, start["n"]))}
 
+    def waiting(self, start: Mapping[str, Any]) -> int:
+        return max(0, self._last - int(start["n"]))
+
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         return [Share({0: end["n"] - start["n"]})] if end != start else []
 

@@ -59,13 +59,13 @@ class GraphOracle:
     ) -> None:
         self._graph = graph
         self._conditions = conditions
-        assert isinstance(graph.origin.time.watermark, Delay)
         self._records: list[Record] = []
         for partition, records in log.items():
-            watermark = BEGINNING
+            watermark, delay = BEGINNING, graph.source_of(partition).time.watermark
+            assert isinstance(delay, Delay)
             for offset, (time, values) in enumerate(records):
                 self._records.append(Record(time, watermark, partition, offset, values))
-                watermark = max(watermark, time - graph.origin.time.watermark.micros)
+                watermark = max(watermark, time - delay.micros)
 
     def rows(self, name: str, until: int) -> list[Record]:
         """Return a stream as of a logical time."""
@@ -75,7 +75,9 @@ class GraphOracle:
                 return [
                     one
                     for one in self._records
-                    if one.watermark <= until and (lateness is None or one.watermark < one.time + lateness)
+                    if self._graph.source_of(one.partition) == node
+                    and one.watermark <= until
+                    and (lateness is None or one.watermark < one.time + lateness)
                 ]
             case SelectNode(inputs=inputs, where=where):
                 given = [one for stream in inputs for one in self.rows(stream, until)]

@@ -23,6 +23,7 @@ from windrow.core.schema import RAW
 from windrow.core.state.widening import StateChange
 from windrow.hosts.memory import MemoryHost
 from windrow.model import (
+    MAX_PARTITIONS,
     Aggregate,
     Count,
     Decode,
@@ -65,6 +66,9 @@ SOURCE = SourceNode(
     EventTime("t", Delay(3 * MINUTE)),
     lateness=20 * MINUTE,
 )
+OTHER = replace(
+    SOURCE, name="other", source=LogSource("data/other"), time=EventTime("t", Delay(MINUTE)), lateness=12 * MINUTE
+)
 CONDITIONS = {
     "v > 3": lambda row: row["v"] > 3,
     "v > 6": lambda row: row["v"] > 6,
@@ -81,7 +85,7 @@ class Case:
 
     graph: Graph
     records: list[tuple[int, int, Values]]
-    partitions: int
+    partitions: tuple[int, ...]
     cuts: tuple[list[int], list[int]]
 
     @property
@@ -89,15 +93,23 @@ class Case:
         """The log of each partition."""
         return {
             partition: [(time, values) for at, time, values in self.records if at == partition]
-            for partition in range(3)
+            for partition in self.partitions
         }
+
+
+SOURCES: dict[str, list[Node]] = {
+    "log": [SOURCE],
+    "both": [SOURCE, OTHER, SelectNode("both", ("log", "other"))],
+    "other": [SOURCE, OTHER, WindowNode("beside", "log", ("user",), Tumbling(5 * MINUTE), FIRST, Emit())],
+}
+"""The nodes before the chain, by the stream that it takes."""
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """A chain of up to six streams, with a sink of each window."""
-    nodes: list[Node] = [SOURCE]
-    at = "log"
+    """A chain of up to seven streams over one or two sources, with a sink of each window."""
+    at = draw(st.sampled_from(["log", "log", "both", "other"]))
+    nodes = list(SOURCES[at])
     match draw(st.sampled_from(["none", "filter", "split", "union"])):
         case "filter":
             nodes.append(SelectNode("some", (at,), "v > 3"))
@@ -148,15 +160,18 @@ def graphs(draw: st.DrawFn) -> Graph:
 def cases(draw: st.DrawFn) -> Case:
     """A graph, and a log whose times go on, so that windows fire, with records that are late."""
     chance = Random(draw(st.integers(0, 2**32)))
-    size, partitions = draw(st.integers(0, 60)), draw(st.integers(1, 3))
+    size, graph = draw(st.integers(0, 60)), draw(graphs())
+    partitions = [
+        number * MAX_PARTITIONS + one for number in range(len(graph.sources)) for one in range(draw(st.integers(1, 3)))
+    ]
     spread = draw(st.sampled_from([4, 12, 30]))
     records: list[tuple[int, int, Values]] = []
     for number in range(size):
         minute = number + chance.randint(-spread, 3)
         values = {"id": chance.choice("abcd"), "user": chance.choice("AB"), "v": chance.randint(0, 9)}
-        records.append((chance.randrange(partitions), max(0, minute) * MINUTE, values))
+        records.append((chance.choice(partitions), max(0, minute) * MINUTE, values))
     ends = st.lists(st.integers(0, size), max_size=8).map(sorted)
-    return Case(draw(graphs()), records, partitions, (draw(ends), draw(ends)))
+    return Case(graph, records, tuple(partitions), (draw(ends), draw(ends)))
 
 
 class Run:
@@ -164,9 +179,9 @@ class Run:
 
     def __init__(self, case: Case, cuts: list[int]) -> None:
         self.graph = case.graph
-        self.partitions = range(case.partitions)
+        self.partitions = case.partitions
         self.host = MemoryHost(case.graph, self.partitions)
-        self.offsets = [0] * case.partitions
+        self.offsets = dict.fromkeys(case.partitions, 0)
         self.outputs: list[dict[str, StepOutput]] = []
         for begin, end in zip([0, *cuts], [*cuts, len(case.records)], strict=True):
             self.step(case.records[begin:end])

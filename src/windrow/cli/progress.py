@@ -136,7 +136,7 @@ def short_number(number: float) -> str:
     return f"{value:.0f}{unit}" if round(value, 1) >= _THOUSAND / 10 else f"{value:.1f}{unit}"
 
 
-def _partitions(numbers: list[int]) -> str:
+def _partitions(numbers: list[int | str]) -> str:
     """Return the names of partitions, of many only the first."""
     noun = "partition" if len(numbers) == 1 else "partitions"
     more = " ..." if len(numbers) > _NAMED else ""

@@ -24,7 +24,7 @@ from windrow.errors import InputError, WindrowError
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.reports import Totals, counted
 from windrow.model import Runnable, as_graph
-from windrow.sources import open_source
+from windrow.sources import open_sources
 from windrow.sources.base import OnDataLoss
 
 _MAX_RECORDS = 500_000
@@ -159,7 +159,7 @@ def _all_dead(pipeline: Runnable, totals: Totals) -> list[str]:
 def _incomplete(pipeline: Runnable) -> list[str]:
     """Return a warning for each last line that a run to the end of the input has left out."""
     try:
-        files = open_source(pipeline.source).incomplete()
+        files = open_sources(pipeline).incomplete()
     except WindrowError as exc:
         return [f"cannot look for a last line without a newline: {exc}"]  # the run itself has succeeded
     return [

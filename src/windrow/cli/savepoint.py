@@ -10,6 +10,7 @@ from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
 from windrow.cli.options import FOLDER
 from windrow.hosts.reports import counted
+from windrow.model import as_graph
 
 _HELP = {
     "checkpoint": "Checkpoint of the run.  [default: .windrow/NAME]",
@@ -44,19 +45,20 @@ def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, master: 
         sinks.close()
     savepoint = Savepoint.read(folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
+    offsets = {as_graph(valid).partition_name(partition): offset for partition, offset in savepoint.offsets.items()}
     if as_json:
         print_json(
             {
                 "pipeline": valid.name,
                 "savepoint": str(folder),
                 "epoch": savepoint.epoch,
-                "offsets": savepoint.offsets,
+                "offsets": offsets,
                 "key_groups": savepoint.key_groups,
                 "bytes": size,
             }
         )
     else:
-        where = ", ".join(f"partition {partition} at {offset:,}" for partition, offset in savepoint.offsets.items())
+        where = ", ".join(f"partition {partition} at {offset:,}" for partition, offset in offsets.items())
         click.echo(
             f"{valid.name}: savepoint of epoch {savepoint.epoch}: {where or 'nothing read'}; "
             f"{counted(savepoint.key_groups, 'key group')}, {size:,} bytes\n  {folder}"

@@ -13,6 +13,7 @@ from windrow.cli.options import FOLDER
 from windrow.cli.progress import format_time
 from windrow.errors import InputError
 from windrow.hosts.reports import counted
+from windrow.model import Runnable, as_graph
 
 if TYPE_CHECKING:
     from windrow.core.state.inspect import StateReport
@@ -53,21 +54,21 @@ def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, m
             epoch, states = look(valid, checkpoint or default_checkpoint(valid.name), master)
         report = inspect_state(valid, states)
     if as_json:
-        print_json({"pipeline": valid.name, "epoch": epoch, **_plain(report)})
+        print_json({"pipeline": valid.name, "epoch": epoch, **_plain(valid, report)})
     else:
-        click.echo(_text(valid.name, epoch, report))
+        click.echo(_text(valid, epoch, report))
     return OK
 
 
-def _plain(report: StateReport) -> dict[str, Any]:
-    clocks = report.clocks
+def _plain(pipeline: Runnable, report: StateReport) -> dict[str, Any]:
+    clocks, graph = report.clocks, as_graph(pipeline)
     return {
         "low_watermark": None if clocks is None else _known(clocks.low),
         "partitions": []
         if clocks is None
         else [
             {
-                "partition": partition,
+                "partition": graph.partition_name(partition),
                 "watermark": _known(watermark),
                 "offset": clocks.next.get(partition, 0),
                 "idle": partition in clocks.idle,
@@ -89,12 +90,12 @@ def _plain(report: StateReport) -> dict[str, Any]:
     }
 
 
-def _text(name: str, epoch: int, report: StateReport) -> str:
-    plain = _plain(report)
+def _text(pipeline: Runnable, epoch: int, report: StateReport) -> str:
+    plain = _plain(pipeline, report)
     first = (
-        f"{name}: state after epoch {epoch}: {counted(plain['bytes'], 'byte')}, {counted(plain['keys'], 'key')}, "
-        f"{counted(report.windows, 'open window')}, {report.revisable:,} that can be revised; "
-        f"low watermark {_time(plain['low_watermark'])}"
+        f"{pipeline.name}: state after epoch {epoch}: {counted(plain['bytes'], 'byte')}, "
+        f"{counted(plain['keys'], 'key')}, {counted(report.windows, 'open window')}, "
+        f"{report.revisable:,} that can be revised; low watermark {_time(plain['low_watermark'])}"
     )
     lines = [first]
     lines += [

@@ -9,13 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from windrow.core import schema
+from windrow.core.columns import Micros, to_micros
 from windrow.core.duckdb_sql import identifier, literal, query
 from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
 from windrow.expressions import View, sink_views
-from windrow.model import DecimalType, Field, Runnable, TimestampType, as_graph
+from windrow.model import MAX_PARTITIONS, DecimalType, Field, Graph, Runnable, TimestampType, as_graph
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,25 @@ def concat_by_sink(
 def empty_by_sink(pipeline: Runnable) -> dict[str, StepOutput]:
     """Return an output without rows for each sink of a graph."""
     return {name: StepOutput.empty(one) for name, one in sink_views(as_graph(pipeline)).items()}
+
+
+def source_numbers(graph: Graph, partitions: pa.ChunkedArray) -> Micros:
+    """Return the number of the source of each partition."""
+    numbers = to_micros(partitions)
+    return numbers // MAX_PARTITIONS if len(graph.sources) > 1 else np.zeros_like(numbers)
+
+
+def with_labels(graph: Graph, table: pa.Table) -> pa.Table:
+    """Return rows by place in the log as tables have them: with the label of the source and the partition in it."""
+    if len(graph.sources) == 1 or not table.num_rows:
+        return table
+    numbers = source_numbers(graph, table.column("partition"))
+    labels = pa.array([source.source.label for source in graph.sources], pa.string()).take(pa.array(numbers))
+    partitions = pa.array(to_micros(table.column("partition")) % MAX_PARTITIONS, pa.int32())
+    for name, values in (("source", labels), ("partition", partitions)):
+        at = table.column_names.index(name)
+        table = table.set_column(at, table.schema.field(at), values)
+    return table
 
 
 def late_output(connection: duckdb.DuckDBPyConnection, pipeline: View, expired: pa.Table) -> pa.Table:

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.changelog import StepOutput, empty_by_sink, late_output
+from windrow.core.changelog import StepOutput, empty_by_sink, late_output, source_numbers, with_labels
 from windrow.core.columns import pack, to_micros, unpack
 from windrow.core.messages import Message, Packet, PartialPanes, Records, Results
 from windrow.core.operators.base import (
@@ -37,7 +38,7 @@ from windrow.core.operators.session.operator import SessionOperator
 from windrow.core.operators.settled import SettledOperator
 from windrow.core.operators.window.changelog import ChangelogWindowOperator
 from windrow.core.operators.window.operator import WindowOperator
-from windrow.core.schema import END, TIME, WATERMARK, WINDOW
+from windrow.core.schema import END, PARTITION, TIME, WATERMARK, WINDOW
 from windrow.core.state.store import MemoryState, OperatorState, State, blobs_of, scoped_kind
 from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.clocks import PartitionClocks
@@ -86,7 +87,7 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
     if isinstance(view, RecordStream):
         if not isinstance(node, DeduplicateNode):
             return AppendOperator(view)
-        deduplicate = DeduplicateOperator(node, view, stream_of(graph, node.input).source.lateness)
+        deduplicate = DeduplicateOperator(node, view, lateness_of(graph, node))
         return SettledOperator(view, deduplicate) if node.scope == "stream" else deduplicate
     if isinstance(view, ProcessPipeline):
         return ProcessOperator(view)
@@ -97,6 +98,13 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
         return ChangelogWindowOperator(view, is_traced=is_traced)
     window = WindowOperator(view, is_traced=is_traced)
     return SettledOperator(view, window) if is_traced else window
+
+
+def lateness_of(graph: Graph, node: KeyedNode | SinkNode) -> int | None:
+    """Return how late a record can be that a node takes; None if there is no limit."""
+    found = [source.lateness for source in stream_of(graph, node.input).sources]
+    limits = [lateness for lateness in found if lateness is not None]
+    return max(limits) if len(limits) == len(found) else None
 
 
 def is_read(graph: Graph, node: KeyedNode | SinkNode) -> bool:
@@ -175,6 +183,7 @@ class _Hosted:
     """A node at a level: its operator, and where its output goes."""
 
     def __init__(self, graph: Graph, place: LevelNode) -> None:
+        self._graph = graph
         node = place.node
         view = self.view = view_of(graph, node)
         self.name = node.name
@@ -187,7 +196,9 @@ class _Hosted:
         self.input = NodeInput.of(view, input_schema(graph, node))
         # the records of a source come with the watermark as far as their own step has moved it
         self.is_first = graph.is_raw(node.input)
-        self.lateness = stream_of(graph, node.input).source.lateness if self.is_first else None
+        # by the number of the source
+        self.is_limited = np.array([one.lateness is not None for one in graph.sources])
+        self.lateness = np.array([one.lateness or 0 for one in graph.sources])
         self.outputs = tuple(outputs_of(node))
         self.router: Router | None = None
         if isinstance(node, KeyedNode) and not place.is_local:
@@ -198,10 +209,11 @@ class _Hosted:
 
     def split_expired(self, records: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return the records that are within the lateness of their source, and the late output of the others."""
-        if self.lateness is None or not records.num_rows:
+        if not (records.num_rows and self.is_limited.any()):
             return records, schema.LATE.empty_table()
         times, watermarks = (to_micros(records.column(name)) for name in (TIME, WATERMARK))
-        is_expired = watermarks >= times + self.lateness
+        sources = source_numbers(self._graph, records.column(PARTITION))
+        is_expired = self.is_limited[sources] & (watermarks >= times + self.lateness[sources])
         if not is_expired.any():
             return records, schema.LATE.empty_table()
         expired = records.filter(pa.array(is_expired))
@@ -266,7 +278,7 @@ class LevelRunner:
         given = StepInput.of(self._inputs, taken)
         blob = state.summary()
         summary = LevelSummary(PartitionClocks.start(self._partitions)) if blob is None else LevelSummary.decode(blob)
-        advance = advance_clocks(self._graph.origin, summary.clocks, given, self._above)
+        advance = advance_clocks(self._graph, summary.clocks, given, self._above)
         outputs: dict[str, OperatorOutput] = {}
         packets: list[Packet] = []
         for node in self._nodes:
@@ -304,11 +316,12 @@ class LevelRunner:
             changes.append(outputs[maker].changes)
         late += [outputs[name].late for name in above if name in outputs]
         dead = [given.dead[name] for name in (None, *above) if name in given.dead]
+        rows = pa.concat_tables(changes) if changes else self._nothing[sink].changes
         return StepOutput(
-            pa.concat_tables(changes) if changes else self._nothing[sink].changes,
-            pa.concat_tables([schema.LATE.empty_table(), *late]),
-            pa.concat_tables([schema.DEAD.empty_table(), *dead]),
-            journal,
+            with_labels(self._graph, rows) if maker == sink else rows,
+            with_labels(self._graph, pa.concat_tables([schema.LATE.empty_table(), *late])),
+            with_labels(self._graph, pa.concat_tables([schema.DEAD.empty_table(), *dead])),
+            with_labels(self._graph, journal),
         )
 
     def _is_own(self, message: Message) -> bool:

@@ -40,15 +40,15 @@ from windrow.model import (
 class Stream:
     """What flows between two nodes: records with these fields, an optional one of which can be null.
 
-    The records of a changelog are changes: rows that were added, and rows that were taken back. `source` is the source
-    that all of them come from, `time` how it tells event time. No change comes `lateness` microseconds or more behind
+    The records of a changelog are changes: rows that were added, and rows that were taken back. `sources` are those
+    that they come from, `time` how the first tells event time. No change comes `lateness` microseconds or more behind
     the watermark, counted from the end of the window whose row it changes. `terms` are the types of what the sums among
     the fields are sums of: a sum of sums has no more digits than one of their terms.
     """
 
     fields: tuple[Field, ...]
     time: EventTime
-    source: SourceNode
+    sources: tuple[SourceNode, ...]
     is_changelog: bool = False
     lateness: int = 0
     terms: tuple[tuple[str, DataType], ...] = ()
@@ -84,7 +84,7 @@ def stream_of(graph: Graph, name: str) -> Stream:
         case SourceNode():
             nullable = nullable_fields(node)
             fields = tuple(Field(one.name, one.type, one.name in nullable) for one in record_fields(node))
-            return Stream(fields, node.time, node)
+            return Stream(fields, node.time, (node,))
         case SelectNode():
             given = united(graph, node)
             return replace(given, fields=_selected(given, node))
@@ -102,7 +102,7 @@ def united(graph: Graph, node: SelectNode) -> Stream:
     """Return the union of a node's inputs; raise PipelineError if they do not have the same fields."""
     first, *others = (stream_of(graph, name) for name in node.inputs)
     for name, other in zip(node.inputs[1:], others, strict=True):
-        if {one.name: one.type for one in other.fields} != {one.name: one.type for one in first.fields}:
+        if _types(other) != _types(first):
             msg = (
                 f"the streams of a union have the same fields, but {node.inputs[0]!r} has {_listed(first)}, and "
                 f"{name!r} has {_listed(other)}; select the same ones in each"
@@ -112,7 +112,16 @@ def united(graph: Graph, node: SelectNode) -> Stream:
             msg = f"{node.inputs[0]!r} and {name!r} have no union: one has records, the other rows that change"
             raise PipelineError(msg)
     optional = {one.name for stream in (first, *others) for one in stream.fields if one.optional}
-    return replace(first, fields=tuple(replace(one, optional=one.name in optional) for one in first.fields))
+    sources = tuple(dict.fromkeys(one for stream in (first, *others) for one in stream.sources))
+    return replace(
+        first, fields=tuple(replace(one, optional=one.name in optional) for one in first.fields), sources=sources
+    )
+
+
+def _types(stream: Stream) -> dict[str, DataType]:
+    """Return the types of fields by name; how JSON has a timestamp does not matter here."""
+    micros = TimestampType("micros")
+    return {one.name: micros if isinstance(one.type, TimestampType) else one.type for one in stream.fields}
 
 
 def _listed(stream: Stream) -> str:
@@ -153,7 +162,7 @@ def _results(graph: Graph, node: ResultNode) -> Stream:
         fields += [Field(one.name, one.type, optional=True) for one in pipeline.process.returns]
     time = replace(given.time, field="window_end", sent=None, future=None)
     lateness = pipeline.emit.lateness if isinstance(pipeline, Pipeline) else 0
-    return Stream(tuple(fields), time, given.source, is_changelog=True, lateness=lateness, terms=tuple(terms))
+    return Stream(tuple(fields), time, given.sources, is_changelog=True, lateness=lateness, terms=tuple(terms))
 
 
 def view_of(graph: Graph, node: KeyedNode | SinkNode) -> View:
@@ -167,7 +176,7 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
     if isinstance(given, SourceNode):
         source, decode, time, before = given, given.decode, given.time, given.derive
     else:
-        source, decode, time, before = stream.source, Decode(stream.fields), stream.time, ()
+        source, decode, time, before = stream.sources[0], Decode(stream.fields), stream.time, ()
     match node:
         case WindowNode():
             # nothing is too late inside a graph: a window over windows takes all that these give

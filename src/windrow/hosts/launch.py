@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from windrow.errors import InputError
-from windrow.hosts.reports import OnStep
-from windrow.model import Runnable
+from windrow.hosts.reports import OnStep, naming_partitions
+from windrow.model import Runnable, as_graph
 from windrow.sinks import open_sinks
 from windrow.sinks.base import SinkGroup
-from windrow.sources import open_source
+from windrow.sources import open_sources
 from windrow.sources.base import OnDataLoss
 
 HostName = Literal["stream", "batch", "memory"]
@@ -52,8 +52,9 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
 
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
     """
+    on_step = naming_partitions(as_graph(pipeline), on_step)
     if options.fresh:
-        open_source(pipeline.source).partitions()  # a log that cannot be read costs no results
+        open_sources(pipeline).partitions()  # a log that cannot be read costs no results
     sinks = open_sinks(pipeline)
     try:
         match options.host:

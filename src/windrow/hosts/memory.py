@@ -27,7 +27,7 @@ from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import require_new_folder
 from windrow.model import Runnable
 from windrow.sinks.base import Run, Sink, SinkGroup
-from windrow.sources import Source, open_source
+from windrow.sources import Source, open_sources
 
 _STEP = 250_000
 """Records in a step, if nothing else is said."""
@@ -119,7 +119,7 @@ class MemoryRun:
 
     def run(self, on_step: OnStep) -> Literal["end", "asked"]:
         """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
-        source = open_source(self._pipeline.source)
+        source = open_sources(self._pipeline)
         host = MemoryHost(self._pipeline, source.partitions(), self._floors)
         self._sinks.open(Run.new(self._pipeline.name))
         watch, epoch = Stopwatch(), 0
@@ -182,7 +182,7 @@ class InProcessRun:
         self._pipeline = pipeline
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
-        self._source = open_source(pipeline.source)
+        self._source = open_sources(pipeline)
         self._stop = threading.Event()
 
     def stop(self) -> None:

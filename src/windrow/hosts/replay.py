@@ -22,7 +22,7 @@ from windrow.model import AnyPipeline, KafkaSource, Pipeline, Runnable
 from windrow.sinks import open_database, open_sink, open_sinks
 from windrow.sinks.base import Run
 from windrow.sinks.database import Replayed
-from windrow.sources import Cut, open_source
+from windrow.sources import Cut, open_source, open_sources
 
 ReplayHost = Literal["batch", "memory"]
 SHADOW = "_shadow"
@@ -272,7 +272,7 @@ class Backfill:
         with locked(self._folder):
             if savepoint.exists():
                 return savepoint
-            if all(first == end for first, end in open_source(self._pipeline.source).ends().values()):
+            if all(first == end for first, end in open_sources(self._pipeline).ends().values()):
                 return None
             settings = BatchSettings(
                 at_end="hold",

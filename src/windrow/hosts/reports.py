@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from windrow.core.columns import MIN_TIME
 from windrow.core.operators.base import GroupStats
 from windrow.errors import WindrowError
+from windrow.model import Graph
 from windrow.sources import Cut, Source
+
+T = TypeVar("T")
 
 _EVERY = 1.0
 """Seconds between two questions."""
@@ -20,6 +23,10 @@ _LEAVE = 2.0
 """Seconds that a question which is being answered may hold up the end of a run."""
 _SHARE = 0.02
 """So much of the time at most is spent on asking."""
+
+
+PartitionName = int | str
+"""A partition's number; with several sources ``SOURCE/NUMBER``."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +49,15 @@ class StepReport:
     inserts: int
     revisions: int
     open_windows: int
-    watermarks: dict[int, int | None]
-    offsets: dict[int, int]
+    watermarks: dict[PartitionName, int | None]
+    offsets: dict[PartitionName, int]
     low_watermark: int | None
-    idle: list[int]
+    idle: list[PartitionName]
     seconds: float
     took: float = 0.0
     rejected: int = 0
     duplicates: int = 0
-    lag: dict[int, int] | None = None
+    lag: dict[PartitionName, int] | None = None
 
     @property
     def behind(self) -> int | None:
@@ -63,7 +70,7 @@ class StepReport:
         return self.records + self.dead
 
     @property
-    def held_back_by(self) -> list[int]:
+    def held_back_by(self) -> list[PartitionName]:
         """The partitions that would have to go on for the low watermark to do so; none if all are idle."""
         return [
             partition
@@ -87,7 +94,7 @@ class StepReport:
             watermarks={partition: _known(watermark) for partition, watermark in sorted(stats[0].watermarks.items())},
             offsets=dict(sorted(stats[0].offsets.items())),
             low_watermark=_known(stats[0].low),
-            idle=stats[0].idle,
+            idle=list(stats[0].idle),
             seconds=seconds,
             took=seconds if took is None else took,
             rejected=sum(one.rejected for one in stats),
@@ -100,6 +107,26 @@ def _known(watermark: int) -> int | None:
 
 
 OnStep = Callable[[StepReport], None]
+
+
+def naming_partitions(graph: Graph, on_step: OnStep) -> OnStep:
+    """Return what is called with each step, and calls `on_step` with the names of partitions."""
+
+    def named(values: Mapping[PartitionName, T]) -> dict[PartitionName, T]:
+        return {graph.partition_name(int(partition)): value for partition, value in values.items()}
+
+    def name(report: StepReport) -> None:
+        on_step(
+            replace(
+                report,
+                watermarks=named(report.watermarks),
+                offsets=named(report.offsets),
+                idle=list(named(dict.fromkeys(report.idle))),
+                lag=None if report.lag is None else named(report.lag),
+            )
+        )
+
+    return name if len(graph.sources) > 1 else on_step
 
 
 def counted(number: int, noun: str) -> str:
@@ -211,7 +238,7 @@ class LagWatch:
         """Return what is called with each step, and calls `on_step` with the step and its lag."""
         return lambda report: on_step(replace(report, lag=self._lag(report.epoch)))
 
-    def _lag(self, epoch: int) -> dict[int, int] | None:
+    def _lag(self, epoch: int) -> dict[PartitionName, int] | None:
         ends = self._ends
         return None if ends is None else lag(ends, self._reached(epoch))
 
@@ -226,7 +253,7 @@ class LagWatch:
             wait = max(_EVERY, (time.monotonic() - began) / _SHARE)
 
 
-def lag(ends: Mapping[int, tuple[int, int]], reached: Cut) -> dict[int, int]:
+def lag(ends: Mapping[int, tuple[int, int]], reached: Cut) -> dict[PartitionName, int]:
     """Return how many offsets are between what was reached and the end of each partition.
 
     Where nothing was reached, a partition is behind by all that it holds; an end that is older than what was reached

@@ -220,12 +220,13 @@ def fingerprint(pipeline: Runnable) -> Meaning:
         return to_dict(pipeline) | {"key_groups": pipeline.key_groups}
     streams = {name: to_dict(one) for name, one in result_pipelines(pipeline).items()}
     printed = to_dict(pipeline)
-    origin = pipeline.origin.name
-    records: dict[str, Any] = {origin: printed["sources"][origin].get("lateness")}
+    records: dict[str, Any] = {node.name: printed["sources"][node.name].get("lateness") for node in pipeline.sources}
     for node in pipeline.streams:
         if isinstance(node, ResultNode):
             streams[node.name]["from"] = node.input
             streams[node.name]["is_chained"] = pipeline.is_chained(node)
         else:
             records[node.name] = printed["streams"][node.name]
-    return {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams, "records": records}
+    return {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams, "records": records} | (
+        {"sources": [node.name for node in pipeline.sources]} if len(pipeline.sources) > 1 else {}
+    )

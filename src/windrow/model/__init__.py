@@ -32,6 +32,7 @@ from windrow.model.aggregates import (
 )
 from windrow.model.connectors import KafkaSource, LogSource, PostgresSink, Sink, Source, SqliteSink
 from windrow.model.graph import (
+    MAX_PARTITIONS,
     DeduplicateNode,
     Graph,
     KeyedNode,
@@ -79,6 +80,7 @@ from windrow.model.windows import Calendar, CalendarUnit, Global, Hopping, Sessi
 __all__ = [
     "AGGREGATE_FUNCTIONS",
     "DEFAULT_KEY_GROUPS",
+    "MAX_PARTITIONS",
     "Adaptive",
     "Aggregate",
     "AllOf",

@@ -172,6 +172,11 @@ StreamNode = SelectNode | SplitNode | KeyedNode
 Node = SourceNode | StreamNode | SinkNode
 
 
+MAX_PARTITIONS = 1 << 20
+"""How many partitions a source of several can have. Those of a graph have numbers of their own: that of the source, in
+the order of the file, times this, and the number in the source."""
+
+
 @dataclass(frozen=True)
 class LevelNode:
     """A node at a level; with `is_local`, the local aggregates of its salted keys only."""
@@ -197,15 +202,20 @@ class Graph:
         return any(not node.name for node in self.nodes)
 
     @property
-    def origin(self) -> SourceNode:
-        """The source, with what its records are."""
-        (found,) = (node for node in self.nodes if isinstance(node, SourceNode))
-        return found
+    def sources(self) -> tuple[SourceNode, ...]:
+        """The sources, in order."""
+        return tuple(node for node in self.nodes if isinstance(node, SourceNode))
 
-    @property
-    def source(self) -> Source:
-        """The log that is read."""
-        return self.origin.source
+    def source_of(self, partition: int) -> SourceNode:
+        """Return the source that a partition of the graph is in."""
+        sources = self.sources
+        return sources[partition // MAX_PARTITIONS] if len(sources) > 1 else sources[0]
+
+    def partition_name(self, partition: int) -> int | str:
+        """Return how a partition is called: its number, or with several sources ``SOURCE/NUMBER``."""
+        if len(self.sources) == 1:
+            return partition
+        return f"{self.source_of(partition).name}/{partition % MAX_PARTITIONS}"
 
     @property
     def keyed(self) -> tuple[KeyedNode, ...]:

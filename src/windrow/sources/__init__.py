@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from windrow.model import KafkaSource, LogSource
+from windrow.model import KafkaSource, LogSource, Runnable, as_graph
 from windrow.model import Source as SourceModel
 from windrow.sources.base import Cut, Source
 
-__all__ = ["Cut", "Source", "open_source"]
+__all__ = ["Cut", "Source", "open_source", "open_sources"]
 
 
 def open_source(source: SourceModel) -> Source:
@@ -24,3 +24,13 @@ def open_source(source: SourceModel) -> Source:
             return KafkaTopic(source)
         case _:
             assert_never(source)
+
+
+def open_sources(pipeline: Runnable) -> Source:
+    """Return the connector of all sources of a pipeline, as one log."""
+    first, *others = as_graph(pipeline).sources
+    if not others:
+        return open_source(first.source)
+    from windrow.sources.several import SeveralLogs  # noqa: PLC0415 - Arrow only when a source is opened
+
+    return SeveralLogs({one.name: open_source(one.source) for one in (first, *others)})

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from windrow.model import MAX_PARTITIONS
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -110,16 +112,17 @@ OnDataLoss = Literal["stop", "continue"]
 class Loss:
     """A loss in a partition that was read up to the offset `stood`; `goes_on` is the next offset that exists.
 
-    `what` describes the loss.
+    `what` describes the loss; `name` is the partition's if that is not its number.
     """
 
     partition: int
     stood: int
     goes_on: int
     what: str
+    name: str = ""
 
     def __str__(self) -> str:
-        return f"partition {self.partition}: {self.what}; the next record is at offset {self.goes_on}"
+        return f"partition {self.name or self.partition}: {self.what}; the next record is at offset {self.goes_on}"
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,16 @@ class FoundLosses:
 
     losses: tuple[Loss, ...]
     offset: Any
+
+
+def numbered_batches(source: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield RAW batches of a source with the numbers that its partitions have in a graph with several sources."""
+    import pyarrow as pa  # noqa: PLC0415 - who plans the steps of a stream does not load it
+    import pyarrow.compute as pc  # noqa: PLC0415 - the same
+
+    first = pa.scalar(source * MAX_PARTITIONS, pa.int32())
+    for batch in batches:
+        yield batch.set_column(0, batch.schema.field(0), pc.add(batch.column(0), first))
 
 
 def listed(losses: Iterable[Loss]) -> str:

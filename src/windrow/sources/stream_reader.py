@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from windrow.sources.base import Offset, Stage
+from windrow.sources.base import Offset, Stage, fair_shares, numbered_batches
 
 T = TypeVar("T")
 
@@ -99,8 +99,69 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
         """Return where the next step ends that begins at `start`, and `start` itself if there is nothing to read."""
 
     @abstractmethod
+    def waiting(self, start: Offset) -> int:
+        """Return about how many records a step from `start` on could read."""
+
+    @abstractmethod
     def read_parts(self, parts: Mapping[int, T]) -> Iterable[pa.RecordBatch]:
         """Read parts of some partitions, in RAW batches."""
+
+
+class SeveralReader(StreamReader[Mapping[int, Any]]):
+    """Tails several logs as one; an offset is {"sources": [the offset of each]}.
+
+    A step has of each log as much as its share of what waits, so that a long backlog is read abreast.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[StreamReader[Any]],
+        stage: Stage,
+        begin: Offset,
+        *,
+        tasks: int,
+        max_records: int | None,
+    ) -> None:
+        super().__init__(stage, begin, tasks=tasks, max_records=max_records)
+        self._readers = readers
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Make what is there now the end of each log."""
+        for reader in self._readers:
+            reader.prepareForTriggerAvailableNow()
+
+    def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
+        """Return where the next step ends."""
+        starts: list[dict[str, Any]] = start["sources"]
+        limits: dict[int, int | None] = dict.fromkeys(range(len(starts)))
+        if max_records is not None:
+            readers = enumerate(zip(self._readers, starts, strict=True))
+            waiting = {number: count for number, (reader, at) in readers if (count := reader.waiting(at))}
+            limits = {one: max(1, share) for one, share in fair_shares(waiting, max_records).items()} if waiting else {}
+        ends = list(starts)
+        for number, limit in limits.items():
+            ends[number] = self._readers[number].step_from(dict(starts[number]), limit)
+        return start if ends == starts else {"sources": ends}
+
+    def waiting(self, start: Offset) -> int:
+        """Return about how many records of all logs wait."""
+        return sum(reader.waiting(at) for reader, at in zip(self._readers, start["sources"], strict=True))
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Return an input partition for each task: some partitions of some logs."""
+        parts: list[dict[int, Any]] = [{} for _ in range(self._tasks)]
+        for number, (reader, *ends) in enumerate(zip(self._readers, start["sources"], end["sources"], strict=True)):
+            for share in reader.partitions(*ends):
+                if isinstance(share, Share):
+                    # a task has one share of each log
+                    min((one for one in parts if number not in one), key=len)[number] = share.parts
+        return [Share(one) for one in parts if one]
+
+    def read_parts(self, parts: Mapping[int, Mapping[int, Any]]) -> Iterable[pa.RecordBatch]:
+        """Read parts of some partitions of one log after the other."""
+        return chain.from_iterable(
+            numbered_batches(number, self._readers[number].read_parts(its_own)) for number, its_own in parts.items()
+        )
 
 
 def shared(parts: Mapping[int, T], size: Callable[[T], int], tasks: int) -> list[Share[T]]:

@@ -17,7 +17,7 @@ from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.core.watermarks.tracker import ClockAdvance, advance_clocks
-from windrow.model import Pipeline
+from windrow.model import Pipeline, as_graph
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Clocked:
                 [packet.message for packet in packets if packet.key_group == group],
             )
             clocks = PartitionClocks.decode(json.loads(json.dumps(self._clocks[group].encode())))
-            step = advance_clocks(self.pipeline, clocks, given)
+            step = advance_clocks(as_graph(self.pipeline), clocks, given)
             self._clocks[group] = clocks
             records = given.records[""]
             columns = (records.column(name).to_pylist() for name in (PARTITION, OFFSET))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from windrow.errors import PipelineError
-from windrow.expressions import Expression, analyse
+from windrow.expressions import Expression, View, analyse
 from windrow.model import (
     AnyPipeline,
     Count,
@@ -54,22 +54,22 @@ def warning(where: str, message: str) -> Finding:
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
-def decoded_type(pipeline: AnyPipeline, name: str) -> DataType | None:
+def decoded_type(pipeline: View, name: str) -> DataType | None:
     """Return the type of a decoded field, or None if there is no such field."""
     return next((field.type for field in pipeline.decode.fields if field.name == name), None)
 
 
-def is_field(pipeline: AnyPipeline, name: str) -> bool:
+def is_field(pipeline: View, name: str) -> bool:
     """Whether it is the name of a field, decoded or derived."""
     return name in _fields(pipeline)
 
 
-def is_misspelt(pipeline: AnyPipeline, text: str) -> bool:
+def is_misspelt(pipeline: View, text: str) -> bool:
     """Whether a text looks like the name of a field but is not one."""
     return _WORD.fullmatch(text) is not None and not is_field(pipeline, text)
 
 
-def no_field(pipeline: AnyPipeline, name: str) -> str:
+def no_field(pipeline: View, name: str) -> str:
     """Return the message that `name` is not a decoded field."""
     if is_field(pipeline, name):
         return f"{name!r} is a derived field; name a field of decode"
@@ -106,11 +106,11 @@ def result_names(pipeline: AnyPipeline) -> list[tuple[str, str]]:
     return [(f"aggregate.{aggregate.name}", aggregate.name) for aggregate in pipeline.aggregates]
 
 
-def _fields(pipeline: AnyPipeline) -> list[str]:
+def _fields(pipeline: View) -> list[str]:
     return [field.name for field in pipeline.decode.fields] + [derived.name for derived in pipeline.derive]
 
 
-def type_of(pipeline: AnyPipeline, text: str) -> DataType | None:
+def type_of(pipeline: View, text: str) -> DataType | None:
     """Return the type of a field, decoded or derived, or of an expression over them; None if it is neither."""
     decoded = decoded_type(pipeline, text)
     if decoded is not None or is_misspelt(pipeline, text):
@@ -124,14 +124,14 @@ def type_of(pipeline: AnyPipeline, text: str) -> DataType | None:
         return None  # the rule `expressions` says why
 
 
-def valid_record_fields(pipeline: AnyPipeline) -> tuple[Field, ...]:
+def valid_record_fields(pipeline: View) -> tuple[Field, ...]:
     """Return the fields of a record, without those whose expressions are wrong."""
     made = [(derived.name, derived_field(pipeline, derived)) for derived in pipeline.derive]
     derived = [Field(name, one.type) for name, one in made if isinstance(one, Expression)]
     return (*pipeline.decode.fields, *derived)
 
 
-def derived_field(pipeline: AnyPipeline, derived: Derive) -> Expression | PipelineError:
+def derived_field(pipeline: View, derived: Derive) -> Expression | PipelineError:
     """Return the expression of a derived field, or the error in it."""
     try:
         return analyse(derived.sql, pipeline.decode.fields)

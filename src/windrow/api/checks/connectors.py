@@ -40,7 +40,7 @@ _OWN_OPTIONS = {
 }
 
 
-def source_address(pipeline: AnyPipeline) -> Iterator[Finding]:
+def source_address(pipeline: View) -> Iterator[Finding]:
     """A log has a path; a topic has a name that Kafka allows, and brokers with ports."""
     match pipeline.source:
         case LogSource(path):

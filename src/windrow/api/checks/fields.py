@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from windrow.api.checks.base import Finding, derived_field, error, is_name, result_names, warning
 from windrow.errors import PipelineError
-from windrow.expressions import constant_failure
+from windrow.expressions import View, constant_failure
 from windrow.model import AnyPipeline, Derive
 
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -21,7 +21,7 @@ def pipeline_name(pipeline: AnyPipeline) -> Iterator[Finding]:
         )
 
 
-def decode_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
+def decode_fields(pipeline: View) -> Iterator[Finding]:
     """There are fields, with printable names of their own that differ by more than case; times are always there."""
     if not pipeline.decode.fields:
         yield error("decode", "is empty; name the fields that a record must have, with their types")
@@ -52,7 +52,7 @@ def decode_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
                 )
 
 
-def derived_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
+def derived_fields(pipeline: View) -> Iterator[Finding]:
     """Derived fields have names of their own, and expressions over the decoded fields alone."""
     seen = {field.name.lower(): field.name for field in pipeline.decode.fields}
     for derived in pipeline.derive:
@@ -78,7 +78,7 @@ def derived_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
             yield warning(where, message)
 
 
-def _of_another(pipeline: AnyPipeline, derived: Derive) -> str:
+def _of_another(pipeline: View, derived: Derive) -> str:
     """Say so if an expression has another derived field's name in it."""
     words = set(re.findall(r"\w+", derived.sql))
     others = [other.name for other in pipeline.derive if other is not derived and other.name in words]

@@ -5,14 +5,23 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from windrow.api.checks.base import Finding, error
-from windrow.api.checks.connectors import sink_address, sink_table
-from windrow.api.checks.fields import RESERVED
+from windrow.api.checks.connectors import sink_address, sink_table, source_address
+from windrow.api.checks.fields import RESERVED, decode_fields, derived_fields
+from windrow.api.checks.time import (
+    adaptive_delay,
+    all_idle,
+    durations,
+    no_future_guard,
+    sent_field,
+    time_field,
+    too_long,
+)
 from windrow.errors import PipelineError
-from windrow.expressions import RecordStream, Stream, analyse, sink_views, stream_of, united, view_of
+from windrow.expressions import RecordStream, Stream, View, analyse, sink_views, stream_of, united, view_of
 from windrow.model import (
     AnyPipeline,
     BooleanType,
@@ -32,6 +41,18 @@ from windrow.model import (
     StreamNode,
     WindowNode,
     outputs_of,
+)
+
+SOURCE_RULES: tuple[Callable[[View], Iterable[Finding]], ...] = (
+    source_address,
+    decode_fields,
+    derived_fields,
+    time_field,
+    sent_field,
+    durations,
+    adaptive_delay,
+    all_idle,
+    no_future_guard,
 )
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -59,10 +80,23 @@ def graph_findings(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Find
         found = [finding for rule in rules for finding in rule(graph)]
         if found:
             return found
+    sources = [finding for node in graph.sources for finding in _source(graph, node)]
     shapes = [finding for node in graph.streams for finding in _shape(graph, node)]
     results = _parts(graph, validate)
     unbounded = [finding for node in graph.streams for finding in _bounds(graph, node)]
-    return list(dict.fromkeys([*shapes, *results, *unbounded]))
+    return list(dict.fromkeys([*sources, *shapes, *results, *unbounded]))
+
+
+def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
+    """Yield what the rules of a pipeline find in a source."""
+    view = RecordStream(
+        graph.name, node.source, node.decode, node.time, (), graph.sinks[0].sink, graph.key_groups, node.derive
+    )
+    for rule in SOURCE_RULES:
+        yield from (replace(finding, where=_at(node, finding.where)) for finding in rule(view))
+    if node.lateness is not None and node.lateness < 0:
+        yield error(_at(node, "lateness"), "must not be negative")
+    yield from too_long(_at(node, "lateness"), node.lateness or 0)
 
 
 def _parts(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -> list[Finding]:
@@ -130,9 +164,8 @@ def _names(graph: Graph) -> Iterator[Finding]:
 
 
 def _inputs(graph: Graph) -> Iterator[Finding]:
-    sources = [node.name for node in graph.nodes if isinstance(node, SourceNode)]
-    if len(sources) != 1:
-        yield error("sources", f"a graph has one source, not {len(sources)}; make a graph for each")
+    if not graph.sources:
+        yield error("sources", "there is no source; add one")
     known = [name for node in graph.nodes for name in outputs_of(node)]
     unknown = False
     for node in graph.nodes:
@@ -162,6 +195,9 @@ def _outputs(graph: Graph) -> Iterator[Finding]:
     known = {name for node in graph.nodes for name in outputs_of(node)}
     if not all(known.issuperset(node.inputs) for node in graph.nodes):
         return
+    for source in graph.sources:
+        if graph.streams and not graph.readers(source):
+            yield error(_at(source), "no stream takes its records; remove it, or name it in a stream's `from`")
     for node in graph.streams:
         if not graph.sinks_below(node):
             yield error(_at(node), f"its rows go nowhere; add a sink from {node.name!r}, or remove it")
@@ -177,6 +213,19 @@ def _tables(graph: Graph) -> Iterator[Finding]:
             yield error(_at(node, "sink"), f"the table {node.sink.table!r} is written by {other!r}; name another")
 
 
+def _labels(graph: Graph) -> Iterator[Finding]:
+    """Tables name a record by the name of its log, its partition and its offset."""
+    taken: dict[str, str] = {}
+    for node in graph.sources:
+        other = taken.setdefault(node.source.label, node.name)
+        if other != node.name:
+            yield error(
+                _at(node, "source"),
+                f"it is called {node.source.label!r} in tables, as is {other!r}: two sources are two logs, with names "
+                "of their own",
+            )
+
+
 def _ends(graph: Graph) -> Iterator[Finding]:
     results = [node for node in graph.nodes if isinstance(node, ResultNode)]
     for node in results:
@@ -188,7 +237,7 @@ def _ends(graph: Graph) -> Iterator[Finding]:
 
 
 _NAMES = (_names, _inputs, _outputs)
-_EDGES = (_tables, _ends)
+_EDGES = (_labels, _tables, _ends)
 
 
 def _shape(graph: Graph, node: StreamNode) -> Iterator[Finding]:
@@ -320,12 +369,19 @@ def _plain(node: WindowNode, which: str) -> Iterator[Finding]:
 
 def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
     """Yield where state would grow for ever."""
-    if isinstance(node, DeduplicateNode) and graph.origin.lateness is None:
-        yield error(
-            _at(node, "deduplicate"),
-            f"every key would be kept for ever, as nothing says how late a copy can be: give sources."
-            f"{graph.origin.name} a lateness, such as 1d",
-        )
+    if not isinstance(node, DeduplicateNode):
+        return
+    try:
+        sources = stream_of(graph, node.input).sources
+    except PipelineError:
+        return  # the shapes say what is wrong
+    for source in sources:
+        if source.lateness is None:
+            yield error(
+                _at(node, "deduplicate"),
+                f"every key would be kept for ever, as nothing says how late a copy can be: give sources."
+                f"{source.name} a lateness, such as 1d",
+            )
 
 
 def _record_sink(view: RecordStream) -> Iterator[Finding]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from windrow.api.checks.base import Finding, decoded_type, error, no_field, warning
+from windrow.expressions import View
 from windrow.model import (
     Adaptive,
-    AnyPipeline,
     Delay,
     Global,
     KafkaSource,
@@ -20,7 +20,7 @@ from windrow.model import (
 )
 
 
-def time_field(pipeline: AnyPipeline) -> Iterator[Finding]:
+def time_field(pipeline: View) -> Iterator[Finding]:
     """Both are timestamps of one type, and the watermark's is no key, for a record may lack it."""
     time = decoded_type(pipeline, pipeline.time.field)
     if time is None:
@@ -32,7 +32,7 @@ def time_field(pipeline: AnyPipeline) -> Iterator[Finding]:
         yield from _watermark_field(pipeline, pipeline.time.watermark.field)
 
 
-def _watermark_field(pipeline: AnyPipeline, mark: str) -> Iterator[Finding]:
+def _watermark_field(pipeline: View, mark: str) -> Iterator[Finding]:
     where = "time.punctuated"
     type_, time = decoded_type(pipeline, mark), decoded_type(pipeline, pipeline.time.field)
     if type_ is None:
@@ -45,7 +45,7 @@ def _watermark_field(pipeline: AnyPipeline, mark: str) -> Iterator[Finding]:
         yield error("key", f"{mark!r} holds the watermark, and records may lack it; leave it out of the key")
 
 
-def sent_field(pipeline: AnyPipeline) -> Iterator[Finding]:
+def sent_field(pipeline: View) -> Iterator[Finding]:
     """It is a decoded timestamp other than the event time."""
     name, where = pipeline.time.sent, "time.sent"
     if name is None:
@@ -63,7 +63,7 @@ LONGEST = 36_500 * 86_400_000_000
 """A hundred years, in microseconds."""
 
 
-def durations(pipeline: AnyPipeline) -> Iterator[Finding]:
+def durations(pipeline: View) -> Iterator[Finding]:
     """Nothing is negative or longer than a hundred years, and idleness takes some time."""
     time = pipeline.time
     lengths = {"time.future": time.future or 0}
@@ -87,7 +87,7 @@ def too_long(where: str, micros: int) -> Iterator[Finding]:
         yield error(where, "is longer than a hundred years (36500d)")
 
 
-def adaptive_delay(pipeline: AnyPipeline) -> Iterator[Finding]:
+def adaptive_delay(pipeline: View) -> Iterator[Finding]:
     """The target is a fraction of the records, and the bounds are in order."""
     mark = pipeline.time.watermark
     if not isinstance(mark, Adaptive):
@@ -113,7 +113,7 @@ def zero_delay(pipeline: Pipeline) -> Iterator[Finding]:
         yield warning("time.delay", message)
 
 
-def all_idle(pipeline: AnyPipeline) -> Iterator[Finding]:
+def all_idle(pipeline: View) -> Iterator[Finding]:
     """`all_idle` needs `idle`."""
     if pipeline.time.all_idle == "advance" and pipeline.time.idle is None:
         yield error(
@@ -121,7 +121,7 @@ def all_idle(pipeline: AnyPipeline) -> Iterator[Finding]:
         )
 
 
-def no_future_guard(pipeline: AnyPipeline) -> Iterator[Finding]:
+def no_future_guard(pipeline: View) -> Iterator[Finding]:
     """Event times are held to log timestamps, or one wrong clock makes other records late or expired."""
     if pipeline.time.future is not None:
         return

@@ -45,11 +45,12 @@ def to_text(pipeline: Runnable) -> str:
 
 
 def _graph(graph: Graph) -> str:
-    origin = graph.origin
-    source = _source(origin, "TABLE")
-    if origin.lateness is not None:
-        source["lateness"] = f"a record {format_duration(origin.lateness)} behind the watermark goes to TABLE_late"
-    lines = [graph.name, f"source {origin.name}", *_written(source), "  TABLE is that of each sink"]
+    lines = [graph.name]
+    for origin in graph.sources:
+        source = _source(origin, "TABLE")
+        if origin.lateness is not None:
+            source["lateness"] = f"a record {format_duration(origin.lateness)} behind the watermark goes to TABLE_late"
+        lines += [f"source {origin.name}", *_written(source), "  TABLE is that of each sink"]
     for node in graph.streams:
         lines += [f"stream {node.name} (from {', '.join(node.inputs)})", *_written(_stream(graph, node))]
     for sink in graph.sinks:
@@ -109,9 +110,11 @@ def _order(graph: Graph, node: KeyedNode) -> str:
 def _kept(graph: Graph, node: KeyedNode) -> str:
     """Return for how long the state of a node is kept."""
     if isinstance(node, DeduplicateNode):
-        if graph.origin.lateness is None:
+        found = [source.lateness for source in stream_of(graph, node.input).sources]
+        limits = [lateness for lateness in found if lateness is not None]
+        if len(limits) < len(found):
             return "every key, for ever"
-        return f"a key until the watermark is {format_duration(node.within + graph.origin.lateness)} past its record"
+        return f"a key until the watermark is {format_duration(node.within + max(limits))} past its record"
     view = result_pipelines(graph)[node.name]
     if not isinstance(view, Pipeline) or isinstance(view.window, Global):
         return ""

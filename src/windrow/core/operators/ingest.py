@@ -19,7 +19,7 @@ from windrow.core.operators.route import Router, SourceDeadLetters, dead_packets
 from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.core.watermarks.clocks import StepWatermark
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.model import Adaptive, Graph, Runnable, as_graph
+from windrow.model import Adaptive, Graph, Runnable, SourceNode, as_graph
 
 
 @dataclass
@@ -33,8 +33,23 @@ class _Partition:
     records: int = 0
 
 
+class _Source:
+    """Decodes the records of a source, and routes them."""
+
+    def __init__(self, pipeline: Runnable, node: SourceNode, packed: Callable[[pa.Table], bytes]) -> None:
+        # in a short form, a record must be valid for its one node to count for the clock
+        spec = node if isinstance(pipeline, Graph) else pipeline
+        self.name = node.name
+        self.watermark = node.time.watermark
+        self.schema = record_schema(spec)
+        self.decoder = Decoder(spec)
+        self.router = Router(as_graph(pipeline), node, packed)
+
+
 class Ingest:
     """Decodes one step's records of some partitions, in offset order, and splits them by node and key group.
+
+    A batch is of one source.
 
     `bounds` are lower bounds of watermarks, from the clock journal of the run that is replayed. `packed` packs records.
     """
@@ -45,16 +60,10 @@ class Ingest:
         bounds: WatermarkBounds = NO_BOUNDS,
         packed: Callable[[pa.Table], bytes] = pack,
     ) -> None:
-        graph = as_graph(pipeline)
-        self._time = graph.origin.time
+        graph = self._graph = as_graph(pipeline)
         self._key_groups = graph.key_groups
         self._floors = bounds
-        # in a short form, a record must be valid for its one node to count for the clock
-        spec = graph.origin if isinstance(pipeline, Graph) else pipeline
-        self._source = graph.origin.name
-        self._schema = record_schema(spec)
-        self._decoder = Decoder(spec)
-        self._router = Router(graph, graph.origin, packed)
+        self._sources = {node.name: _Source(pipeline, node, packed) for node in graph.sources}
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
         """Yield the step's packets; those about partitions come last."""
@@ -62,14 +71,16 @@ class Ingest:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            decoded = self._decoder.decode(batch)
-            records = self._with_watermarks(batch, decoded, partitions)
+            source = self._sources[self._graph.source_of(batch.column("partition")[0].as_py()).name]
+            decoded = source.decoder.decode(batch)
+            records = self._with_watermarks(source, batch, decoded, partitions)
             yield from dead_packets(None, decoded.dead, self._key_groups)
-            if isinstance(self._time.watermark, Adaptive):
+            if isinstance(source.watermark, Adaptive):
                 yield from self._times(records)
-            dead_letters = SourceDeadLetters(self._decoder.dead_letters, batch)
-            yield from self._router.add({self._source: records}, dead_letters)
-        yield from self._router.close()
+            dead_letters = SourceDeadLetters(source.decoder.dead_letters, batch)
+            yield from source.router.add({source.name: records}, dead_letters)
+        for source in self._sources.values():
+            yield from source.router.close()
         for number, partition in sorted(partitions.items()):
             floor = int(self._floors.at(number, np.array([partition.next - 1]))[0])
             yield from self._to_all(
@@ -84,7 +95,7 @@ class Ingest:
             )
 
     def _with_watermarks(
-        self, batch: pa.RecordBatch, decoded: DecodedBatch, partitions: dict[int, _Partition]
+        self, source: _Source, batch: pa.RecordBatch, decoded: DecodedBatch, partitions: dict[int, _Partition]
     ) -> pa.Table:
         """Return the good records with the watermark at each, and update the progress of their partitions."""
         numbers = batch.column("partition").to_numpy(zero_copy_only=False)
@@ -97,7 +108,7 @@ class Ingest:
         watermarks = np.empty(good.num_rows, dtype=np.int64)
         for number in np.unique(numbers).tolist():
             read = offsets[numbers == number]
-            partition = partitions.setdefault(number, _Partition(StepWatermark(self._time.watermark), int(read[0]), 0))
+            partition = partitions.setdefault(number, _Partition(StepWatermark(source.watermark), int(read[0]), 0))
             partition.next = int(read[-1]) + 1
             its_own = good_numbers == number
             records = good.filter(pa.array(its_own))
@@ -107,7 +118,7 @@ class Ingest:
                 partition.watermark.advance(records, marks.filter(pa.array(mark_numbers == number))),
                 self._floors.at(number, to_micros(records.column(OFFSET))),
             )
-        return good.append_column(WATERMARK, pa.array(watermarks)).select(self._schema.names).cast(self._schema)
+        return good.append_column(WATERMARK, pa.array(watermarks)).select(source.schema.names).cast(source.schema)
 
     def _times(self, records: pa.Table) -> Iterator[Packet]:
         """Pack the event times of each partition, for every key group."""

@@ -129,6 +129,7 @@ class _Selection:
     def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
         """Return the stream by its name, and the records for which an expression failed, with the reasons."""
         given = [tables[name] for name in self._inputs if name in tables]
+        # of the streams of several sources, those of another one are not here
         records = pa.concat_tables([table.select(given[0].column_names) for table in given])
         failures: list[tuple[pa.Table, dict[int, str]]] = []
         if self._where is not None:
@@ -273,7 +274,7 @@ class ResultDeadLetters:
         values = ", ".join(f"{duckdb_sql.literal(one.name)}: {_json_value(one)}" for one in stream.fields)
         added = f"WHERE {DIFF} > 0" if stream.is_changelog else ""
         self._sql = f"""
-            SELECT {duckdb_sql.literal(stream.source.source.label)} AS source, {PARTITION} AS partition,
+            SELECT {duckdb_sql.literal(stream.sources[0].source.label)} AS source, {PARTITION} AS partition,
                 {OFFSET} AS "offset", NULL::TIMESTAMPTZ AS log_time, __reason AS reason,
                 encode(to_json({{{values}}})::VARCHAR) AS raw
             FROM records {added}

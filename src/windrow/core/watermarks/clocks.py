@@ -7,7 +7,7 @@ group, and identical in all of them, because each receives the same messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
@@ -18,7 +18,10 @@ from windrow.core.columns import MIN_TIME, Blob, Micros, to_micros
 from windrow.core.messages import EventTimes, PartitionIdle, PartitionProgress, RecordsLost
 from windrow.core.schema import LAST_PARTITION, OFFSET, TIME, WATERMARK
 from windrow.core.watermarks.adaptive import AdaptiveProgress, Lateness, PartitionSlice, advance_adaptive
-from windrow.model import Adaptive, Delay, Punctuated, Watermark
+from windrow.model import Adaptive, Delay, EventTime, Punctuated, Watermark
+
+WatermarkOf = Callable[[int], Watermark]
+"""Returns how the watermark of a partition is made."""
 
 RaiseReason = Literal["joined", "active"]
 
@@ -74,9 +77,9 @@ class PartitionClocks:
         """Return the clocks before the first record."""
         return PartitionClocks(dict.fromkeys(partitions, MIN_TIME), dict.fromkeys(partitions, 0))
 
-    def clock(self, watermark: Watermark, partition: int) -> int:
+    def clock(self, watermark_of: WatermarkOf, partition: int) -> int:
         """Return the clock behind a partition's watermark; a punctuated watermark is its own clock."""
-        value = self.watermarks[partition]
+        value, watermark = self.watermarks[partition], watermark_of(partition)
         match watermark:
             case Delay(micros):
                 return MIN_TIME if value == MIN_TIME else value + micros
@@ -103,7 +106,7 @@ class PartitionClocks:
         )
 
     def raise_to_low(
-        self, watermark: Watermark, progress: Iterable[PartitionProgress], above: int = 0
+        self, watermark_of: WatermarkOf, progress: Iterable[PartitionProgress], above: int = 0
     ) -> list[RaisedPartition]:
         """Raise the watermarks of partitions of the step that were unknown or idle to so much above the low watermark.
 
@@ -119,18 +122,18 @@ class PartitionClocks:
                 continue
             self.watermarks[partition] = max(self.watermarks.get(partition, MIN_TIME), low)
             reason: RaiseReason = "active" if known else "joined"
-            raised.append(RaisedPartition(partition, step.first, self.clock(watermark, partition), low, reason))
+            raised.append(RaisedPartition(partition, step.first, self.clock(watermark_of, partition), low, reason))
             self.idle.discard(partition)
             self.still = None
         return raised
 
-    def skip(self, watermark: Watermark, losses: Iterable[RecordsLost]) -> list[LostRecords]:
+    def skip(self, watermark_of: WatermarkOf, losses: Iterable[RecordsLost]) -> list[LostRecords]:
         """Resume behind lost records; the clocks stay, as nobody knows how the lost records would have moved them."""
         lost = []
         for loss in losses:
             partition, at, clock = loss.partition, MIN_TIME, MIN_TIME
             if partition in self.watermarks:
-                at, clock = self.watermarks[partition], self.clock(watermark, partition)
+                at, clock = self.watermarks[partition], self.clock(watermark_of, partition)
                 if not 0 < loss.first <= self.next.get(partition, 0):
                     # no record that was read is there any more: the adaptive delay starts again, as it does in a replay
                     self.lateness.pop(partition, None)
@@ -171,17 +174,23 @@ class PartitionClocks:
                 self.active[step.partition] = self.now
         self._settle()
 
-    def rest(self, idle: int, all_idle: Literal["hold", "advance"]) -> list[int]:
-        """Mark partitions without a record for `idle` microseconds as idle; return the newly idle ones.
+    def rest(self, time_of: Callable[[int], EventTime]) -> list[int]:
+        """Mark partitions as idle that have been without a record for so long; return the newly idle ones.
 
-        When all are idle, the low watermark stays (hold), or advances with processing time from then on (advance).
+        When all are idle, the low watermark stays (hold), or advances with processing time from then on, if that is
+        what all of them say (advance).
         """
         now = self.now
         if now is None:
             return []
-        idle_now = {partition for partition in self.watermarks if now - self.active[partition] >= idle}
+        times = {partition: time_of(partition) for partition in self.watermarks}
+        idle_now = {
+            partition
+            for partition, time in times.items()
+            if time.idle is not None and now - self.active[partition] >= time.idle
+        }
         if idle_now == self.watermarks.keys():
-            if all_idle == "hold":
+            if any(time.all_idle == "hold" for time in times.values()):
                 return []
             if self.still is None:
                 self.still = (now, self.low)

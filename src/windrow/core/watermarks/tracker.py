@@ -15,7 +15,7 @@ from windrow.core.schema import OFFSET, PARTITION, WATERMARK
 from windrow.core.watermarks.adaptive import AdaptiveProgress
 from windrow.core.watermarks.clocks import LostRecords, PartitionClocks, RaisedPartition
 from windrow.core.watermarks.journal import LOST
-from windrow.model import Adaptive, AnyPipeline, SourceNode
+from windrow.model import Adaptive, EventTime, Graph, Watermark
 
 if TYPE_CHECKING:
     from windrow.core.operators.base import StepInput
@@ -71,28 +71,34 @@ class ClockAdvance:
         return watermarks
 
 
-def advance_clocks(
-    source: AnyPipeline | SourceNode, clocks: PartitionClocks, given: StepInput, above: int = 0
-) -> ClockAdvance:
+def advance_clocks(graph: Graph, clocks: PartitionClocks, given: StepInput, above: int = 0) -> ClockAdvance:
     """Move the clocks through a step; partitions that join or come back start so much `above` the low watermark."""
-    time = source.time
+
+    def time_of(partition: int) -> EventTime:
+        return graph.source_of(partition).time
+
+    def watermark_of(partition: int) -> Watermark:
+        return time_of(partition).watermark
+
     before, ended = clocks.low, clocks.ended
-    lost = clocks.skip(time.watermark, given.lost)
-    raised = clocks.raise_to_low(time.watermark, given.progress, above=above)
+    lost = clocks.skip(watermark_of, given.lost)
+    raised = clocks.raise_to_low(watermark_of, given.progress, above=above)
     known = dict(clocks.watermarks)
     adaptive: dict[int, AdaptiveProgress] = {}
-    if isinstance(time.watermark, Adaptive):
-        adaptive = clocks.adapt(time.watermark, given.progress, given.times)
+    for watermark in {source.time.watermark for source in graph.sources}:
+        if isinstance(watermark, Adaptive):
+            progress = [one for one in given.progress if watermark_of(one.partition) == watermark]
+            adaptive |= clocks.adapt(watermark, progress, given.times)
     now = None if given.tick is None else clocks.tick(given.tick)
     clocks.advance(given.progress)
     clocks.leave_out(given.idle)
-    fallen = [] if now is None or time.idle is None else clocks.rest(time.idle, time.all_idle)
+    fallen = [] if now is None else clocks.rest(time_of)
     reached = max(clocks.low, clocks.reached)
     if given.end:
         clocks.ended = max(clocks.ended, reached)
     return ClockAdvance(
         StepTime(before, clocks.low, now, clocks.now, reached, given.end, ended, clocks.last_settled),
-        journal_rows(source, clocks, lost, raised, fallen, end=given.end),
+        journal_rows(graph, clocks, lost, raised, fallen, end=given.end),
         known,
         adaptive,
     )
@@ -102,7 +108,7 @@ JournalRow = tuple[int, int, int | None, int | None, str]
 
 
 def journal_rows(
-    source: AnyPipeline | SourceNode,
+    graph: Graph,
     clocks: PartitionClocks,
     lost: Iterable[LostRecords],
     raised: Iterable[RaisedPartition],
@@ -132,10 +138,11 @@ def journal_rows(
         now += [(partition, "end") for partition in sorted(clocks.watermarks)]
     low = _time_or_none(clocks.low)
     for partition, reason in now:
-        clock = clocks.clock(source.time.watermark, partition)
+        clock = clocks.clock(lambda number: graph.source_of(number).time.watermark, partition)
         rows.append((partition, clocks.next.get(partition, 0), _time_or_none(clock), low, reason))
     columns = list(zip(*rows, strict=True)) or [()] * 5
-    return pa.table([[source.source.label] * len(rows), *columns], schema=schema.CLOCKS)
+    labels = [graph.source_of(partition).source.label for partition, *_ in rows]
+    return pa.table([labels, *columns], schema=schema.CLOCKS)
 
 
 def _time_or_none(micros: int) -> int | None:

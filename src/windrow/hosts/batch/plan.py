@@ -17,7 +17,8 @@ from windrow.core.schema import MICROS
 from windrow.core.watermarks.journal import NO_BOUNDS, NO_IDLE, IdleAtEnd, WatermarkBounds
 from windrow.errors import SourceError
 from windrow.hosts.savepoint import Savepoint, fingerprint
-from windrow.model import KafkaSource, Runnable
+from windrow.model import KafkaSource, Runnable, as_graph
+from windrow.model import Source as SourceModel
 from windrow.sinks.base import Run
 from windrow.sources import Cut, Source
 from windrow.sources.base import Offset
@@ -79,11 +80,16 @@ def _range(pipeline: Runnable, source: Source, settings: BatchSettings) -> tuple
     end = {partition: last for partition, (_, last) in there.items()}
     if settings.begin is not None:
         begin |= _within(settings.begin, there)
-    elif isinstance(pipeline.source, KafkaSource) and pipeline.source.start == "latest":
-        begin = dict(end)
+    else:
+        graph = as_graph(pipeline)
+        begin |= {partition: last for partition, last in end.items() if _starts_late(graph.source_of(partition).source)}
     if settings.end is not None:
         end = begin | _within(settings.end, there)
     return begin, end
+
+
+def _starts_late(source: SourceModel) -> bool:
+    return isinstance(source, KafkaSource) and source.start == "latest"
 
 
 def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:

@@ -34,7 +34,7 @@ from windrow.hosts.stages import batch_ingest, batch_level
 from windrow.hosts.transport import TableTransport, carrying
 from windrow.model import AnyPipeline, LogSource, Runnable
 from windrow.sinks.base import Run, Sink, SinkGroup
-from windrow.sources import Cut, Source, open_source
+from windrow.sources import Cut, Source, open_source, open_sources
 
 _TRIES = 3
 """Number of attempts for a job that fails for a transient reason before anything is written."""
@@ -52,7 +52,7 @@ class BatchRun:
         self._pipeline = pipeline
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
-        self._source = open_source(pipeline.source)
+        self._source = open_sources(pipeline)
         self._stop = threading.Event()
 
     def stop(self) -> None:

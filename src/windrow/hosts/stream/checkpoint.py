@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from windrow.errors import CheckpointError
 from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
 from windrow.hosts.stream.step_offsets import StepOffsets
-from windrow.model import Runnable
+from windrow.model import MAX_PARTITIONS, Runnable
 from windrow.sinks.base import Follows, Run
 
 _FILE = "windrow.json"
@@ -295,7 +295,14 @@ def _follows(kept: Any) -> Follows | None:  # noqa: ANN401 - plain JSON
 
 
 def _next_offsets(kept: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401 - plain JSON
-    """Read an offset as Spark keeps it: {partition: {"line": n, ...}} of an embedded log, {topic: {partition: n}}."""
+    """Read an offset as Spark keeps it: {partition: {"line": n, ...}} of an embedded log, {topic: {partition: n}}.
+
+    Of several sources, it is {"sources": [...]} with the offset of each.
+    """
+    if isinstance(kept.get("sources"), list):
+        for source, at in enumerate(kept["sources"]):
+            yield from ((source * MAX_PARTITIONS + partition, offset) for partition, offset in _next_offsets(at))
+        return
     for outer, inner in kept.items():
         if "line" in inner:
             yield int(outer), int(inner["line"])

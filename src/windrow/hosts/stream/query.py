@@ -59,7 +59,9 @@ def key_group_outputs(
     reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
     telling = ControlReader(reader, begin, pipeline.key_groups, ends=ends, size=size)
     packets = stream_of(spark, "windrow", telling, PACKET_DDL)
-    if any(map(needs_ticks, result_pipelines(as_graph(pipeline)).values())):
+    graph = as_graph(pipeline)
+    is_idle = any(node.time.idle is not None for node in graph.sources)
+    if is_idle or any(map(needs_ticks, result_pipelines(graph).values())):
         spark.dataSource.register(TickDataSource)
         clock = spark.readStream.format(TickDataSource.name()).option("key_groups", pipeline.key_groups)
         packets = packets.union(clock.load())

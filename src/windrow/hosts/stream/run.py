@@ -32,7 +32,7 @@ from windrow.hosts.transport import TableTransport, carrying, is_one_process
 from windrow.model import AnyPipeline, LogSource, Runnable, with_at_end
 from windrow.sinks.base import Sink, SinkGroup
 from windrow.sinks.memory import CollectSink
-from windrow.sources import Cut, open_source
+from windrow.sources import Cut, open_sources
 from windrow.sources.base import OnDataLoss
 
 _POLL = 1
@@ -82,7 +82,7 @@ class StreamRun:
         self._pipeline = pipeline
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
-        self._source = open_source(pipeline.source)
+        self._source = open_sources(pipeline)
         self._stop = threading.Event()
         self._last_reported = -1
         self._unsure: StepReport | None = None

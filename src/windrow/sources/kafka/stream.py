@@ -53,6 +53,12 @@ class KafkaStreamReader(StreamReader[Range]):
         reached = up_to(begin, ends, max_records)
         return {self._topic: {str(partition): at for partition, at in sorted(reached.items())}}
 
+    def waiting(self, start: Offset) -> int:
+        """Return how many offsets are between a position and the end."""
+        begin = _next(start, self._topic)
+        ends = self._admin.ends() if self._target is None else self._target
+        return sum(max(0, end - begin.get(partition, 0)) for partition, end in ends.items())
+
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return an input partition for each task: the ranges of some partitions of the topic."""
         begin = _next(start, self._topic)

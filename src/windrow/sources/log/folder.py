@@ -105,6 +105,16 @@ class LogFolder:
                 at += len(block)
             return Position(line, end)
 
+    def about_lines(self, partition: int, start: Position, end: int) -> int:
+        """Return about how many lines there are between a position and a byte, judged by the first block of them."""
+        left = end - start.byte
+        if left <= 0:
+            return 0
+        with self._open(partition, start) as file:
+            block = file.read(min(BLOCK, left))
+        lines = block.count(b"\n")
+        return lines if len(block) == left else max(1, lines * left // max(1, len(block)))
+
     def ends_with_newline(self, partition: int) -> bool:
         """Return whether a partition's last line is whole; an empty file has none that is not."""
         with self._open(partition, START) as file:

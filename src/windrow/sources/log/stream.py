@@ -60,6 +60,12 @@ class LogStreamReader(StreamReader[Part]):
         marked = {str(p): self._folder.noted(p, end) for p, end in moved.items()}
         return dict(sorted({**start, **marked}.items(), key=lambda item: int(item[0])))
 
+    def waiting(self, start: Offset) -> int:
+        """Return how many lines are about between a position and the end, by the length of those that come first."""
+        begin = _positions(start)
+        sizes = self._sizes(start) if self._target is None else self._target
+        return sum(self._folder.about_lines(number, _at(begin, number), size) for number, size in sizes.items())
+
     def _sizes(self, start: Offset) -> dict[int, int]:
         try:
             sizes = self._folder.sizes()

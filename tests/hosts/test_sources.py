@@ -1,0 +1,212 @@
+"""A graph over two logs gives the same on every host, in every cut, and after a stop."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from tests.hosts.runs import Runner, Scene, read
+from tests.hosts.spend import HOUR, MINUTE, Files, Log, Topic, event, events, spend
+from tests.servers.kafka import Kafka
+
+from windrow.hosts.launch import HostName, Options, launch
+from windrow.hosts.stream.take_savepoint import take_savepoint
+from windrow.model import (
+    Aggregate,
+    Count,
+    DeduplicateNode,
+    Delay,
+    Emit,
+    Graph,
+    SelectNode,
+    SinkNode,
+    Source,
+    SourceNode,
+    SqliteSink,
+    Sum,
+    Tumbling,
+    WindowNode,
+)
+from windrow.sinks import open_sinks
+
+BOUGHT = events(900, duplicate_share=0.1)
+RETURNED = events(300, partitions=2, seed=7, duplicate_share=0.1)
+TABLES = ("minutes", "hours", "bought", "all")
+
+
+def graph(
+    bought: Source,
+    returned: Source,
+    folder: Path,
+    *,
+    key_groups: int = 2,
+    at_end: Literal["fire", "hold"] = "fire",
+    idle: int | None = None,
+) -> Graph:
+    """Purchases and returns without copies per user and 5 minutes, these per hour; purchases alone; all as rows.
+
+    A partition of returns is `idle` after so many microseconds.
+    """
+    plain = spend(bought, SqliteSink("unused.db", "unused"))
+    later = replace(plain.time, watermark=Delay(30 * MINUTE), idle=idle)
+    total = (Aggregate("total", Sum("total")), Aggregate("events", Sum("events")), Aggregate("rows", Count()))
+    emit = Emit(lateness=HOUR, at_end=at_end)
+    path = str(folder / "graph.db")
+    return Graph(
+        "graph",
+        (
+            SourceNode("bought", bought, plain.decode, plain.time, lateness=2 * HOUR),
+            SourceNode("returned", returned, plain.decode, later, lateness=HOUR),
+            SelectNode("moved", ("bought", "returned")),
+            DeduplicateNode("unique", "moved", ("user_id", "event_time", "amount"), HOUR),
+            WindowNode("minutes", "unique", plain.key, Tumbling(5 * MINUTE), plain.aggregates[:2], emit),
+            WindowNode("hours", "minutes", plain.key, Tumbling(HOUR), total, replace(emit, lateness=0)),
+            WindowNode("purchases", "bought", plain.key, Tumbling(5 * MINUTE), plain.aggregates, emit),
+            SinkNode("to minutes", "minutes", SqliteSink(path, "minutes", changelog=False)),
+            SinkNode("to hours", "hours", SqliteSink(path, "hours")),
+            SinkNode("to bought", "purchases", SqliteSink(path, "bought", changelog=False)),
+            SinkNode("to all", "moved", SqliteSink(path, "all", changelog=False)),
+        ),
+        key_groups,
+    )
+
+
+def query(folder: Path, sql: str) -> list[Any]:
+    with closing(sqlite3.connect(folder / "graph.db")) as db:
+        return sorted(db.execute(sql).fetchall(), key=repr)
+
+
+def tables(folder: Path) -> dict[str, list[Any]]:
+    """The rows of all tables; of the changelog and the journal, without the numbers of steps and of rows."""
+    names = [name for table in TABLES for name in (table, f"{table}_late", f"{table}_dead")]
+    found = {name: query(folder, f'SELECT * FROM "{name}"') for name in names}
+    return found | {"changes": sorted((row[2:] for row in query(folder, "SELECT * FROM hours_changes")), key=repr)}
+
+
+Logs = tuple[Log, Log]
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    return Files(tmp_path / "bought", 3), Files(tmp_path / "returned", 2)
+
+
+def fill(logs: Logs, *parts: slice) -> None:
+    for part in parts or (slice(None),):
+        for log, values in zip(logs, (BOUGHT, RETURNED), strict=True):
+            log.append(values[part])
+
+
+def run(host: HostName, logs: Logs, folder: Path, max_records: int) -> dict[str, list[Any]]:
+    folder.mkdir()
+    options = Options(folder / "checkpoint", host, until_end=True, max_records=max_records)
+    launch(graph(logs[0].source, logs[1].source, folder), options, lambda _: None, lambda _: None)
+    return tables(folder)
+
+
+@pytest.fixture
+def expected(tmp_path: Path) -> dict[str, list[Any]]:
+    """What the memory host gives in one step."""
+    (tmp_path / "whole").mkdir()
+    logs = Files(tmp_path / "whole" / "bought", 3), Files(tmp_path / "whole" / "returned", 2)
+    fill(logs)
+    found = run("memory", logs, tmp_path / "memory", 10_000)
+    assert all(found[name] for name in (*TABLES, "minutes_late", "minutes_dead", "changes"))
+    return found
+
+
+def test_rows_name_their_log(logs: Logs, tmp_path: Path, expected: dict[str, list[Any]]) -> None:
+    fill(logs)
+    places = {(row[0], row[1]) for row in expected["all"]}
+    assert places == {("bought", 0), ("bought", 1), ("bought", 2), ("returned", 0), ("returned", 1)}
+    counted = query(tmp_path / "memory", 'SELECT source, "partition", "offset" FROM minutes_dead')
+    assert {source for source, *_ in counted} == {"bought", "returned"}
+    assert len(counted) == len(set(counted))
+    assert run("memory", logs, tmp_path / "steps", 137) == expected
+
+
+@pytest.mark.usefixtures("spark")
+def test_as_a_batch(logs: Logs, tmp_path: Path, expected: dict[str, list[Any]]) -> None:
+    fill(logs)
+    assert run("batch", logs, tmp_path / "batch", 400) == expected
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_stream_that_grows_and_is_stopped(
+    logs: Logs, runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]
+) -> None:
+    """The sink has the last step, Spark has not noted it: the next run computes it again, and nothing changes."""
+    fill(logs, slice(0, 150))
+    sources = logs[0].source, logs[1].source
+    runner.bounded(graph(*sources, tmp_path, at_end="hold"), 130)
+    last = max((runner.checkpoint / "spark" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    fill(logs, slice(150, None))
+    runner.bounded(graph(*sources, tmp_path), 400)
+    assert tables(tmp_path) == expected
+    assert set(runner.reports[-1].offsets) == {"bought/0", "bought/1", "bought/2", "returned/0", "returned/1"}
+    assert sum(runner.reports[-1].offsets.values()) == len(BOUGHT) + len(RETURNED)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_savepoint_has_the_positions_in_both(
+    logs: Logs, runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]
+) -> None:
+    fill(logs, slice(0, 150))
+    sources = logs[0].source, logs[1].source
+    held = graph(*sources, tmp_path, at_end="hold")
+    runner.bounded(held, 300)
+    sinks = open_sinks(held)
+    folder = take_savepoint(held, sinks, runner.checkpoint, None, "local[*]")
+    sinks.close()
+    fill(logs, slice(150, None))
+    Runner(tmp_path / "other").bounded(graph(*sources, tmp_path, key_groups=3), 300, savepoint=folder)
+    assert tables(tmp_path) == expected
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_source_without_records_holds_the_other_back_until_it_is_idle(
+    logs: Logs, runner: Runner, tmp_path: Path
+) -> None:
+    logs[0].append((partition, event(minute)) for minute in range(200) for partition in range(3))
+    logs[1].append([(0, event(0)), (1, event(0))])
+    sources = logs[0].source, logs[1].source
+    runner.bounded(graph(*sources, tmp_path, at_end="hold"))
+    assert query(tmp_path, "SELECT count(*) FROM bought") == [(0,)]
+
+    def scene() -> Scene:
+        yield lambda report: report.idle == ["returned/0", "returned/1"]
+
+    (tmp_path / "idle").mkdir()
+    Runner(tmp_path / "other").live(graph(*sources, tmp_path / "idle", at_end="hold", idle=1_000_000), scene())
+    assert query(tmp_path / "idle", "SELECT count(*) FROM bought") != [(0,)]
+    journal = query(tmp_path / "idle", 'SELECT source, "partition", reason FROM bought_clocks')
+    assert journal == [("returned", 0, "idle"), ("returned", 1, "idle")]
+
+
+@pytest.mark.service
+@pytest.mark.usefixtures("spark")
+def test_a_topic_and_a_log(
+    kafka: Kafka, topic: Callable[..., str], tmp_path: Path, runner: Runner, expected: dict[str, list[Any]]
+) -> None:
+    bought, returned = Topic(kafka, topic(3)), Files(tmp_path / "returned", 2)
+    fill((bought, returned), slice(0, 200))
+
+    def scene() -> Scene:
+        yield read(400)
+        fill((bought, returned), slice(200, None))
+        yield read(len(BOUGHT) + len(RETURNED))
+
+    given = graph(bought.source, returned.source, tmp_path, at_end="hold")
+    runner.live(given, scene())
+    runner.bounded(graph(bought.source, returned.source, tmp_path))
+
+    def places_aside(found: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        return {name: found[name] for name in ("minutes", "hours", "bought", "changes")}
+
+    assert places_aside(tables(tmp_path)) == places_aside(expected)
