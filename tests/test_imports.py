@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "sinks": {"errors", "model", "expressions", "core"},
     "hosts": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks"},
     "testing": {"errors", "model", "", "api", "core", "sources", "sinks", "hosts"},
-    "cli": {"errors", "model", "", "api", "core", "sources", "sinks", "hosts", "testing"},
+    "cli": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks", "hosts", "testing"},
     "__main__": {"cli"},
 }
 

@@ -15,6 +15,7 @@ from tests.hosts.spend import event
 from windrow.cli import main
 
 EXAMPLE = ROOT / "examples" / "shop.yaml"
+CHAIN = ROOT / "examples" / "shop_hours.yaml"
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +71,59 @@ def test_check_and_explain() -> None:
     assert (refused.exit_code, "print it as YAML" in refused.output) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["replay", "diff", "promote"])
-def test_commands_for_one_stream_refuse_a_graph(command: str) -> None:
-    refused = windrow(command, str(EXAMPLE))
-    assert refused.exit_code == 2
-    assert "is a graph of named streams, which this command does not take" in refused.output
+TABLES = ("minutes", "hours", "large", "cents", "copies")
+
+
+def test_replay_diff_and_promote() -> None:
+    ran = windrow("run", str(CHAIN), "--until-end", "--host", "memory")
+    assert ran.exit_code == 0, ran.output
+    assert windrow("diff", str(CHAIN)).exit_code == 2
+    replayed = windrow("replay", str(CHAIN), "--host", "memory", "--json")
+    assert replayed.exit_code == 0, replayed.output
+    assert json.loads(replayed.stdout)["tables"] == {table: f"{table}_shadow" for table in TABLES}
+    for table in TABLES:
+        assert rows(f"SELECT * FROM {table}_shadow") == rows(f"SELECT * FROM {table}")
+    same = windrow("diff", str(CHAIN), "--json")
+    assert same.exit_code == 0, same.output
+    assert len(json.loads(same.stdout)["tables"]) == len(TABLES)
+    with closing(sqlite3.connect("shop.db")) as db, db:
+        db.execute("UPDATE hours_shadow SET busy = 99 WHERE user_id = 'u1'")
+        db.execute('DELETE FROM cents_shadow WHERE "offset" = 0')
+    differs = windrow("diff", str(CHAIN))
+    assert differs.exit_code == 1
+    assert "busy 6 and 99" in differs.output
+    assert "spend 0 0: only in cents: user_id u0, cents 50" in differs.output
+    promoted = windrow("promote", str(CHAIN), "--json")
+    assert promoted.exit_code == 0, promoted.output
+    assert [one["table"] for one in json.loads(promoted.stdout)["tables"]] == list(TABLES)
+    assert rows("SELECT busy FROM hours WHERE user_id = 'u1'") == [(99,)]
+    assert windrow("promote", str(CHAIN)).exit_code == 0
+    assert rows("SELECT busy FROM hours WHERE user_id = 'u1'") == [(6,)]
+
+
+def test_promote_is_all_or_nothing() -> None:
+    assert windrow("run", str(CHAIN), "--until-end", "--host", "memory").exit_code == 0
+    assert windrow("replay", str(CHAIN), "--host", "memory").exit_code == 0
+    with closing(sqlite3.connect("shop.db")) as db, db:
+        db.execute("UPDATE windrow_replays SET finished = 0 WHERE table_name = 'large_shadow'")
+        db.execute("UPDATE minutes_shadow SET events = 7")
+    refused = windrow("promote", str(CHAIN))
+    assert refused.exit_code == 1, refused.output
+    assert "large_shadow" in refused.output
+    assert rows("SELECT DISTINCT events FROM minutes") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "said"),
+    [
+        ("replay", ["--into", "other"], "--into names one table, but there are 5"),
+        ("diff", ["--against", "other"], "--against names one table, but there are 5"),
+        ("promote", ["--from", "other"], "--from names one table, but there are 5"),
+        ("replay", ["--from", "purchases/0=1"], "'purchases/0' is not a partition here; write the first one as 0"),
+        ("diff", [str(EXAMPLE)], "the sinks have other names"),
+    ],
+)
+def test_what_several_tables_cannot_have(command: str, options: list[str], said: str) -> None:
+    refused = windrow(command, str(CHAIN), *options)
+    assert refused.exit_code == 2, refused.output
+    assert said in refused.output

@@ -40,7 +40,7 @@ _DAY = change("insert", 0)[3]
 
 
 def promote(live: Pipeline, shadow: Pipeline) -> Promoted:
-    return open_database(live.sink).promote("spend", live.sink.table, shadow.sink.table)
+    return open_database(live.sink).promote("spend", [(live.sink.table, shadow.sink.table)])[0]
 
 
 def says(store: Store, model: Pipeline) -> tuple[int, int, int]:
@@ -186,7 +186,7 @@ def test_tables_of_others_stay_where_they_are(store: Store) -> None:
         promote(live, other)
     store.query("CREATE TABLE mine (x INTEGER)")
     with pytest.raises(SinkError, match="'mine' is not windrow's"):
-        open_database(live.sink).promote("spend", "spend", "mine")
+        open_database(live.sink).promote("spend", [("spend", "mine")])
     assert says(store, live) == (1, 1, 1)
 
 

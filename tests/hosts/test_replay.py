@@ -144,7 +144,7 @@ def test_a_replay_takes_the_place_of_the_live_run_and_goes_on(files: Files, tmp_
     live.until(lambda report: report.idle == [1, 2])
     kept = tmp_path / "kept"
     live.replay("batch", savepoint=kept)
-    open_database(live.pipeline.sink).promote("user-spend", "spend", "spend_batch")
+    open_database(live.pipeline.sink).promote("user-spend", [("spend", "spend_batch")])
     with pytest.raises(SinkError, match=r"--from-savepoint"):
         live.until(lambda _: True)
     files.append([(1, event(2, "u2")), (2, event(3, "u3")), (0, event(live.minute))])

@@ -13,7 +13,7 @@ from windrow.errors import InputError
 from windrow.hosts.replay import ReplayOptions, plan_replay
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.step_offsets import StepOffsets
-from windrow.model import Every, KafkaSource, Pipeline, SqliteSink
+from windrow.model import Every, KafkaSource, Pipeline, SqliteSink, as_graph
 
 THERE = {0: (5, 10), 1: (0, 7), 2: (3, 3)}
 
@@ -29,7 +29,7 @@ class _Topic:
 @pytest.fixture
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """From a topic that no longer has its beginning."""
-    monkeypatch.setattr("windrow.hosts.replay.open_source", lambda _: _Topic())
+    monkeypatch.setattr("windrow.hosts.replay.open_sources", lambda _: _Topic())
     return spend(KafkaSource("localhost:1", "spend"), SqliteSink(str(tmp_path / "spend.db"), "spend"))
 
 
@@ -40,7 +40,8 @@ def test_a_topic_without_its_beginning_is_said_to_be_so(pipeline: Pipeline, tmp_
     assert replay.settings.at_end is None
     # else Spark writes its log to the terminal
     assert replay.settings.log == tmp_path / "none" / "spark.log"
-    assert replay.pipeline.sink.table == "spend_shadow"
+    assert as_graph(replay.pipeline).sinks[0].sink.table == "spend_shadow"
+    assert replay.tables == (("spend", "spend_shadow"),)
 
 
 def test_partitions_that_the_live_run_has_not_met_do_not_hold_it_back(pipeline: Pipeline, tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_a_pipeline_from_the_latest_records_must_be_told_where_it_began(pipeline
     with pytest.raises(InputError, match=r"starts at the latest records: say at which offsets it did"):
         plan_replay(latest, ReplayOptions(tmp_path / "none"))
     replay = plan_replay(latest, ReplayOptions(tmp_path / "none", begin={0: 6, 1: 2, 2: 3}))
-    assert replay.pipeline.source == KafkaSource("localhost:1", "spend", start="earliest")
+    assert as_graph(replay.pipeline).sources[0].source == KafkaSource("localhost:1", "spend", start="earliest")
 
 
 def test_early_panes_by_processing_time_are_not_promised(pipeline: Pipeline, tmp_path: Path) -> None:

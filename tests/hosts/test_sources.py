@@ -15,6 +15,7 @@ from tests.hosts.spend import HOUR, MINUTE, Files, Log, Topic, event, events, sp
 from tests.servers.kafka import Kafka
 
 from windrow.hosts.launch import HostName, Options, launch
+from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay
 from windrow.hosts.stream.take_savepoint import take_savepoint
 from windrow.model import (
     Aggregate,
@@ -67,10 +68,10 @@ def graph(
             WindowNode("minutes", "unique", plain.key, Tumbling(5 * MINUTE), plain.aggregates[:2], emit),
             WindowNode("hours", "minutes", plain.key, Tumbling(HOUR), total, replace(emit, lateness=0)),
             WindowNode("purchases", "bought", plain.key, Tumbling(5 * MINUTE), plain.aggregates, emit),
-            SinkNode("to minutes", "minutes", SqliteSink(path, "minutes", changelog=False)),
-            SinkNode("to hours", "hours", SqliteSink(path, "hours")),
-            SinkNode("to bought", "purchases", SqliteSink(path, "bought", changelog=False)),
-            SinkNode("to all", "moved", SqliteSink(path, "all", changelog=False)),
+            SinkNode("to_minutes", "minutes", SqliteSink(path, "minutes", changelog=False)),
+            SinkNode("to_hours", "hours", SqliteSink(path, "hours")),
+            SinkNode("to_bought", "purchases", SqliteSink(path, "bought", changelog=False)),
+            SinkNode("to_all", "moved", SqliteSink(path, "all", changelog=False)),
         ),
         key_groups,
     )
@@ -187,6 +188,33 @@ def test_a_source_without_records_holds_the_other_back_until_it_is_idle(
     assert query(tmp_path / "idle", "SELECT count(*) FROM bought") != [(0,)]
     journal = query(tmp_path / "idle", 'SELECT source, "partition", reason FROM bought_clocks')
     assert journal == [("returned", 0, "idle"), ("returned", 1, "idle")]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_replay_repeats_the_journal_of_both(logs: Logs, runner: Runner, tmp_path: Path) -> None:
+    """A partition of returns is idle for a while, so the verdicts on what comes later depend on the journal."""
+    sources = logs[0].source, logs[1].source
+    live = graph(*sources, tmp_path, at_end="hold", idle=300_000)
+    logs[0].append((partition, event(minute)) for minute in range(200) for partition in range(3))
+    logs[1].append([(0, event(0)), (1, event(0))])
+
+    def scene() -> Scene:
+        yield lambda report: report.idle == ["returned/0", "returned/1"]
+        # late by the low watermark, not by what was read of its partition
+        logs[1].append([(0, event(100, "u1")), (0, event(180, "u1"))])
+        yield read(604)
+
+    runner.live(live, scene())
+    options = ReplayOptions(runner.checkpoint, default=False, host="memory")
+    replay = plan_replay(live, options)
+    assert replay.tables == tuple((name, f"{name}_shadow") for name in TABLES)
+    assert run_replay(replay, options, lambda _: None, lambda _: None) == "end"
+    for name in TABLES:
+        for part in ("", "_late", "_dead"):
+            rows = query(tmp_path, f'SELECT * FROM "{name}_shadow{part}"')
+            assert rows == query(tmp_path, f'SELECT * FROM "{name}{part}"'), name + part
+    assert ("returned", 0, "idle") in query(tmp_path, 'SELECT source, "partition", reason FROM all_shadow_clocks')
+    assert query(tmp_path, "SELECT count(*) FROM minutes_late WHERE source = 'returned'") == [(1,)]
 
 
 @pytest.mark.service

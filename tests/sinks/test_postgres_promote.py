@@ -36,7 +36,7 @@ def role(store: PostgresStore) -> Iterator[str]:
 
 
 def promote(store: PostgresStore) -> Promoted:
-    return open_database(store.settings()).promote("spend", "spend", "spend_shadow")
+    return open_database(store.settings()).promote("spend", [("spend", "spend_shadow")])[0]
 
 
 def test_grants_are_those_of_the_table_before(store: PostgresStore, role: str) -> None:

@@ -16,8 +16,9 @@ from windrow.cli.common import DIFFERENT, OK, json_option, pipeline_argument, pr
 from windrow.cli.options import TABLE, TIME
 from windrow.cli.progress import format_time
 from windrow.errors import InputError
+from windrow.expressions import RecordStream, View, sink_views
 from windrow.hosts.replay import SHADOW
-from windrow.model import AnyPipeline
+from windrow.model import Graph, Runnable, as_graph
 from windrow.sinks import open_database
 from windrow.sinks.database import WindowRange
 from windrow.sinks.diff import Compared, Number, RowDifference, compare_answers
@@ -59,22 +60,46 @@ def command(
     if begin is not None and end is not None and begin > end:
         msg = f"--from {format_time(begin)} is after --to {format_time(end)}: exchange the two"
         raise InputError(msg)
-    here = open_pipeline(pipeline).valid()
-    there = here if other is None else open_pipeline(other).valid()
-    table = against or (there.sink.table + SHADOW if other is None else there.sink.table)
-    there = require_valid(replace(there, sink=replace(there.sink, table=table)))
-    if here.sink == there.sink:
-        msg = f"{table!r} is the table itself: name another table with --against"
-        raise InputError(msg)
-    compared = compare_answers(here, there, WindowRange(begin, end), limit=limit, panes=panes)
+    opened = open_pipeline(pipeline).runnable()
+    pairs = _pairs(opened, None if other is None else open_pipeline(other).runnable(), against)
+    bounds, all_same, listed = WindowRange(begin, end), True, []
+    for here, there in pairs:
+        compared = compare_answers(here, there, bounds, limit=limit, panes=panes)
+        all_same = all_same and compared.is_same
+        if as_json:
+            listed.append(_plain(here, there, compared))
+        else:
+            _show(here, there, compared)
     if as_json:
-        print_json(_plain(here, there, compared))
-    else:
-        _show(here, there, compared)
-    return OK if compared.is_same else DIFFERENT
+        print_json(listed[0] if len(listed) == 1 else {"pipeline": opened.name, "same": all_same, "tables": listed})
+    return OK if all_same else DIFFERENT
 
 
-def _plain(here: AnyPipeline, there: AnyPipeline, compared: Compared) -> dict[str, Any]:
+def _pairs(one: Runnable, other: Runnable | None, against: str | None) -> list[tuple[View, View]]:
+    """Return the tables to compare, each with the one that it is compared with: of two graphs, sinks of one name."""
+    here = sink_views(as_graph(one))
+    there = here if other is None else sink_views(as_graph(other))
+    if against is not None and len(here) > 1:
+        msg = f"--against names one table, but there are {len(here)}: leave it out, so that each is TABLE{SHADOW}"
+        raise InputError(msg)
+    if here.keys() != there.keys():
+        msg = f"the sinks have other names: {', '.join(here) or one.name} here, {', '.join(there)} there"
+        raise InputError(msg)
+    found: list[tuple[View, View]] = []
+    for name, view in here.items():
+        its_own = there[name]
+        table = against or its_own.sink.table + (SHADOW if other is None else "")
+        compared = replace(its_own, sink=replace(its_own.sink, table=table))
+        if view.sink == compared.sink:
+            msg = f"{table!r} is the table itself: name another table with --against"
+            raise InputError(msg)
+        if not isinstance(compared, RecordStream) and not isinstance(one, Graph):
+            require_valid(compared)
+        found.append((view, compared))
+    return found
+
+
+def _plain(here: View, there: View, compared: Compared) -> dict[str, Any]:
     found = compared.found
     return {
         "pipeline": here.name,
@@ -88,7 +113,7 @@ def _plain(here: AnyPipeline, there: AnyPipeline, compared: Compared) -> dict[st
     }
 
 
-def _side(pipeline: AnyPipeline, compared: Compared, name: str) -> dict[str, Any]:
+def _side(pipeline: View, compared: Compared, name: str) -> dict[str, Any]:
     is_here = name == "here"
     side = compared.found.here if is_here else compared.found.there
     return {
@@ -101,7 +126,7 @@ def _side(pipeline: AnyPipeline, compared: Compared, name: str) -> dict[str, Any
     }
 
 
-def _show(here: AnyPipeline, there: AnyPipeline, compared: Compared) -> None:
+def _show(here: View, there: View, compared: Compared) -> None:
     found = compared.found
     names = _names(here, there)
     console = Console(highlight=False, soft_wrap=True)
@@ -138,7 +163,7 @@ def _show(here: AnyPipeline, there: AnyPipeline, compared: Compared) -> None:
         click.echo("the same" if compared.is_same else "not the same")
 
 
-def _names(here: AnyPipeline, there: AnyPipeline) -> tuple[str, str]:
+def _names(here: View, there: View) -> tuple[str, str]:
     """Return names for the two sides: their tables, with the databases if the tables have the same name."""
     if here.sink.table != there.sink.table:
         return here.sink.table, there.sink.table
@@ -147,8 +172,8 @@ def _names(here: AnyPipeline, there: AnyPipeline) -> tuple[str, str]:
 
 def _line(difference: RowDifference, compared: Compared, names: tuple[str, str]) -> str:
     key = dict(difference.key)
-    start, end = key.pop("window_start"), key.pop("window_end")
-    where = " ".join([f"[{start}, {end})", *(_value(value) for value in key.values())])
+    window = [f"[{key.pop('window_start')}, {key.pop('window_end')})"] if "window_start" in key else []
+    where = " ".join([*window, *(_value(value) for value in key.values())])
     match difference.kind:
         case "here":
             return f"  {where}: only in {names[0]}: {_values(difference.here)}"

@@ -59,18 +59,18 @@ FOLDER = _Folder()
 TABLE = _Table()
 
 
-_OFFSETS = re.compile(r"\d+=\d+(,\d+=\d+)*")
+_OFFSETS = re.compile(r"[^,=]+=\d+(,[^,=]+=\d+)*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-Offsets = dict[int, int]
+Offsets = dict[int | str, int]
 
 
 def parse_offsets(text: str) -> Offsets | None:
-    """Read ``0=100,1=250``: partition and next offset; None for anything else."""
+    """Read ``0=100,1=250`` or ``SOURCE/0=100``: partition and next offset; None for anything else."""
     if not _OFFSETS.fullmatch(text):
         return None
     pairs = (part.partition("=") for part in text.split(","))
-    return {int(partition): int(offset) for partition, _, offset in pairs}
+    return {int(name) if name.isdecimal() else name: int(offset) for name, _, offset in pairs}
 
 
 def parse_time(text: str) -> int | None:

@@ -26,12 +26,13 @@ from windrow.cli.progress import ProgressLine
 from windrow.hosts.batch.plan import MAX_RECORDS
 from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
 from windrow.hosts.reports import counted
+from windrow.model import as_graph
 
 _HELP = {
     "checkpoint": "Checkpoint of the live run; it records how far the live table is.  [default: .windrow/NAME]",
-    "into": "Table to write, with its companion tables.  [default: TABLE_shadow]",
+    "into": "Table to write, with its companion tables; several are each TABLE_shadow.  [default: TABLE_shadow]",
     "begin": "beginning; a time (the whole log is read, but only windows that end after it are written); or the "
-    "offsets to read from, such as 0=100,1=250.",
+    "offsets to read from, such as 0=100,1=250 (of several sources SOURCE/0=100).",
     "end": "live: as far as the live table; end: the end of the log; or the offsets to read up to.",
     "journal": "Apply the live table's clock journal, or decide by the log alone.",
     "host": "Where to run: on Spark as one batch job, or in this process.",
@@ -79,7 +80,7 @@ def command(
     """
     if host == "memory":
         refuse_options(["master"], host)
-    valid = open_pipeline(pipeline).valid()
+    valid = open_pipeline(pipeline).runnable()
     options = ReplayOptions(
         checkpoint=checkpoint or default_checkpoint(valid.name),
         default=checkpoint is None,
@@ -95,22 +96,25 @@ def command(
         master=master,
     )
     replay = plan_replay(valid, options)
-    table = replay.pipeline.sink.table
+    shadows = [shadow for _, shadow in replay.tables]
+    label = shadows[0] if len(shadows) == 1 else valid.name
     if not as_json:
         for note in replay.notes:
             click.echo(f"{valid.name}: {note}", err=True)
     saying = saying_spark_starts(quiet=as_json, advice=NEEDS_NO_SPARK)
-    with ProgressLine(table, quiet=as_json) as progress, saying, stopping() as on_start:
+    with ProgressLine(label, quiet=as_json) as progress, saying, stopping() as on_start:
         ended = run_replay(replay, options, progress.on_step, on_start)
     if as_json:
-        print_json(_plain(replay, table, ended) | progress.totals.plain())
+        print_json(_plain(replay, ended) | progress.totals.plain())
     elif ended == "asked":
-        click.echo(f"{table}: stopped on request, so it is incomplete; replay again with --fresh")
+        click.echo(f"{label}: stopped on request, so it is incomplete; replay again with --fresh")
     else:
         totals = progress.totals
-        against = "" if into is None else f" --against {shlex.quote(table)}"
+        against = "" if into is None else f" --against {shlex.quote(into)}"
+        into_all = "" if len(shadows) == 1 else f" into {', '.join(shadows)}"
         click.echo(
-            f"{table}: replayed up to {_where(replay)} in {totals.seconds:.1f} s ({totals.rate:,.0f} events/s)\n"
+            f"{label}: replayed{into_all} up to {_where(replay)} in {totals.seconds:.1f} s "
+            f"({totals.rate:,.0f} events/s)\n"
             f"  {counted(totals.events, 'event')}: {totals.text}\n"
             f"  to compare it with the live table: windrow diff {pipeline}{against}"
         )
@@ -118,15 +122,20 @@ def command(
 
 
 def _where(replay: Replay) -> str:
-    return ", ".join(f"{offset:,} of partition {partition}" for partition, offset in sorted(replay.end.items()))
+    return ", ".join(f"{offset:,} of partition {name}" for name, offset in _ends(replay).items())
 
 
-def _plain(replay: Replay, table: str, ended: str) -> dict[str, Any]:
+def _ends(replay: Replay) -> dict[int | str, int]:
+    graph = as_graph(replay.pipeline)
+    return {graph.partition_name(partition): offset for partition, offset in sorted(replay.end.items())}
+
+
+def _plain(replay: Replay, ended: str) -> dict[str, Any]:
+    (live, table), *others = replay.tables
     return {
         "pipeline": replay.pipeline.name,
-        "table": table,
-        "live": replay.live,
+        **({"tables": dict(replay.tables)} if others else {"table": table, "live": live}),
         "ended": ended,
-        "to": {str(partition): offset for partition, offset in sorted(replay.end.items())},
+        "to": {str(name): offset for name, offset in _ends(replay).items()},
         "notes": list(replay.notes),
     }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core import schema
 from windrow.core.columns import Micros, to_micros
@@ -81,6 +82,17 @@ def with_labels(graph: Graph, table: pa.Table) -> pa.Table:
         at = table.column_names.index(name)
         table = table.set_column(at, table.schema.field(at), values)
     return table
+
+
+def with_numbers(graph: Graph, table: pa.Table) -> pa.Table:
+    """Return rows of tables with the numbers that partitions have in the graph: the opposite of `with_labels`."""
+    if len(graph.sources) == 1:
+        return table
+    labels = pa.array([source.source.label for source in graph.sources], pa.string())
+    sources = pc.index_in(table.column("source"), labels)
+    numbers = to_micros(sources.cast(pa.int64())) * MAX_PARTITIONS + to_micros(table.column("partition"))
+    at = table.column_names.index("partition")
+    return table.set_column(at, table.schema.field(at), pa.array(numbers, pa.int32()))
 
 
 def late_output(connection: duckdb.DuckDBPyConnection, pipeline: View, expired: pa.Table) -> pa.Table:

@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from windrow.api.checks import require_valid
+from windrow.core.changelog import with_labels, with_numbers
 from windrow.core.operators.window.triggers import trigger_periods
 from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError
-from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings
+from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings, starts_at_latest
 from windrow.hosts.launch import Ended
-from windrow.hosts.reports import OnStep, counted
+from windrow.hosts.reports import OnStep, PartitionName, counted
 from windrow.hosts.savepoint import fingerprint, require_new_folder
 from windrow.hosts.stream.checkpoint import Checkpoint, locked, write_whole
-from windrow.model import AnyPipeline, KafkaSource, Pipeline, Runnable
-from windrow.sinks import open_database, open_sink, open_sinks
+from windrow.model import Graph, KafkaSource, Node, Runnable, SinkNode, SourceNode, WindowNode, as_graph
+from windrow.model import Sink as SinkModel
+from windrow.model import Source as SourceModel
+from windrow.sinks import open_database, open_sinks
 from windrow.sinks.base import Run
 from windrow.sinks.database import Replayed
-from windrow.sources import Cut, open_source, open_sources
+from windrow.sources import Cut, open_sources
 
 ReplayHost = Literal["batch", "memory"]
 SHADOW = "_shadow"
@@ -33,15 +36,16 @@ class ReplayOptions:
     """Options of a replay.
 
     `checkpoint` is the live run's; if it is `default` and not there, or `end` is ``log``, the replay goes to the end
-    of the log. `begin` are offsets to read from; `since` leaves out windows that end by then (microseconds).
+    of the log. `begin` are offsets to read from, by the names of partitions; `since` leaves out windows that end by
+    then (microseconds). `into` is for one table; by default each has the live one's name and `SHADOW` behind it.
     """
 
     checkpoint: Path
     default: bool = True
     into: str | None = None
-    begin: Cut | None = None
+    begin: Mapping[PartitionName, int] | None = None
     since: int | None = None
-    end: dict[int, int] | Literal["log", "live"] = "live"
+    end: Mapping[PartitionName, int] | Literal["log", "live"] = "live"
     journal: bool = True
     host: ReplayHost = "batch"
     fresh: bool = False
@@ -52,51 +56,63 @@ class ReplayOptions:
 
 @dataclass(frozen=True)
 class Replay:
-    """A replay that can begin: into the table of `pipeline`; `notes` say what to know of it."""
+    """A replay that can begin: into the tables of `pipeline`; `notes` say what to know of it.
 
-    pipeline: AnyPipeline
-    live: str
+    `tables` are the live tables, each with its shadow.
+    """
+
+    pipeline: Runnable
+    tables: tuple[tuple[str, str], ...]
     end: Cut
     settings: BatchSettings
     notes: tuple[str, ...]
 
 
-def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
-    """Look at the log, the live run's checkpoint and its tables; raise a WindrowError if they cannot be read."""
-    live = pipeline.sink.table
-    into = options.into or live + SHADOW
-    if into.lower() == live.lower():
-        msg = f"{into!r} is the live table, which a replay never writes: name another one with --into"
+def shadows(pipeline: Runnable, into: str | None, option: str) -> dict[str, str]:
+    """Return the shadow of each live table; `into` names that of a pipeline with one, as the option says."""
+    live = [node.sink.table for node in as_graph(pipeline).sinks]
+    if into is not None and len(live) > 1:
+        msg = f"{option} names one table, but there are {len(live)}: leave it out, so that each is TABLE{SHADOW}"
         raise InputError(msg)
+    if into is not None and into.lower() == live[0].lower():
+        msg = f"{into!r} is the live table itself: name another one with {option}"
+        raise InputError(msg)
+    return {table: into or table + SHADOW for table in live}
+
+
+def plan_replay(pipeline: Runnable, options: ReplayOptions) -> Replay:
+    """Look at the log, the live run's checkpoint and its tables; raise a WindrowError if they cannot be read."""
+    graph, tables = as_graph(pipeline), shadows(pipeline, options.into, "--into")
     if options.savepoint is not None:
         require_new_folder(options.savepoint)
-    there = open_source(pipeline.source).ends()
-    _refuse_outside("--from", options.begin, there)
-    _refuse_outside("--to", options.end, there)
+    there = open_sources(pipeline).ends()
+    begin = _numbered(graph, "--from", options.begin, there)
+    asked = None if isinstance(options.end, str) else _numbered(graph, "--to", options.end, there)
     first = {partition: begin for partition, (begin, _) in there.items()}
     checkpoint = _checkpoint(options) if options.end == "live" else None
     epoch = None if checkpoint is None else _epoch(pipeline, checkpoint)
     end: dict[int, int]
     if checkpoint is not None:
         end = {**first, **checkpoint.offsets(-1 if epoch is None else epoch - checkpoint.first_epoch)}
-    elif isinstance(options.end, dict):
-        end = {**first, **options.end}
+    elif asked is not None:
+        end = {**first, **asked}
     else:
         end = {partition: last for partition, (_, last) in there.items()}
     replayed = JournalReplay()
     if options.journal:
-        replayed = JournalReplay.of(open_sink(pipeline).journal(), end)
+        with closing(open_sinks(pipeline)) as sinks:
+            replayed = JournalReplay.of(with_numbers(graph, sinks.journal()), end)
     if checkpoint is not None:
         replayed = replace(replayed, idle_at_end=_with_unknown(replayed, checkpoint, first, end))
     # a part of the log is no end of it
-    holds = checkpoint is not None or isinstance(options.end, dict)
+    holds = checkpoint is not None or asked is not None
     settings = BatchSettings(
-        begin=options.begin,
+        begin=begin,
         end=end,
         bounds=replayed.bounds,
         ends=replayed.ends,
         idle_at_end=replayed.idle_at_end if holds else NO_IDLE,
-        journal=replayed.rows,
+        journal=with_labels(graph, replayed.rows),
         at_end="hold" if holds else None,
         since=options.since,
         max_records=options.max_records,
@@ -106,64 +122,78 @@ def plan_replay(pipeline: AnyPipeline, options: ReplayOptions) -> Replay:
         run=Run.new(pipeline.name),
     )
     notes = tuple(_notes(pipeline, options, checkpoint, replayed, first=first, epoch=epoch))
-    return Replay(_shadowed(pipeline, into, checkpoint, options), live, end, settings, notes)
+    return Replay(_shadowed(pipeline, tables, checkpoint, options), tuple(tables.items()), end, settings, notes)
 
 
 def run_replay(
     replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
 ) -> Ended:
     """Replay; `on_start` is given the function that asks it to stop. Raise a WindrowError if it fails."""
-    sink = open_sink(replay.pipeline)
-    database = open_database(replay.pipeline.sink)
-    settings = replay.settings
+    sinks, settings = open_sinks(replay.pipeline), replay.settings
     if settings.run is None:
         msg = "a replay must say whose its rows are"
         raise ValueError(msg)
-    note = Replayed(
-        table=replay.pipeline.sink.table,
-        run=settings.run,
-        begin=settings.begin,
-        end=replay.end,
-        since=settings.since,
-        finished=False,
-    )
+    notes = [
+        (
+            open_database(node.sink),
+            Replayed(
+                table=node.sink.table,
+                run=settings.run,
+                begin=settings.begin,
+                end=replay.end,
+                since=settings.since,
+                finished=False,
+            ),
+        )
+        for node in as_graph(replay.pipeline).sinks
+    ]
     try:
         if options.fresh:
-            sink.clear()
-        database.note(note)
+            sinks.clear()
+        for database, note in notes:
+            database.note(note)
         match options.host:
             case "batch":
                 from windrow.hosts.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
 
-                batch = BatchRun(replay.pipeline, sink, settings)
+                batch = BatchRun(replay.pipeline, sinks, settings)
                 on_start(batch.stop)
                 ended = batch.run(on_step)
             case "memory":
                 from windrow.hosts.memory import InProcessRun  # noqa: PLC0415 - Arrow only where it runs
 
-                memory = InProcessRun(replay.pipeline, sink, settings)
+                memory = InProcessRun(replay.pipeline, sinks, settings)
                 on_start(memory.stop)
                 ended = memory.run(on_step)
             case _:
                 assert_never(options.host)
-        if ended == "end":
+        for database, note in notes if ended == "end" else ():
             database.note(replace(note, finished=True))
         return ended
     finally:
-        sink.close()
+        sinks.close()
 
 
-def _refuse_outside(option: str, given: object, there: Mapping[int, tuple[int, int]]) -> None:
-    """Raise InputError if an option names a partition that the log does not have, or an offset beyond its end."""
-    for partition, offset in given.items() if isinstance(given, dict) else ():
+def _numbered(
+    graph: Graph, option: str, given: Mapping[PartitionName, int] | None, there: Mapping[int, tuple[int, int]]
+) -> dict[int, int] | None:
+    """Return offsets by the numbers of partitions.
+
+    Raise InputError if an option names a partition that the log does not have, or an offset beyond its end.
+    """
+    if given is None:
+        return None
+    found = {graph.partition_number(name): offset for name, offset in given.items()}
+    for (partition, offset), name in zip(found.items(), given, strict=True):
         if partition not in there:
-            known = ", ".join(map(str, sorted(there))) or "none"
-            msg = f"{option} names partition {partition}, which the log does not have: it has {known}"
+            known = ", ".join(str(graph.partition_name(one)) for one in sorted(there)) or "none"
+            msg = f"{option} names partition {name}, which the log does not have: it has {known}"
             raise InputError(msg)
         end = there[partition][1]
         if offset > end:
-            msg = f"{option} names offset {offset} of partition {partition}, which ends at {end}: name at most {end}"
+            msg = f"{option} names offset {offset} of partition {name}, which ends at {end}: name at most {end}"
             raise InputError(msg)
+    return found
 
 
 def _checkpoint(options: ReplayOptions) -> Checkpoint | None:
@@ -174,14 +204,25 @@ def _checkpoint(options: ReplayOptions) -> Checkpoint | None:
     return checkpoint
 
 
-def _epoch(pipeline: AnyPipeline, checkpoint: Checkpoint) -> int | None:
-    """Return the epoch at which the live table stands, None if its run has committed none.
+def _epoch(pipeline: Runnable, checkpoint: Checkpoint) -> int | None:
+    """Return the epoch at which the live tables stand, None if their run has committed none.
 
-    That is one more than Spark has noted if the run died between the two. Raise CheckpointError if the table is not of
-    the checkpoint's run, whose offsets would say nothing of it.
+    That is one more than Spark has noted if the run died between the two. Raise CheckpointError if a table is not of
+    the checkpoint's run, whose offsets would say nothing of it, or if they stand at different epochs.
     """
-    table = pipeline.sink.table
-    owner, epoch = open_database(pipeline.sink).stands(table) or (checkpoint.run, checkpoint.committed)
+    epochs = {node.sink.table: _epoch_of(node.sink, checkpoint) for node in as_graph(pipeline).sinks}
+    if len(set(epochs.values())) > 1:
+        msg = (
+            f"the run of {checkpoint.folder} ended between the commits of a step to two databases: run the pipeline "
+            "once more, then replay"
+        )
+        raise CheckpointError(msg)
+    return next(iter(epochs.values()))
+
+
+def _epoch_of(sink: SinkModel, checkpoint: Checkpoint) -> int | None:
+    table = sink.table
+    owner, epoch = open_database(sink).stands(table) or (checkpoint.run, checkpoint.committed)
     if owner == checkpoint.run:
         return None if epoch is None or epoch < checkpoint.first_epoch else epoch
     if checkpoint.follows is None or checkpoint.follows.run != owner or checkpoint.committed is not None:
@@ -200,22 +241,38 @@ def _with_unknown(replayed: JournalReplay, checkpoint: Checkpoint, first: Cut, e
     return replace(idle_at_end, partitions=tuple(sorted({*idle_at_end.partitions, *(first.keys() - known)})))
 
 
-def _shadowed(pipeline: AnyPipeline, into: str, checkpoint: Checkpoint | None, options: ReplayOptions) -> AnyPipeline:
-    """Return the pipeline into another table, from the beginning of its source."""
-    source = pipeline.source
-    if isinstance(source, KafkaSource) and source.start == "latest":
-        if options.begin is None:
-            whose = "" if checkpoint is None else f" (the checkpoint {options.checkpoint} has them)"
-            msg = (
-                f"the pipeline starts at the latest records: say at which offsets it did{whose}, as --from 0=100,1=250"
-            )
-            raise InputError(msg)
-        source = replace(source, start="earliest")
-    return require_valid(replace(pipeline, source=source, sink=replace(pipeline.sink, table=into)))
+def _shadowed(
+    pipeline: Runnable, tables: Mapping[str, str], checkpoint: Checkpoint | None, options: ReplayOptions
+) -> Runnable:
+    """Return the pipeline into other tables, from the beginning of its sources."""
+    latest = [node.name for node in as_graph(pipeline).sources if starts_at_latest(node.source)]
+    if latest and options.begin is None:
+        whose = "" if checkpoint is None else f" (the checkpoint {options.checkpoint} has them)"
+        msg = f"the pipeline starts at the latest records: say at which offsets it did{whose}, as --from 0=100,1=250"
+        raise InputError(msg)
+
+    def begins(source: SourceModel) -> SourceModel:
+        return replace(source, start="earliest") if isinstance(source, KafkaSource) else source
+
+    def shadow(sink: SinkModel) -> SinkModel:
+        return replace(sink, table=tables[sink.table])
+
+    if not isinstance(pipeline, Graph):
+        return require_valid(replace(pipeline, source=begins(pipeline.source), sink=shadow(pipeline.sink)))
+    nodes: list[Node] = []
+    for node in pipeline.nodes:
+        match node:
+            case SourceNode(source=source):
+                nodes.append(replace(node, source=begins(source)))
+            case SinkNode(sink=sink):
+                nodes.append(replace(node, sink=shadow(sink)))
+            case _:
+                nodes.append(node)
+    return require_valid(replace(pipeline, nodes=tuple(nodes)))
 
 
 def _notes(
-    pipeline: AnyPipeline,
+    pipeline: Runnable,
     options: ReplayOptions,
     checkpoint: Checkpoint | None,
     replayed: JournalReplay,
@@ -223,6 +280,7 @@ def _notes(
     first: Cut,
     epoch: int | None,
 ) -> Iterator[str]:
+    graph = as_graph(pipeline)
     if checkpoint is not None:
         yield f"as far as the live table: epoch {epoch} of the checkpoint {options.checkpoint}"
     elif options.end == "live":
@@ -230,19 +288,21 @@ def _notes(
     if replayed.bounds.rows or replayed.ends:
         moves, ends = counted(len(replayed.bounds.rows), "watermark move"), len(replayed.ends)
         inputs = f"{ends:,} end{'' if ends == 1 else 's'} of input"
-        yield f"the clock journal of {pipeline.sink.table!r} is repeated: {moves}, {inputs}"
+        yield f"the clock journal of {graph.sinks[0].sink.table!r} is repeated: {moves}, {inputs}"
     if options.begin is not None:
         yield (
             "read from offsets on: windows that earlier records fall in lack them, and clocks begin there; "
             "it cannot be promoted"
         )
     elif any(first.values()):
-        gone = ", ".join(f"{offset:,} of partition {partition}" for partition, offset in first.items() if offset)
+        missing = {graph.partition_name(partition): offset for partition, offset in first.items() if offset}
+        gone = ", ".join(f"{offset:,} of partition {name}" for name, offset in missing.items())
         yield (
             f"the log no longer has its beginning (the first are {gone}): windows that earlier records fell in lack "
             f"them, and so do the first verdicts"
         )
-    if isinstance(pipeline, Pipeline) and pipeline.emit.early is not None and any(trigger_periods(pipeline.emit.early)):
+    early = [node.emit.early for node in graph.nodes if isinstance(node, WindowNode)]
+    if any(any(trigger_periods(trigger)) for trigger in early if trigger is not None):
         yield "early panes by processing time are not repeated: rows of pane early may differ"
 
 

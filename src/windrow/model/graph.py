@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
+from windrow.errors import InputError
 from windrow.model.aggregates import Aggregate
 from windrow.model.connectors import Sink, Source
 from windrow.model.pipeline import DEFAULT_KEY_GROUPS, AnyPipeline, Pipeline, ProcessPipeline
@@ -216,6 +217,18 @@ class Graph:
         if len(self.sources) == 1:
             return partition
         return f"{self.source_of(partition).name}/{partition % MAX_PARTITIONS}"
+
+    def partition_number(self, name: int | str) -> int:
+        """Return the number of the partition that is called so; raise InputError if no source has that name."""
+        if isinstance(name, int) and len(self.sources) == 1:
+            return name
+        source, _, number = str(name).rpartition("/")
+        names = [one.name for one in self.sources]
+        if len(names) == 1 or source not in names or not number.isdecimal():
+            written = "0" if len(names) == 1 else f"{names[0]}/0"
+            msg = f"{name!r} is not a partition here; write the first one as {written}"
+            raise InputError(msg)
+        return names.index(source) * MAX_PARTITIONS + int(number)
 
     @property
     def keyed(self) -> tuple[KeyedNode, ...]:

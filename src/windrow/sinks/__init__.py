@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from windrow.errors import WindrowError
 from windrow.expressions import sink_views
 from windrow.model import PostgresSink, Runnable, SqliteSink, as_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from windrow.expressions import View
     from windrow.model import AnyPipeline, Runnable
     from windrow.model import Sink as SinkModel
     from windrow.sinks.base import Sink, SinkGroup
-    from windrow.sinks.database import Database
+    from windrow.sinks.database import Database, Promoted
 
 
 def open_sinks(pipeline: Runnable) -> SinkGroup:
@@ -47,6 +50,29 @@ def _open(*pipelines: View) -> Sink:
             return PostgresTables(*pipelines)
         case _:
             assert_never(pipelines[0].sink)
+
+
+def promote(pipeline: Runnable, shadows: Mapping[str, str]) -> dict[str, Promoted]:
+    """Put the shadow of each live table of a pipeline in its place, those in one database at once.
+
+    If one database refuses, what was promoted in others is taken back. Raises the errors of `Database.promote`.
+    """
+    databases: dict[SinkModel, list[tuple[str, str]]] = {}
+    for node in as_graph(pipeline).sinks:
+        place = replace(node.sink, table="", key=(), changelog=True)
+        databases.setdefault(place, []).append((node.sink.table, shadows[node.sink.table]))
+    promoted: dict[str, Promoted] = {}
+    done: list[SinkModel] = []
+    try:
+        for place, tables in databases.items():
+            found = open_database(place).promote(pipeline.name, tables)
+            done.append(place)
+            promoted |= {live: one for (live, _), one in zip(tables, found, strict=True)}
+    except WindrowError:
+        for place in done:
+            open_database(place).promote(pipeline.name, databases[place])
+        raise
+    return promoted
 
 
 def open_database(sink: SinkModel) -> Database:

@@ -97,10 +97,10 @@ class Database(Protocol):
         """Return the run that a result table belongs to and the last epoch it committed; None if it is nobody's."""
         ...
 
-    def promote(self, pipeline: str, live: str, shadow: str) -> Promoted:
-        """Put a result table and its companions in the place of the live ones, which take their names, at once.
+    def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
+        """Put result tables and their companions in the place of the live ones, which take their names, all at once.
 
-        Raise SinkError if they are not the pipeline's, the replay is not whole, or a run that writes one of them is
-        seen; InputError if there is no such shadow.
+        `tables` are the names of each live table and of its shadow. Raise SinkError if they are not the pipeline's, the
+        replay is not whole, or a run that writes one of them is seen; InputError if there is no such shadow.
         """
         ...

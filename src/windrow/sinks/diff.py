@@ -16,7 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.core.schema import row_key
 from windrow.errors import InputError
+from windrow.expressions import RecordStream, View
 from windrow.model import AnyPipeline, Pipeline
 from windrow.sinks import open_database
 from windrow.sinks.database import Database, Snapshot, WindowRange
@@ -43,12 +45,11 @@ class Compared:
         return self.found.is_same and not self.only_here and not self.only_there
 
 
-def compare_answers(
-    here: AnyPipeline, there: AnyPipeline, bounds: WindowRange, *, limit: int, panes: bool = False
-) -> Compared:
+def compare_answers(here: View, there: View, bounds: WindowRange, *, limit: int, panes: bool = False) -> Compared:
     """Compare the result tables of two pipelines' sinks; with `panes` also pane and revision.
 
-    Where one of them is a replay from a time on, only the windows that end after it are compared. Raise InputError if
+    Where one of them is a replay from a time on, only the windows that end after it are compared; of records, which
+    have no windows, all. Raise InputError if
     there is no such table, or if their keys are not the same.
     """
     tables = layout(here, here.sink).result, layout(there, there.sink).result
@@ -56,7 +57,9 @@ def compare_answers(
     replays = (database.replayed(table.name) for database, table in zip(databases, tables, strict=True))
     since = [one.since for one in replays if one is not None and one.since is not None]
     bounds = replace(bounds, after=max([*since, *([] if bounds.after is None else [bounds.after])], default=None))
-    key = ("window_start", "window_end", *here.key, *(("revision",) if _discards(here) else ()))
+    key = (*(field.name for field in row_key(here)), *(("revision",) if _discards(here) else ()))
+    if isinstance(here, RecordStream):
+        bounds = WindowRange()
     with ExitStack() as held:
         # two tables in one database as they are at one moment
         first = held.enter_context(databases[0].snapshot())
@@ -104,7 +107,7 @@ def _only_columns(table: Table, columns: Sequence[str]) -> Table:
     return Table(table.name, pa.schema([table.schema.field(name) for name in columns]), table.key)
 
 
-def _discards(pipeline: AnyPipeline) -> bool:
+def _discards(pipeline: View) -> bool:
     return isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard"
 
 

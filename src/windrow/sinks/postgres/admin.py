@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -81,11 +81,15 @@ class PostgresDatabase:
         pipeline, run, epoch = row
         return Run(str(pipeline), str(run)), None if epoch is None else int(str(epoch))
 
-    def promote(self, pipeline: str, live: str, shadow: str) -> Promoted:
-        """Put the shadow's tables in the place of the live ones; see `windrow.sinks.database.Database`."""
+    def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
+        """Put shadows in the place of the live tables; see `windrow.sinks.database.Database`."""
         with self._connected() as (connection, schema):
-            names = (table_names(table) for table in (live, shadow))
-            return Promotion(connection, schema, *names).run(pipeline, lambda: _replayed(connection, schema, shadow))
+            promotions = [Promotion(connection, schema, *map(table_names, pair)) for pair in tables]
+            for one in promotions:
+                one.lock()
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
+                return [one.run(pipeline) for one in promotions]
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[Connection, str]]:
@@ -186,41 +190,39 @@ class Promotion:
     live: tuple[str, ...]
     shadow: tuple[str, ...]
 
-    def run(self, pipeline: str, replayed: Callable[[], Replayed | None]) -> Promoted:
-        """Do it in one transaction; see `windrow.sinks.database.Database.promote`."""
-        for table in (self.live[0], self.shadow[0]):
-            self._lock(table)
-        with self.connection.transaction():
-            self.connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
-            there = {name: oid for name in (*self.live, *self.shadow) if (oid := self._oid(name)) is not None}
-            owners = (self._owner(self.live[0], there), self._owner(self.shadow[0], there))
-            may_promote(pipeline, (self.live[0], self.shadow[0]), owners, replayed())
-            # first the owners' rows, which a step that is being written holds, and then the tables, as it does
-            for table, to in _renames(self.live[0], self.shadow[0]):
-                query = f"UPDATE {self._name(OWNERS.name)} SET table_name = $2 WHERE table_name = $1"
-                self.connection.execute(query, (table, to))
-            self._exclude(list(there))
-            oids = list(there.values())
-            indexes, views = self._rows(_INDEXES, oids), self._rows(_VIEWS, oids)
-            left = [str(row[0]) for row in self._rows(_LEFT, [there[name] for name in self.live if name in there])]
-            for name, _ in indexes:
-                self.connection.execute(f"DROP INDEX {self._name(str(name))}")
-            for one, other in zip(self.live, self.shadow, strict=True):
-                self._swap(one, other, there)
-            for name, definition in indexes:
-                self._make(f"index {name!r}", str(definition))
-            for schema, name, definition, options in views:
-                within = f" WITH ({options})" if options else ""
-                statement = f"CREATE OR REPLACE VIEW {qualified(str(schema), str(name))}{within} AS {definition}"
-                self._make(f"view {name!r}", statement)
+    def run(self, pipeline: str) -> Promoted:
+        """Do it in a transaction that is open; see `windrow.sinks.database.Database.promote`."""
+        there = {name: oid for name in (*self.live, *self.shadow) if (oid := self._oid(name)) is not None}
+        owners = (self._owner(self.live[0], there), self._owner(self.shadow[0], there))
+        replayed = _replayed(self.connection, self.schema, self.shadow[0])
+        may_promote(pipeline, (self.live[0], self.shadow[0]), owners, replayed)
+        # first the owners' rows, which a step that is being written holds, and then the tables, as it does
+        for table, to in _renames(self.live[0], self.shadow[0]):
+            query = f"UPDATE {self._name(OWNERS.name)} SET table_name = $2 WHERE table_name = $1"
+            self.connection.execute(query, (table, to))
+        self._exclude(list(there))
+        oids = list(there.values())
+        indexes, views = self._rows(_INDEXES, oids), self._rows(_VIEWS, oids)
+        left = [str(row[0]) for row in self._rows(_LEFT, [there[name] for name in self.live if name in there])]
+        for name, _ in indexes:
+            self.connection.execute(f"DROP INDEX {self._name(str(name))}")
+        for one, other in zip(self.live, self.shadow, strict=True):
+            self._swap(one, other, there)
+        for name, definition in indexes:
+            self._make(f"index {name!r}", str(definition))
+        for schema, name, definition, options in views:
+            within = f" WITH ({options})" if options else ""
+            statement = f"CREATE OR REPLACE VIEW {qualified(str(schema), str(name))}{within} AS {definition}"
+            self._make(f"view {name!r}", statement)
         carried = [*(f"index {name}" for name, _ in indexes), *(f"view {name}" for _, name, *_ in views)]
         return Promoted(self.shadow[0] if self.live[0] in there else None, tuple(carried), tuple(left))
 
-    def _lock(self, table: str) -> None:
-        """Acquire the lock that a run holds while it writes a table; raise SinkError if it is held."""
-        if not lock_table(self.connection, self.schema, table, RUN_SECONDS):
-            msg = f"a run that writes table {table!r} is still going: end that one (Ctrl-C), then promote"
-            raise SinkError(msg)
+    def lock(self) -> None:
+        """Acquire the locks that a run holds while it writes the tables; raise SinkError if one is held."""
+        for table in (self.live[0], self.shadow[0]):
+            if not lock_table(self.connection, self.schema, table, RUN_SECONDS):
+                msg = f"a run that writes table {table!r} is still going: end that one (Ctrl-C), then promote"
+                raise SinkError(msg)
 
     def _exclude(self, tables: Sequence[str]) -> None:
         names = ", ".join(self._name(table) for table in tables)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -72,14 +72,16 @@ class SqliteDatabase:
             ).fetchone()
         return None if row is None else (Run(row[0], row[1]), row[2])
 
-    def promote(self, pipeline: str, live: str, shadow: str) -> Promoted:
-        """Put the shadow's tables in the place of the live ones; see `windrow.sinks.database.Database`."""
+    def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
+        """Put shadows in the place of the live tables; see `windrow.sinks.database.Database`."""
         if not Path(self._sink.path).is_file():
             msg = f"there is no database {self._sink.path}: correct the sink's path"
             raise InputError(msg)
         with translated(self.place), closing(connect(self._sink.path, self._busy)) as db:
-            names = (table_names(live), table_names(shadow))
-            return promote(db, pipeline, *names, lambda: _replayed(db, shadow))
+            # without it, SQLite would let views and triggers follow a table to its new name
+            db.execute("PRAGMA legacy_alter_table = ON")
+            with transaction(db):
+                return [promote(db, pipeline, table_names(live), table_names(shadow)) for live, shadow in tables]
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -122,45 +124,36 @@ def _replayed(db: sqlite3.Connection, table: str) -> Replayed | None:
 _ASIDE = "windrow_promoted_aside"
 
 
-def promote(
-    db: sqlite3.Connection,
-    pipeline: str,
-    live: Sequence[str],
-    shadow: Sequence[str],
-    replayed: Callable[[], Replayed | None],
-) -> Promoted:
+def promote(db: sqlite3.Connection, pipeline: str, live: Sequence[str], shadow: Sequence[str]) -> Promoted:
     """Swap the names of tables, and their owners. Indexes and triggers stay with the names that they were made on.
 
     So do views and foreign keys, as SQLite finds their tables by name.
     """
-    # without it, SQLite would let views and triggers follow a table to its new name
-    db.execute("PRAGMA legacy_alter_table = ON")
-    with transaction(db):
-        there = {name.lower() for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        owners = (_owner(db, there, live[0]), _owner(db, there, shadow[0]))
-        may_promote(pipeline, (live[0], shadow[0]), owners, replayed())
-        is_live = live[0].lower() in there
-        made = db.execute(
-            "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql IS NOT NULL "
-            f"AND lower(tbl_name) IN ({', '.join('?' * (len(live) + len(shadow)))})",
-            [name.lower() for name in (*live, *shadow)],
-        ).fetchall()
-        for type_, name, _ in made:
-            db.execute(f"DROP {type_} {quote(name)}")
-        for one, other in zip(live, shadow, strict=True):
-            _swap(db, one, other, there)
-        for type_, name, sql in made:
-            try:
-                db.execute(sql)
-            except sqlite3.Error as exc:
-                msg = (
-                    f"{type_} {name!r} cannot be made on the tables that would take the place of {live[0]!r} ({exc}): "
-                    f"drop it first; nothing was changed"
-                )
-                raise SinkError(msg) from exc
-        for table, to in ((live[0], _ASIDE), (shadow[0], live[0]), (_ASIDE, shadow[0])):
-            query = f"UPDATE {quote(OWNERS.name)} SET table_name = ? WHERE table_name = ? COLLATE NOCASE"
-            db.execute(query, (to, table))
+    there = {name.lower() for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    owners = (_owner(db, there, live[0]), _owner(db, there, shadow[0]))
+    may_promote(pipeline, (live[0], shadow[0]), owners, _replayed(db, shadow[0]))
+    is_live = live[0].lower() in there
+    made = db.execute(
+        "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql IS NOT NULL "
+        f"AND lower(tbl_name) IN ({', '.join('?' * (len(live) + len(shadow)))})",
+        [name.lower() for name in (*live, *shadow)],
+    ).fetchall()
+    for type_, name, _ in made:
+        db.execute(f"DROP {type_} {quote(name)}")
+    for one, other in zip(live, shadow, strict=True):
+        _swap(db, one, other, there)
+    for type_, name, sql in made:
+        try:
+            db.execute(sql)
+        except sqlite3.Error as exc:
+            msg = (
+                f"{type_} {name!r} cannot be made on the tables that would take the place of {live[0]!r} ({exc}): "
+                f"drop it first; nothing was changed"
+            )
+            raise SinkError(msg) from exc
+    for table, to in ((live[0], _ASIDE), (shadow[0], live[0]), (_ASIDE, shadow[0])):
+        query = f"UPDATE {quote(OWNERS.name)} SET table_name = ? WHERE table_name = ? COLLATE NOCASE"
+        db.execute(query, (to, table))
     return Promoted(shadow[0] if is_live else None, tuple(f"{type_} {name}" for type_, name, _ in made), ())
 
 

@@ -145,11 +145,12 @@ class SqliteSnapshot:
     def rows(self, table: Table, order: Sequence[str], bounds: WindowRange) -> Iterator[pa.Table]:
         """Read columns of a result table, ordered; see `windrow.sinks.database.Snapshot`."""
         by = ", ".join(self._ordered(table.schema.field(name)) for name in order)
-        limits = [text(at) for at in (bounds.after, bounds.before)]
+        sides = (("window_end > ?", bounds.after), ("window_start < ?", bounds.before))
+        limits = [(side, text(at)) for side, at in sides if at is not None]
+        within = " AND ".join(side for side, _ in limits) or "true"
         cursor = self._db.execute(
-            f"SELECT {quote_all(table.columns)} FROM {quote(table.name)} "
-            f"WHERE (?1 IS NULL OR window_end > ?1) AND (?2 IS NULL OR window_start < ?2) ORDER BY {by}",
-            limits,
+            f"SELECT {quote_all(table.columns)} FROM {quote(table.name)} WHERE {within} ORDER BY {by}",
+            [at for _, at in limits],
         )
         while rows := cursor.fetchmany(_ROWS):
             columns = [
