@@ -161,7 +161,7 @@ def test_a_savepoint_holds_what_the_key_groups_know(files: Files, store: Store, 
     assert savepoint.partitions == (0, 1, 2)
     # a host that resumes from there comes to what one run comes to
     host = MemoryHost(pipeline, [0, 1, 2])
-    host.states[:] = [state for _, state in Savepoint.states(tmp_path / "point")]
+    host.begin(state for _, state in Savepoint.states(tmp_path / "point"))
     last = StepOutput.concat(group.rows for group in host.end())
     together = StepOutput.concat([sink.output(pipeline), last])
     assert sort(together) == sort(run(spend(files.source, store.settings()), max_records=500)[0])

@@ -16,10 +16,10 @@ from windrow.model import (
     Aggregate,
     Count,
     DeduplicateNode,
-    Delay,
     Graph,
     Hopping,
     Max,
+    Punctuated,
     SelectNode,
     SourceNode,
     SplitNode,
@@ -27,6 +27,7 @@ from windrow.model import (
     Tumbling,
     WindowNode,
 )
+from windrow.testing.oracle.clock import Clock
 
 FOREVER = 10**18
 BEGINNING = -(10**18)
@@ -42,7 +43,7 @@ class Record:
     """A record, or a row of a window: event time, watermark, place in the log, fields."""
 
     time: int
-    watermark: int
+    watermark: float
     partition: int
     offset: int
     values: Values
@@ -51,24 +52,37 @@ class Record:
 class GraphOracle:
     """Answers for a graph over a log: the records of each partition, as (time, fields) in order.
 
-    `conditions` evaluates the texts of the conditions in the graph.
+    `conditions` evaluates the texts of the conditions in the graph. `floors` are what the clock journal says of a
+    partition's watermark: from which offset on it was at least how much.
     """
 
     def __init__(
-        self, graph: Graph, log: Mapping[int, Sequence[tuple[int, Values]]], conditions: Mapping[str, Condition]
+        self,
+        graph: Graph,
+        log: Mapping[int, Sequence[tuple[int, Values]]],
+        conditions: Mapping[str, Condition],
+        floors: Mapping[int, Sequence[tuple[int, int]]] | None = None,
     ) -> None:
         self._graph = graph
         self._conditions = conditions
+        self._known: dict[tuple[str, int], list[Record]] = {}
         self._records: list[Record] = []
         for partition, records in log.items():
-            watermark, delay = BEGINNING, graph.source_of(partition).time.watermark
-            assert isinstance(delay, Delay)
+            how = graph.source_of(partition).time.watermark
+            clock = Clock(how, (floors or {}).get(partition, ()))
             for offset, (time, values) in enumerate(records):
-                self._records.append(Record(time, watermark, partition, offset, values))
-                watermark = max(watermark, time - delay.micros)
+                self._records.append(Record(time, max(BEGINNING, clock.at(offset)), partition, offset, values))
+                clock.data(offset, time)
+                if isinstance(how, Punctuated) and values[how.field] is not None:
+                    clock.mark(values[how.field])
 
     def rows(self, name: str, until: int) -> list[Record]:
         """Return a stream as of a logical time."""
+        if (name, until) not in self._known:
+            self._known[name, until] = self._rows(name, until)
+        return self._known[name, until]
+
+    def _rows(self, name: str, until: int) -> list[Record]:
         node = self._graph.producer(name)
         match node:
             case SourceNode(lateness=lateness):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -16,14 +16,16 @@ from tests.core.pipelines import MINUTE, raw
 from tests.examples import examples
 from tests.properties.graph_oracle import GraphOracle, Values
 
-from windrow.core.changelog import StepOutput
+from windrow.core.changelog import StepOutput, with_numbers
 from windrow.core.columns import to_micros
 from windrow.core.level import migrate
 from windrow.core.schema import RAW
 from windrow.core.state.widening import StateChange
+from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     MAX_PARTITIONS,
+    Adaptive,
     Aggregate,
     Count,
     Decode,
@@ -39,6 +41,7 @@ from windrow.model import (
     LongType,
     Max,
     Node,
+    Punctuated,
     SelectNode,
     SinkNode,
     SourceNode,
@@ -48,6 +51,7 @@ from windrow.model import (
     Sum,
     TimestampType,
     Tumbling,
+    Watermark,
     Window,
     WindowNode,
 )
@@ -81,12 +85,17 @@ SECOND = (Aggregate("total", Sum("total")), Aggregate("n", Count()), Aggregate("
 
 @dataclass(frozen=True)
 class Case:
-    """A graph, the records in the order in which they are read, and where steps end."""
+    """A graph, the records in the order in which they are read, and where steps end.
+
+    With `ticks`, there is one after each step. `known` are the partitions that are there at the start, all if empty.
+    """
 
     graph: Graph
     records: list[tuple[int, int, Values]]
     partitions: tuple[int, ...]
     cuts: tuple[list[int], list[int]]
+    ticks: bool = False
+    known: tuple[int, ...] = ()
 
     @property
     def log(self) -> dict[int, list[tuple[int, Values]]]:
@@ -174,17 +183,58 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(graph, records, tuple(partitions), (draw(ends), draw(ends)))
 
 
-class Run:
-    """What a graph gives for a log in steps."""
+TICK = 2_000_000
+MARKED = 0.3
+WATERMARKS: list[Watermark] = [Delay(3 * MINUTE), Adaptive(0.8, MINUTE, 12 * MINUTE), Punctuated("m")]
 
-    def __init__(self, case: Case, cuts: list[int]) -> None:
+ALL_IDLE: list[Literal["hold", "advance"]] = ["hold", "advance"]
+
+
+@st.composite
+def clocked_cases(draw: st.DrawFn) -> Case:
+    """The same with any watermarks, partitions that fall idle (there are ticks between the steps), and new ones."""
+    case, chance = draw(cases()), Random(draw(st.integers(0, 2**32)))
+    mark = Field("m", TimestampType("micros"), optional=True)
+    nodes: list[Node] = []
+    for node in case.graph.nodes:
+        if isinstance(node, SourceNode):
+            watermark = draw(st.sampled_from(WATERMARKS))
+            idle = draw(st.sampled_from([None, TICK, 2 * TICK]))
+            all_idle = "hold" if idle is None else draw(st.sampled_from(ALL_IDLE))
+            clocks = replace(node.time, watermark=watermark, idle=idle, all_idle=all_idle)
+            nodes.append(replace(node, decode=Decode((*node.decode.fields, mark)), time=clocks))
+        else:
+            nodes.append(node)
+    records = []
+    for partition, at, values in case.records:
+        marked = at - chance.randint(0, 6) * MINUTE if chance.random() < MARKED else None
+        records.append((partition, at, values | {"m": marked}))
+    size = len(records)
+    one, other = (sorted(chance.randint(0, size) for _ in range(chance.randint(4, 20))) for _ in range(2))
+    known = draw(st.sets(st.sampled_from(case.partitions), min_size=1))
+    graph = replace(case.graph, nodes=tuple(nodes))
+    return replace(case, graph=graph, records=records, cuts=(one, other), ticks=True, known=tuple(sorted(known)))
+
+
+class Run:
+    """What a graph gives for a log in steps; `bounds` are those of the journal of another run."""
+
+    def __init__(self, case: Case, cuts: list[int], bounds: WatermarkBounds = NO_BOUNDS) -> None:
         self.graph = case.graph
         self.partitions = case.partitions
-        self.host = MemoryHost(case.graph, self.partitions)
+        self.host = MemoryHost(case.graph, case.known or case.partitions, bounds)
         self.offsets = dict.fromkeys(case.partitions, 0)
         self.outputs: list[dict[str, StepOutput]] = []
-        for begin, end in zip([0, *cuts], [*cuts, len(case.records)], strict=True):
+        for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(case.records)], strict=True)):
             self.step(case.records[begin:end])
+            if case.ticks:
+                self._take(self.host.tick(TICK * (number + 1)))
+
+    @property
+    def bounds(self) -> WatermarkBounds:
+        """What the clock journal says."""
+        journal = pa.concat_tables([next(iter(output.values())).clocks for output in self.outputs])
+        return WatermarkBounds.of(with_numbers(self.graph, journal))
 
     def step(self, records: list[tuple[int, int, Values]]) -> None:
         tables = [RAW.empty_table()]
@@ -264,11 +314,43 @@ def test_tables_and_panes_are_the_oracles_in_every_cut(case: Case) -> None:
     compare(case)
 
 
+def compare_clocked(case: Case) -> None:
+    """Each run is what the oracle says of its own journal, and a replay that repeats the journal is the same."""
+    for cuts, others in (case.cuts, case.cuts[::-1]):
+        live = Run(case, cuts)
+        live.end()
+        replay = Run(replace(case, ticks=False, known=()), others, live.bounds)
+        replay.end()
+        floors: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for partition, offset, low in live.bounds.rows:
+            floors[partition].append((offset, low))
+        oracle = GraphOracle(case.graph, case.log, CONDITIONS, floors)
+        for node in windows(case.graph):
+            for run in (live, replay):
+                changes = run.changes(node.name)
+                assert table_of(changes, node) == oracle.table(node.name), node.name
+                on_time = {group_of(row, node): values_of(row, node) for row in changes if row["pane"] == "on_time"}
+                assert on_time == oracle.on_time(node.name), node.name
+
+
+@examples(60)
+@given(clocked_cases())
+def test_idle_partitions_and_other_watermarks_and_their_replay(case: Case) -> None:
+    compare_clocked(case)
+
+
 @pytest.mark.long
 @examples(3000)
 @given(cases())
 def test_many_graphs(case: Case) -> None:
     compare(case)
+
+
+@pytest.mark.long
+@examples(3000)
+@given(clocked_cases())
+def test_many_clocks(case: Case) -> None:
+    compare_clocked(case)
 
 
 @examples(50)

@@ -99,7 +99,12 @@ class PartitionClocks:
 
     @property
     def last_settled(self) -> int:
-        """The greatest partition whose records at the low watermark are settled: none before it can have another."""
+        """The greatest partition whose records at the low watermark are settled: none before it can have another.
+
+        Before there is a low watermark that is none (-1): a partition that joins has records in front of those.
+        """
+        if self.low == MIN_TIME:
+            return -1
         return min(
             (number for number, at in self.watermarks.items() if number not in self.idle and at <= self.low),
             default=LAST_PARTITION,
