@@ -27,6 +27,7 @@ from windrow.api.fluent.aggregates import (
     variance,
 )
 from windrow.api.fluent.connectors import kafka, log, postgres, sqlite
+from windrow.api.fluent.graph import graph
 from windrow.api.fluent.process import list_state, map_state, value_state
 from windrow.api.fluent.streams import field
 from windrow.api.fluent.windows import (
@@ -74,6 +75,7 @@ __all__ = [
     "first_in_log",
     "formula",
     "global_window",
+    "graph",
     "hopping",
     "kafka",
     "last",

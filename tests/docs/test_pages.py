@@ -13,7 +13,7 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks, commands
 from windrow.api.checks import require_valid
 from windrow.api.pipeline_file import read_document
 from windrow.cli import main
-from windrow.model import Pipeline, ProcessPipeline
+from windrow.model import Runnable
 from windrow.testing.plugin import check_story
 
 STORIES = sorted((ROOT / "docs").rglob("*.yaml"))
@@ -126,6 +126,6 @@ def test_python_on_a_page_is_a_pipeline_and_says_the_same_as_the_yaml_before_it(
     before = [other for other in YAML if other.page == block.page and other.number < block.number]
     pipeline = names["pipeline"]
     # to() has checked it
-    assert isinstance(pipeline, Pipeline | ProcessPipeline)
+    assert isinstance(pipeline, Runnable)
     if before:
         assert pipeline == read_document(before[-1].text, block.name).pipeline

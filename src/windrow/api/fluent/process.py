@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from windrow.api.checks import require_valid
 from windrow.errors import PipelineError, call_all
 from windrow.model import (
     DEFAULT_KEY_GROUPS,
     DataType,
-    Decode,
-    Derive,
-    EventTime,
     Field,
     KeyedState,
     ListState,
@@ -22,10 +19,12 @@ from windrow.model import (
     Process,
     ProcessPipeline,
     Sink,
-    Source,
     ValueState,
     parse_type,
 )
+
+if TYPE_CHECKING:
+    from windrow.api.fluent.streams import Given, Timed
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,7 @@ def map_state(key: str | DataType, value: str | DataType) -> StateType:
 class Processed:
     """Rows that a function emits for each key."""
 
-    source: Source
-    decode: Decode
-    derived: tuple[Derive, ...]
-    time: EventTime
+    of: Timed | Given
     key: tuple[str, ...]
     process: Process
 
@@ -81,17 +77,20 @@ class Processed:
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
+        from windrow.api.fluent.streams import alone  # noqa: PLC0415 - it imports this room
+
+        timed = alone(self.of)
         return require_valid(
             ProcessPipeline(
                 name=sink.table if name is None else name,
-                source=self.source,
-                decode=self.decode,
-                time=self.time,
+                source=timed.decoded.source,
+                decode=timed.decoded.fields,
+                time=timed.time,
                 key=self.key,
                 process=self.process,
                 sink=sink,
                 key_groups=key_groups,
-                derive=self.derived,
+                derive=timed.decoded.derived,
                 at_end=at_end,
             )
         )

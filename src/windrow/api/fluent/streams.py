@@ -141,10 +141,18 @@ class Timed:
 
 
 @dataclass(frozen=True)
+class Given:
+    """Records of a source or stream of a graph, by its name, with derived fields."""
+
+    input: str
+    derived: tuple[Derive, ...] = ()
+
+
+@dataclass(frozen=True)
 class Keyed:
     """Records with a key."""
 
-    timed: Timed
+    of: Timed | Given
     key: tuple[str, ...]
 
     def window(self, window: Window) -> Windowed:
@@ -202,8 +210,7 @@ class Keyed:
             on_timer=on_timer,
             on_processing_timer=on_processing_timer,
         )
-        decoded = self.timed.decoded
-        return Processed(decoded.source, decoded.fields, decoded.derived, self.timed.time, self.key, process)
+        return Processed(self.of, self.key, process)
 
 
 @dataclass(frozen=True)
@@ -286,7 +293,7 @@ class Emitted:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
         windowed = self.aggregated.windowed
-        timed = windowed.keyed.timed
+        timed = alone(windowed.keyed.of)
         return require_valid(
             Pipeline(
                 name=sink.table if name is None else name,
@@ -303,6 +310,14 @@ class Emitted:
                 salt=salt,
             )
         )
+
+
+def alone(of: Timed | Given) -> Timed:
+    """Return records that are a pipeline's only source; raise PipelineError for a stream of a graph."""
+    if isinstance(of, Timed):
+        return of
+    msg = f"{of.input!r} is a stream of a graph: add what is made of it with graph.stream, and its sink with graph.sink"
+    raise PipelineError(msg)
 
 
 def _derived(expressions: Mapping[str, str]) -> tuple[Derive, ...]:

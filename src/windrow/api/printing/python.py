@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import keyword
+import re
+from collections.abc import Mapping
+from typing import assert_never
+
 from windrow.api.python_code import refuse_code
 from windrow.api.sections import (
     AGGREGATE,
@@ -14,12 +19,25 @@ from windrow.api.sections import (
     TIME,
     WINDOW,
     KeyFields,
+    mask_graph,
     mask_secrets,
 )
 from windrow.api.sections.pipeline import KEY_GROUPS, NAME, SALT
-from windrow.api.spec import arguments
-from windrow.errors import PipelineError
-from windrow.model import AnyPipeline, Graph, Runnable
+from windrow.api.spec import DURATION, arguments
+from windrow.expressions import result_pipelines
+from windrow.model import (
+    AnyPipeline,
+    DeduplicateNode,
+    Graph,
+    ProcessNode,
+    Runnable,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    StreamNode,
+    WindowNode,
+)
 
 
 def to_python(pipeline: AnyPipeline) -> str:
@@ -43,8 +61,86 @@ def to_python(pipeline: AnyPipeline) -> str:
 
 
 def to_python_file(pipeline: Runnable) -> str:
-    """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***. Raise PipelineError for a graph."""
+    """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***. Raise PipelineError as above."""
     if isinstance(pipeline, Graph):
-        msg = "a graph of named streams has no Python form; print it as YAML"
-        raise PipelineError(msg)
+        return f"import windrow as wr\n\n{_graph(mask_graph(pipeline))}"
     return f"import windrow as wr\n\npipeline = {to_python(pipeline)}"
+
+
+def _graph(graph: Graph) -> str:
+    """Return the statements that make a graph."""
+    for one in result_pipelines(graph).values():
+        refuse_code(one, "a print-out")
+    variables = _variables(graph)
+    lines = [f"graph = wr.graph({arguments((NAME, KEY_GROUPS), vars(graph)).removeprefix('name=')})"]
+    for node in graph.nodes:
+        variable = variables.get(node.name, "")
+        match node:
+            case SourceNode():
+                steps = [SOURCE.python(node.source), DECODE.python(node.decode)]
+                steps += [DERIVE.python(node.derive)] if node.derive else []
+                rest = "" if node.lateness is None else f", lateness={DURATION.python(node.lateness)}"
+                made = "".join(f"\n    {step}" for step in [*steps, TIME.python(node.time)])
+                lines.append(f"{variable} = graph.source({node.name!r}, ({made}\n){rest})")
+            case SinkNode():
+                lines.append(
+                    f"graph.sink({node.name!r}, {_stream(graph, node.input, variables)}, {SINK.python(node.sink)})"
+                )
+            case _:
+                lines.append(f"{variable} = graph.stream({node.name!r}, {_made(graph, node, variables)})")
+    return "\n".join([*lines, "pipeline = graph.build()", ""])
+
+
+def _variables(graph: Graph) -> dict[str, str]:
+    """Return a variable for each source and stream, named after it."""
+    found: dict[str, str] = {}
+    taken = {"graph", "pipeline", "wr", *keyword.kwlist}
+    for node in (*graph.sources, *graph.streams):
+        plain = re.sub(r"\W", "_", node.name)
+        name = f"_{plain}" if plain[0].isdigit() else plain
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        found[node.name] = name
+    return found
+
+
+def _stream(graph: Graph, name: str, variables: Mapping[str, str]) -> str:
+    maker = graph.producer(name)
+    output = name.removeprefix(f"{maker.name}.") if name != maker.name else ""
+    return variables[maker.name] + (f"[{output!r}]" if output else "")
+
+
+def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str:
+    """Return the expression that makes a stream of others."""
+    first, *others = (_stream(graph, name, variables) for name in node.inputs)
+    match node:
+        case SelectNode(where=where, derive=derive, select=select):
+            steps = [f".where({where!r})"] if where is not None else []
+            if others:
+                condition = [] if where is None else [f"where={where!r}"]
+                steps = [f".union({', '.join([*others, *condition])})"]
+            steps += [DERIVE.python(derive)] if derive else []
+            steps += [f".select({', '.join(map(repr, select))})"] if select is not None else []
+            return first + "".join(steps or [".union()"])
+        case SplitNode(outputs=outputs, other=other):
+            conditions = {one.name: one.sql for one in outputs}
+            return f"{first}.split({conditions!r}{'' if other is None else f', other={other!r}'})"
+        case DeduplicateNode(key=key, within=within, scope=scope):
+            by = ", ".join(map(repr, key))
+            rest = "" if scope == "stream" else f", scope={scope!r}"
+            return f"{first}.deduplicate({by}, within={DURATION.python(within)}{rest})"
+        case WindowNode():
+            steps = [
+                DERIVE.python(node.derive) if node.derive else "",
+                KEY.python(KeyFields(node.key)),
+                f".window({WINDOW.python(node.window)})",
+                AGGREGATE.python(node.aggregates),
+                EMIT.python(node.emit),
+            ]
+            written = "".join(f"\n    {step}" for step in steps if step)
+            return f"({first}{written}\n)" + (f", salt={node.salt}" if node.salt != 1 else "")
+        case ProcessNode():
+            raise TypeError(node)  # it has been refused
+        case _:
+            assert_never(node)

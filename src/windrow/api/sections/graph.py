@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windrow.api.sections.pipeline import DERIVED, EVENT_TIME, KEY_GROUPS, KEYED, NAME, RECORDS, RESULTS, SALT, SINK_KEY
+from windrow.api.sections.pipeline import (
+    AT_END,
+    DERIVED,
+    EVENT_TIME,
+    KEY_GROUPS,
+    KEYED,
+    NAME,
+    PROCESS,
+    RECORDS,
+    RESULTS,
+    SALT,
+    SINK_KEY,
+)
 from windrow.api.sections.records import DERIVE, KeyFields
 from windrow.api.spec import DURATION, FIELD_NAME, NAMES, TEXT, Key, Named, Section, Shapes, choice
 from windrow.model import (
     DeduplicateNode,
     Derive,
     Graph,
+    ProcessNode,
     SelectNode,
     SinkNode,
     SourceNode,
@@ -34,6 +47,10 @@ def _window(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> Wind
 
 def _window_parts(node: WindowNode) -> Mapping[str, Any]:
     return dict(vars(node)) | {"from": node.input, "key": KeyFields(node.key), "aggregate": node.aggregates}
+
+
+def _process_parts(node: ProcessNode) -> Mapping[str, Any]:
+    return dict(vars(node)) | {"from": node.input, "key": KeyFields(node.key)}
 
 
 def _selection(**sections: Any) -> SelectNode:  # noqa: ANN401
@@ -183,6 +200,17 @@ _STREAMS: Named[Any] = Named(
                     parts=_window_parts,
                 ),
             ),
+            # printed, but no file reads it back
+            (
+                (),
+                ProcessNode,
+                Section(
+                    "",
+                    ProcessNode,
+                    (_from(_STREAM), DERIVED, *KEYED[1:], Key("process", PROCESS, "", required=True), AT_END),
+                    parts=_process_parts,
+                ),
+            ),
             (
                 (),
                 SelectNode,
@@ -241,7 +269,7 @@ def mask_graph(graph: Graph) -> Graph:
     return _graph(
         graph.name,
         _SOURCES.mask(parts["sources"]),
-        _STREAMS.mask(parts["streams"]),
+        parts["streams"],
         _SINKS.mask(parts["sinks"]),
         graph.key_groups,
     )

@@ -177,11 +177,11 @@ PROCESS: Spec[Process] = Section(
         Key("on_processing_timer", CODE, ""),
     ),
 )
-_AT_END = Key("at_end", choice("fire", "hold"), "", default=ProcessPipeline.at_end)
+AT_END = Key("at_end", choice("fire", "hold"), "", default=ProcessPipeline.at_end)
 PROCESS_PIPELINE: Section[ProcessPipeline] = Section(
     "",
     ProcessPipeline,
-    (NAME, *RECORDS, DERIVED, *KEYED, Key("process", PROCESS, "", required=True), _AT_END, SINK_KEY, KEY_GROUPS),
+    (NAME, *RECORDS, DERIVED, *KEYED, Key("process", PROCESS, "", required=True), AT_END, SINK_KEY, KEY_GROUPS),
     parts=_parts,
 )
 

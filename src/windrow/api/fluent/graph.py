@@ -1,0 +1,224 @@
+"""Graphs in Python: named sources and streams, and the sinks that they are written to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from windrow.api.checks import require_valid
+from windrow.api.fluent.process import Processed
+from windrow.api.fluent.streams import Aggregated, Emitted, Given, Keyed, Timed
+from windrow.api.fluent.windows import Duration, duration_micros
+from windrow.errors import PipelineError
+from windrow.model import (
+    DEFAULT_KEY_GROUPS,
+    DeduplicateNode,
+    Derive,
+    Emit,
+    Graph,
+    Node,
+    ProcessNode,
+    SelectNode,
+    Sink,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    StreamNode,
+    WindowNode,
+    outputs_of,
+)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Records of a stream, or of several: a condition, derived fields, and the fields that are kept."""
+
+    node: SelectNode
+
+    def derive(self, /, **expressions: str) -> Selection:
+        """Add fields that SQL expressions over the stream's fields give.
+
+        Raises:
+            PipelineError: the fields that are kept have been named already.
+        """
+        if self.node.select is not None:
+            msg = "derive comes before select, which says which fields are kept"
+            raise PipelineError(msg)
+        return Selection(replace(self.node, derive=(*self.node.derive, *_derived(expressions))))
+
+    def select(self, /, *names: str) -> Selection:
+        """Keep these fields only."""
+        return Selection(replace(self.node, select=names))
+
+    def key_by(self, /, *names: str, **expressions: str) -> Keyed:
+        """Say for which fields results are kept, of a stream with derived fields; see `Timed.key_by`.
+
+        Raises:
+            PipelineError: there is a condition, a union or a choice of fields, which are a stream of their own.
+        """
+        if self.node.where is not None or self.node.select is not None or len(self.node.inputs) > 1:
+            msg = "a selection with where, select or a union is a stream of its own: name it with graph.stream first"
+            raise PipelineError(msg)
+        derived = (*self.node.derive, *_derived(expressions))
+        return Keyed(Given(self.node.inputs[0], derived), (*names, *expressions))
+
+
+@dataclass(frozen=True)
+class Named:
+    """A source or stream of a graph; ``sizes["large"]`` is the output `large` of the stream `sizes`."""
+
+    name: str
+    outputs: tuple[str, ...]
+
+    def __getitem__(self, output: str) -> Named:
+        """Return an output: of a split by its name, of a deduplication `duplicates`."""
+        name = f"{self.name}.{output}"
+        if name not in self.outputs:
+            known = ", ".join(one.removeprefix(f"{self.name}.") for one in self.outputs if one != self.name) or "none"
+            msg = f"{self.name!r} has no output {output!r}; it has {known}"
+            raise PipelineError(msg)
+        return Named(name, (name,))
+
+    def where(self, condition: str) -> Selection:
+        """Keep the records for which a condition in SQL is true."""
+        return Selection(SelectNode("", (self.name,), where=condition))
+
+    def derive(self, /, **expressions: str) -> Selection:
+        """Add fields that SQL expressions over the stream's fields give."""
+        return Selection(SelectNode("", (self.name,), derive=_derived(expressions)))
+
+    def select(self, /, *names: str) -> Selection:
+        """Keep these fields only."""
+        return Selection(SelectNode("", (self.name,), select=names))
+
+    def union(self, /, *others: Named, where: str | None = None) -> Selection:
+        """Add the records of other streams, which have the same fields; keep those for which `where` is true."""
+        return Selection(SelectNode("", (self.name, *(other.name for other in others)), where=where))
+
+    def split(self, conditions: Mapping[str, str], *, other: str | None = None) -> SplitNode:
+        """Divide the records: each is in the first output whose condition is true, else in `other`, if that is given.
+
+        The outputs of the stream `sizes` are ``sizes["large"]`` and so on.
+        """
+        return SplitNode("", self.name, _derived(conditions), other)
+
+    def deduplicate(
+        self, /, *by: str, within: Duration, scope: Literal["stream", "partition"] = "stream"
+    ) -> DeduplicateNode:
+        """Leave out copies: records with the same fields `by` whose event times are less than `within` apart.
+
+        They are the output ``["duplicates"]``. With ``scope="partition"`` all copies of a record are in the same
+        partition, and no record waits for other partitions.
+
+        Raises:
+            PipelineError: the duration is invalid.
+        """
+        return DeduplicateNode("", self.name, by, duration_micros(within, "deduplicate.within"), scope)
+
+    def key_by(self, /, *names: str, **expressions: str) -> Keyed:
+        """Say for which fields results are kept; see `Timed.key_by`."""
+        return Keyed(Given(self.name, _derived(expressions)), (*names, *expressions))
+
+
+Made = Selection | SplitNode | DeduplicateNode | Aggregated | Emitted | Processed
+
+
+class GraphBuilder:
+    """Sources, streams and sinks under names, in the order in which they are added; `build` makes the graph."""
+
+    def __init__(self, name: str, key_groups: int) -> None:
+        self._name = name
+        self._key_groups = key_groups
+        self._nodes: list[Node] = []
+
+    def source(self, name: str, records: Timed, *, lateness: Duration | None = None) -> Named:
+        """Add a source.
+
+        Args:
+            name: the name by which the graph knows it.
+            records: records with an event time: ``wr.log(...).decode(...).event_time(...)``.
+            lateness: a record whose event time is this far behind the watermark, or farther, is in no stream: it goes
+                to the late output.
+
+        Raises:
+            PipelineError: the duration is invalid.
+        """
+        micros = None if lateness is None else duration_micros(lateness, f"sources.{name}.lateness")
+        decoded = records.decoded
+        return self._add(SourceNode(name, decoded.source, decoded.fields, records.time, decoded.derived, micros))
+
+    def stream(self, name: str, made: Made, *, salt: int = 1, at_end: Literal["fire", "hold"] = "fire") -> Named:
+        """Add a stream: what was made of a source or another stream of this graph.
+
+        Args:
+            name: the name by which the graph knows it.
+            made: a selection, a split, a deduplication, windows (``aggregate`` or ``emit``), or a process function.
+            salt: of windows, over how many key groups each key's records are spread before they come together.
+            at_end: of a process function, whether the end of a bounded input fires its timers.
+
+        Raises:
+            PipelineError: it is made of records that are no source of the graph.
+        """
+        return self._add(_node(name, made, salt, at_end))
+
+    def sink(self, name: str, stream: Named, sink: Sink) -> None:
+        """Write the rows of a stream to a sink: `windrow.sqlite` or `windrow.postgres`."""
+        self._nodes.append(SinkNode(name, stream.name, sink))
+
+    def build(self) -> Graph:
+        """Return the graph.
+
+        Raises:
+            PipelineError: the graph is invalid; the error has all its problems.
+        """
+        ordered = [
+            node for kind in (SourceNode, StreamNode, SinkNode) for node in self._nodes if isinstance(node, kind)
+        ]
+        return require_valid(Graph(self._name, tuple(ordered), self._key_groups))
+
+    def _add(self, node: SourceNode | StreamNode) -> Named:
+        self._nodes.append(node)
+        return Named(node.name, tuple(outputs_of(node)))
+
+
+def graph(name: str, *, key_groups: int = DEFAULT_KEY_GROUPS) -> GraphBuilder:
+    """Begin a graph of named sources, streams and sinks.
+
+    Args:
+        name: identifies the checkpoint, and the rows in the tables.
+        key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
+    """
+    return GraphBuilder(name, key_groups)
+
+
+def _node(name: str, made: Made, salt: int, at_end: Literal["fire", "hold"]) -> StreamNode:
+    match made:
+        case Selection(node):
+            return replace(node, name=name)
+        case SplitNode() | DeduplicateNode():
+            return replace(made, name=name)
+        case Aggregated():
+            return _node(name, Emitted(made, Emit()), salt, at_end)
+        case Emitted(aggregated, emit):
+            keyed = aggregated.windowed.keyed
+            given, window = _given(name, keyed.of), aggregated.windowed.cut
+            return WindowNode(
+                name, given.input, keyed.key, window, aggregated.aggregates, emit, salt, derive=given.derived
+            )
+        case Processed(of, key, process):
+            given = _given(name, of)
+            return ProcessNode(name, given.input, key, process, at_end, derive=given.derived)
+    msg = f"streams.{name}: {made!r} is not a stream; begin with a source, graph.source(...)"
+    raise PipelineError(msg)
+
+
+def _given(name: str, of: Timed | Given) -> Given:
+    if isinstance(of, Given):
+        return of
+    msg = f"streams.{name}: its records are no source of the graph: name them with graph.source, and begin with that"
+    raise PipelineError(msg)
+
+
+def _derived(expressions: Mapping[str, str]) -> tuple[Derive, ...]:
+    return tuple(Derive(name, sql) for name, sql in expressions.items())
