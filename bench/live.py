@@ -10,39 +10,39 @@ import argparse
 import statistics
 import tempfile
 import threading
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
-from bench.pipelines import from_kafka, main_job
+from bench.pipelines import from_kafka, into_sqlite, main_job
 from tests.servers.kafka import Kafka
 
-from windrow.api.pipeline_file import parse_pipeline
+from windrow.api.checks import require_valid
+from windrow.api.pipeline_file import read_document
 from windrow.hosts.reports import StepReport
 from windrow.hosts.spark import spark_session
 from windrow.hosts.stream.run import StreamRun, StreamSettings
-from windrow.model import SqliteSink
-from windrow.sinks.sqlite import SqliteTables
+from windrow.sinks import open_sinks
 from windrow.testing.generator import LivePace, LogSpec, write_kafka
 
 WARM = 10
 """Steps that are not counted: until code is compiled and workers are there."""
 
 
-def _text(servers: str) -> str:
+def _text(servers: str, path: Path) -> str:
     time, window, emit = "delay: 10s, future: 1h", "{tumbling: 10s}", "lateness: 1m"
-    return main_job(from_kafka(servers, "spend"), time=time, window=window, emit=emit)
+    sink = into_sqlite(path, "user_spend")
+    return main_job(from_kafka(servers, "spend"), sink, time=time, window=window, emit=emit)
 
 
-def measure(folder: Path, rate: int, steps: int) -> list[float]:
-    """Return the milliseconds of each counted step."""
+def measure(folder: Path, rate: int, steps: int, text: Callable[[str, Path], str] = _text) -> list[float]:
+    """Return the milliseconds of each counted step of the pipeline in a text, given the broker and the sink's file."""
     broker = Kafka(folder / "kafka")
     broker.start()
     try:
         broker.create_topic("spend", 4)
-        sink = SqliteSink(str(folder / "spend.db"), "user_spend")
-        pipeline = replace(parse_pipeline(_text(broker.servers)), sink=sink)
+        pipeline = require_valid(read_document(text(broker.servers, folder / "spend.db"), "live.yaml").pipeline)
         spark = spark_session(log=folder / "spark.log")
-        run = StreamRun(pipeline, SqliteTables(pipeline), StreamSettings(folder / "checkpoint"))
+        run = StreamRun(pipeline, open_sinks(pipeline), StreamSettings(folder / "checkpoint"))
         millis: list[float] = []
 
         def on_step(report: StepReport) -> None:
