@@ -97,7 +97,8 @@ class Counted(CollectSink):
 
 def by_windrow(log: Path, max_records: int) -> tuple[float, list[int]]:
     """Return the seconds, and the number of records that are left and their sum in cents."""
-    text = SOURCE.format(source=f"{{log: {{path: {log}}}}}", delay="1m", lateness="1h")
+    # so that nothing is too late for either
+    text = SOURCE.format(source=f"{{log: {{path: {log}}}}}", delay="1m", lateness="2h")
     text += f"  unique: {{from: spend, deduplicate: {{by: [{', '.join(FIELDS)}], within: 1h}}}}\n"
     graph = read_document(text + "sinks:\n" + SINK.format(name="unique", path="unused.db"), "graph.yaml").pipeline
     if not isinstance(graph, Graph):

@@ -326,8 +326,8 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
     assert [node.name for node in graph.streams] == ["unique", "large", "kinds", "both", "minutes", "hours"]
     assert chain_problems() == []
     assert [[one.node.name for one in level] for level in graph.levels] == [
-        ["unique"],
-        ["minutes", "to_large"],
+        ["unique", "to_large"],
+        ["minutes"],
         ["hours"],
     ]
     assert read(to_yaml(graph)) == graph

@@ -9,7 +9,8 @@ partitions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -182,7 +183,7 @@ def migrate(pipeline: Runnable, changes: Mapping[str, StateChange], states: Iter
 class _Hosted:
     """A node at a level: its operator, and where its output goes."""
 
-    def __init__(self, graph: Graph, place: LevelNode) -> None:
+    def __init__(self, graph: Graph, place: LevelNode, local: Container[str]) -> None:
         self._graph = graph
         node = place.node
         view = self.view = view_of(graph, node)
@@ -202,7 +203,7 @@ class _Hosted:
         self.outputs = tuple(outputs_of(node))
         self.router: Router | None = None
         if isinstance(node, KeyedNode) and not place.is_local:
-            router = Router(graph, node)
+            router = Router(graph, node, local=local)
             self.router = None if router.is_idle else router
             self.dead_letters = ResultDeadLetters(graph, node)
         self._duck = duckdb_sql.connect()
@@ -222,15 +223,18 @@ class _Hosted:
         expired = expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
         return records.filter(pa.array(~is_expired)), late_output(self._duck, self.view, expired)
 
-    def packets(self, group: int, output: OperatorOutput) -> Iterator[Packet]:
-        """Yield packets for the nodes below, and with what the sinks are given, for a later level."""
+    def packets(self, output: OperatorOutput) -> Iterator[Packet]:
+        """Yield packets for the nodes below."""
         yield from output.packets
-        if self.is_local:
-            return
         if self.router is not None:
             streams = dict(zip(self.outputs, output.records, strict=True))
             yield from self.router.add(streams, self.dead_letters)
             yield from self.router.close()
+
+    def results(self, group: int, output: OperatorOutput) -> Iterator[Packet]:
+        """Yield packets with what the sinks are given, for a later level."""
+        if self.is_local:
+            return
         counts = output.late_records, output.open_windows, output.duplicates
         if output.changes.num_rows or any(counts):
             yield Packet(group, Results(self.name, "changes", pack(output.changes), *counts))
@@ -251,7 +255,10 @@ class LevelRunner:
         self._graph = graph
         self._partitions = partitions
         self.is_last = is_last
-        self._nodes = [_Hosted(graph, place) for place in places]
+        # sinks come last: the others of the level make what they take
+        ordered = sorted(places, key=lambda place: isinstance(place.node, SinkNode))
+        sinks = {place.node.name for place in ordered if isinstance(place.node, SinkNode)}
+        self._nodes = [_Hosted(graph, place, sinks) for place in ordered]
         self._names = frozenset(node.name for node in self._nodes)
         self._inputs = {node.name: node.input for node in self._nodes}
         self._nothing = empty_by_sink(graph)
@@ -281,8 +288,9 @@ class LevelRunner:
         advance = advance_clocks(self._graph, summary.clocks, given, self._above)
         outputs: dict[str, OperatorOutput] = {}
         packets: list[Packet] = []
+        local: defaultdict[str, list[pa.Table]] = defaultdict(list)
         for node in self._nodes:
-            records, late = given.records[node.name], None
+            records, late = pa.concat_tables([given.records[node.name], *local[node.name]]), None
             if node.is_first:
                 place = records.column_names.index(WATERMARK)
                 records = records.set_column(place, WATERMARK, pa.array(advance.watermarks(records)))
@@ -293,9 +301,15 @@ class LevelRunner:
                 output = replace(output, late=pa.concat_tables([late, output.late]))
             outputs[node.name] = output
             summary.operators[node.name] = own.summary
+            packets += node.packets(output)
+            if node.router is not None:
+                for name, table in node.router.hand_over():
+                    local[name].append(table)
             if not self.is_last:
-                packets += node.packets(group, output)
+                packets += node.results(group, output)
         state.set_summary(summary.encode())
+        if self.is_last:
+            given = given.with_dead(packet.message for packet in packets)
         stats = _stats(group, outputs.values(), given, summary.clocks)
         if not self.is_last:
             own_data = (one for one in taken if not self._is_own(one))

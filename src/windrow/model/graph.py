@@ -262,7 +262,10 @@ class Graph:
 
     @property
     def levels(self) -> tuple[tuple[LevelNode, ...], ...]:
-        """The nodes with an operator by level: each behind those that it depends on, with an exchange between."""
+        """The nodes with an operator by level: each behind those that it depends on, with an exchange between.
+
+        A sink of records needs no exchange: it is at the level where they are made.
+        """
         after: dict[str, int] = {}  # by stream: the levels that its records have passed
         levels: dict[int, list[LevelNode]] = {}
         computed = self.computed
@@ -272,7 +275,7 @@ class Graph:
                 if isinstance(node, WindowNode) and node.salt > 1:
                     passed += 1
                     levels.setdefault(passed, []).append(LevelNode(node, is_local=True))
-                passed += 1
+                passed = max(passed, 1) if isinstance(node, SinkNode) else passed + 1
                 levels.setdefault(passed, []).append(LevelNode(node))
             after |= dict.fromkeys(outputs_of(node), passed)
         return tuple(tuple(levels[number]) for number in sorted(levels))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -90,6 +90,16 @@ class StepInput:
             idle=tuple(all_of(PartitionIdle)),
             lost=tuple(sorted(all_of(RecordsLost), key=lambda one: (one.partition, one.first))),
         )
+
+    def with_dead(self, messages: Iterable[Message]) -> StepInput:
+        """Return the same with the dead letters among messages that the level made itself."""
+        made = [one for one in messages if isinstance(one, DeadLetters)]
+        if not made:
+            return self
+        dead = dict(self.dead)
+        for one in made:
+            dead[one.to] = pa.concat_tables([dead.get(one.to, schema.DEAD.empty_table()), unpack(one.blob)])
+        return replace(self, dead=dead)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ gives it. What has no state runs here, in the process that has the records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,9 +52,18 @@ def input_schema(graph: Graph, node: KeyedNode | SinkNode) -> pa.Schema:
 
 
 class Router:
-    """Takes the tables of a node's streams, and makes packets for the nodes below that have state."""
+    """Takes the tables of a node's streams, and makes packets for the nodes below that have an operator.
 
-    def __init__(self, graph: Graph, node: Node, packed: Callable[[pa.Table], bytes] = pack) -> None:
+    Those that are `local` run in the same process: it hands over their records as they are.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        node: Node,
+        packed: Callable[[pa.Table], bytes] = pack,
+        local: Container[str] = (),
+    ) -> None:
         self._stages: list[_Selection | _Split] = []
         names = set(outputs_of(node))
         for one in graph.nodes:
@@ -66,12 +75,14 @@ class Router:
                 else:
                     continue
                 names.update(outputs_of(one))
-        self._routes = [_Route(graph, one, packed) for one in graph.computed if one.input in names]
+        self._routes = [
+            _Route(graph, one, packed, is_local=one.name in local) for one in graph.computed if one.input in names
+        ]
         self._key_groups = graph.key_groups
 
     @property
     def is_idle(self) -> bool:
-        """Whether no node with state is below."""
+        """Whether no node with an operator is below."""
         return not self._routes
 
     def add(self, tables: Mapping[str, pa.Table], dead_letters: DeadLetterTable) -> Iterator[Packet]:
@@ -85,13 +96,20 @@ class Router:
             if route.input in known:
                 failed, reasons = route.add(known[route.input])
                 yield from self._dead(route.name, failed, reasons, dead_letters)
-                if route.is_full:
+                if route.is_full and not route.is_local:
                     yield from route.close()
 
     def close(self) -> Iterator[Packet]:
         """Yield the packets of all records that were taken."""
         for route in self._routes:
-            yield from route.close()
+            if not route.is_local:
+                yield from route.close()
+
+    def hand_over(self) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the records of each node that is local."""
+        for route in self._routes:
+            if route.is_local:
+                yield from ((route.name, table) for table in route.taken())
 
     def _dead(self, name: str, failed: pa.Table, reasons: Sequence[str], table: DeadLetterTable) -> Iterator[Packet]:
         if reasons:
@@ -212,9 +230,12 @@ class _Route:
     node. In a short form (`given`, the fields that were derived before, is None) the decoder has done all this.
     """
 
-    def __init__(self, graph: Graph, node: KeyedNode | SinkNode, packed: Callable[[pa.Table], bytes]) -> None:
+    def __init__(
+        self, graph: Graph, node: KeyedNode | SinkNode, packed: Callable[[pa.Table], bytes], *, is_local: bool
+    ) -> None:
         view = view_of(graph, node)
         self.name = node.name
+        self.is_local = is_local
         self.input = node.input
         self._packed = packed
         self._key, self._key_groups, self._salt = view.key, view.key_groups, _salt(view)
@@ -238,9 +259,14 @@ class _Route:
         size: int = sum(table.nbytes for table in self._waiting)
         return rows >= CHUNK_RECORDS or size >= CHUNK_BYTES
 
+    def taken(self) -> list[pa.Table]:
+        """Return the records that wait, and hold none."""
+        tables, self._waiting = self._waiting, []
+        return tables
+
     def close(self) -> Iterator[Packet]:
         """Pack the records of each key group that has some."""
-        tables, self._waiting = self._waiting, []
+        tables = self.taken()
         if sum(table.num_rows for table in tables) == 0:
             return
         records, count = pa.concat_tables(tables), self._key_groups
