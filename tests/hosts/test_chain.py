@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from tests.contracts.stores import SqliteStore
 from tests.hosts.runs import Runner
-from tests.hosts.spend import HOUR, MINUTE, Files, events, spend
+from tests.hosts.spend import HOUR, MINUTE, Files, event, events, spend
 
 from windrow.core.state.inspect import inspect_state
 from windrow.hosts.launch import HostName, Options, launch
+from windrow.hosts.reports import StepReport
 from windrow.hosts.stream.take_savepoint import look, take_savepoint
 from windrow.model import (
     Aggregate,
@@ -105,6 +106,36 @@ def expected(files: Files, tmp_path: Path) -> dict[str, list[Any]]:
 
 def test_in_memory_in_many_steps(files: Files, tmp_path: Path, expected: dict[str, list[Any]]) -> None:
     assert run("memory", files, tmp_path / "steps", 137) == expected
+
+
+def test_what_fails_behind_a_deduplication_is_a_dead_letter_of_that_table(files: Files, tmp_path: Path) -> None:
+    """The record is accepted; the stream behind cannot have it, and says so in its own table, once."""
+    files.append([(0, event(minute, "u7" if minute % 2 else "seven")) for minute in range(6)])
+    plain = spend(files.source, SqliteSink("unused.db", "unused"))
+    path = str(tmp_path / "chain.db")
+    graph = Graph(
+        "failing",
+        (
+            SourceNode("log", plain.source, plain.decode, plain.time, lateness=HOUR),
+            DeduplicateNode("unique", "log", ("user_id", "event_time"), HOUR),
+            SelectNode("numbers", ("unique",), None, (Derive("number", "CAST(substr(user_id, 2) AS BIGINT)"),)),
+            SinkNode("to_all", "unique", SqliteSink(path, "everything", changelog=False)),
+            SinkNode("to_numbers", "numbers", SqliteSink(path, "numbers", changelog=False)),
+        ),
+        2,
+    )
+    reports: list[StepReport] = []
+    options = Options(tmp_path / "checkpoint", "memory", until_end=True, max_records=2)
+    launch(graph, options, reports.append, lambda _: None)
+    store = SqliteStore(tmp_path)
+    store.path = tmp_path / "chain.db"
+    assert store.query("SELECT count(*) FROM everything") == [(6,)]
+    assert store.query("SELECT count(*) FROM everything_dead") == [(0,)]
+    assert store.query("SELECT DISTINCT user_id, number FROM numbers") == [("u7", 7)]
+    dead = store.query('SELECT source, "partition", "offset", reason FROM numbers_dead ORDER BY 3')
+    assert [row[:3] for row in dead] == [("spend", 0, 0), ("spend", 0, 2), ("spend", 0, 4)]
+    assert all("number" in row[3] for row in dead)
+    assert sum(report.rejected for report in reports) == 3
 
 
 @pytest.mark.usefixtures("spark")
