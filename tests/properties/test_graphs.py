@@ -308,7 +308,7 @@ def compare(case: Case) -> None:
             assert by_group[0] == by_group[1], node.name
 
 
-@examples(200)
+@examples(100)
 @given(cases())
 def test_tables_and_panes_are_the_oracles_in_every_cut(case: Case) -> None:
     compare(case)
@@ -333,7 +333,7 @@ def compare_clocked(case: Case) -> None:
                 assert on_time == oracle.on_time(node.name), node.name
 
 
-@examples(60)
+@examples(40)
 @given(clocked_cases())
 def test_idle_partitions_and_other_watermarks_and_their_replay(case: Case) -> None:
     compare_clocked(case)
@@ -353,7 +353,7 @@ def test_many_clocks(case: Case) -> None:
     compare_clocked(case)
 
 
-@examples(50)
+@examples(30)
 @given(cases(), st.integers(0, 30))
 def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at: int) -> None:
     at = min(at, len(case.records))
@@ -376,7 +376,7 @@ def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at:
         assert found[0] == found[1], node.name
 
 
-@examples(50)
+@examples(30)
 @given(cases())
 def test_no_state_is_left_when_the_watermark_is_far(case: Case) -> None:
     run, alone = Run(case, case.cuts[0]), Run(replace(case, records=[]), [])

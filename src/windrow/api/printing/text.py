@@ -40,7 +40,7 @@ def to_text(pipeline: Runnable) -> str:
     if isinstance(pipeline, Graph):
         return _graph(mask_graph(pipeline))
     shown = mask_secrets(pipeline)
-    nouns = _source(shown, shown.sink.table) | _keyed(shown) | {"sink": _sink(shown.sink)}
+    nouns = _source(shown, shown.sink.table) | _keyed(shown, _passed(shown.time)) | {"sink": _sink(shown.sink)}
     return "\n".join([shown.name, *_written(nouns)]) + "\n"
 
 
@@ -79,9 +79,10 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
             }
         case _:
             view = result_pipelines(graph)[node.name]
-            nouns = {"derive": _derived(node.derive)} | _keyed(view)
+            passed = _passed(view.time) if len(graph.sources) == 1 else _ALL_PASSED
+            nouns = {"derive": _derived(node.derive)} | _keyed(view, passed)
             if isinstance(view, Pipeline) and stream_of(graph, node.input).is_changelog:
-                nouns["emit"] = _over_windows(view)
+                nouns["emit"] = _over_windows(view, passed)
     levels = len(graph.levels)
     return nouns | {
         "level": f"{graph.level_of(node)} of {levels}" if levels > 1 else "",
@@ -90,9 +91,9 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
     }
 
 
-def _over_windows(pipeline: Pipeline) -> str:
+def _over_windows(pipeline: Pipeline, passed: str) -> str:
     """Return when a window over windows fires, and what revises it."""
-    lines = [f"a window fires when {_passed(pipeline.time)}, with the rows as of that watermark"]
+    lines = [f"a window fires when {passed}, with the rows as of that watermark"]
     if pipeline.emit.lateness:
         lines.append(f"revisions of the rows revise it, for {format_duration(pipeline.emit.lateness)}")
     return "\n".join(lines)
@@ -135,14 +136,14 @@ def _derived(fields: tuple[Derive, ...]) -> str:
     return "\n".join(f"{derived.name} = {derived.sql}" for derived in fields)
 
 
-def _keyed(pipeline: AnyPipeline) -> dict[str, str]:
+def _keyed(pipeline: AnyPipeline, passed: str) -> dict[str, str]:
     if isinstance(pipeline, ProcessPipeline):
         return {"key": _key(pipeline), "process": process_words(pipeline)}
     return {
         "key": _key(pipeline),
         "window": WINDOW.words(pipeline.window),
         "aggregate": ", ".join(f"{item.name} = {aggregate_text(item)}" for item in pipeline.aggregates),
-        "emit": _emit(pipeline, pipeline.sink.table),
+        "emit": _emit(pipeline, pipeline.sink.table, passed),
     }
 
 
@@ -192,16 +193,19 @@ def _key(pipeline: AnyPipeline) -> str:
     return f"{', '.join(pipeline.key)}, in {pipeline.key_groups} key groups{salt}"
 
 
-def _emit(pipeline: Pipeline, table: str) -> str:
+def _emit(pipeline: Pipeline, table: str, passed: str) -> str:
     emit, lines = pipeline.emit, []
     if emit.early is not None:
         lines.append(f"an early pane is written {TRIGGER.words(emit.early)}")
     if not isinstance(pipeline.window, Global):
-        lines.append(f"a window fires when {_passed(pipeline.time)}")
+        lines.append(f"a window fires when {passed}")
         lines += _late(emit, table)
     lines += _mode(emit, pipeline.sink)
     end = "fire at the end of a bounded input" if emit.at_end == "fire" else "stay open at the end of a bounded input"
     return "\n".join([*lines, f"open windows {end}"])
+
+
+_ALL_PASSED = "the watermark of every partition of all sources has reached its end"
 
 
 def _passed(time: EventTime) -> str:
