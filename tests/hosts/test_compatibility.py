@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.hosts.spend import MINUTE, spend
 
+from windrow.api.pipeline_file import read_document
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError
 from windrow.hosts.compatibility import meant, pipeline_changes, upgraded
@@ -221,3 +222,70 @@ def test_what_a_process_keeps_cannot_come_or_go(part: str) -> None:
     without, with_it = {"process": {"function": "f"}}, {"process": {"function": "f", part: {"seen": "long"}}}
     for kept, given in ((without, with_it), (with_it, without)):
         assert {change.means for change in pipeline_changes(kept, given)} == {None}
+
+
+GRAPH = """\
+name: shop
+sources:
+  bought:
+    source: {log: {path: data/bought}}
+    decode: {user: string, t: timestamp_millis, amount: long}
+    time: {field: t, delay: 1m, future: 1h}
+  returned:
+    source: {kafka: {servers: "localhost:9092", topic: returned}}
+    decode: {user: string, t: timestamp_millis, amount: long}
+    derive: {twice: amount * 2}
+    time: {field: t, delay: 5m, future: 1h}
+  other:
+    source: {log: {path: data/other}}
+    decode: {user: string, t: timestamp_millis}
+    time: {field: t, delay: 5m, future: 1h}
+streams:
+  back: {from: returned, select: [user, t, amount]}
+  moved: {from: [bought, back]}
+  total: {from: moved, key: user, window: {tumbling: 5m}, aggregate: {total: sum(amount)}}
+  alone: {from: other, key: user, window: {tumbling: 5m}, aggregate: {n: count()}}
+sinks:
+  to_total: {from: total, sink: {sqlite: {path: a.db, table: total}}}
+  to_alone: {from: alone, sink: {sqlite: {path: a.db, table: alone}}}
+"""
+
+
+OTHER = "t: timestamp_millis}\n    time: {field: t, delay: "
+
+
+def of_graph(*changes: tuple[str, str]) -> list[tuple[str, bool]]:
+    """The fields that differ from those of the graph above, and whether a run can resume."""
+    text = GRAPH
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    kept, given = (fingerprint(read_document(one, "shop.yaml").pipeline) for one in (GRAPH, text))
+    return [(change.field, change.means is not None) for change in pipeline_changes(kept, given)]
+
+
+def test_where_the_logs_of_a_graph_are_may_change() -> None:
+    assert of_graph(("data/bought", "elsewhere/bought"), ("localhost:9092", "other:9092")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        # what a selection takes is in no window's own settings
+        (("delay: 5m, future", "delay: 6m, future"), [("streams", False)]),
+        (("derive: {twice: amount * 2}", "derive: {twice: amount * 3}"), [("streams", False)]),
+        (("topic: returned", "topic: back"), [("streams", False)]),
+        (("select: [user, t, amount]", "where: amount > 1, select: [user, t, amount]"), [("streams", False)]),
+        ((f"{OTHER}5m", f"{OTHER}6m"), [("time.delay", True)]),
+    ],
+)
+def test_what_a_graph_reads_is_part_of_its_meaning(change: tuple[str, str], expected: list[tuple[str, bool]]) -> None:
+    assert of_graph(change) == expected
+
+
+def test_the_sources_of_a_graph_stay_in_their_order() -> None:
+    bought = GRAPH[GRAPH.index("  bought:") : GRAPH.index("  returned:")]
+    moved = GRAPH.replace(bought, "").replace("  other:\n", f"{bought}  other:\n")
+    kept, given = (fingerprint(read_document(one, "shop.yaml").pipeline) for one in (GRAPH, moved))
+    (change,) = pipeline_changes(kept, given)
+    assert (change.field, change.means) == ("sources", None)

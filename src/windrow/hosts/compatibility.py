@@ -72,6 +72,9 @@ def pipeline_changes(
         why = "streams cannot be added, removed or renamed with the state of others: start over"
         return [PipelineChange("streams", list(before), list(after), None, why)]
     found: list[PipelineChange] = []
+    if kept.get("sources") != given.get("sources"):
+        why = "sources cannot be added, removed, renamed or put in another order: start over"
+        found.append(PipelineChange("sources", kept.get("sources"), given.get("sources"), None, why))
     if kept.get("records") != given.get("records"):
         why = "what is kept was made of other records: start over"
         found.append(PipelineChange("streams", kept.get("records"), given.get("records"), None, why))

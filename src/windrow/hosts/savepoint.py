@@ -220,7 +220,12 @@ def fingerprint(pipeline: Runnable) -> Meaning:
         return to_dict(pipeline) | {"key_groups": pipeline.key_groups}
     streams = {name: to_dict(one) for name, one in result_pipelines(pipeline).items()}
     printed = to_dict(pipeline)
-    records: dict[str, Any] = {node.name: printed["sources"][node.name].get("lateness") for node in pipeline.sources}
+    records: dict[str, Any] = {}
+    for source in pipeline.sources:
+        section = printed["sources"][source.name]
+        # where windows alone take its records, it is in each of them
+        is_in_all = all(isinstance(node, ResultNode) for node in pipeline.readers(source))
+        records[source.name] = section.get("lateness") if is_in_all else _without_location(section)
     for node in pipeline.streams:
         if isinstance(node, ResultNode):
             streams[node.name]["from"] = node.input
@@ -230,3 +235,10 @@ def fingerprint(pipeline: Runnable) -> Meaning:
     return {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams, "records": records} | (
         {"sources": [node.name for node in pipeline.sources]} if len(pipeline.sources) > 1 else {}
     )
+
+
+def _without_location(section: dict[str, Any]) -> dict[str, Any]:
+    """Return a source's section without the settings of where its log is."""
+    ((kind, settings),) = section["source"].items()
+    kept = {name: value for name, value in settings.items() if ("source", kind, name) not in FREE}
+    return section | {"source": {kind: kept}}
