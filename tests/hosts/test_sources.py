@@ -14,6 +14,7 @@ from tests.hosts.runs import Runner, Scene, read
 from tests.hosts.spend import HOUR, MINUTE, Files, Log, Topic, event, events, spend
 from tests.servers.kafka import Kafka
 
+from windrow.errors import SourceError
 from windrow.hosts.launch import HostName, Options, launch
 from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay
 from windrow.hosts.stream.take_savepoint import take_savepoint
@@ -215,6 +216,28 @@ def test_a_replay_repeats_the_journal_of_both(logs: Logs, runner: Runner, tmp_pa
             assert rows == query(tmp_path, f'SELECT * FROM "{name}{part}"'), name + part
     assert ("returned", 0, "idle") in query(tmp_path, 'SELECT source, "partition", reason FROM all_shadow_clocks')
     assert query(tmp_path, "SELECT count(*) FROM minutes_late WHERE source = 'returned'") == [(1,)]
+
+
+@pytest.mark.usefixtures("spark")
+def test_records_that_one_of_them_lost_are_in_the_journal_under_its_name(
+    logs: Logs, runner: Runner, tmp_path: Path
+) -> None:
+    logs[0].append((0, event(minute)) for minute in range(60))
+    logs[1].append((1, event(minute)) for minute in range(40))
+    given = graph(logs[0].source, logs[1].source, tmp_path, at_end="hold")
+    runner.bounded(given)
+    (tmp_path / "returned" / "partition-1.jsonl").write_bytes(event(50, "u2") + b"\n")
+    with pytest.raises(SourceError, match=r"lost records: partition returned/1: .* is another file now"):
+        runner.bounded(given)
+    said: list[str] = []
+    runner.bounded(given, on_data_loss="continue", on_trouble=said.append)
+    assert any("partition returned/1" in one for one in said)
+    journal = query(tmp_path, 'SELECT source, "partition", "offset", reason FROM hours_clocks')
+    assert [row[:3] for row in journal if row[3].startswith("lost: ")] == [("returned", 1, 0)]
+    # the position in the other log stays, and the file that starts again has these offsets once more
+    assert query(tmp_path, 'SELECT source, count(*) FROM "all" GROUP BY 1') == [("bought", 60), ("returned", 40)]
+    again = """SELECT user_id FROM "all" WHERE source = 'returned' AND "offset" = 0"""
+    assert query(tmp_path, again) == [("u2",)]
 
 
 @pytest.mark.service
