@@ -1,0 +1,224 @@
+"""What holds for every operator, by what its graph gives in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.core.pipelines import MAIN, MINUTE, raw, record
+
+from windrow.core.changelog import StepOutput
+from windrow.core.level import migrate
+from windrow.core.schema import RAW
+from windrow.core.state.widening import StateChange
+from windrow.hosts.memory import MemoryHost
+from windrow.model import (
+    Aggregate,
+    Calendar,
+    Count,
+    DeduplicateNode,
+    Emit,
+    Field,
+    Global,
+    Graph,
+    Hopping,
+    LongType,
+    Max,
+    Process,
+    ProcessNode,
+    Records,
+    SelectNode,
+    Session,
+    SinkNode,
+    SourceNode,
+    SqliteSink,
+    StreamNode,
+    Sum,
+    Tumbling,
+    ValueState,
+    WindowNode,
+)
+
+SOURCE = SourceNode("log", MAIN.source, MAIN.decode, MAIN.time, lateness=20 * MINUTE)
+SUMS = (Aggregate("total", Sum("amount")), Aggregate("n", Count()), Aggregate("top", Max("amount")))
+OVER = (Aggregate("total", Sum("total")), Aggregate("n", Sum("n")), Aggregate("rows", Count()))
+
+
+def windowed(window: Any, emit: Emit | None = None, **settings: Any) -> WindowNode:  # noqa: ANN401 - any of either
+    emit = Emit(lateness=10 * MINUTE) if emit is None else emit
+    return WindowNode("made", "log", ("user",), window, SUMS, emit, **settings)
+
+
+def counted(ctx: Any, _: Any) -> None:  # noqa: ANN401 - as users write it
+    """Count a user's records."""
+    ctx.state.n.set(ctx.state.n.get(0) + 1)
+    ctx.emit(n=ctx.state.n.get())
+
+
+def process(**settings: Any) -> ProcessNode:  # noqa: ANN401 - any of `Process`
+    made = Process(
+        function=counted,
+        state=(ValueState("n", LongType()),),
+        returns=(Field("n", LongType()),),
+        **({"ttl": None, "order": "log", "on_timer": None, "on_processing_timer": None} | settings),
+    )
+    return ProcessNode("made", "log", ("user",), made)
+
+
+UNIQUE = DeduplicateNode("made", "log", ("user", "amount"), 8 * MINUTE)
+OPERATORS: dict[str, tuple[StreamNode, ...]] = {
+    "tumbling": (windowed(Tumbling(5 * MINUTE)),),
+    "salted": (windowed(Tumbling(5 * MINUTE), salt=2),),
+    "hopping": (windowed(Hopping(6 * MINUTE, 2 * MINUTE)),),
+    "calendar": (windowed(Calendar(1, "day", "Europe/Berlin")),),
+    "session": (windowed(Session(5 * MINUTE)),),
+    "global": (windowed(Global(), Emit(early=Records(1))),),
+    "early": (windowed(Tumbling(5 * MINUTE), Emit(lateness=10 * MINUTE, early=Records(2))),),
+    "process": (process(),),
+    "process in order": (process(order="event_time", ttl=30 * MINUTE),),
+    "deduplicate": (UNIQUE,),
+    "deduplicate by partition": (replace(UNIQUE, scope="partition"),),
+    "records": (SelectNode("made", ("log",), "amount > 3"),),
+    "over windows": (
+        replace(windowed(Tumbling(5 * MINUTE)), name="inner"),
+        WindowNode("made", "inner", ("user",), Hopping(20 * MINUTE, 10 * MINUTE), OVER, Emit()),
+    ),
+}
+UNBOUNDED = {"global", "process", "calendar"}
+"""Their keys stay, or their windows are longer than the log."""
+
+
+def graph_of(name: str, key_groups: int = 3) -> Graph:
+    sink = SinkNode("to_made", "made", SqliteSink("unused.db", "made"))
+    return Graph("graph", (SOURCE, *OPERATORS[name], sink), key_groups)
+
+
+def log() -> list[tuple[int, bytes]]:
+    """Records of six users, each in one partition; some late, some expired, some copies, some that cannot be read."""
+    chance = Random(7)
+    found = []
+    for number in range(90):
+        user = chance.randrange(6)
+        minute = max(0, number / 2 - chance.choice([0, 0, 0, 1, 3, 9, 40]))
+        value = record(f"u{user}", round(minute), chance.randint(0, 9)) if chance.random() > 0.03 else b"{"
+        found += [(user % 3, value)] * (2 if chance.random() < 0.1 else 1)
+    return found
+
+
+LOG = log()
+
+
+WINDOW = ("window_start", "window_end", "user")
+RECORD = ("source", "partition", "offset")
+
+
+class Run:
+    """Plays the log in steps."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.host = MemoryHost(graph, range(3))
+        self.offsets = [0, 0, 0]
+        self.outputs: list[StepOutput] = []
+
+    def play(self, records: Sequence[tuple[int, bytes]], size: int, order: Iterable[int] = (0, 1, 2)) -> Run:
+        for begin in range(0, len(records), size):
+            tables = [RAW.empty_table()]
+            for partition in order:
+                values = [value for at, value in records[begin : begin + size] if at == partition]
+                if values:
+                    tables.append(raw(partition, self.offsets[partition], *values))
+                self.offsets[partition] += len(values)
+            self._take(self.host.step(pa.concat_tables(tables)))
+        return self
+
+    def move(self, graph: Graph, states: Iterable[Any]) -> Run:
+        """Go on in another host."""
+        self.graph, self.host = graph, MemoryHost(graph, range(3))
+        self.host.begin(states)
+        return self
+
+    def end(self) -> tuple[dict[Any, Any], Counter[str], Counter[str]]:
+        """Return the table that the changelog leaves, the late output and the dead letters."""
+        self._take(self.host.end())
+        table: dict[Any, Any] = {}
+        for output in self.outputs:
+            for row in output.changes.to_pylist():
+                is_record = "source" in row
+                place = tuple(row.pop(name) for name in (RECORD if is_record else WINDOW))
+                values = {name: value for name, value in row.items() if name not in {"op", "pane", "revision"}}
+                if row["op"] in {"insert", "update_after"}:
+                    table[place] = values
+                elif row["op"] == "delete":
+                    del table[place]
+        late, dead = (
+            Counter(repr(row) for output in self.outputs for row in getattr(output, name).to_pylist())
+            for name in ("late", "dead")
+        )
+        return table, late, dead
+
+    def _take(self, groups: list[Any]) -> None:
+        self.outputs.append(StepOutput.concat(one.by_sink["to_made"] for one in groups))
+
+
+@pytest.fixture(params=OPERATORS)
+def name(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@cache
+def whole(name: str) -> tuple[dict[Any, Any], Counter[str], Counter[str]]:
+    table, late, dead = Run(graph_of(name)).play(LOG, len(LOG)).end()
+    assert table
+    assert dead
+    return table, late, dead
+
+
+@pytest.mark.parametrize("size", [5, 40])
+def test_any_cut_gives_the_same(name: str, size: int) -> None:
+    assert Run(graph_of(name)).play(LOG, size).end() == whole(name)
+
+
+def test_any_order_of_partitions_gives_the_same(name: str) -> None:
+    assert Run(graph_of(name)).play(LOG, 20, order=(2, 0, 1)).end() == whole(name)
+
+
+@pytest.mark.parametrize("at", [1, 50])
+def test_a_host_that_resumes_from_the_states_gives_the_same(name: str, at: int) -> None:
+    run = Run(graph_of(name)).play(LOG[:at], 13)
+    assert run.move(run.graph, run.host.states).play(LOG[at:], 17).end() == whole(name)
+
+
+@pytest.mark.parametrize("key_groups", [1, 5])
+def test_other_key_groups_give_the_same(name: str, key_groups: int) -> None:
+    run = Run(graph_of(name)).play(LOG[:50], 13)
+    other = graph_of(name, key_groups)
+    changes = {
+        node.name: StateChange(
+            tuple(range(len(node.aggregates))) if isinstance(node, WindowNode) else (),
+            node.emit.lateness if isinstance(node, WindowNode) else 0,
+        )
+        for node in other.keyed
+    }
+    assert run.move(other, migrate(other, changes, run.host.states)).play(LOG[50:], 17).end() == whole(name)
+
+
+def test_state_is_freed_when_the_watermark_is_far(name: str) -> None:
+    if name in UNBOUNDED:
+        pytest.skip("it keeps state for longer than this log")
+    far = [[(partition, record("z", minute)) for partition in range(3)] for minute in (10_000, 20_000, 20_100)]
+    kinds = []
+    for before in (LOG, []):
+        run = Run(graph_of(name)).play(before, 30)
+        for step in far:
+            run.play(step, 3)
+            run.play([(0, b"{")], 1)
+        kinds.append(Counter(kind for state in run.host.states for (kind, _), _ in state.items()))
+    assert kinds[0] == kinds[1]
