@@ -18,6 +18,7 @@ from tests.servers.kafka import Kafka
 
 from windrow.api.checks import require_valid
 from windrow.api.pipeline_file import read_document
+from windrow.errors import SourceError
 from windrow.hosts.reports import StepReport
 from windrow.hosts.spark import spark_session
 from windrow.hosts.stream.run import StreamRun, StreamSettings
@@ -53,11 +54,18 @@ def measure(folder: Path, rate: int, steps: int, text: Callable[[str, Path], str
                 run.stop()
 
         spec = LogSpec(events=rate * (WARM + steps) * 5, users=10_000)
-        feeder = threading.Thread(
-            target=write_kafka, args=(spec, broker.servers, "spend"), kwargs={"pace": LivePace(rate)}, daemon=True
-        )
-        feeder.start()
+        over = threading.Event()
+
+        def feed() -> None:
+            try:
+                write_kafka(spec, broker.servers, "spend", pace=LivePace(rate))
+            except SourceError:
+                if not over.is_set():  # the broker goes before all is sent
+                    raise
+
+        threading.Thread(target=feed, daemon=True).start()
         run.run(on_step)
+        over.set()
         spark.stop()
         return millis[WARM:]
     finally:
