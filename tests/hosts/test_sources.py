@@ -172,21 +172,22 @@ def test_a_savepoint_has_the_positions_in_both(
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_source_without_records_holds_the_other_back_until_it_is_idle(
+def test_a_source_without_records_holds_back_what_depends_on_it_until_it_is_idle(
     logs: Logs, runner: Runner, tmp_path: Path
 ) -> None:
     logs[0].append((partition, event(minute)) for minute in range(200) for partition in range(3))
     logs[1].append([(0, event(0)), (1, event(0))])
     sources = logs[0].source, logs[1].source
     runner.bounded(graph(*sources, tmp_path, at_end="hold"))
-    assert query(tmp_path, "SELECT count(*) FROM bought") == [(0,)]
+    assert query(tmp_path, "SELECT count(*) FROM bought") != [(0,)]
+    assert query(tmp_path, "SELECT count(*) FROM minutes") == [(0,)]
 
     def scene() -> Scene:
         yield lambda report: report.idle == ["returned/0", "returned/1"]
 
     (tmp_path / "idle").mkdir()
     Runner(tmp_path / "other").live(graph(*sources, tmp_path / "idle", at_end="hold", idle=1_000_000), scene())
-    assert query(tmp_path / "idle", "SELECT count(*) FROM bought") != [(0,)]
+    assert query(tmp_path / "idle", "SELECT count(*) FROM minutes") != [(0,)]
     journal = query(tmp_path / "idle", 'SELECT source, "partition", reason FROM bought_clocks')
     assert journal == [("returned", 0, "idle"), ("returned", 1, "idle")]
 

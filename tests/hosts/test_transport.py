@@ -88,8 +88,8 @@ def test_packets_of_records(least: int, files: Files, tmp_path: Path, monkeypatc
     came = StepInput.of(given, (packet.message for packet in read))
     assert list(tmp_path.glob("rows/*")) == []
     expected = StepInput.of(given, (packet.message for packet in Ingest(pipeline).run(raw)))
-    assert came.records[""].num_rows > 400
-    assert came.records[""].equals(expected.records[""])
+    assert came.raw[""].num_rows > 400
+    assert came.raw[""].equals(expected.raw[""])
     assert (came.dead, came.progress) == (expected.dead, expected.progress)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, raw
 from tests.examples import examples
@@ -106,18 +106,26 @@ class Case:
         }
 
 
+BESIDE = WindowNode("beside", "log", ("user",), Tumbling(5 * MINUTE), FIRST, Emit())
 SOURCES: dict[str, list[Node]] = {
     "log": [SOURCE],
     "both": [SOURCE, OTHER, SelectNode("both", ("log", "other"))],
-    "other": [SOURCE, OTHER, WindowNode("beside", "log", ("user",), Tumbling(5 * MINUTE), FIRST, Emit())],
+    "other": [SOURCE, OTHER, BESIDE],
+    "either": [SOURCE, OTHER, BESIDE, SelectNode("either", ("log", "other"))],
+    "mixed": [
+        SOURCE,
+        OTHER,
+        DeduplicateNode("clean", "log", ("user", "v"), 6 * MINUTE),
+        SelectNode("mixed", ("other", "clean")),
+    ],
 }
 """The nodes before the chain, by the stream that it takes."""
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> Graph:
+def graphs(draw: st.DrawFn, *starts: str) -> Graph:
     """A chain of up to seven streams over one or two sources, with a sink of each window."""
-    at = draw(st.sampled_from(["log", "log", "both", "other"]))
+    at = draw(st.sampled_from(starts or ["log", *SOURCES]))
     nodes = list(SOURCES[at])
     match draw(st.sampled_from(["none", "filter", "split", "union"])):
         case "filter":
@@ -166,10 +174,10 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn, *starts: str) -> Case:
     """A graph, and a log whose times go on, so that windows fire, with records that are late."""
     chance = Random(draw(st.integers(0, 2**32)))
-    size, graph = draw(st.integers(0, 60)), draw(graphs())
+    size, graph = draw(st.integers(0, 60)), draw(graphs(*starts))
     partitions = [
         number * MAX_PARTITIONS + one for number in range(len(graph.sources)) for one in range(draw(st.integers(1, 3)))
     ]
@@ -191,9 +199,9 @@ ALL_IDLE: list[Literal["hold", "advance"]] = ["hold", "advance"]
 
 
 @st.composite
-def clocked_cases(draw: st.DrawFn) -> Case:
+def clocked_cases(draw: st.DrawFn, *starts: str) -> Case:
     """The same with any watermarks, partitions that fall idle (there are ticks between the steps), and new ones."""
-    case, chance = draw(cases()), Random(draw(st.integers(0, 2**32)))
+    case, chance = draw(cases(*starts)), Random(draw(st.integers(0, 2**32)))
     mark = Field("m", TimestampType("micros"), optional=True)
     nodes: list[Node] = []
     for node in case.graph.nodes:
@@ -337,6 +345,35 @@ def compare_clocked(case: Case) -> None:
 @given(clocked_cases())
 def test_idle_partitions_and_other_watermarks_and_their_replay(case: Case) -> None:
     compare_clocked(case)
+
+
+def part(case: Case, number: int) -> Case:
+    """The streams that depend on one source alone, with its records, in the same steps."""
+    source = case.graph.sources[number]
+    nodes = (source, *case.graph.below(source))
+
+    def is_own(partition: int) -> bool:
+        return partition // MAX_PARTITIONS == number
+
+    records = [(at % MAX_PARTITIONS, time, values) for at, time, values in case.records if is_own(at)]
+    before = [sum(is_own(at) for at, *_ in case.records[:end]) for end in range(len(case.records) + 1)]
+    own = [tuple(at % MAX_PARTITIONS for at in given if is_own(at)) for given in (case.partitions, case.known)]
+    cuts = [[before[end] for end in ends] for ends in case.cuts]
+    return Case(replace(case.graph, nodes=nodes), records, own[0], (cuts[0], cuts[1]), case.ticks, own[1])
+
+
+@examples(20)
+@given(clocked_cases("other"))
+def test_a_source_does_not_hold_back_what_does_not_depend_on_it(case: Case) -> None:
+    parts = [part(case, number) for number in (0, 1)]
+    assume(all(one.known for one in parts))
+    whole, alone = Run(case, case.cuts[0]), [Run(one, one.cuts[0]) for one in parts]
+    for _ in range(2):
+        for one in alone:
+            for node in windows(one.graph):
+                assert whole.changes(node.name) == one.changes(node.name)
+        for run in (whole, *alone):
+            run.end()
 
 
 @pytest.mark.long

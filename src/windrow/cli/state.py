@@ -63,7 +63,7 @@ def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, m
 def _plain(pipeline: Runnable, report: StateReport) -> dict[str, Any]:
     clocks, graph = report.clocks, as_graph(pipeline)
     return {
-        "low_watermark": None if clocks is None else _known(clocks.low),
+        "low_watermark": None if clocks is None else _known(clocks.low()),
         "partitions": []
         if clocks is None
         else [

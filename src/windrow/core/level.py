@@ -43,6 +43,7 @@ from windrow.core.schema import END, PARTITION, TIME, WATERMARK, WINDOW
 from windrow.core.state.store import MemoryState, OperatorState, State, blobs_of, scoped_kind
 from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.clocks import PartitionClocks
+from windrow.core.watermarks.sources import SourceTimes, sources_of
 from windrow.core.watermarks.tracker import advance_clocks
 from windrow.expressions import RecordStream, stream_of, view_of
 from windrow.model import (
@@ -56,7 +57,6 @@ from windrow.model import (
     Runnable,
     Session,
     SinkNode,
-    StreamNode,
     as_graph,
     outputs_of,
 )
@@ -88,29 +88,17 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
     if isinstance(view, RecordStream):
         if not isinstance(node, DeduplicateNode):
             return AppendOperator(view)
-        deduplicate = DeduplicateOperator(node, view, lateness_of(graph, node))
+        deduplicate = DeduplicateOperator(node, view, stream_of(graph, node.input).bound)
         return SettledOperator(view, deduplicate) if node.scope == "stream" else deduplicate
     if isinstance(view, ProcessPipeline):
         return ProcessOperator(view)
     if isinstance(view.window, Session):
         return SessionOperator(view)
-    is_traced = is_read(graph, node)
+    is_traced = graph.is_read(node)
     if stream_of(graph, node.inputs[0]).is_changelog:
         return ChangelogWindowOperator(view, is_traced=is_traced)
     window = WindowOperator(view, is_traced=is_traced)
     return SettledOperator(view, window) if is_traced else window
-
-
-def lateness_of(graph: Graph, node: KeyedNode | SinkNode) -> int | None:
-    """Return how late a record can be that a node takes; None if there is no limit."""
-    found = [source.lateness for source in stream_of(graph, node.input).sources]
-    limits = [lateness for lateness in found if lateness is not None]
-    return max(limits) if len(limits) == len(found) else None
-
-
-def is_read(graph: Graph, node: KeyedNode | SinkNode) -> bool:
-    """Return whether other streams depend on the rows of a node."""
-    return any(isinstance(one, StreamNode) for one in graph.readers(node))
 
 
 @dataclass
@@ -170,7 +158,8 @@ def migrate(pipeline: Runnable, changes: Mapping[str, StateChange], states: Iter
         if name not in changes:
             continue
         stored = [(summary.operators[name], blobs_of(name, state)) for summary, state in known]
-        migrated = open_operator(graph, node).migrate(changes[name], clocks, stored)
+        low = clocks.low(sources_of(graph, node))
+        migrated = open_operator(graph, node).migrate(changes[name], low, stored)
         for state, summary, (own, blobs) in zip(made, summaries, migrated, strict=True):
             summary[name] = own
             for (kind, bucket), blob in blobs.items():
@@ -195,8 +184,7 @@ class _Hosted:
             else open_operator(graph, node)
         )
         self.input = NodeInput.of(view, input_schema(graph, node))
-        # the records of a source come with the watermark as far as their own step has moved it
-        self.is_first = graph.is_raw(node.input)
+        self.sources = sources_of(graph, node)
         # by the number of the source
         self.is_limited = np.array([one.lateness is not None for one in graph.sources])
         self.lateness = np.array([one.lateness or 0 for one in graph.sources])
@@ -262,8 +250,7 @@ class LevelRunner:
         self._names = frozenset(node.name for node in self._nodes)
         self._inputs = {node.name: node.input for node in self._nodes}
         self._nothing = empty_by_sink(graph)
-        # with records in merged order, those at the low watermark may have been taken
-        self._above = int(any(_takes_in_order(graph, node) for node in graph.keyed))
+        self._times = SourceTimes.of(graph)
         self._makers = {sink.name: _maker(graph, sink) for sink in graph.sinks}
         self._above_sink = {sink.name: _all_above(graph, sink) for sink in graph.sinks}
 
@@ -285,18 +272,20 @@ class LevelRunner:
         given = StepInput.of(self._inputs, taken)
         blob = state.summary()
         summary = LevelSummary(PartitionClocks.start(self._partitions)) if blob is None else LevelSummary.decode(blob)
-        advance = advance_clocks(self._graph, summary.clocks, given, self._above)
+        advance = advance_clocks(self._times, summary.clocks, given)
         outputs: dict[str, OperatorOutput] = {}
         packets: list[Packet] = []
         local: defaultdict[str, list[pa.Table]] = defaultdict(list)
         for node in self._nodes:
-            records, late = pa.concat_tables([given.records[node.name], *local[node.name]]), None
-            if node.is_first:
-                place = records.column_names.index(WATERMARK)
-                records = records.set_column(place, WATERMARK, pa.array(advance.watermarks(records)))
-                records, late = node.split_expired(records)
+            raw, late = given.raw[node.name], None
+            if raw.num_rows:
+                place = raw.column_names.index(WATERMARK)
+                raw = raw.set_column(place, WATERMARK, pa.array(advance.watermarks(raw)))
+                raw, late = node.split_expired(raw)
+            records = node.input.join([raw, given.records[node.name], *local[node.name]])
             own = OperatorState(node.name, state, summary.operators.get(node.name))
-            output = node.operator.process(OperatorStep(group, advance.time, records, given.parts[node.name]), own)
+            time = advance.time(node.sources)
+            output = node.operator.process(OperatorStep(group, time, records, given.parts[node.name]), own)
             if late is not None and late.num_rows:
                 output = replace(output, late=pa.concat_tables([late, output.late]))
             outputs[node.name] = output
@@ -342,12 +331,6 @@ class LevelRunner:
         return isinstance(message, Records | PartialPanes) and message.to in self._names
 
 
-def _takes_in_order(graph: Graph, node: KeyedNode) -> bool:
-    if isinstance(node, DeduplicateNode):
-        return node.scope == "stream"
-    return isinstance(node, ResultNode) and is_read(graph, node)
-
-
 def _maker(graph: Graph, sink: SinkNode) -> str:
     """Return the name of the node whose operator makes the rows of a sink."""
     return sink.input if isinstance(graph.producer(sink.input), ResultNode) else sink.name
@@ -382,7 +365,7 @@ def _stats(group: int, outputs: Iterable[OperatorOutput], given: StepInput, cloc
         open_windows=sum(one.open_windows for one in counted),
         watermarks=dict(clocks.watermarks),
         offsets=dict(clocks.next),
-        low=clocks.low,
+        low=clocks.low(),
         idle=sorted(clocks.idle),
         rejected=sum(table.num_rows for name, table in given.dead.items() if name is not None),
         duplicates=sum(one.duplicates for one in counted),

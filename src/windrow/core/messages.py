@@ -20,10 +20,15 @@ from windrow.core.tick import Tick
 
 @dataclass(frozen=True)
 class Records:
-    """Good records (`windrow.core.schema.record_schema`) for the node `to`, packed."""
+    """Good records (`windrow.core.schema.record_schema`) for the node `to`, packed.
+
+    Those of a source (`is_raw`) have the watermark at each as far as their own step has moved it; those that an
+    operator gives have the final one.
+    """
 
     to: str
     blob: Blob
+    is_raw: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ class RecordsLost:
 
 @dataclass(frozen=True)
 class PartitionIdle:
-    """By the journal of the run that is replayed a partition is idle, and the low watermark not below `low`."""
+    """By the journal of the run that is replayed a partition is idle, and the low watermark of its source >= `low`."""
 
     partition: int
     low: int

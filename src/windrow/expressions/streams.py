@@ -53,6 +53,14 @@ class Stream:
     lateness: int = 0
     terms: tuple[tuple[str, DataType], ...] = ()
 
+    @property
+    def bound(self) -> int | None:
+        """How far behind the watermark its records or changes come at most (microseconds); None if that has no end."""
+        if self.is_changelog:
+            return self.lateness
+        limits = [source.lateness for source in self.sources if source.lateness is not None]
+        return max(limits) if len(limits) == len(self.sources) else None
+
 
 @dataclass(frozen=True)
 class RecordStream:

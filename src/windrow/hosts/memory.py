@@ -71,7 +71,7 @@ class MemoryHost:
 
     def rest(self, idle_at_end: IdleAtEnd) -> list[GroupOutput]:
         """Run a step without records that makes partitions idle, as the run that is replayed did."""
-        return self._control(*(PartitionIdle(partition, idle_at_end.low) for partition in idle_at_end.partitions))
+        return self._control(*(PartitionIdle(*one) for one in idle_at_end.lows))
 
     def lose(self, *losses: RecordsLost) -> list[GroupOutput]:
         """Run a step without records after which partitions resume behind lost records."""

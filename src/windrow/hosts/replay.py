@@ -11,6 +11,7 @@ from typing import Literal, assert_never
 
 from windrow.api.checks import require_valid
 from windrow.core.changelog import with_labels, with_numbers
+from windrow.core.columns import MIN_TIME
 from windrow.core.operators.window.triggers import trigger_periods
 from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError
@@ -237,8 +238,8 @@ def _epoch_of(sink: SinkModel, checkpoint: Checkpoint) -> int | None:
 def _with_unknown(replayed: JournalReplay, checkpoint: Checkpoint, first: Cut, end: Cut) -> IdleAtEnd:
     """Return who does not hold the low watermark back at the end: also those that the live run has not met yet."""
     known = {*checkpoint.partitions, *(partition for partition in end if end[partition] > first.get(partition, 0))}
-    idle_at_end = replayed.idle_at_end
-    return replace(idle_at_end, partitions=tuple(sorted({*idle_at_end.partitions, *(first.keys() - known)})))
+    lows = dict.fromkeys(first.keys() - known, MIN_TIME) | dict(replayed.idle_at_end.lows)
+    return IdleAtEnd(tuple(sorted(lows.items())))
 
 
 def _shadowed(

@@ -28,7 +28,7 @@ from windrow.sinks.base import Run
 from windrow.sources.base import Offset
 
 FILE = "savepoint.json"
-_FORMAT = 2
+_FORMAT = 3
 _ENTRY = pa.schema([("kind", pa.string()), ("bucket", pa.int64()), ("blob", pa.large_binary())])
 """A blob of a key group; the summary is the row without a kind."""
 

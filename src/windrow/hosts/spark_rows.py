@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from itertools import chain, groupby
 from typing import Any
 
@@ -59,7 +59,7 @@ def read_packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
 
 def _message(kind: str, text: str, blob: Blob) -> Message:
     message = decode_message(kind, text, blob)
-    return Records(message.to, opened(message.blob)) if isinstance(message, Records) else message
+    return replace(message, blob=opened(message.blob)) if isinstance(message, Records) else message
 
 
 def output_frame(key_group: int, output: GroupOutput, transport: TableTransport) -> pd.DataFrame:

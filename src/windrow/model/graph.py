@@ -207,10 +207,13 @@ class Graph:
         """The sources, in order."""
         return tuple(node for node in self.nodes if isinstance(node, SourceNode))
 
+    def source_number(self, partition: int) -> int:
+        """Return the number of the source that a partition of the graph is in."""
+        return partition // MAX_PARTITIONS if len(self.sources) > 1 else 0
+
     def source_of(self, partition: int) -> SourceNode:
         """Return the source that a partition of the graph is in."""
-        sources = self.sources
-        return sources[partition // MAX_PARTITIONS] if len(sources) > 1 else sources[0]
+        return self.sources[self.source_number(partition)]
 
     def partition_name(self, partition: int) -> int | str:
         """Return how a partition is called: its number, or with several sources ``SOURCE/NUMBER``."""
@@ -309,11 +312,17 @@ class Graph:
         made = set(outputs_of(node))
         return tuple(one for one in self.nodes if made.intersection(one.inputs))
 
+    def is_read(self, node: Node) -> bool:
+        """Return whether other streams depend on a node."""
+        return any(isinstance(one, StreamNode) for one in self.readers(node))
+
+    def is_ordered(self, node: KeyedNode) -> bool:
+        """Return whether a node takes its records in the order of watermarks, in which its own stream depends on it."""
+        return node.scope == "stream" if isinstance(node, DeduplicateNode) else self.is_read(node)
+
     def is_chained(self, node: KeyedNode) -> bool:
         """Return whether a node's input has passed another node with state, or another one takes its rows."""
-        return any(isinstance(one, StreamNode) for one in self.readers(node)) or any(
-            isinstance(one, KeyedNode) and node in self.below(one) for one in self.nodes
-        )
+        return self.is_read(node) or any(isinstance(one, KeyedNode) and node in self.below(one) for one in self.nodes)
 
     def below(self, node: Node) -> tuple[Node, ...]:
         """Return all nodes that depend on a node, in order."""

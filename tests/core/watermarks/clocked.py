@@ -16,6 +16,7 @@ from windrow.core.schema import OFFSET, PARTITION, record_schema
 from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
+from windrow.core.watermarks.sources import SourceTimes
 from windrow.core.watermarks.tracker import ClockAdvance, advance_clocks
 from windrow.model import Pipeline, as_graph
 
@@ -78,14 +79,14 @@ class Clocked:
                 [packet.message for packet in packets if packet.key_group == group],
             )
             clocks = PartitionClocks.decode(json.loads(json.dumps(self._clocks[group].encode())))
-            step = advance_clocks(as_graph(self.pipeline), clocks, given)
+            step = advance_clocks(SourceTimes.of(as_graph(self.pipeline)), clocks, given)
             self._clocks[group] = clocks
-            records = given.records[""]
+            records = given.raw[""]
             columns = (records.column(name).to_pylist() for name in (PARTITION, OFFSET))
             self.watermarks |= dict(zip(zip(*columns, strict=True), step.watermarks(records).tolist(), strict=True))
             taken.append(step)
         assert all(clocks.encode() == self._clocks[0].encode() for clocks in self._clocks[1:])
-        assert all(step.journal == taken[0].journal and step.time == taken[0].time for step in taken)
+        assert all(step.journal == taken[0].journal and step.time([0]) == taken[0].time([0]) for step in taken)
         self.journal.append(taken[0].journal)
         return taken[0]
 

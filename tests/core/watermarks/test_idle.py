@@ -173,4 +173,4 @@ def test_a_floor_holds_from_its_offset_on() -> None:
     # a step that ends behind a floor keeps it
     other = Clocked(main(), [1], bounds)
     other.feed([(1, b"x")] * 6)
-    assert other.clocks.low == 70
+    assert other.clocks.low() == 70

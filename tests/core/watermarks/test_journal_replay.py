@@ -39,12 +39,12 @@ def test_it_is_read_up_to_where_the_replay_ends() -> None:
     # at the end that was told first: partition 1 is not back yet, as its record at 5 was not read
     first = JournalReplay.of(rows, {0: 9, 1: 5})
     assert first.ends == ({0: 9, 1: 5},)
-    assert first.idle_at_end == IdleAtEnd((1,), 50)
+    assert first.idle_at_end == IdleAtEnd(((1, 50),))
     assert first.bounds.rows == ()
     assert first.rows.column("reason").to_pylist() == ["idle"]
     whole = JournalReplay.of(rows, {0: 12, 1: 8, 2: 3})
     assert whole.ends == ({0: 9, 1: 5}, {0: 12, 1: 8, 2: 3})
-    assert whole.idle_at_end == IdleAtEnd((0,), 70)
+    assert whole.idle_at_end == IdleAtEnd(((0, 70),))
     assert whole.bounds.rows == ((1, 5, 60), (2, 0, 61))
     assert whole.rows.column("reason").to_pylist() == ["idle", "active", "joined", "idle"]
     assert JournalReplay.of(rows).ends == whole.ends
@@ -81,5 +81,5 @@ def test_an_end_is_no_end_of_a_log_that_begins_anew() -> None:
 def test_times_of_any_year() -> None:
     far = 253_402_300_800_000_000
     again = JournalReplay.of(journal((0, 3, None, "idle"), (1, 1, far, "idle")))
-    assert again.idle_at_end == IdleAtEnd((0, 1), far)
-    assert JournalReplay.of(journal((0, 3, None, "idle"))).idle_at_end == IdleAtEnd((0,), MIN_TIME)
+    assert again.idle_at_end == IdleAtEnd(((0, MIN_TIME), (1, far)))
+    assert JournalReplay.of(journal((0, 3, None, "idle"))).idle_at_end == IdleAtEnd(((0, MIN_TIME),))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
 from windrow.api.sections import DELAY, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
-from windrow.expressions import result_pipelines, stream_of
+from windrow.expressions import Stream, result_pipelines, stream_of
 from windrow.model import (
     Adaptive,
     AnyPipeline,
@@ -68,10 +68,12 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
                 "where": node.where or "",
                 "derive": _derived(node.derive),
                 "select": ", ".join(node.select or ()),
+                "bound": _bound(stream_of(graph, node.name)),
             }
         case SplitNode(name, _, outputs, other):
             split = [f"{name}.{one.name}: where {one.sql}, and none before" for one in outputs]
-            return {"split": "\n".join([*split, *([f"{name}.{other}: all others"] if other else [])])}
+            split += [f"{name}.{other}: all others"] if other else []
+            return {"split": "\n".join(split), "bound": _bound(stream_of(graph, node.input))}
         case DeduplicateNode():
             nouns = {
                 "unique by": f"{', '.join(node.key)}, within {format_duration(node.within)} of event time",
@@ -79,7 +81,8 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
             }
         case _:
             view = result_pipelines(graph)[node.name]
-            passed = _passed(view.time) if len(graph.sources) == 1 else _ALL_PASSED
+            sources = stream_of(graph, node.input).sources
+            passed = _passed(view.time) if len(sources) == 1 else _all_passed(sources)
             nouns = {"derive": _derived(node.derive)} | _keyed(view, passed)
             if isinstance(view, Pipeline) and stream_of(graph, node.input).is_changelog:
                 nouns["emit"] = _over_windows(view, passed)
@@ -87,8 +90,20 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
     return nouns | {
         "level": f"{graph.level_of(node)} of {levels}" if levels > 1 else "",
         "order": _order(graph, node),
+        "bound": _bound(stream_of(graph, node.name)) if _kept(graph, node) else "",
         "keeps": _kept(graph, node),
     }
+
+
+def _bound(stream: Stream) -> str:
+    """Return how long changes of a stream come."""
+    what = "the rows of a window change" if stream.is_changelog else "a record comes"
+    if stream.bound is None:
+        return f"{what} however far the watermark is past it"
+    if not stream.bound:
+        return "the rows of a window do not change after it" if stream.is_changelog else ""
+    past = "its end" if stream.is_changelog else "it"
+    return f"{what} until the watermark is {format_duration(stream.bound)} past {past}"
 
 
 def _over_windows(pipeline: Pipeline, passed: str) -> str:
@@ -101,21 +116,20 @@ def _over_windows(pipeline: Pipeline, passed: str) -> str:
 
 def _order(graph: Graph, node: KeyedNode) -> str:
     """Return in which order a node takes its records, if that is not the order in which they come."""
-    is_read = any(isinstance(one, StreamNode) for one in graph.readers(node))
-    settles = node.scope == "stream" if isinstance(node, DeduplicateNode) else is_read and graph.is_raw(node.input)
-    if not settles:
+    if not graph.is_ordered(node) or not (isinstance(node, DeduplicateNode) or graph.is_raw(node.input)):
         return ""
-    return "by watermark: a record waits until every partition's watermark has reached its own"
+    of = stream_of(graph, node.input).sources
+    which = f" of {' and '.join(one.name for one in of)}" if len(of) < len(graph.sources) else ""
+    return f"by watermark: a record waits until every partition's watermark{which} has reached its own"
 
 
 def _kept(graph: Graph, node: KeyedNode) -> str:
     """Return for how long the state of a node is kept."""
     if isinstance(node, DeduplicateNode):
-        found = [source.lateness for source in stream_of(graph, node.input).sources]
-        limits = [lateness for lateness in found if lateness is not None]
-        if len(limits) < len(found):
+        bound = stream_of(graph, node.input).bound
+        if bound is None:
             return "every key, for ever"
-        return f"a key until the watermark is {format_duration(node.within + max(limits))} past its record"
+        return f"a key until the watermark is {format_duration(node.within + bound)} past its record"
     view = result_pipelines(graph)[node.name]
     if not isinstance(view, Pipeline) or isinstance(view.window, Global):
         return ""
@@ -205,7 +219,8 @@ def _emit(pipeline: Pipeline, table: str, passed: str) -> str:
     return "\n".join([*lines, f"open windows {end}"])
 
 
-_ALL_PASSED = "the watermark of every partition of all sources has reached its end"
+def _all_passed(sources: Iterable[SourceNode]) -> str:
+    return f"the watermark of every partition of {' and '.join(one.name for one in sources)} has reached its end"
 
 
 def _passed(time: EventTime) -> str:

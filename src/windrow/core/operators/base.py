@@ -29,7 +29,6 @@ from windrow.core.state.migrate import StoredState
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.core.tick import Tick
-from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.tracker import StepTime
 from windrow.expressions import View
 from windrow.model import Custom, Pipeline
@@ -41,12 +40,14 @@ M = TypeVar("M", bound=Message)
 class StepInput:
     """A key group's messages of one step, unpacked; `progress` is ordered by partition.
 
-    By node: `records`, `parts` (panes that other key groups aggregated of its records, where keys are salted), dead
-    letters (`dead`; under None those of all nodes), and `results` of earlier levels. `times` stay packed, and are
-    ordered by partition and offset. `tick` is the processing time at the end of the step, None if there was no tick.
+    By node: `records` of operators, `raw` records of sources, `parts` (panes that other key groups aggregated of its
+    records, where keys are salted), dead letters (`dead`; under None those of all nodes), and `results` of earlier
+    levels. `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of
+    the step, None if there was no tick.
     """
 
     records: dict[str, pa.Table]
+    raw: dict[str, pa.Table]
     parts: dict[str, tuple[pa.Table, ...]]
     dead: dict[str | None, pa.Table]
     results: dict[str, list[Results]]
@@ -70,7 +71,11 @@ class StepInput:
         records, dead, results = all_of(Records), all_of(DeadLetters), all_of(Results)
         return StepInput(
             records={
-                name: _records(node, [unpack(one.blob) for one in records if one.to == name])
+                name: node.join(unpack(one.blob) for one in records if one.to == name and not one.is_raw)
+                for name, node in nodes.items()
+            },
+            raw={
+                name: node.join(unpack(one.blob) for one in records if one.to == name and one.is_raw)
                 for name, node in nodes.items()
             },
             parts={name: tuple(unpack(one.blob) for one in partial if one.to == name) for name in nodes},
@@ -115,13 +120,13 @@ class NodeInput:
         has_code = isinstance(view, Pipeline) and any(isinstance(one.function, Custom) for one in view.aggregates)
         return NodeInput(records, has_code or any(pa.types.is_floating(type_) for type_ in records.types))
 
-
-def _records(node: NodeInput, tables: Iterable[pa.Table]) -> pa.Table:
-    records = pa.concat_tables([node.schema.empty_table(), *tables])
-    if node.is_ordered:
-        # messages come in any order: a step that is run again must take them in the same
-        return records.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
-    return records
+    def join(self, tables: Iterable[pa.Table]) -> pa.Table:
+        """Return the records of some tables, in the order of the log if that can be seen."""
+        records = pa.concat_tables([self.schema.empty_table(), *tables])
+        if self.is_ordered:
+            # messages come in any order: a step that is run again must take them in the same
+            return records.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
+        return records
 
 
 @dataclass(frozen=True)
@@ -204,10 +209,10 @@ class Operator(Protocol):
         """Run one step of one key group."""
         ...
 
-    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
         """Return the initial states of all key groups from those of a run whose pipeline differed by `change`.
 
-        `clocks` are those of the run.
+        The low watermark of the run was `low`.
         """
         ...
 

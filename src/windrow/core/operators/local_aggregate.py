@@ -23,7 +23,6 @@ from windrow.core.schema import TIME, WATERMARK, WINDOW
 from windrow.core.state.migrate import StoredState
 from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.widening import StateChange
-from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.model import Pipeline
 
 
@@ -51,7 +50,7 @@ class LocalAggregate:
             packets += self._parts(step.group, records)
         return OperatorOutput(self._no_changes, packets=tuple(packets))
 
-    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
         """Return no state for each key group."""
         return [(None, MemoryState()) for _ in range(self._pipeline.key_groups)]
 

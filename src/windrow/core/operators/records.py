@@ -19,7 +19,6 @@ from windrow.core.schema import OFFSET, PARTITION, TIME, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import BlobStore, MemoryState, OperatorState
 from windrow.core.state.widening import StateChange
-from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.expressions import RecordStream
 from windrow.model import DeduplicateNode
 
@@ -124,7 +123,7 @@ class DeduplicateOperator:
             duplicates=int(np.count_nonzero(is_duplicate)),
         )
 
-    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the keys."""
         groups = RowsByKeyGroup(self._view, self._duck)
         for _, state in states:
@@ -181,7 +180,7 @@ class AppendOperator:
         ]
         return OperatorOutput(changes=pa.table(columns, schema=self._changes))
 
-    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
         """Return no state for each key group."""
         return [({}, MemoryState()) for _ in range(self._key_groups)]
 

@@ -76,7 +76,9 @@ class Router:
                     continue
                 names.update(outputs_of(one))
         self._routes = [
-            _Route(graph, one, packed, is_local=one.name in local) for one in graph.computed if one.input in names
+            _Route(graph, one, packed, is_local=one.name in local, is_raw=isinstance(node, SourceNode))
+            for one in graph.computed
+            if one.input in names
         ]
         self._key_groups = graph.key_groups
 
@@ -231,13 +233,20 @@ class _Route:
     """
 
     def __init__(
-        self, graph: Graph, node: KeyedNode | SinkNode, packed: Callable[[pa.Table], bytes], *, is_local: bool
+        self,
+        graph: Graph,
+        node: KeyedNode | SinkNode,
+        packed: Callable[[pa.Table], bytes],
+        *,
+        is_local: bool,
+        is_raw: bool,
     ) -> None:
         view = view_of(graph, node)
         self.name = node.name
         self.is_local = is_local
         self.input = node.input
         self._packed = packed
+        self._is_raw = is_raw
         self._key, self._key_groups, self._salt = view.key, view.key_groups, _salt(view)
         given = _given(graph, node.input)
         self._decoder = None if given is None else KeyedDecoder(view, given, input_schema(graph, node))
@@ -281,7 +290,7 @@ class _Route:
         ends = np.cumsum(np.bincount(groups, minlength=count)).tolist()
         for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
             if start < end:
-                yield Packet(group, Records(self.name, self._packed(records.slice(start, end - start))))
+                yield Packet(group, Records(self.name, self._packed(records.slice(start, end - start)), self._is_raw))
 
 
 def _salt(view: View) -> int:

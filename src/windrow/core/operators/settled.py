@@ -22,7 +22,6 @@ from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.time_buffer import Mask, TimeBuffer
 from windrow.core.state.widening import StateChange
-from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.tracker import StepTime
 from windrow.expressions import View
 
@@ -51,7 +50,7 @@ class SettledOperator:
         state.summary = {**own.summary, _KIND: held.encode()}
         return output
 
-    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
         """Migrate the state of the operator, and the records that are held."""
         groups = RowsByKeyGroup(self._view, self._duck)
         inner: list[StoredState] = []
@@ -64,7 +63,7 @@ class SettledOperator:
                     own.set(kind, bucket, blob)
             inner.append(({name: value for name, value in summary.items() if name != _KIND}, own))
         made: list[StoredState] = []
-        migrated = self._operator.migrate(change, clocks, inner)
+        migrated = self._operator.migrate(change, low, inner)
         for (summary, state), tables in zip(migrated, groups.tables(), strict=True):
             held = _buffer(None)
             if (_KIND, 0) in tables:

@@ -14,6 +14,7 @@ from windrow.core.columns import unpack
 from windrow.core.operators.window.slices import windows_of_slices
 from windrow.core.state.store import MemoryState
 from windrow.core.watermarks.clocks import PartitionClocks
+from windrow.core.watermarks.sources import sources_of
 from windrow.expressions import View, view_of
 from windrow.model import Hopping, Pipeline, ProcessPipeline, Runnable, Session, as_graph
 
@@ -61,10 +62,11 @@ def inspect_state(pipeline: Runnable, states: Iterable[tuple[int, MemoryState]],
         if summary is not None:
             fields = json.loads(summary)
             clocks = PartitionClocks.decode(fields["clocks"])
+            lows = {node.name: clocks.low(sources_of(graph, node)) for node in graph.keyed}
             for name, one in keyed.items():
                 own = fields["operators"][name]
                 open_windows.update((name, start) for start in own.get("open", ()))
-                open_windows.update((name, start) for start in _windows_of_slices(one, own, clocks.low))
+                open_windows.update((name, start) for start in _windows_of_slices(one, own, lows[name]))
                 fired.update((name, start) for start in own.get("fired", ()))
                 if isinstance(one, Pipeline) and isinstance(one.window, Session):
                     sessions += sum(bucket[-1] for bucket in own["buckets"])

@@ -1,4 +1,4 @@
-"""Partition clocks: the watermark of every partition as a key group knows it, and the low watermark of them all.
+"""Partition clocks: the watermark of every partition as a key group knows it, and the low watermark of each source.
 
 Watermarks are kept in two places. `StepWatermark` is the running watermark of one partition within one step; ingest
 writes it beside each record. `PartitionClocks` is what earlier steps left behind; it is part of the state of every key
@@ -7,7 +7,7 @@ group, and identical in all of them, because each receives the same messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
@@ -18,10 +18,8 @@ from windrow.core.columns import MIN_TIME, Blob, Micros, to_micros
 from windrow.core.messages import EventTimes, PartitionIdle, PartitionProgress, RecordsLost
 from windrow.core.schema import LAST_PARTITION, OFFSET, TIME, WATERMARK
 from windrow.core.watermarks.adaptive import AdaptiveProgress, Lateness, PartitionSlice, advance_adaptive
-from windrow.model import Adaptive, Delay, EventTime, Punctuated, Watermark
-
-WatermarkOf = Callable[[int], Watermark]
-"""Returns how the watermark of a partition is made."""
+from windrow.core.watermarks.sources import SourceTimes
+from windrow.model import Adaptive, Delay, Punctuated, Watermark
 
 RaiseReason = Literal["joined", "active"]
 
@@ -50,36 +48,45 @@ class LostRecords:
 
 @dataclass
 class PartitionClocks:
-    """Each known partition's watermark and next offset, and the low watermark of them all, which never goes back.
+    """Each known partition's watermark and next offset, and the low watermark of each source, which never goes back.
 
-    Partitions that were there at the start hold the low watermark back until their first record. One that comes later
-    joins with its watermark at the low watermark, as its records cannot be on time for windows that have fired.
+    The low watermark of a source is the least of its partitions (`lows`, by the number of the source), that of an
+    operator the least of its sources. Partitions that were there at the start hold it back until their first record.
+    One that comes later joins with its watermark at the low watermark, as its records cannot be on time for windows
+    that have fired.
 
     `now` is the last tick, `active` the tick at which a partition last had a record. The `idle` ones do not hold the
-    low watermark back. `still` is the tick at which all of them became idle, and the low watermark then.
-    `lateness` is what an adaptive delay depends on, `reached` the greatest event time so far, `ended` how far event
-    time had come when the input last ended.
+    low watermark back; a source whose partitions are all idle keeps up with the furthest one that it is connected with,
+    so that an operator is never behind those that take what it gives. `still` has by source the tick at which all
+    partitions connected with it had become idle, and the low watermark then. `lateness` is what an adaptive delay
+    depends on. By source, `reached` is the greatest event time so far, and `ended` how far event time had come when the
+    input last ended.
     """
 
     watermarks: dict[int, int] = field(default_factory=dict)
     next: dict[int, int] = field(default_factory=dict)
-    low: int = MIN_TIME
+    lows: dict[int, int] = field(default_factory=dict)
     now: int | None = None
     active: dict[int, int] = field(default_factory=dict)
     idle: set[int] = field(default_factory=set)
-    still: tuple[int, int] | None = None
+    still: dict[int, tuple[int, int]] = field(default_factory=dict)
     lateness: dict[int, Lateness] = field(default_factory=dict)
-    reached: int = MIN_TIME
-    ended: int = MIN_TIME
+    reached: dict[int, int] = field(default_factory=dict)
+    ended: dict[int, int] = field(default_factory=dict)
 
     @staticmethod
     def start(partitions: Iterable[int]) -> PartitionClocks:
         """Return the clocks before the first record."""
         return PartitionClocks(dict.fromkeys(partitions, MIN_TIME), dict.fromkeys(partitions, 0))
 
-    def clock(self, watermark_of: WatermarkOf, partition: int) -> int:
+    def low(self, sources: Iterable[int] | None = None) -> int:
+        """Return the low watermark of some sources together, or of all; `MIN_TIME` as long as there is none."""
+        numbers = self.lows.keys() if sources is None else sources
+        return min((self.lows.get(number, MIN_TIME) for number in numbers), default=MIN_TIME)
+
+    def clock(self, sources: SourceTimes, partition: int) -> int:
         """Return the clock behind a partition's watermark; a punctuated watermark is its own clock."""
-        value, watermark = self.watermarks[partition], watermark_of(partition)
+        value, watermark = self.watermarks[partition], sources.watermark(partition)
         match watermark:
             case Delay(micros):
                 return MIN_TIME if value == MIN_TIME else value + micros
@@ -97,48 +104,50 @@ class PartitionClocks:
             self.active.setdefault(partition, self.now)
         return self.now
 
-    @property
-    def last_settled(self) -> int:
-        """The greatest partition whose records at the low watermark are settled: none before it can have another.
+    def last_settled(self, times: SourceTimes, sources: Collection[int]) -> int:
+        """Return the greatest partition of the sources whose records at their low watermark are settled.
 
-        Before there is a low watermark that is none (-1): a partition that joins has records in front of those.
+        None before it can have another record there. Before there is a low watermark that is none (-1): a partition
+        that joins has records in front of those.
         """
-        if self.low == MIN_TIME:
+        low = self.low(sources)
+        if low == MIN_TIME:
             return -1
         return min(
-            (number for number, at in self.watermarks.items() if number not in self.idle and at <= self.low),
+            (
+                number
+                for number, at in self.watermarks.items()
+                if number not in self.idle and at <= low and times.source(number) in sources
+            ),
             default=LAST_PARTITION,
         )
 
-    def raise_to_low(
-        self, watermark_of: WatermarkOf, progress: Iterable[PartitionProgress], above: int = 0
-    ) -> list[RaisedPartition]:
-        """Raise the watermarks of partitions of the step that were unknown or idle to so much above the low watermark.
-
-        Where records are taken in the order of watermarks, that is a microsecond: those at the low watermark may have
-        been taken.
-        """
-        low = self.low if self.low == MIN_TIME else self.low + above
+    def raise_to_low(self, sources: SourceTimes, progress: Iterable[PartitionProgress]) -> list[RaisedPartition]:
+        """Raise the watermarks of partitions of the step that were unknown or idle to the low watermark, or above."""
         raised = []
         for step in progress:
             partition = step.partition
             known = partition in self.watermarks
             if known and partition not in self.idle:
                 continue
+            source = sources.source(partition)
+            low = self.lows.get(source, MIN_TIME)
+            low = low if low == MIN_TIME else low + sources.above[source]
             self.watermarks[partition] = max(self.watermarks.get(partition, MIN_TIME), low)
             reason: RaiseReason = "active" if known else "joined"
-            raised.append(RaisedPartition(partition, step.first, self.clock(watermark_of, partition), low, reason))
+            raised.append(RaisedPartition(partition, step.first, self.clock(sources, partition), low, reason))
             self.idle.discard(partition)
-            self.still = None
+            for other in sources.connected_with(source):
+                self.still.pop(other, None)
         return raised
 
-    def skip(self, watermark_of: WatermarkOf, losses: Iterable[RecordsLost]) -> list[LostRecords]:
+    def skip(self, sources: SourceTimes, losses: Iterable[RecordsLost]) -> list[LostRecords]:
         """Resume behind lost records; the clocks stay, as nobody knows how the lost records would have moved them."""
         lost = []
         for loss in losses:
             partition, at, clock = loss.partition, MIN_TIME, MIN_TIME
             if partition in self.watermarks:
-                at, clock = self.watermarks[partition], self.clock(watermark_of, partition)
+                at, clock = self.watermarks[partition], self.clock(sources, partition)
                 if not 0 < loss.first <= self.next.get(partition, 0):
                     # no record that was read is there any more: the adaptive delay starts again, as it does in a replay
                     self.lateness.pop(partition, None)
@@ -169,59 +178,72 @@ class PartitionClocks:
             self.watermarks[partition] = reached.watermark
         return found
 
-    def advance(self, progress: Iterable[PartitionProgress]) -> None:
+    def advance(self, sources: SourceTimes, progress: Iterable[PartitionProgress]) -> None:
         """Advance the partitions to the end of the step."""
         for step in progress:
             self.watermarks[step.partition] = max(self.watermarks[step.partition], step.watermark)
             self.next[step.partition] = step.next
-            self.reached = max(self.reached, step.reached)
+            source = sources.source(step.partition)
+            self.reached[source] = max(self.reached.get(source, MIN_TIME), step.reached)
             if self.now is not None:
                 self.active[step.partition] = self.now
-        self._settle()
+        self._settle(sources)
 
-    def rest(self, time_of: Callable[[int], EventTime]) -> list[int]:
+    def end(self, sources: SourceTimes) -> None:
+        """Note how far event time has come where the input ends."""
+        for number in range(len(sources.times)):
+            at = (times.get(number, MIN_TIME) for times in (self.ended, self.lows, self.reached))
+            self.ended[number] = max(at)
+
+    def rest(self, sources: SourceTimes) -> list[int]:
         """Mark partitions as idle that have been without a record for so long; return the newly idle ones.
 
-        When all are idle, the low watermark stays (hold), or advances with processing time from then on, if that is
-        what all of them say (advance).
+        When all that are connected are idle, their low watermarks stay (hold), or advance with processing time from
+        then on, if that is what all of them say (advance).
         """
-        now = self.now
+        now, fallen = self.now, []
         if now is None:
             return []
-        times = {partition: time_of(partition) for partition in self.watermarks}
-        idle_now = {
-            partition
-            for partition, time in times.items()
-            if time.idle is not None and now - self.active[partition] >= time.idle
-        }
-        if idle_now == self.watermarks.keys():
-            if any(time.all_idle == "hold" for time in times.values()):
-                return []
-            if self.still is None:
-                self.still = (now, self.low)
-            since, low = self.still
-            if low != MIN_TIME:
-                self.low = low + now - since
-        fallen = sorted(idle_now - self.idle)
-        self.idle = idle_now
-        self._settle()
-        return fallen
+        for group in sources.connected:
+            times = {one: sources.time(one) for one in self.watermarks if sources.source(one) in group}
+            idle_now = {
+                partition
+                for partition, time in times.items()
+                if time.idle is not None and now - self.active[partition] >= time.idle
+            }
+            if idle_now == times.keys():
+                if any(time.all_idle == "hold" for time in times.values()):
+                    continue
+                for source in group:
+                    since, low = self.still.setdefault(source, (now, self.lows.get(source, MIN_TIME)))
+                    if low != MIN_TIME:
+                        self.lows[source] = max(self.lows[source], low + now - since)
+            fallen += sorted(idle_now - self.idle)
+            self.idle = (self.idle - times.keys()) | idle_now
+        self._settle(sources)
+        return sorted(fallen)
 
-    def leave_out(self, idle: Iterable[PartitionIdle]) -> None:
+    def leave_out(self, sources: SourceTimes, idle: Iterable[PartitionIdle]) -> None:
         """Mark partitions as idle that were so in the run that is replayed; its processing time is unknown."""
-        known = list(idle)
-        for one in known:
+        for one in idle:
             self.idle.add(one.partition)
             # they have been idle since before any later tick
             self.active[one.partition] = MIN_TIME
-            self.low = max(self.low, one.low)
-        if known:
-            self._settle()
+            source = sources.source(one.partition)
+            self.lows[source] = max(self.lows.get(source, MIN_TIME), one.low)
+        self._settle(sources)
 
-    def _settle(self) -> None:
-        holding = [watermark for partition, watermark in self.watermarks.items() if partition not in self.idle]
-        if holding:
-            self.low = max(self.low, min(holding))
+    def _settle(self, sources: SourceTimes) -> None:
+        holding: dict[int, int] = {}
+        for partition, watermark in self.watermarks.items():
+            if partition not in self.idle:
+                source = sources.source(partition)
+                holding[source] = min(holding.get(source, watermark), watermark)
+        for source, watermark in holding.items():
+            self.lows[source] = max(self.lows.get(source, MIN_TIME), watermark)
+        for group in sources.connected:
+            furthest = max(self.lows.get(source, MIN_TIME) for source in group)
+            self.lows.update((source, furthest) for source in group if source not in holding)
 
     def encode(self) -> dict[str, Any]:
         """Return plain JSON."""
@@ -230,12 +252,12 @@ class PartitionClocks:
                 [partition, watermark, self.next.get(partition, 0), self.active.get(partition), partition in self.idle]
                 for partition, watermark in self.watermarks.items()
             ],
-            "low": self.low,
+            "lows": list(self.lows.items()),
             "now": self.now,
-            "still": self.still,
+            "still": [[source, *still] for source, still in self.still.items()],
             "lateness": [[partition, lateness.encode()] for partition, lateness in self.lateness.items()],
-            "reached": self.reached,
-            "ended": self.ended,
+            "reached": list(self.reached.items()),
+            "ended": list(self.ended.items()),
         }
 
     @staticmethod
@@ -245,14 +267,14 @@ class PartitionClocks:
         return PartitionClocks(
             watermarks={partition: watermark for partition, watermark, *_ in rows},
             next={partition: offset for partition, _, offset, *_ in rows},
-            low=fields["low"],
+            lows=dict(fields["lows"]),
             now=fields["now"],
             active={partition: active for partition, _, _, active, _ in rows if active is not None},
             idle={partition for partition, *_, idle in rows if idle},
-            still=None if fields["still"] is None else tuple(fields["still"]),
+            still={source: (since, low) for source, since, low in fields["still"]},
             lateness={partition: Lateness.decode(lateness) for partition, lateness in fields["lateness"]},
-            reached=fields["reached"],
-            ended=fields["ended"],
+            reached=dict(fields["reached"]),
+            ended=dict(fields["ended"]),
         )
 
 

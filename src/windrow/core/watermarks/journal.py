@@ -66,10 +66,14 @@ NO_BOUNDS = WatermarkBounds()
 
 @dataclass(frozen=True)
 class IdleAtEnd:
-    """The partitions that are idle where a replay ends, and a lower bound of the low watermark there (microseconds)."""
+    """The partitions that are idle where a replay ends, each with a lower bound of its source's low watermark there."""
 
-    partitions: tuple[int, ...] = ()
-    low: int = MIN_TIME
+    lows: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions, in order."""
+        return tuple(partition for partition, _ in self.lows)
 
 
 NO_IDLE = IdleAtEnd()
@@ -132,13 +136,13 @@ def _ends(rows: Iterable[tuple[int, int, str]]) -> list[dict[int, int]]:
 
 def _idle_at_end(rows: pa.Table, end: Mapping[int, int] | None) -> IdleAtEnd:
     """Return the partitions that became idle and stayed so; times stay numbers, as they may be of any year."""
-    idle: dict[int, int | None] = {}
+    idle: dict[int, int] = {}
     partitions, offsets, reasons = (rows.column(name).to_pylist() for name in ("partition", "offset", "reason"))
     lows = rows.column("low_watermark").cast(pa.int64()).to_pylist()
     for partition, offset, reason, low in zip(partitions, offsets, reasons, lows, strict=True):
         # a partition with records beyond those of the journal's run is not idle
         if reason == "idle" and (end is None or offset == end.get(partition, 0)):
-            idle[partition] = low
+            idle[partition] = MIN_TIME if low is None else low
         elif reason in _AT_RECORD:
             idle.pop(partition, None)
-    return IdleAtEnd(tuple(sorted(idle)), max((low for low in idle.values() if low is not None), default=MIN_TIME))
+    return IdleAtEnd(tuple(sorted(idle.items())))

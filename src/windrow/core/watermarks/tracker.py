@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,8 @@ from windrow.core.schema import OFFSET, PARTITION, WATERMARK
 from windrow.core.watermarks.adaptive import AdaptiveProgress
 from windrow.core.watermarks.clocks import LostRecords, PartitionClocks, RaisedPartition
 from windrow.core.watermarks.journal import LOST
-from windrow.model import Adaptive, EventTime, Graph, Watermark
+from windrow.core.watermarks.sources import SourceTimes
+from windrow.model import Adaptive
 
 if TYPE_CHECKING:
     from windrow.core.operators.base import StepInput
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Time in a step, the same in every key group; event times are microseconds.
+    """Time of an operator in a step, the same in every key group; event times are microseconds.
 
-    The low watermark was `before` the step, and is `low` after it. `now` is the processing time after the step if it
-    had a tick, `latest` the last that is known, of this step or one before; None before the first tick. `reached` is
-    how far event time has come in any partition, or the low watermark if that is further. `end` says that the input
-    ended with the step, `ended` how far event time had come at its last end before the step (`MIN_TIME` if none): a
-    window that began by then has fired, whether or not a key group had records of it. Records whose watermark is `low`
-    are settled in the partitions up to `last_settled`.
+    The low watermark of its sources was `before` the step, and is `low` after it. `now` is the processing time after
+    the step if it had a tick, `latest` the last that is known, of this step or one before; None before the first tick.
+    `reached` is how far event time has come in any of their partitions, or the low watermark if that is further. `end`
+    says that the input ended with the step, `ended` how far event time had come at its last end before the step
+    (`MIN_TIME` if none): a window that began by then has fired, whether or not a key group had records of it. Records
+    whose watermark is `low` are settled in the partitions up to `last_settled`.
     """
 
     before: int
@@ -45,16 +46,35 @@ class StepTime:
 
 @dataclass(frozen=True)
 class ClockAdvance:
-    """The effect of a step on the clocks: its time, and rows of the clock journal.
+    """The effect of a step on the clocks, and rows of the clock journal.
 
-    `journal` holds the moves that the records do not explain. `known` are the watermarks of the partitions before the
-    step, `adaptive` the progress of those with an adaptive delay in it.
+    `clocks` are as after the step, and `before` has the low watermarks and the ends before it. `journal` holds the
+    moves that the records do not explain. `known` are the watermarks of the partitions before the step, `adaptive` the
+    progress of those with an adaptive delay in it.
     """
 
-    time: StepTime
+    sources: SourceTimes
+    clocks: PartitionClocks
+    before: PartitionClocks
+    now: int | None
+    is_end: bool
     journal: pa.Table
     known: dict[int, int]
     adaptive: dict[int, AdaptiveProgress]
+
+    def time(self, sources: Collection[int]) -> StepTime:
+        """Return the time of an operator that takes records of some sources."""
+        low = self.clocks.low(sources)
+        return StepTime(
+            before=self.before.low(sources),
+            low=low,
+            now=self.now,
+            latest=self.clocks.now,
+            reached=max(low, *(self.clocks.reached.get(source, MIN_TIME) for source in sources)),
+            end=self.is_end,
+            ended=max(self.before.ended.get(source, MIN_TIME) for source in sources),
+            last_settled=self.clocks.last_settled(self.sources, sources),
+        )
 
     def watermarks(self, records: pa.Table) -> Micros:
         """Return the watermark at each record of the step: not below the one before it."""
@@ -71,44 +91,32 @@ class ClockAdvance:
         return watermarks
 
 
-def advance_clocks(graph: Graph, clocks: PartitionClocks, given: StepInput, above: int = 0) -> ClockAdvance:
-    """Move the clocks through a step; partitions that join or come back start so much `above` the low watermark."""
-
-    def time_of(partition: int) -> EventTime:
-        return graph.source_of(partition).time
-
-    def watermark_of(partition: int) -> Watermark:
-        return time_of(partition).watermark
-
-    before, ended = clocks.low, clocks.ended
-    lost = clocks.skip(watermark_of, given.lost)
-    raised = clocks.raise_to_low(watermark_of, given.progress, above=above)
+def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInput) -> ClockAdvance:
+    """Move the clocks through a step."""
+    before = PartitionClocks(lows=dict(clocks.lows), ended=dict(clocks.ended))
+    lost = clocks.skip(sources, given.lost)
+    raised = clocks.raise_to_low(sources, given.progress)
     known = dict(clocks.watermarks)
     adaptive: dict[int, AdaptiveProgress] = {}
-    for watermark in {source.time.watermark for source in graph.sources}:
+    for watermark in {time.watermark for time in sources.times}:
         if isinstance(watermark, Adaptive):
-            progress = [one for one in given.progress if watermark_of(one.partition) == watermark]
+            progress = [one for one in given.progress if sources.watermark(one.partition) == watermark]
             adaptive |= clocks.adapt(watermark, progress, given.times)
     now = None if given.tick is None else clocks.tick(given.tick)
-    clocks.advance(given.progress)
-    clocks.leave_out(given.idle)
-    fallen = [] if now is None else clocks.rest(time_of)
-    reached = max(clocks.low, clocks.reached)
+    clocks.advance(sources, given.progress)
+    clocks.leave_out(sources, given.idle)
+    fallen = [] if now is None else clocks.rest(sources)
     if given.end:
-        clocks.ended = max(clocks.ended, reached)
-    return ClockAdvance(
-        StepTime(before, clocks.low, now, clocks.now, reached, given.end, ended, clocks.last_settled),
-        journal_rows(graph, clocks, lost, raised, fallen, end=given.end),
-        known,
-        adaptive,
-    )
+        clocks.end(sources)
+    journal = journal_rows(sources, clocks, lost, raised, fallen, end=given.end)
+    return ClockAdvance(sources, clocks, before, now, given.end, journal, known, adaptive)
 
 
 JournalRow = tuple[int, int, int | None, int | None, str]
 
 
 def journal_rows(
-    graph: Graph,
+    sources: SourceTimes,
     clocks: PartitionClocks,
     lost: Iterable[LostRecords],
     raised: Iterable[RaisedPartition],
@@ -119,9 +127,9 @@ def journal_rows(
     """Return the moves of the clocks that the records do not explain, as they stand after the step.
 
     There is a row for each partition that lost records, that joined late or came back, and that fell idle, and for each
-    at the end of the input. A row holds the first offset that it is true of, the partition's clock there,
-    and the low watermark, at which a partition joins or comes back (of one that lost records, its own watermark); both
-    are null where no record has set them yet.
+    at the end of the input. A row holds the first offset that it is true of, the partition's clock there, and the low
+    watermark of its source, at which it joins or comes back (of one that lost records, its own watermark); both are
+    null where no record has set them yet.
     """
     rows: list[JournalRow] = [
         (one.partition, one.first, _time_or_none(one.clock), _time_or_none(one.watermark), f"{LOST}{one.what}")
@@ -136,12 +144,11 @@ def journal_rows(
     now = [(partition, "idle") for partition in fallen]
     if end:
         now += [(partition, "end") for partition in sorted(clocks.watermarks)]
-    low = _time_or_none(clocks.low)
     for partition, reason in now:
-        clock = clocks.clock(lambda number: graph.source_of(number).time.watermark, partition)
-        rows.append((partition, clocks.next.get(partition, 0), _time_or_none(clock), low, reason))
+        clock, low = clocks.clock(sources, partition), clocks.low([sources.source(partition)])
+        rows.append((partition, clocks.next.get(partition, 0), _time_or_none(clock), _time_or_none(low), reason))
     columns = list(zip(*rows, strict=True)) or [()] * 5
-    labels = [graph.source_of(partition).source.label for partition, *_ in rows]
+    labels = [sources.graph.source_of(partition).source.label for partition, *_ in rows]
     return pa.table([labels, *columns], schema=schema.CLOCKS)
 
 

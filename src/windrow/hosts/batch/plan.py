@@ -66,8 +66,7 @@ def batch_plan(pipeline: Runnable, source: Source, settings: BatchSettings) -> B
     identity = None if settings.savepoint is None else source.identity()
     begin, end = _range(pipeline, source, settings)
     at = None if settings.savepoint is None else source.beginning(end)
-    idle = settings.idle_at_end
-    last: list[Message] = [PartitionIdle(partition, idle.low) for partition in idle.partitions]
+    last: list[Message] = [PartitionIdle(*one) for one in settings.idle_at_end.lows]
     if (settings.at_end or pipeline.at_end) == "fire":
         last.append(EndOfInput())
     return BatchPlan(begin, slices(begin, end, settings.ends, settings.max_records, tuple(last)), at, identity)

@@ -31,7 +31,7 @@ _BEGINNING = "beginning.json"
 """The file that says where the run begins, as the source notes it."""
 _START = "start"
 _BACKFILL = "backfill"
-_FORMAT = 4
+_FORMAT = 5
 _SOURCE_LINE = 2
 """In a note of Spark's on a step's offsets: there are the version and the step's settings before."""
 _ORDERED = {("decode",), ("aggregate",), ("process", "state"), ("process", "returns")}

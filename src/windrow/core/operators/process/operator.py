@@ -33,7 +33,6 @@ from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.time_buffer import BUFFER_KIND, TimeBuffer
 from windrow.core.state.widening import StateChange
-from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.tracker import StepTime
 from windrow.errors import RunError
 from windrow.model import ProcessPipeline, Timer
@@ -107,7 +106,7 @@ class ProcessOperator:
             open_windows=summary.directory.keys,
         )
 
-    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened, no lateness kept
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened, no lateness kept
         """Migrate the states of keys, and the records that are held."""
         groups, records = RowsByKeyGroup(self._pipeline, self._duck), record_schema(self._pipeline)
         for _, state in states:

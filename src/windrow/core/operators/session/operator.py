@@ -37,7 +37,6 @@ from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW,
 from windrow.core.state.migrate import RowsByKeyGroup, StoredColumns, StoredState
 from windrow.core.state.store import BlobStore, MemoryState, OperatorState
 from windrow.core.state.widening import StateChange
-from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.tracker import StepTime
 from windrow.errors import PipelineError
 from windrow.model import AllOf, AnyOf, Every, Pipeline, Session, Trigger
@@ -97,7 +96,7 @@ class SessionOperator:
             open_windows=sum(bucket.open for bucket in summary.buckets.values()),
         )
 
-    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
         """Migrate sessions, bucket by bucket: the bucket of a key does not depend on its key group."""
         columns, groups = StoredColumns(self._pipeline, change, self._duck), RowsByKeyGroup(self._pipeline, self._duck)
         for _, state in states:
@@ -105,13 +104,13 @@ class SessionOperator:
                 groups.add((kind, bucket), columns.panes(unpack(blob)))
         lateness = self._pipeline.emit.lateness
         known = SessionSummary.decode(states[0][0])
-        forgotten_until = change.forgotten_until(known.forgotten_until, clocks.low, lateness)
+        forgotten_until = change.forgotten_until(known.forgotten_until, low, lateness)
         made: list[StoredState] = []
         for tables in groups.tables():
             summary, store = SessionSummary(known.first_tick, forgotten_until=forgotten_until), MemoryState()
             for (_, bucket), rows in tables.items():
                 # with a shorter lateness, some sessions can be dropped at once
-                self._stored.put(store, summary, bucket, rows, clocks.low, now=lateness < change.lateness)
+                self._stored.put(store, summary, bucket, rows, low, now=lateness < change.lateness)
             made.append((summary.encode(), store))
         return made
 

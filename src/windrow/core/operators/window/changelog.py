@@ -46,7 +46,6 @@ from windrow.core.state.window_store import (
     store_panes,
     windows_in,
 )
-from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.windows import window_ends
 from windrow.model import Calendar, Hopping, Pipeline, Tumbling
 
@@ -129,7 +128,7 @@ class ChangelogWindowOperator:
             open_windows=len(summary.open),
         )
 
-    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate rows and revisions."""
         groups = RowsByKeyGroup(self._pipeline, self._duck)
         for _, state in states:

@@ -24,7 +24,6 @@ from windrow.core.state.migrate import BlobAddress, RowsByKeyGroup, StoredColumn
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.core.state.window_store import WindowSummary, is_in_windows, split_by_window, windows_in
-from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.windows import window_ends
 from windrow.model import Global, Hopping, Pipeline, Session
 
@@ -114,7 +113,7 @@ class WindowOperator:
             open_windows=len(summary.open | self._of_slices(set(), summary, reached)),
         )
 
-    def migrate(self, change: StateChange, clocks: PartitionClocks, states: Sequence[StoredState]) -> list[StoredState]:
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
         """Migrate panes, slices and waiting records."""
         columns, groups = StoredColumns(self._pipeline, change, self._duck), RowsByKeyGroup(self._pipeline, self._duck)
         for _, state in states:
@@ -126,7 +125,7 @@ class WindowOperator:
                     groups.add((kind, bucket), fitted)
         together = merge_summaries([WindowSummary.decode(fields) for fields, _ in states])
         lateness = self._pipeline.emit.lateness
-        together.forgotten_until = change.forgotten_until(together.forgotten_until, clocks.low, lateness)
+        together.forgotten_until = change.forgotten_until(together.forgotten_until, low, lateness)
         return [(reduce_summary(together, set(tables)).encode(), state_of_tables(tables)) for tables in groups.tables()]
 
     def _of_slices(self, more: set[int], summary: WindowSummary, after: int) -> set[int]:

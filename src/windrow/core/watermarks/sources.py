@@ -1,0 +1,65 @@
+"""Sources as the clocks see them: how each tells time, and which depend on each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from windrow.expressions import stream_of
+from windrow.model import EventTime, Graph, KeyedNode, SinkNode, Watermark
+
+
+@dataclass(frozen=True)
+class SourceTimes:
+    """The time settings of a graph's sources, which are numbered in its order.
+
+    `connected` are the groups of sources that feed a common operator, directly or by way of a third one. `above` is how
+    much above the low watermark of a source its partitions join or come back (microseconds): one where an operator
+    takes the records in the order of watermarks, as it may have taken those at the low watermark.
+    """
+
+    graph: Graph
+    times: tuple[EventTime, ...]
+    connected: tuple[tuple[int, ...], ...]
+    above: tuple[int, ...]
+
+    @staticmethod
+    @lru_cache(maxsize=32)
+    def of(graph: Graph) -> SourceTimes:
+        """Return those of a graph."""
+        feeds = [sources_of(graph, node) for node in graph.keyed]
+        connected = [{number} for number in range(len(graph.sources))]
+        for feed in feeds:
+            joined = [group for group in connected if group.intersection(feed)]
+            connected = [group for group in connected if group not in joined] + [set().union(*joined)]
+        in_order = {
+            number for node, feed in zip(graph.keyed, feeds, strict=True) if graph.is_ordered(node) for number in feed
+        }
+        return SourceTimes(
+            graph,
+            tuple(source.time for source in graph.sources),
+            tuple(tuple(sorted(group)) for group in sorted(connected, key=min)),
+            tuple(int(number in in_order) for number in range(len(graph.sources))),
+        )
+
+    def source(self, partition: int) -> int:
+        """Return the number of the source that a partition is in."""
+        return self.graph.source_number(partition)
+
+    def time(self, partition: int) -> EventTime:
+        """Return how a partition tells time."""
+        return self.times[self.source(partition)]
+
+    def watermark(self, partition: int) -> Watermark:
+        """Return how the watermark of a partition is made."""
+        return self.time(partition).watermark
+
+    def connected_with(self, source: int) -> tuple[int, ...]:
+        """Return the sources that a source depends on, and itself."""
+        return next(group for group in self.connected if source in group)
+
+
+def sources_of(graph: Graph, node: KeyedNode | SinkNode) -> tuple[int, ...]:
+    """Return the numbers of the sources that feed a node."""
+    feeding = stream_of(graph, node.input).sources
+    return tuple(number for number, source in enumerate(graph.sources) if source in feeding)
