@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "sources": {"errors", "model", "core"},
     "sinks": {"errors", "model", "expressions", "core"},
     "hosts": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks"},
-    "testing": {"errors", "model", "", "api", "core", "sources", "sinks", "hosts"},
+    "testing": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks", "hosts"},
     "cli": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks", "hosts", "testing"},
     "__main__": {"cli"},
 }

@@ -1,10 +1,14 @@
-"""What a run gave, in the parts that neither cuts nor partitions that interleave may change."""
+"""What a run of a pipeline with one sink gave, and its parts that no cut and no order of partitions may change."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from windrow.core.changelog import StepOutput
+from windrow.core.tick import PlayStep
+from windrow.hosts import memory
+from windrow.model import Runnable
 
 
 def unchanging(output: StepOutput, late: str) -> dict[str, Any]:
@@ -24,3 +28,13 @@ def unchanging(output: StepOutput, late: str) -> dict[str, Any]:
         "final": {key: (rows[-1][0] != "delete", *rows[-1][3:]) for key, rows in by_key.items()},
         "changelog": by_key if late == "each" else None,
     }
+
+
+def only(outputs: Iterable[Mapping[str, StepOutput]]) -> list[StepOutput]:
+    """Return the output of each step, of a pipeline with one sink."""
+    return [output[""] for output in outputs]
+
+
+def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
+    """Play a log that is given in steps on the memory host."""
+    return only(memory.play(pipeline, steps, at_end))

@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 import pytest
+from tests.core.outputs import play
 from tests.core.pipelines import MAIN, main
 
 from windrow.errors import RunError
-from windrow.hosts.memory import play
 from windrow.model import DecimalType, Decode, Field
 
 

@@ -2,9 +2,10 @@
 
 import json
 
+from tests.core.outputs import play
+
 import windrow as wr
 from windrow.core.changelog import StepOutput
-from windrow.hosts.memory import play
 from windrow.model import Pipeline
 
 RUNNING: Pipeline = (

@@ -65,7 +65,7 @@ FLUENT = [
 def test_the_python_of_a_line_means_what_the_page_has_in_its_story(page: Path, code: str) -> None:
     said = eval(code, {"wr": wr})  # noqa: S307 - the page's own code
     (story,) = {block.excerpt_of for block in blocks("yaml") if block.page == page and block.excerpt_of}
-    pipeline = read_story(story).pipeline
+    pipeline = read_story(story).streams[""]
     assert said in (pipeline.window, pipeline.emit.early, pipeline.time.watermark)
 
 

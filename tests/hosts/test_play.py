@@ -7,6 +7,7 @@ import random
 from dataclasses import fields, replace
 
 import pytest
+from tests.core.outputs import only
 
 from windrow.core.changelog import StepOutput
 from windrow.hosts import memory
@@ -58,8 +59,8 @@ def rows(outputs: list[StepOutput]) -> list[dict[str, list[dict[str, object]]]]:
 def test_the_worked_example(cuts: list[int], at_end: str) -> None:
     log = iter([record(*event) for event in EVENTS])
     steps = [[next(log) for _ in range(size)] for size in cuts]
-    told = memory.play(PIPELINE, steps, at_end)  # type: ignore[arg-type]
-    assert rows(stream.play(PIPELINE, steps, at_end)) == rows(told)  # type: ignore[arg-type]
+    told = only(memory.play(PIPELINE, steps, at_end))  # type: ignore[arg-type]
+    assert rows(only(stream.play(PIPELINE, steps, at_end))) == rows(told)  # type: ignore[arg-type]
     changes = [
         (row["op"], row["pane"], row["user"], int(row["total"]))
         for output in told
@@ -82,8 +83,8 @@ def test_a_delay_that_follows_the_lateness_seen() -> None:
     log = [(number % 2, record("AB"[number % 2], number - chance.choice([0, 0, 0, 4]), 1)[1]) for number in range(1100)]
     pipeline = replace(PIPELINE, time=EventTime("t", Adaptive(0.7, 0, 30 * MINUTE)))
     steps = [log[:700], log[700:710], log[710:]]
-    told = memory.play(pipeline, steps, "fire")
+    told = only(memory.play(pipeline, steps, "fire"))
     # the delay is 30 minutes to begin with, and nothing is late; then it is shorter
     assert told[0].late.num_rows == 0
     assert "late" in told[2].changes.column("pane").to_pylist()
-    assert rows(stream.play(pipeline, steps, "fire")) == rows(told)
+    assert rows(only(stream.play(pipeline, steps, "fire"))) == rows(told)

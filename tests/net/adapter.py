@@ -21,7 +21,7 @@ from windrow.core.tick import Tick
 from windrow.hosts import memory
 from windrow.hosts.compatibility import upgraded
 from windrow.hosts.memory import MemoryHost
-from windrow.model import StringType
+from windrow.model import StringType, as_graph
 from windrow.sinks import open_sink
 from windrow.sinks.base import Run
 from windrow.testing.transcript.reader import read_story
@@ -58,14 +58,14 @@ def play_on_spark(host: Literal["stream", "batch"], pipeline: Any, feed: Feed) -
     else:
         from windrow.hosts.batch.run import play  # noqa: PLC0415
     steps = [Tick(step.micros) if isinstance(step, Told) else step for step in feed if not isinstance(step, Lost)]
-    return play(pipeline, steps, _at_end(pipeline))
+    return [output[""] for output in play(pipeline, steps, _at_end(pipeline))]
 
 
 def play_story(path: Path) -> Iterator[Rows]:
     """Yield what each step of a story gives on the memory host."""
     story = read_story(path)
-    for output in memory.play(story.pipeline, story.feed, story.pipeline.emit.at_end):
-        yield rows_of(output)
+    for output in memory.play(story.pipeline, story.feed, as_graph(story.pipeline).at_end):
+        yield from map(rows_of, output.values())
 
 
 def write(pipeline: Any, outputs: Iterable[StepOutput]) -> None:  # noqa: ANN401

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import SearchStrategy
+from tests.core.outputs import only
 from tests.examples import scaled
 from tests.properties.strategies import Case, cases
 
@@ -96,8 +97,9 @@ def hold_to_the_oracle(host: str, case: Case) -> None:
     play = load_play(host)
     at_end = case.pipeline.emit.at_end
     expected = run(case.pipeline, log_of(case, case.feed))
-    told = play(case.pipeline, case.feed, at_end)
-    for steps, outputs in ((case.feed, told), (case.recut.steps, play(case.pipeline, case.recut.steps, at_end))):
+    told = only(play(case.pipeline, case.feed, at_end))
+    recut = only(play(case.pipeline, case.recut.steps, at_end))
+    for steps, outputs in ((case.feed, told), (case.recut.steps, recut)):
         if case.pipeline.time.idle is None:
             same(case, expected, outputs)
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBound
 from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import require_new_folder
-from windrow.model import Runnable
+from windrow.model import Runnable, as_graph
 from windrow.sinks.base import Run, Sink, SinkGroup
 from windrow.sources import Source, open_sources
 
@@ -149,11 +149,12 @@ def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
         yield held
 
 
-def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
-    """Run a log that is given in steps; return each step's output, and the end's as the last.
+def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[dict[str, StepOutput]]:
+    """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
 
     All partitions that occur are there from the start. Offsets count from 0.
     """
+    graph = as_graph(pipeline)
     fed = [step for step in steps if not isinstance(step, Tick)]
     host = MemoryHost(pipeline, sorted({partition for step in fed for partition, _ in step}))
     offsets: dict[int, int] = {}
@@ -162,17 +163,20 @@ def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", 
         if isinstance(step, Tick):
             outputs.append(host.tick(step.micros))
             continue
-        rows = []
+        rows: list[list[tuple[Any, ...]]] = [[] for _ in graph.sources]
         for partition, value in step:
             offset = offsets.get(partition, 0)
             offsets[partition] = offset + 1
-            rows.append((partition, offset, None, None, value))
-        columns = list(zip(*rows, strict=True)) or [()] * len(RAW)
-        outputs.append(
-            host.step(pa.table([pa.array(c, f.type) for c, f in zip(columns, RAW, strict=True)], schema=RAW))
-        )
+            rows[graph.source_number(partition)].append((partition, offset, None, None, value))
+        outputs.append(host.step(pa.concat_tables(map(_raw, rows))))
     outputs.append(host.end() if at_end == "fire" else host.step(RAW.empty_table()))
-    return [StepOutput.concat(group.rows for group in output) for output in outputs]
+    nothing = empty_by_sink(pipeline)
+    return [concat_by_sink(nothing, (group.by_sink for group in output)) for output in outputs]
+
+
+def _raw(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(RAW)
+    return pa.table([pa.array(values, field.type) for values, field in zip(columns, RAW, strict=True)], schema=RAW)
 
 
 class InProcessRun:

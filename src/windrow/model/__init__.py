@@ -49,6 +49,7 @@ from windrow.model.graph import (
     WindowNode,
     as_graph,
     outputs_of,
+    with_at_end,
 )
 from windrow.model.pipeline import (
     DEFAULT_KEY_GROUPS,
@@ -56,7 +57,6 @@ from windrow.model.pipeline import (
     Pipeline,
     ProcessPipeline,
     needs_ticks,
-    with_at_end,
 )
 from windrow.model.process import Context, KeyedState, ListState, MapState, Process, ProcessFunction, Timer, ValueState
 from windrow.model.time import Adaptive, Delay, EventTime, Punctuated, Watermark, format_duration, parse_duration

@@ -7,7 +7,7 @@ graphs: `as_graph` returns the graph of a short form.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from windrow.errors import InputError
@@ -263,6 +263,10 @@ class Graph:
         """Whether the end of a bounded input fires what is still open: the same for all results."""
         return next((node.at_end for node in self.nodes if isinstance(node, ResultNode)), "fire")
 
+    def ending(self, at_end: Literal["fire", "hold"]) -> Graph:
+        """Return the graph with another end of the input."""
+        return replace(self, nodes=tuple(_ending(node, at_end) for node in self.nodes))
+
     @property
     def levels(self) -> tuple[tuple[LevelNode, ...], ...]:
         """The nodes with an operator by level: each behind those that it depends on, with an exchange between.
@@ -356,6 +360,27 @@ def outputs_of(node: Node) -> Iterator[str]:
 
 Runnable = AnyPipeline | Graph
 """What a host runs."""
+
+
+def with_at_end(pipeline: Runnable, at_end: Literal["fire", "hold"]) -> Runnable:
+    """Return the pipeline with another end of the input."""
+    match pipeline:
+        case Graph():
+            return pipeline.ending(at_end)
+        case ProcessPipeline():
+            return replace(pipeline, at_end=at_end)
+        case _:
+            return replace(pipeline, emit=replace(pipeline.emit, at_end=at_end))
+
+
+def _ending(node: Node, at_end: Literal["fire", "hold"]) -> Node:
+    match node:
+        case ProcessNode():
+            return replace(node, at_end=at_end)
+        case WindowNode():
+            return replace(node, emit=replace(node.emit, at_end=at_end))
+        case _:
+            return node
 
 
 def as_graph(pipeline: Runnable) -> Graph:

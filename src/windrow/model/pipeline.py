@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from windrow.model.aggregates import Aggregate
@@ -65,13 +65,6 @@ class ProcessPipeline:
 
 
 AnyPipeline = Pipeline | ProcessPipeline
-
-
-def with_at_end(pipeline: AnyPipeline, at_end: Literal["fire", "hold"]) -> AnyPipeline:
-    """Return the pipeline with another end of the input."""
-    if isinstance(pipeline, ProcessPipeline):
-        return replace(pipeline, at_end=at_end)
-    return replace(pipeline, emit=replace(pipeline.emit, at_end=at_end))
 
 
 def needs_ticks(pipeline: AnyPipeline) -> bool:

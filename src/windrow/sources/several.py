@@ -70,17 +70,15 @@ class SeveralLogs:
         max_records: int | None = None,
         cuts: Sequence[Cut] | None = None,
     ) -> SeveralReader:
-        """Return what reads the logs for Spark; see `windrow.sources.Source.reader`. Steps cannot be prescribed."""
+        """Return what reads the logs for Spark; see `windrow.sources.Source.reader`."""
         from windrow.sources.stream_reader import SeveralReader  # noqa: PLC0415 - Spark only when a stream is opened
 
-        if cuts is not None:
-            msg = "steps over several sources cannot be prescribed"
-            raise InputError(msg)
+        parts = None if cuts is None else [self._parts(cut) for cut in cuts]
         readers = [
-            source.reader(_unchanged, at, tasks=tasks)
-            for source, at in zip(self._sources, begin["sources"], strict=True)
+            source.reader(_unchanged, at, tasks=tasks, cuts=None if parts is None else [part[number] for part in parts])
+            for number, (source, at) in enumerate(zip(self._sources, begin["sources"], strict=True))
         ]
-        return SeveralReader(readers, stage, begin, tasks=tasks, max_records=max_records)
+        return SeveralReader(readers, stage, begin, tasks=tasks, max_records=max_records, cuts=parts)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
         """Return a frame of what a stage makes of a range; see `windrow.sources.Source.batch`."""

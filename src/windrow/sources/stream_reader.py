@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from windrow.sources.base import Offset, Stage, fair_shares, numbered_batches
+from windrow.sources.base import Cut, Offset, Stage, fair_shares, numbered_batches
 
 T = TypeVar("T")
 
@@ -98,6 +98,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
         """Return where the next step ends that begins at `start`, and `start` itself if there is nothing to read."""
 
+    def is_before(self, start: Offset, cut: Cut) -> bool:
+        """Return whether a cut is ahead of a position; only of a log whose steps can be prescribed."""
+        raise NotImplementedError
+
+    def step_to(self, start: dict[str, Any], cut: Cut | None, max_records: int | None = None) -> dict[str, Any]:
+        """Return where a step ends by a cut; likewise."""
+        raise NotImplementedError
+
     @abstractmethod
     def waiting(self, start: Offset) -> int:
         """Return about how many records a step from `start` on could read."""
@@ -110,7 +118,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
 class SeveralReader(StreamReader[Mapping[int, Any]]):
     """Tails several logs as one; an offset is {"sources": [the offset of each]}.
 
-    A step has of each log as much as its share of what waits, so that a long backlog is read abreast.
+    A step has of each log as much as its share of what waits, so that a long backlog is read abreast; or it ends at the
+    next of `cuts`, each of which has a cut of each log.
     """
 
     def __init__(
@@ -121,9 +130,11 @@ class SeveralReader(StreamReader[Mapping[int, Any]]):
         *,
         tasks: int,
         max_records: int | None,
+        cuts: Sequence[Sequence[Cut]] | None = None,
     ) -> None:
         super().__init__(stage, begin, tasks=tasks, max_records=max_records)
         self._readers = readers
+        self._cuts = cuts or ()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Make what is there now the end of each log."""
@@ -133,6 +144,10 @@ class SeveralReader(StreamReader[Mapping[int, Any]]):
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
         """Return where the next step ends."""
         starts: list[dict[str, Any]] = start["sources"]
+        for cut in self._cuts:
+            logs = list(zip(self._readers, starts, cut, strict=True))
+            if any(reader.is_before(at, part) for reader, at, part in logs):
+                return {"sources": [reader.step_to(dict(at), part) for reader, at, part in logs]}
         limits: dict[int, int | None] = dict.fromkeys(range(len(starts)))
         if max_records is not None:
             readers = enumerate(zip(self._readers, starts, strict=True))

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.aggregates.aggregated import CASES, INEXACT, PIPELINE, Rec, logs, plain_result
+from tests.core.outputs import play
 from tests.core.pipelines import MINUTE
 from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
 from windrow.expressions import computed
-from windrow.hosts.memory import play
 from windrow.model import (
     Aggregate,
     Avg,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.core.outputs import play
 from tests.core.pipelines import main, raw, record
 
 from windrow.core.level import open_levels
@@ -15,7 +16,7 @@ from windrow.core.messages import EndOfInput, Packet
 from windrow.core.operators.ingest import Ingest
 from windrow.core.state.store import MemoryState
 from windrow.errors import RunError
-from windrow.hosts.memory import MemoryHost, play
+from windrow.hosts.memory import MemoryHost
 from windrow.model import Aggregate, Custom, DataType, LongType, Pipeline, StringType
 
 TEXT = StringType()

@@ -8,13 +8,14 @@ from dataclasses import replace
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from tests.core.outputs import play
 from tests.core.pipelines import MAIN, MINUTE, main, raw, record
 from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
 from windrow.core.messages import Records
 from windrow.core.operators.ingest import Ingest
-from windrow.hosts.memory import MemoryHost, play
+from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     Aggregate,
     Calendar,

@@ -10,11 +10,13 @@ import pytest
 from windrow.core.tick import Tick
 from windrow.errors import TranscriptError
 from windrow.model import (
+    MAX_PARTITIONS,
     BooleanType,
     DecimalType,
     Delay,
     Emit,
     Field,
+    Graph,
     LongType,
     StringType,
     TimestampType,
@@ -22,7 +24,16 @@ from windrow.model import (
 )
 from windrow.testing.transcript import parse_story, read_story
 from windrow.testing.transcript.rows import change_text
-from windrow.testing.transcript.story import ChangeRow, End, Expect, ExpectDead, ExpectLate, MarkWatermark, RecordStep
+from windrow.testing.transcript.story import (
+    ChangeRow,
+    End,
+    Expect,
+    ExpectDead,
+    ExpectLate,
+    LateRow,
+    MarkWatermark,
+    RecordStep,
+)
 
 TEN = 1_767_261_600_000_000
 MINUTE = 60_000_000
@@ -59,7 +70,7 @@ MARKED = STORY.replace("delay: 1m", "punctuated: w").replace(
 def test_story() -> None:
     story = parse_story(STORY, "a.yaml")
     assert (story.name, story.file) == ("a story", "a.yaml")
-    pipeline = story.pipeline
+    pipeline = story.streams[""]
     assert pipeline.decode.fields == (
         Field("user", StringType()),
         Field("t", TimestampType("micros")),
@@ -79,7 +90,7 @@ def test_story() -> None:
     row = expect.rows[0]
     assert row == ChangeRow("insert", "on_time", (TEN, TEN + 5 * MINUTE), ("A",), row.values)
     assert str(row.values[0]) == "5.250"
-    assert len(story.final.rows) == 1
+    assert len(story.final[""].rows) == 1
 
 
 def test_marks_are_steps_and_take_offsets() -> None:
@@ -90,14 +101,14 @@ def test_marks_are_steps_and_take_offsets() -> None:
         tuple((partition, b'{"w": 1767261900000000}') for partition in (0, 1, 3)),
         ((1, b'{"w": 1767261960000000}'), (3, b'{"w": 1767262020000000}')),
     ]
-    assert story.pipeline.decode.fields[-1] == Field("w", TimestampType("micros"))
+    assert story.streams[""].decode.fields[-1] == Field("w", TimestampType("micros"))
 
 
 def test_types_come_from_the_records() -> None:
     text = STORY.replace("amount: 5.25}", "amount: 5.25, n: 7, on: true}").replace(
         "amount: 1.5,", "amount: 1.125, n: -7, on: false,"
     )
-    fields = parse_story(text, "a.yaml").pipeline.decode.fields
+    fields = parse_story(text, "a.yaml").streams[""].decode.fields
     assert fields[2:] == (Field("amount", DecimalType(18, 3)), Field("n", LongType()), Field("on", BooleanType()))
 
 
@@ -169,6 +180,70 @@ BAD = [
 ]
 
 
+GRAPH = """\
+name: a story of streams
+pipeline:
+  sources:
+    one: {time: {field: t, delay: 1m}, lateness: 1h}
+    two: {time: {field: at, punctuated: w}}
+  streams:
+    both: {from: [first, named]}
+    first: {from: one, select: [user]}
+    named: {from: two, select: [user]}
+    fives: {from: both, key: user, window: {tumbling: 5m}, aggregate: {n: count()}}
+    tens: {from: fives, key: user, window: {tumbling: 10m}, aggregate: {n: sum(n)}}
+steps:
+  - records:
+      - {p: one/0, user: A, t: "10:00"}
+      - {p: two/1, user: B, at: "10:01", x: 1}
+  - watermark: {two/0: "10:05"}
+  - watermark: "10:06"
+  - expect: []
+  - late:
+      fives: [[two/1, 0], [one/0, 0, "10:00"]]
+  - expect:
+      tens: [[insert, on_time, "10:00", A, 1]]
+  - end: fire
+final:
+  tens: [["10:00", A, 1]]
+  fives: []
+"""
+
+
+def test_a_story_of_several_streams() -> None:
+    story = parse_story(GRAPH, "a.yaml")
+    assert isinstance(story.pipeline, Graph)
+    assert [source.decode.fields[-1].name for source in story.pipeline.sources] == ["t", "w"]
+    assert (story.pipeline.at_end, [sink.name for sink in story.pipeline.sinks]) == ("fire", ["to_tens", "to_fives"])
+    assert sorted(story.log) == [0, MAX_PARTITIONS, MAX_PARTITIONS + 1]
+    marks = [[partition for partition, _ in step.records] for step in story.steps if isinstance(step, MarkWatermark)]
+    assert marks == [[MAX_PARTITIONS], [MAX_PARTITIONS, MAX_PARTITIONS + 1]]
+    expected = [(step.stream, len(step.rows)) for step in story.steps if isinstance(step, Expect)]
+    assert expected == [("fives", 0), ("tens", 0), ("tens", 1)]
+    (late,) = [step for step in story.steps if isinstance(step, ExpectLate)]
+    assert late.rows == (LateRow("two/1", 0, None), LateRow("one/0", 0, (TEN, TEN + 5 * MINUTE)))
+    assert {name: len(final.rows) for name, final in story.final.items()} == {"tens": 1, "fives": 0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("p: one/0", "p: 0", r"a\.yaml:14: .*'0' is not a partition \(one/0, one/1 \.\.\.\)"),
+        ("p: one/0", "p: three/0", "'three/0' is not a partition"),
+        ("p: one/0", "p: one/x", "'x' is not the number of a partition"),
+        ("{two/0:", "{one/0:", r"a\.yaml:16: .* needs a source with marks"),
+        ('  tens: [["10:00"', '  both: [["10:00"', r"a\.yaml:25: 'both' is not a key of story\.final; .* fives"),
+        ("      tens: [[", "      ten: [[", r"a\.yaml:22: 'ten' is not a key of .*; did you mean 'tens'"),
+        ("select: [user]}\n    fives", "select: [x]}\n    fives", r"a\.yaml:7: .*same fields"),
+        ("from: fives", "from: five", r"a\.yaml:11: .*five"),
+    ],
+)
+def test_a_malformed_story_of_several_streams(old: str, new: str, message: str) -> None:
+    assert GRAPH.count(old) == 1
+    with pytest.raises(TranscriptError, match=message):
+        parse_story(GRAPH.replace(old, new), "a.yaml")
+
+
 @pytest.mark.parametrize(("old", "new", "message"), BAD)
 def test_malformed_story_is_an_error_with_its_line(old: str, new: str, message: str) -> None:
     assert STORY.count(old) == 1
@@ -203,7 +278,7 @@ def test_windows_are_written_by_their_start_or_both_ends(window: str, written: s
     (expect,) = (step for step in story.steps if isinstance(step, Expect))
     assert expect.rows[0].window == bounds
     row = replace(expect.rows[0], key=("A",))
-    assert written.partition("/")[0].strip('"').removesuffix(" 00:00") in change_text(story.pipeline, row)
+    assert written.partition("/")[0].strip('"').removesuffix(" 00:00") in change_text(story.streams[""], row)
 
 
 def test_global_window_has_its_name() -> None:
@@ -213,7 +288,7 @@ def test_global_window_has_its_name() -> None:
     story = parse_story(text, "a.yaml")
     (expect,) = (step for step in story.steps if isinstance(step, Expect))
     assert expect.rows[0].window == (-62_135_596_800_000_000, 253_402_300_799_999_999)
-    assert change_text(story.pipeline, expect.rows[0]) == "[insert, early, global, A, null]"
+    assert change_text(story.streams[""], expect.rows[0]) == "[insert, early, global, A, null]"
     with pytest.raises(TranscriptError, match="must be 'global'"):
         parse_story(text.replace("early, global", 'early, "10:00"'), "a.yaml")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,26 +55,21 @@ def told(result: StoryResult) -> list[str]:
     return [difference.what for difference in result.differences]
 
 
-def spoilt(change: Change, *, from_call: int = 0) -> Callable[..., list[StepOutput]]:
+def spoilt(change: Change, *, from_call: int = 0) -> Callable[..., list[dict[str, StepOutput]]]:
     """Return a host that plays like the memory host and then changes the rows of each step's changelog."""
     calls = [0]
 
     def play(
         pipeline: Pipeline, steps: Sequence[Sequence[tuple[int, bytes]]], at_end: Literal["fire", "hold"]
-    ) -> list[StepOutput]:
+    ) -> list[dict[str, StepOutput]]:
         outputs = memory.play(pipeline, steps, at_end)
         calls[0] += 1
         if calls[0] <= from_call:
             return outputs
         changes = schema.changes(pipeline)
         return [
-            StepOutput(
-                pa.Table.from_pylist(change(number, output.changes.to_pylist()), changes),
-                output.late,
-                output.dead,
-                output.clocks,
-            )
-            for number, output in enumerate(outputs)
+            {"": replace(one[""], changes=pa.Table.from_pylist(change(number, one[""].changes.to_pylist()), changes))}
+            for number, one in enumerate(outputs)
         ]
 
     return play

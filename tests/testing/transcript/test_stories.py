@@ -13,7 +13,7 @@ STORIES = sorted((Path(__file__).parents[2] / "transcripts").glob("*.yaml"))
 
 LARGE = 5_000
 """Bytes of a story."""
-SAMPLE = ["worked_example", "session_two_partitions", "global_count", "early_every", "idle_hold"]
+SAMPLE = ["worked_example", "session_two_partitions", "graph_two_sources", "early_every", "idle_hold"]
 """Few, as each costs seconds on Spark; `tests/net` plays a broader sample there."""
 
 

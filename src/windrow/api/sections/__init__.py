@@ -5,7 +5,7 @@ docs/reference/pipeline.md (`make docs`). The functions of the fluent form have 
 """
 
 from windrow.api.sections.connectors import SINK, SOURCE
-from windrow.api.sections.graph import GRAPH, mask_graph
+from windrow.api.sections.graph import GRAPH, STORY_GRAPH, StoryGraph, mask_graph
 from windrow.api.sections.pipeline import PIPELINE, PROCESS_PIPELINE, STORY, StoryPipeline, mask_secrets, state_words
 from windrow.api.sections.records import DECODE, DELAY, DERIVE, KEY, TIME, KeyFields
 from windrow.api.sections.results import AGGREGATE, EMIT, TRIGGER, WINDOW
@@ -23,10 +23,12 @@ __all__ = [
     "SINK",
     "SOURCE",
     "STORY",
+    "STORY_GRAPH",
     "TIME",
     "TRIGGER",
     "WINDOW",
     "KeyFields",
+    "StoryGraph",
     "StoryPipeline",
     "mask_graph",
     "mask_secrets",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from windrow.api.sections.pipeline import (
@@ -21,9 +22,11 @@ from windrow.api.sections.pipeline import (
 from windrow.api.sections.records import DERIVE, KeyFields
 from windrow.api.spec import DURATION, FIELD_NAME, NAMES, TEXT, Key, Named, Section, Shapes, choice
 from windrow.model import (
+    Decode,
     DeduplicateNode,
     Derive,
     Graph,
+    LogSource,
     ProcessNode,
     SelectNode,
     SinkNode,
@@ -125,7 +128,8 @@ _LATENESS = Key(
     "a record whose event time is this far behind the watermark, or farther, is in no stream: it goes to the late "
     "output of the tables. Deduplications need it, as it says for how long they keep keys.",
 )
-_SOURCES = Named("mapping of names", Section("", _source, (*RECORDS, DERIVED, EVENT_TIME, _LATENESS), parts=vars))
+_CLOCKED = (DERIVED, EVENT_TIME, _LATENESS)
+_SOURCES = Named("mapping of names", Section("", _source, (*RECORDS, *_CLOCKED), parts=vars))
 
 
 def _from(of: str) -> Key:
@@ -261,6 +265,32 @@ GRAPH: Section[Graph] = Section(
     parts=_graph_parts,
 )
 """A graph file; each of its parts has the keys of a pipeline file."""
+
+
+@dataclass(frozen=True)
+class StoryGraph:
+    """What the `pipeline` of a story with several streams holds; the logs and fields of its sources are the story's."""
+
+    sources: tuple[SourceNode, ...]
+    streams: tuple[StreamNode, ...]
+
+    def graph(self, sources: Iterable[SourceNode], sinks: Iterable[SinkNode], key_groups: int) -> Graph:
+        """Return the graph over these sources, into these sinks."""
+        return _graph("story", tuple(sources), self.streams, tuple(sinks), key_groups)
+
+
+def _story_source(**sections: Any) -> SourceNode:  # noqa: ANN401
+    return SourceNode("", LogSource("story"), Decode(()), **sections)
+
+
+STORY_GRAPH: Section[StoryGraph] = Section(
+    "",
+    StoryGraph,
+    (
+        Key("sources", Named("mapping of names", Section("", _story_source, _CLOCKED)), "", required=True),
+        Key("streams", _STREAMS, "", required=True),
+    ),
+)
 
 
 def mask_graph(graph: Graph) -> Graph:

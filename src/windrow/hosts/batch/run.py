@@ -32,9 +32,10 @@ from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.spark_rows import NUMBERED_PACKET_DDL, RESULT_DDL, outputs, state_of
 from windrow.hosts.stages import batch_ingest, batch_level
 from windrow.hosts.transport import TableTransport, carrying
-from windrow.model import AnyPipeline, LogSource, Runnable
+from windrow.hosts.written_log import write_log
+from windrow.model import Runnable
 from windrow.sinks.base import Run, Sink, SinkGroup
-from windrow.sources import Cut, Source, open_source, open_sources
+from windrow.sources import Source, open_sources
 
 _TRIES = 3
 """Number of attempts for a job that fails for a transient reason before anything is written."""
@@ -251,43 +252,28 @@ class BatchWriter:
         self._on_step(StepReport.of(epoch, [part.stats for part in parts], self._watch.lap()))
 
 
-def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
-    """Run a log that is given in steps; return each step's output, and the end's as the last.
+def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[dict[str, StepOutput]]:
+    """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
 
     All partitions that occur are there from the start.
     """
+    control: dict[int, tuple[Message, ...]] = {
+        number: (step,) for number, step in enumerate(steps) if isinstance(step, Tick)
+    }
+    if at_end == "fire":
+        control[len(steps)] = (EndOfInput(),)
+    nothing = empty_by_sink(pipeline)
+    found = [nothing for _ in range(len(steps) + 1)]
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
-        cut = _write(steps, at_end, Path(folder))
-        source = open_source(LogSource(folder))
-        found = [StepOutput.empty(pipeline) for _ in range(len(cut))]
-        if not cut.upto[-1]:
+        records = [() if isinstance(step, Tick) else step for step in steps]
+        given, cuts = write_log(pipeline, [*records, ()], Path(folder))
+        if not cuts[-1]:
             return found
-        job = Job(pipeline, source, BatchPlan(dict.fromkeys(cut.upto[-1], 0), cut))
+        plan = BatchPlan(dict.fromkeys(cuts[-1], 0), StepPlan(tuple(cuts), control))
+        job = Job(given, open_sources(given), plan)
         try:
             for number, rows in job.results(spark_session(log=Path(folder) / "spark.log"), TableTransport()):
-                found[number] = StepOutput.concat(part.rows for part in outputs(pipeline, rows))
+                found[number] = concat_by_sink(nothing, (part.by_sink for part in outputs(given, rows)))
         except SPARK_ERRORS as exc:
             raise translate_spark_error(exc, "the batch", "") from exc
     return found
-
-
-def _write(steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], folder: Path) -> StepPlan:
-    """Write the log, and return its steps with their control messages."""
-    logs: dict[int, list[bytes]] = {
-        partition: [] for step in steps if not isinstance(step, Tick) for partition, _ in step
-    }
-    upto: list[Cut] = []
-    control: dict[int, tuple[Message, ...]] = {}
-    for number, step in enumerate(steps):
-        if isinstance(step, Tick):
-            control[number] = (step,)
-        else:
-            for partition, value in step:
-                logs[partition].append(value + b"\n")
-        upto.append({partition: len(values) for partition, values in logs.items()})
-    if at_end == "fire":
-        control[len(steps)] = (EndOfInput(),)
-    upto.append({partition: len(values) for partition, values in logs.items()})
-    for partition, values in logs.items():
-        (folder / f"partition-{partition}.jsonl").write_bytes(b"".join(values))
-    return StepPlan(tuple(upto), control)

@@ -16,7 +16,7 @@ from typing import Literal
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from windrow.core.changelog import StepOutput
+from windrow.core.changelog import StepOutput, empty_by_sink
 from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RecordsLostError, RunError, WindrowError
@@ -29,7 +29,8 @@ from windrow.hosts.stream.offsets import LossGuard, OffsetLog, agree, begin_from
 from windrow.hosts.stream.query import SinkWriter, close_stores, key_group_outputs
 from windrow.hosts.stream.step_size import StepSizeController, StepSizeFile
 from windrow.hosts.transport import TableTransport, carrying, is_one_process
-from windrow.model import AnyPipeline, LogSource, Runnable, with_at_end
+from windrow.hosts.written_log import write_log
+from windrow.model import Runnable, as_graph, with_at_end
 from windrow.sinks.base import Sink, SinkGroup
 from windrow.sinks.memory import CollectSink
 from windrow.sources import Cut, open_sources
@@ -285,50 +286,27 @@ class StreamRun:
         return True
 
 
-def play(pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[StepOutput]:
-    """Run a log that is given in steps; return each step's output, and the end's as the last.
+def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[dict[str, StepOutput]]:
+    """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
 
     All partitions that occur are there from the start. The log is written to a folder and cut where the steps end;
     ticks are in a partition of their own.
     """
+    last = max((partition for step in steps if not isinstance(step, Tick) for partition, _ in step), default=-1)
+    written = [[(last + 1, b"%d" % step.micros)] if isinstance(step, Tick) else step for step in steps]
+    sinks = {sink.name: CollectSink() for sink in as_graph(pipeline).sinks}
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
-        log = Path(folder) / pipeline.source.label
-        log.mkdir()
-        return _play(pipeline, steps, at_end, log)
-
-
-def _play(
-    pipeline: AnyPipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], log: Path
-) -> list[StepOutput]:
-    fed = [step for step in steps if not isinstance(step, Tick)]
-    counts = dict.fromkeys(sorted({partition for step in fed for partition, _ in step}), 0)
-    ticks = max(counts, default=-1) + 1
-    written = [[(ticks, b"%d" % step.micros)] if isinstance(step, Tick) else step for step in steps]
-    if len(fed) < len(steps):
-        counts[ticks] = 0
-    cuts = []
-    for step in written:
-        for partition, _ in step:
-            counts[partition] += 1
-        cuts.append(dict(counts))
-    for partition in counts:
-        lines = (value + b"\n" for step in written for number, value in step if number == partition)
-        (log / f"partition-{partition}.jsonl").write_bytes(b"".join(lines))
-    given = replace(with_at_end(pipeline, at_end), source=LogSource(str(log)))
-    sink = CollectSink()
-    settings = StreamSettings(log.parent / "checkpoint", until_end=True, cuts=cuts, ticks=ticks)
-    StreamRun(given, sink, settings).run(lambda _: None)
-    return _by_step(given, written, sink)
-
-
-def _by_step(
-    pipeline: AnyPipeline, steps: Sequence[Sequence[tuple[int, bytes]]], sink: CollectSink
-) -> list[StepOutput]:
-    """Give each step its epoch's output; a step without records is no epoch."""
-    epochs = iter(sorted(sink.steps))
-    outputs = [sink.steps[next(epochs)] if step else StepOutput.empty(pipeline) for step in steps]
-    last = next(epochs, None)
-    return [*outputs, StepOutput.empty(pipeline) if last is None else sink.steps[last]]
+        given, cuts = write_log(with_at_end(pipeline, at_end), written, Path(folder))
+        settings = StreamSettings(Path(folder) / "checkpoint", until_end=True, cuts=cuts, ticks=last + 1)
+        StreamRun(given, SinkGroup(*(([name], sink) for name, sink in sinks.items())), settings).run(lambda _: None)
+    nothing = empty_by_sink(pipeline)
+    # a step without records is no epoch
+    epochs = iter(sorted(next(iter(sinks.values())).steps))
+    found = [next(epochs) if step else None for step in written]
+    found.append(next(epochs, None))
+    return [
+        {name: nothing[name] if epoch is None else sink.steps[epoch] for name, sink in sinks.items()} for epoch in found
+    ]
 
 
 LIMIT = 60.0

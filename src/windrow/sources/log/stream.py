@@ -32,7 +32,7 @@ class LogStreamReader(StreamReader[Part]):
     ) -> None:
         super().__init__(stage, begin, tasks=tasks, max_records=max_records)
         self._folder = folder
-        self._cuts = cuts
+        self._cuts = cuts or ()
         self._seen: dict[int, int] = {}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -41,20 +41,30 @@ class LogStreamReader(StreamReader[Part]):
 
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
         """Return where the next step ends: at what is written now, or before."""
+        cut = next((cut for cut in self._cuts if self.is_before(start, cut)), None)
+        return self.step_to(start, cut, None if self._cuts else max_records)
+
+    def is_before(self, start: Offset, cut: Cut) -> bool:
+        """Return whether a cut is ahead of a position."""
+        begin = _positions(start)
+        return any(count > _at(begin, number).line for number, count in cut.items())
+
+    def step_to(self, start: dict[str, Any], cut: Cut | None, max_records: int | None = None) -> dict[str, Any]:
+        """Return where a step ends: at the cut, if one is given, or at what is written now, or before."""
         sizes = self._sizes(start)
         if self._target is not None:
             sizes = {p: min(size, self._target.get(p, 0)) for p, size in sizes.items()}
-        if sizes == self._seen:  # nothing was written since a look that found nothing
+        if cut is None and sizes == self._seen:  # nothing was written since a look that found nothing
             return start
         self._verify(start)
         begin = _positions(start)
-        if self._cuts:
-            ends = up_to_cut(self._folder, begin, sizes, self._cuts)
-        else:
+        if cut is None:
             ends = up_to(self._folder, begin, sizes, max_records)
+        else:
+            ends = up_to_cut(self._folder, begin, sizes, cut)
         moved = {p: end for p, end in ends.items() if end != begin.get(p, START)}
         if not moved:
-            self._seen = sizes
+            self._seen = sizes if cut is None else {}
             return start
         self._seen = {}
         marked = {str(p): self._folder.noted(p, end) for p, end in moved.items()}
@@ -131,22 +141,14 @@ def up_to(folder: LogFolder, start: Positions, sizes: Mapping[int, int], max_rec
     return ends
 
 
-def up_to_cut(folder: LogFolder, start: Positions, sizes: Mapping[int, int], cuts: Sequence[Cut]) -> Positions:
-    """Return where a step ends by the first cut that is ahead of `start`; after the last one, take what is there.
-
-    Records of a cut that are not there yet come when they are; the next cut waits for them.
-    """
-    lines: dict[int, int] = {}
-    for cut in cuts:
-        lines.update({p: max(count, lines.get(p, 0)) for p, count in cut.items()})
-        if any(count > _at(start, p).line for p, count in lines.items()):
-            ends = dict(start)
-            for p, count in lines.items():
-                at = _at(start, p)
-                if p in sizes and count > at.line:
-                    ends[p] = folder.scan(p, at, max_lines=count - at.line, max_byte=sizes[p])
-            return ends
-    return up_to(folder, start, sizes, None)
+def up_to_cut(folder: LogFolder, start: Positions, sizes: Mapping[int, int], cut: Cut) -> Positions:
+    """Return where a step ends by a cut. Records that are not there yet come when they are; the next cut waits."""
+    ends = dict(start)
+    for p, count in cut.items():
+        at = _at(start, p)
+        if p in sizes and count > at.line:
+            ends[p] = folder.scan(p, at, max_lines=count - at.line, max_byte=sizes[p])
+    return ends
 
 
 def _at(positions: Positions, partition: int) -> Position:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from windrow.errors import InputError
-from windrow.model import Pipeline
+from windrow.model import Runnable
 
 if TYPE_CHECKING:
     from windrow.core.changelog import StepOutput
@@ -28,9 +28,9 @@ class Play(Protocol):
     """Runs a log that is given in steps."""
 
     def __call__(
-        self, pipeline: Pipeline, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], /
-    ) -> list[StepOutput]:
-        """Return the output of each step of (partition, value) or tick, and that of the input's end as the last.
+        self, pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], /
+    ) -> list[dict[str, StepOutput]]:
+        """Return the output by sink of each step of (partition, value) or tick, and of the input's end as the last.
 
         All partitions that occur are known from the start; offsets count from 0 in each.
         """

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from windrow.api.pipeline_file import looks_like_a_pipeline, read_file
-from windrow.api.sections import STORY
+from windrow.api.sections import STORY, STORY_GRAPH, StoryGraph, StoryPipeline
 from windrow.api.yaml_node import YamlMapping, YamlNode, compose, read_one_of
 from windrow.errors import PipelineError, TranscriptError
-from windrow.model import EventTime, Pipeline
-from windrow.testing.transcript.records import Written, read_mark_mapping, read_marks, read_records, story_pipeline
-from windrow.testing.transcript.rows import read_change, read_dead, read_late, read_rows, read_table_row
+from windrow.model import Graph, Pipeline, WindowNode
+from windrow.testing.transcript.records import (
+    Sources,
+    Written,
+    read_mark_mapping,
+    read_marks,
+    read_records,
+    story_graph,
+    story_pipeline,
+)
+from windrow.testing.transcript.rows import read_change, read_dead, read_late, read_missed, read_rows, read_table_row
 from windrow.testing.transcript.story import (
     AtEnd,
     End,
@@ -25,6 +35,7 @@ from windrow.testing.transcript.story import (
     Step,
     Story,
     TellTime,
+    windowed,
 )
 from windrow.testing.transcript.times import parse_story_time
 from windrow.testing.transcript.values import each
@@ -58,22 +69,47 @@ def _story(root: YamlNode) -> Story:
         raise root.error(msg)
     fields = YamlMapping(YamlNode(root.node, root.file, "story"), KEYS)
     name = fields.required("name", YamlNode.text)
-    pipeline = fields.required("pipeline", lambda entry: (entry, STORY.read(YamlNode(entry.node, entry.file))))
+    pipeline = fields.required("pipeline", lambda entry: (entry, _sections(YamlNode(entry.node, entry.file))))
     outline = fields.required("steps", read_outline)
     final = fields.required("final", lambda entry: entry)
     fields.check()
 
     node, sections = pipeline.value
-    fed = read_feeds(outline.value, sections.time)
+    fed = read_feeds(outline.value, Sources.of(sections))
     records = [record for step in fed.values() for record in step.records]
-    meant = story_pipeline(node, sections, records, outline.value.at_end)
+    tables: dict[str, YamlNode] = {"": final.value}
+    meant: Pipeline | Graph
+    if isinstance(sections, StoryPipeline):
+        meant = story_pipeline(node, sections, records, outline.value.at_end)
+    else:
+        tables = dict(YamlMapping(final.value))
+        meant = story_graph(node, sections, records, outline.value.at_end, _windows(final.value, sections))
+    streams = {name: one for name, one in windowed(meant).items() if name in tables}
     return Story(
         name=name.value,
         file=root.file,
         pipeline=meant,
-        steps=read_steps(outline.value, fed, meant),
-        final=Final(read_rows(final.value, meant, read_table_row), final.value.place),
+        steps=read_steps(outline.value, fed, streams),
+        final={
+            name: Final(read_rows(table, streams[name], read_table_row), table.place) for name, table in tables.items()
+        },
     )
+
+
+def _sections(node: YamlNode) -> StoryPipeline | StoryGraph:
+    return STORY_GRAPH.read(node) if node.keys & {"sources", "streams"} else STORY.read(node)
+
+
+def _windows(final: YamlNode, sections: StoryGraph) -> list[str]:
+    """Return the streams that a story has tables of; raise PipelineError for one that has no windows."""
+    names = [node.name for node in sections.streams if isinstance(node, WindowNode)]
+    fields = YamlMapping(final, names)
+    fields.check()
+    found = [name for name, _ in fields]
+    if not found:
+        msg = f"{final.called} must have the table of a stream ({', '.join(names)})"
+        raise final.error(msg)
+    return found
 
 
 AT_END: tuple[AtEnd, ...] = ("fire", "hold")
@@ -125,34 +161,35 @@ def _outlined(node: YamlNode) -> Outlined:
     return read_one_of(node, "kind of step", {kind: partial(Outlined, kind) for kind in KINDS})
 
 
-def read_feeds(outline: Outline, time: EventTime) -> dict[int, Fed]:
+def read_feeds(outline: Outline, sources: Sources) -> dict[int, Fed]:
     """Read what the steps feed, by the number of the step."""
     feeding = [(number, step) for number, step in enumerate(outline.steps) if step.kind in FEEDS]
     records = dict(
         each(
             ((number, step) for number, step in feeding if step.kind == "records"),
-            lambda pair: (pair[0], read_records(pair[1].node, time)),
+            lambda pair: (pair[0], read_records(pair[1].node, sources)),
         )
     )
     partitions = {record.partition for written in records.values() for record in written}
     for _, step in feeding:
         if step.kind == "watermark" and step.node.is_mapping:
-            partitions.update(read_mark_mapping(step.node))
+            partitions.update(read_mark_mapping(step.node, sources))
     marks = dict(
         each(
             ((number, step) for number, step in feeding if step.kind == "watermark"),
-            lambda pair: (pair[0], read_marks(pair[1].node, time, sorted(partitions))),
+            lambda pair: (pair[0], read_marks(pair[1].node, sources, sorted(partitions))),
         )
     )
     return {number: Fed(step.kind, {**records, **marks}[number], step.node) for number, step in feeding}
 
 
-def read_steps(outline: Outline, fed: dict[int, Fed], pipeline: Pipeline) -> tuple[Step, ...]:
-    """Read all steps."""
-    return each(
+def read_steps(outline: Outline, fed: dict[int, Fed], streams: Mapping[str, Pipeline]) -> tuple[Step, ...]:
+    """Read all steps; what is expected of several streams is a step for each."""
+    steps = each(
         enumerate(outline.steps),
-        lambda pair: _fed(fed[pair[0]]) if pair[0] in fed else _check(pair[1], pipeline, outline.at_end),
+        lambda pair: (_fed(fed[pair[0]]),) if pair[0] in fed else _checks(pair[1], streams, outline.at_end),
     )
+    return tuple(chain.from_iterable(steps))
 
 
 def _fed(fed: Fed) -> Step:
@@ -162,16 +199,31 @@ def _fed(fed: Fed) -> Step:
     return MarkWatermark(records, fed.node.place)
 
 
-def _check(step: Outlined, pipeline: Pipeline, at_end: AtEnd) -> Step:
-    node = step.node
+def _checks(step: Outlined, streams: Mapping[str, Pipeline], at_end: AtEnd) -> tuple[Step, ...]:
     match step.kind:
-        case "expect":
-            return Expect(read_rows(node, pipeline, read_change), node.place)
-        case "late":
-            return ExpectLate(read_rows(node, pipeline, read_late), node.place)
         case "tick":
-            return TellTime(node.parsed(parse_story_time), node.place)
-        case "dead":
-            return ExpectDead(read_rows(node, pipeline, read_dead), node.place)
+            return (TellTime(step.node.parsed(parse_story_time), step.node.place),)
+        case "end":
+            return (End(at_end, step.node.place),)
+        case kind:
+            return each(_by_stream(step.node, streams), lambda pair: _check(kind, pair[1], streams[pair[0]], pair[0]))
+
+
+def _by_stream(node: YamlNode, streams: Mapping[str, Pipeline]) -> list[tuple[str, YamlNode]]:
+    """Return the rows of each stream; an empty list stands for all streams."""
+    if "" in streams or (not node.is_mapping and not node.items()):
+        return [(name, node) for name in streams]
+    fields = YamlMapping(node, tuple(streams))
+    fields.check()
+    return list(fields)
+
+
+def _check(kind: str, node: YamlNode, pipeline: Pipeline, stream: str) -> Step:
+    match kind:
+        case "expect":
+            return Expect(read_rows(node, pipeline, read_change), node.place, stream)
+        case "late":
+            read = read_missed if stream else read_late
+            return ExpectLate(read_rows(node, pipeline, read), node.place, stream)
         case _:
-            return End(at_end, node.place)
+            return ExpectDead(read_rows(node, pipeline, read_dead), node.place, stream)

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from windrow.api.checks import require_valid
 from windrow.api.pipeline_file import Document
-from windrow.api.sections import StoryPipeline
+from windrow.api.sections import StoryGraph, StoryPipeline
 from windrow.api.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, Place
 from windrow.model import (
+    MAX_PARTITIONS,
     DataType,
     DecimalType,
     Decode,
     EventTime,
     Field,
+    Graph,
     LogSource,
     Pipeline,
     Punctuated,
+    SinkNode,
     SqliteSink,
     TimestampType,
 )
-from windrow.testing.transcript.story import AtEnd
+from windrow.testing.transcript.story import AtEnd, sink_of
 from windrow.testing.transcript.values import DECIMAL_DIGITS, Cell, each, read_cell, read_log_time, read_time_cell
 
 PARTITION = "p"
@@ -52,18 +55,52 @@ class Written:
         return f"{{{text}}}".encode()
 
 
-def read_records(node: YamlNode, time: EventTime) -> tuple[Written, ...]:
+@dataclass(frozen=True)
+class Sources:
+    """How the sources of a story tell time, by name; the only source of a short form has none."""
+
+    times: Mapping[str, EventTime]
+
+    @staticmethod
+    def of(sections: StoryPipeline | StoryGraph) -> Sources:
+        """Return those of a story's pipeline."""
+        if isinstance(sections, StoryPipeline):
+            return Sources({"": sections.time})
+        return Sources({source.name: source.time for source in sections.sources})
+
+    def partition(self, text: str, node: YamlNode) -> int:
+        """Read the number that a partition has in the graph, of several sources from ``SOURCE/NUMBER``."""
+        if len(self.times) == 1:
+            return partition_number(text, node)
+        source, _, number = text.rpartition("/")
+        names = list(self.times)
+        if source not in names:
+            msg = f"{node.called}: {text!r} is not a partition ({names[0]}/0, {names[0]}/1 ...)"
+            raise node.error(msg)
+        return names.index(source) * MAX_PARTITIONS + partition_number(number, node) % MAX_PARTITIONS
+
+    def number(self, partition: int) -> int:
+        """Return the number of the source that a partition is in."""
+        return partition // MAX_PARTITIONS if len(self.times) > 1 else 0
+
+    def time(self, partition: int) -> EventTime:
+        """Return how a partition tells time."""
+        return list(self.times.values())[self.number(partition)]
+
+
+def read_records(node: YamlNode, sources: Sources) -> tuple[Written, ...]:
     """Read a list of records that is not empty; raise PipelineError for what is wrong with it."""
-    written = each(node.items(), lambda item: _record(item, time))
+    written = each(node.items(), lambda item: _record(item, sources))
     if not written:
         msg = f"{node.called} must have a record"
         raise node.error(msg)
     return written
 
 
-def _record(node: YamlNode, time: EventTime) -> Written:
+def _record(node: YamlNode, sources: Sources) -> Written:
     fields = YamlMapping(node)
-    partition = fields.optional(PARTITION, _partition, 0)
+    partition = fields.optional(PARTITION, lambda entry: sources.partition(entry.text(), entry), 0)
+    time = sources.time(partition.value or 0)
     raw = fields.optional(RAW, _raw, None)
     readers = dict.fromkeys((time.field, time.sent, mark_field(time)), read_time_cell) | {LOG_TIME: read_log_time}
     cells = {
@@ -78,10 +115,6 @@ def _record(node: YamlNode, time: EventTime) -> Written:
         msg = f"{node.called} has no field"
         raise node.error(msg)
     return Written(partition.value, {name: cell.value for name, cell in cells.items()}, raw.value, node.place)
-
-
-def _partition(node: YamlNode) -> int:
-    return partition_number(node.text(), node)
 
 
 def partition_number(text: str, node: YamlNode) -> int:
@@ -100,26 +133,35 @@ def _raw(node: YamlNode) -> str:
     return text
 
 
-def read_marks(node: YamlNode, time: EventTime, partitions: Sequence[int]) -> tuple[Written, ...]:
-    """Read a watermark for all `partitions`, or a mapping of partitions to watermarks."""
+def read_marks(node: YamlNode, sources: Sources, partitions: Sequence[int]) -> tuple[Written, ...]:
+    """Read a watermark for all `partitions` that have marks, or a mapping of partitions to watermarks."""
+    if node.is_scalar:
+        cell = read_time_cell(node)
+        marked = [one for one in partitions if mark_field(sources.time(one)) is not None]
+        marks = dict.fromkeys(marked or partitions, cell)
+    else:
+        marks = read_mark_mapping(node, sources)
+    if not marks:
+        msg = f"{node.called} must have a partition"
+        raise node.error(msg)
+    return tuple(
+        Written(partition, {_mark_field(node, sources.time(partition)): cell}, None, node.place)
+        for partition, cell in marks.items()
+    )
+
+
+def _mark_field(node: YamlNode, time: EventTime) -> str:
     name = mark_field(time)
     if name is None:
         msg = f"{node.called} needs a source with marks: `time: {{field: {time.field}, punctuated: FIELD}}`"
         raise node.error(msg)
-    if node.is_scalar:
-        cell = read_time_cell(node)
-        return tuple(Written(partition, {name: cell}, None, node.place) for partition in partitions)
-    marks = read_mark_mapping(node)
-    if not marks:
-        msg = f"{node.called} must have a partition"
-        raise node.error(msg)
-    return tuple(Written(partition, {name: cell}, None, node.place) for partition, cell in marks.items())
+    return name
 
 
-def read_mark_mapping(node: YamlNode) -> dict[int, Cell]:
+def read_mark_mapping(node: YamlNode, sources: Sources) -> dict[int, Cell]:
     """Read ``{0: "10:05"}``."""
     fields = YamlMapping(node)
-    numbers = [fields.attempt(partial(partition_number, name), entry) for name, entry in fields]
+    numbers = [fields.attempt(partial(sources.partition, name), entry) for name, entry in fields]
     cells = [fields.attempt(read_time_cell, entry) for _, entry in fields]
     fields.check()
     return {number.value: cell.value for number, cell in zip(numbers, cells, strict=True)}
@@ -199,3 +241,23 @@ def story_pipeline(node: YamlNode, sections: StoryPipeline, records: Sequence[Wr
         salt=sections.salt,
     )
     return require_valid(pipeline, Document(pipeline, node.file, node.node).place)
+
+
+def story_graph(
+    node: YamlNode, sections: StoryGraph, records: Sequence[Written], at_end: AtEnd, streams: Iterable[str]
+) -> Graph:
+    """Return the graph with a sink of each of some `streams`; raise PipelineError if it means nothing."""
+    sources = Sources.of(sections)
+    filled = [
+        replace(
+            source,
+            source=LogSource(source.name),
+            decode=infer_fields(
+                [one for one in records if sources.number(one.partition) == number], source.time, node.place
+            ),
+        )
+        for number, source in enumerate(sections.sources)
+    ]
+    sinks = [SinkNode(sink_of(name), name, SqliteSink("story.db", name)) for name in streams]
+    graph = sections.graph(filled, sinks, KEY_GROUPS).ending(at_end)
+    return require_valid(graph, Document(graph, node.file, node.node).place)

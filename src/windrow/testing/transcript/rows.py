@@ -43,13 +43,28 @@ def read_table_row(node: YamlNode, pipeline: Pipeline) -> TableRow:
 def read_late(node: YamlNode, pipeline: Pipeline) -> LateRow:
     """Read ``[partition, offset, window]``."""
     partition, offset, window = _cells(node, ["partition", "offset", "window"])
-    return LateRow(partition_number(partition.text(), partition), _offset(offset), read_window_bounds(window, pipeline))
+    return LateRow(_partition(partition), _offset(offset), read_window_bounds(window, pipeline))
+
+
+def read_missed(node: YamlNode, pipeline: Pipeline) -> LateRow:
+    """Read the same, or ``[partition, offset]`` of a record that is in no stream."""
+    columns = ["partition", "offset"]
+    if len(node.items()) != len(columns):
+        return read_late(node, pipeline)
+    partition, offset = _cells(node, columns)
+    return LateRow(_partition(partition), _offset(offset), None)
 
 
 def read_dead(node: YamlNode, _: Pipeline) -> DeadRow:
     """Read ``[partition, offset, reason]``, where the reason may be cut short."""
     partition, offset, reason = _cells(node, ["partition", "offset", "reason"])
-    return DeadRow(partition_number(partition.text(), partition), _offset(offset), reason.text())
+    return DeadRow(_partition(partition), _offset(offset), reason.text())
+
+
+def _partition(node: YamlNode) -> int | str:
+    """Read the number of a partition, or ``SOURCE/NUMBER``."""
+    source, slash, number = node.text().rpartition("/")
+    return f"{source}/{partition_number(number, node)}" if slash else partition_number(number, node)
 
 
 def _columns(pipeline: Pipeline) -> list[str]:
@@ -96,7 +111,8 @@ def table_text(pipeline: Pipeline, row: TableRow) -> str:
 
 def late_text(pipeline: Pipeline, row: LateRow) -> str:
     """Write an expired record."""
-    return _flow([str(row.partition), str(row.offset), window_text(pipeline, row.window)])
+    window = [] if row.window is None else [window_text(pipeline, row.window)]
+    return _flow([str(row.partition), str(row.offset), *window])
 
 
 def dead_text(row: DeadRow) -> str:

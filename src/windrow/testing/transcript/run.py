@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
 
 from windrow.core.changelog import StepOutput
 from windrow.errors import Place
-from windrow.model import Pipeline
+from windrow.model import Pipeline, as_graph
 from windrow.testing.transcript.changelog_check import apply_changelog, table_rows
 from windrow.testing.transcript.hosts import Play, load_play
 from windrow.testing.transcript.reader import read_story
@@ -23,11 +23,13 @@ from windrow.testing.transcript.story import (
     Expect,
     ExpectDead,
     ExpectLate,
+    Final,
     LateRow,
     MarkWatermark,
     RecordStep,
     Story,
     TellTime,
+    sink_of,
 )
 from windrow.testing.transcript.views import Observed, by_log, observe, repeated, views
 
@@ -44,16 +46,30 @@ def check_story(story: Story, play: Play, *, host: str, rebatch: int = 0, seed: 
     on-time panes, the late output, the dead letters and the final table must be the same, and with one partition and
     ``late: each`` the changelog too (`windrow.testing.transcript.views`).
     """
-    outputs = play(story.pipeline, story.feed, story.pipeline.emit.at_end)
+    at_end = as_graph(story.pipeline).at_end
+    outputs = play(story.pipeline, story.feed, at_end)
     differences = _as_written(story, outputs)
     runs = 1
     if rebatch and not differences:
-        as_written = observe(story.pipeline, outputs)
+        as_written = _observed(story, outputs)
         for cut in cuts(story.feed, rebatch, seed):
-            outputs = play(story.pipeline, cut.steps, story.pipeline.emit.at_end)
-            differences += _as_cut(story, cut.name, as_written, observe(story.pipeline, outputs))
+            seen = _observed(story, play(story.pipeline, cut.steps, at_end))
+            differences += [
+                difference
+                for stream, expected in as_written.items()
+                for difference in _as_cut(story, stream, cut.name, expected, seen[stream])
+            ]
             runs += 1
     return StoryResult(story, host, runs, tuple(differences))
+
+
+def _observed(story: Story, outputs: Sequence[Mapping[str, StepOutput]]) -> dict[str, Observed]:
+    """Return the output of some steps by stream."""
+    has_sources = len(as_graph(story.pipeline).sources) > 1
+    return {
+        stream: observe(pipeline, [output[sink_of(stream)] for output in outputs], has_sources=has_sources)
+        for stream, pipeline in story.streams.items()
+    }
 
 
 @dataclass
@@ -70,40 +86,42 @@ class _Since:
         self.dead += observed.dead
 
 
-def _as_written(story: Story, outputs: Sequence[StepOutput]) -> list[Difference]:
+def _as_written(story: Story, outputs: Sequence[Mapping[str, StepOutput]]) -> list[Difference]:
     """Go through the story beside the outputs of its steps."""
-    coming = iter(outputs)
-    since = _Since()
+    coming, streams = iter(outputs), story.streams
+    since = {stream: _Since() for stream in streams}
     found: list[Difference | None] = []
     for step in story.steps:
         match step:
             case RecordStep() | MarkWatermark() | TellTime() | End():
-                since.add(observe(story.pipeline, [next(coming)]))
-            case Expect(rows, place):
-                found.append(_changes(story.pipeline, place, rows, since.changes))
-                since.changes = []
-            case ExpectLate(rows, place):
-                found.append(_late(story.pipeline, place, rows, since.late))
-                since.late = []
-            case ExpectDead(rows, place):
-                found.append(_dead(place, rows, since.dead))
-                since.dead = []
+                for stream, observed in _observed(story, [next(coming)]).items():
+                    since[stream].add(observed)
+            case Expect(rows, place, stream):
+                found.append(_changes(streams[stream], place, rows, since[stream].changes))
+                since[stream].changes = []
+            case ExpectLate(rows, place, stream):
+                found.append(_late(streams[stream], place, rows, since[stream].late))
+                since[stream].late = []
+            case ExpectDead(rows, place, stream):
+                found.append(_dead(place, rows, since[stream].dead))
+                since[stream].dead = []
             case _:
                 assert_never(step)
-    found.append(_dead(story.final.place, (), since.dead))
-    everything = observe(story.pipeline, outputs)
-    found.append(_final(story, everything))
-    found.append(_consistent(story, everything))
+    for stream, everything in _observed(story, outputs).items():
+        found.append(_dead(story.final[stream].place, (), since[stream].dead))
+        found.append(_final(streams[stream], story.final[stream], everything))
+        found.append(_consistent(streams[stream], story.final[stream].place, everything))
     return [difference for difference in found if difference]
 
 
-def _as_cut(story: Story, cut: str, expected: Observed, actual: Observed) -> list[Difference]:
+def _as_cut(story: Story, stream: str, cut: str, expected: Observed, actual: Observed) -> list[Difference]:
     """Compare another cut of the log with the run as written."""
+    pipeline, place = story.streams[stream], story.final[stream].place
     found = [
-        _difference(f"{what}, {cut}", story.final.place, view(story.pipeline, expected), view(story.pipeline, actual))
-        for what, view in views(story)
+        _difference(f"{what}, {cut}", place, view(pipeline, expected), view(pipeline, actual))
+        for what, view in views(story, pipeline)
     ]
-    found.append(_consistent(story, actual, f", {cut}"))
+    found.append(_consistent(pipeline, place, actual, f", {cut}"))
     return [difference for difference in found if difference]
 
 
@@ -143,24 +161,21 @@ def _dead(place: Place, expected: Sequence[DeadRow], actual: Sequence[DeadRow]) 
     return _difference("dead", place, map(dead_text, by_log(expected)), map(dead_text, by_log(cut)))
 
 
-def _final(story: Story, observed: Observed) -> Difference | None:
+def _final(pipeline: Pipeline, final: Final, observed: Observed) -> Difference | None:
     """Compare the table that the changelog makes."""
-    expected = sorted(story.final.rows, key=lambda row: (row.window, row.key))
+    expected = sorted(final.rows, key=lambda row: (row.window, row.key))
     return _difference(
         "final",
-        story.final.place,
-        [table_text(story.pipeline, row) for row in expected],
-        [
-            table_text(story.pipeline, row)
-            for row in table_rows(apply_changelog(observed.changes, story.pipeline.emit.mode))
-        ],
+        final.place,
+        [table_text(pipeline, row) for row in expected],
+        [table_text(pipeline, row) for row in table_rows(apply_changelog(observed.changes, pipeline.emit.mode))],
     )
 
 
-def _consistent(story: Story, observed: Observed, where: str = "") -> Difference | None:
+def _consistent(pipeline: Pipeline, place: Place, observed: Observed, where: str = "") -> Difference | None:
     """Find what no changelog may have, whatever a story expects."""
     misfits = [
-        f"{change_text(story.pipeline, entry.row)}  # revision {entry.revision} does not fit what was there"
-        for entry in apply_changelog(observed.changes, story.pipeline.emit.mode).misfits
+        f"{change_text(pipeline, entry.row)}  # revision {entry.revision} does not fit what was there"
+        for entry in apply_changelog(observed.changes, pipeline.emit.mode).misfits
     ]
-    return _difference(f"consistency{where}", story.final.place, [], [*misfits, *repeated(observed)])
+    return _difference(f"consistency{where}", place, [], [*misfits, *repeated(observed)])

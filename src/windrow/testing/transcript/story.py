@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
 from windrow.core.tick import PlayStep, Tick
 from windrow.errors import Place
-from windrow.model import Pipeline
+from windrow.expressions import result_pipelines
+from windrow.model import Graph, Pipeline
 
 Value = str | bool | int | float | Decimal | None
 """A key's field or a result; times are microseconds, null is None."""
@@ -53,18 +55,18 @@ class ChangeRow:
 
 @dataclass(frozen=True)
 class LateRow:
-    """An expired record and the window that it missed."""
+    """An expired record and the window that it missed; None if it was too late for all streams of its source."""
 
-    partition: int
+    partition: int | str
     offset: int
-    window: tuple[int, int]
+    window: tuple[int, int] | None
 
 
 @dataclass(frozen=True)
 class DeadRow:
     """A dead letter; of an expected one, `reason` is how its reason begins."""
 
-    partition: int
+    partition: int | str
     offset: int
     reason: str
 
@@ -80,26 +82,29 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Expect:
-    """All changes since the last `Expect`."""
+    """All changes of a stream since the last `Expect`."""
 
     rows: tuple[ChangeRow, ...]
     place: Place
+    stream: str = ""
 
 
 @dataclass(frozen=True)
 class ExpectLate:
-    """All expired records since the last `ExpectLate`."""
+    """All expired records of a stream since the last `ExpectLate`."""
 
     rows: tuple[LateRow, ...]
     place: Place
+    stream: str = ""
 
 
 @dataclass(frozen=True)
 class ExpectDead:
-    """All dead letters since the last `ExpectDead`."""
+    """All dead letters of a stream since the last `ExpectDead`."""
 
     rows: tuple[DeadRow, ...]
     place: Place
+    stream: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ Step = RecordStep | MarkWatermark | TellTime | Expect | ExpectLate | ExpectDead 
 
 @dataclass(frozen=True)
 class Final:
-    """The whole table at the end."""
+    """The whole table of a stream at the end."""
 
     rows: tuple[TableRow, ...]
     place: Place
@@ -123,13 +128,21 @@ class Final:
 
 @dataclass(frozen=True)
 class Story:
-    """A whole story; `pipeline` has the types of the story's records, and its `at_end`."""
+    """A whole story; `pipeline` has the types of the story's records, and its `at_end`.
+
+    Streams are by name; that of a short form has the name "".
+    """
 
     name: str
     file: str
-    pipeline: Pipeline
+    pipeline: Pipeline | Graph
     steps: tuple[Step, ...]
-    final: Final
+    final: Mapping[str, Final]
+
+    @property
+    def streams(self) -> dict[str, Pipeline]:
+        """The streams that the story has tables of."""
+        return {name: pipeline for name, pipeline in windowed(self.pipeline).items() if name in self.final}
 
     @property
     def log(self) -> dict[int, list[bytes]]:
@@ -151,3 +164,16 @@ class Story:
                 case TellTime(micros):
                     feed.append(Tick(micros))
         return feed
+
+
+def windowed(pipeline: Pipeline | Graph) -> dict[str, Pipeline]:
+    """Return the streams that have windows by name, each as a short form."""
+    if isinstance(pipeline, Pipeline):
+        return {"": pipeline}
+    found = result_pipelines(pipeline)
+    return {name: one for name, one in found.items() if isinstance(one, Pipeline)}
+
+
+def sink_of(stream: str) -> str:
+    """Return the name of the sink of a stream."""
+    return f"to_{stream}" if stream else ""

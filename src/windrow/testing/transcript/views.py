@@ -30,16 +30,26 @@ class Observed:
     dead: tuple[DeadRow, ...]
 
 
-def observe(pipeline: Pipeline, outputs: Iterable[StepOutput]) -> Observed:
-    """Read the outputs of some steps."""
+def observe(pipeline: Pipeline, outputs: Iterable[StepOutput], *, has_sources: bool = False) -> Observed:
+    """Read the outputs of some steps; partitions have the name of their source before them where it has several."""
     steps = list(outputs)
-    missed = tuple(_missed(row) for step in steps for row in _rows(step.late))
+    late = [row for step in steps for row in _rows(step.late)]
+
+    def partition(row: dict[str, Any]) -> int | str:
+        return f"{row['source']}/{row['partition']}" if has_sources else int(row["partition"])
+
     return Observed(
         changes=tuple(_entry(pipeline, row) for step in steps for row in _rows(step.changes)),
-        late=tuple(LateRow(m.partition, m.offset, (m.window_start, m.window_end)) for m in missed),
-        missed=missed,
-        dead=tuple(DeadRow(r["partition"], r["offset"], r["reason"]) for step in steps for r in _rows(step.dead)),
+        late=tuple(LateRow(partition(row), row["offset"], _window(row)) for row in late),
+        missed=tuple(map(_missed, late)),
+        dead=tuple(DeadRow(partition(r), r["offset"], r["reason"]) for step in steps for r in _rows(step.dead)),
     )
+
+
+def _window(row: dict[str, Any]) -> tuple[int, int] | None:
+    """Return the window that a record missed; None for its own microsecond."""
+    start, end = row["window_start"], row["window_end"]
+    return None if end - start == 1 else (start, end)
 
 
 def answer(pipeline: Pipeline, observed: Observed) -> Answer:
@@ -53,7 +63,7 @@ def answer(pipeline: Pipeline, observed: Observed) -> Answer:
         for name, entry in apply_changelog(observed.changes, pipeline.emit.mode).rows.items()
     }
     on_time: dict[Any, Any] = {entry.window_key: entry.row.values for entry in on_time_panes(observed)}
-    dead = {(row.partition, row.offset): row.reason.partition(":")[0] for row in observed.dead}
+    dead = {(int(row.partition), row.offset): row.reason.partition(":")[0] for row in observed.dead}
     return Answer(table, on_time, set(observed.missed), dead, changelog)
 
 
@@ -65,7 +75,7 @@ def on_time_panes(observed: Observed) -> list[Entry]:
 def repeated(observed: Observed) -> list[str]:
     """Return what was emitted twice and must be emitted once: on-time panes, expired records, dead letters."""
     panes = Counter(str(entry.window_key) for entry in on_time_panes(observed))
-    missed = Counter(str(tuple(row)) for row in observed.missed)
+    missed = Counter(str((row.partition, row.offset, row.window)) for row in observed.late)
     dead = Counter(str((row.partition, row.offset)) for row in observed.dead)
     return [
         f"{what} {row} came {times} times"
@@ -105,13 +115,13 @@ R = TypeVar("R", LateRow, DeadRow)
 View = Callable[[Pipeline, Observed], list[str]]
 
 
-def views(story: Story) -> list[tuple[str, View]]:
-    """Return what to compare, by name.
+def views(story: Story, pipeline: Pipeline) -> list[tuple[str, View]]:
+    """Return what to compare of a stream, by name.
 
     With several partitions, ``late: batch``, or early panes by processing time the changelog is no promise, and what
     late records make of single panes in mode discard is none either.
     """
-    emit = story.pipeline.emit
+    emit = pipeline.emit
     one_order = len(story.log) == 1 and emit.late == "each" and not looks_at_ticks(emit.early)
     found: list[tuple[str, View]] = [("on-time panes", _on_time), ("late", _late), ("dead", _dead)]
     if one_order or emit.mode != "discard":
@@ -136,7 +146,7 @@ def looks_at_ticks(early: Trigger | None) -> bool:
 
 def by_log(rows: Iterable[R]) -> list[R]:
     """Return rows in (partition, offset) order."""
-    return sorted(rows, key=lambda row: (row.partition, row.offset))
+    return sorted(rows, key=lambda row: (str(row.partition), row.offset))
 
 
 def _on_time(pipeline: Pipeline, observed: Observed) -> list[str]:

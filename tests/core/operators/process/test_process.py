@@ -7,13 +7,14 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from tests.core.outputs import play
 from tests.core.pipelines import MAIN, raw, record
 
 from windrow.core.changelog import StepOutput
 from windrow.core.tick import Tick
 from windrow.core.windows import GLOBAL_END, GLOBAL_START
 from windrow.errors import RunError
-from windrow.hosts.memory import MemoryHost, play
+from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     BooleanType,
     DataType,

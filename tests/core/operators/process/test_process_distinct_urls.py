@@ -9,10 +9,10 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.outputs import play
 
 import windrow as wr
 from windrow.core.changelog import StepOutput
-from windrow.hosts.memory import play
 from windrow.model import ProcessPipeline
 from windrow.sinks.tables import net_changes
 

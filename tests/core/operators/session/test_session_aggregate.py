@@ -18,13 +18,14 @@ from tests.core.operators.session.session_reference import (
     watermarks,
     window,
 )
+from tests.core.outputs import play
 from tests.core.pipelines import main, raw
 from tests.examples import examples
 
 from windrow.core.changelog import StepOutput
 from windrow.core.tick import Tick
 from windrow.errors import PipelineError
-from windrow.hosts.memory import MemoryHost, play
+from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     Aggregate,
     ApproxCountDistinct,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.outputs import play
 from tests.core.pipelines import MINUTE, main, record
 from tests.examples import examples
 
 from windrow.core.operators.window import panes
-from windrow.hosts.memory import play
 from windrow.model import (
     Aggregate,
     BooleanType,

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.outputs import play
 from tests.core.pipelines import MAIN, MINUTE, main, raw, record
 
 from windrow.core.changelog import StepOutput
 from windrow.core.schema import RAW
-from windrow.hosts.memory import MemoryHost, play
+from windrow.hosts.memory import MemoryHost
 from windrow.model import Aggregate, Avg, DataType, DoubleType, Emit, LongType, Max, Min
 
 
