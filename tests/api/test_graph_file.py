@@ -363,10 +363,6 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
             [("{from: [kinds.bought, kinds.others]}", "{from: [kinds.bought, large]}")],
             ["13: streams.both.from: the streams of"],
         ),
-        (
-            [("{from: [kinds.bought, kinds.others]}", "{from: [kinds.bought, purchases]}")],
-            ["13: streams.both.from: a union is of streams that all have passed a deduplication"],
-        ),
         ([("window: {tumbling: 1h}", "window: {session: 1h}")], ["9: streams.hours.window: a session cannot be over"]),
         ([("window: {tumbling: 5m}", "window: {session: 5m}")], ["14: streams.minutes: other streams cannot take"]),
         (

@@ -90,7 +90,12 @@ OPERATORS: dict[str, tuple[StreamNode, ...]] = {
         WindowNode("made", "inner", ("user",), Hopping(20 * MINUTE, 10 * MINUTE), OVER, Emit()),
     ),
 }
-UNBOUNDED = {"global", "process", "calendar"}
+CLEAN = replace(UNIQUE, name="clean")
+OPERATORS |= {
+    f"{name} without copies": (CLEAN, replace(OPERATORS[name][0], input="clean"))  # type: ignore[arg-type]
+    for name in ("hopping", "session", "global", "process", "process in order")
+}
+UNBOUNDED = {"global", "process", "calendar", "global without copies", "process without copies"}
 """Their keys stay, or their windows are longer than the log."""
 
 

@@ -250,7 +250,7 @@ def _shape(graph: Graph, node: StreamNode) -> Iterator[Finding]:
         return
     match node:
         case SelectNode():
-            yield from _selection(graph, node, given)
+            yield from _selection(node, given)
         case SplitNode():
             for output in node.outputs:
                 yield from _condition(given, output.sql, _at(node, f"split.{output.name}"))
@@ -268,7 +268,7 @@ def _is_typed(graph: Graph, name: str) -> bool:
     return True
 
 
-def _selection(graph: Graph, node: SelectNode, given: Stream) -> Iterator[Finding]:
+def _selection(node: SelectNode, given: Stream) -> Iterator[Finding]:
     if node.where is not None:
         yield from _condition(given, node.where, _at(node, "where"))
     nullable = frozenset(one.name for one in given.fields if one.optional)
@@ -284,11 +284,6 @@ def _selection(graph: Graph, node: SelectNode, given: Stream) -> Iterator[Findin
             yield error(_at(node, f"derive.{one.name}"), "names that begin with two underscores are windrow's own")
         names.add(one.name.lower())
     yield from _selected(node, [*(one.name for one in given.fields), *(one.name for one in node.derive)])
-    if len({graph.is_raw(name) for name in node.inputs}) > 1:
-        yield error(
-            _at(node, "from"),
-            "a union is of streams that all have passed a deduplication, or that have passed none; deduplicate each",
-        )
     if len(set(node.inputs)) != len(node.inputs):
         yield error(_at(node, "from"), "a stream is given twice")
 
