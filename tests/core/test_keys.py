@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.core.duckdb_sql import connect
-from windrow.core.keys import key_groups
+from windrow.core.keys import id_groups, key_groups
 
 DUCK = connect()
 
@@ -25,6 +25,15 @@ def test_groups_of_other_types_stay_what_they_are() -> None:
     times = pa.array([0, 10**15 + 1], pa.timestamp("us", tz="UTC"))
     keys = pa.table({"t": times, "d": [Decimal("1.50"), Decimal("-2.00")], "b": [True, False]})
     assert key_groups(DUCK, keys, 128).tolist() == [95, 24]
+
+
+def test_groups_of_ids_stay_what_they_are() -> None:
+    times = pa.array([0, 10**15 + 1, 0], pa.timestamp("us", tz="UTC"))
+    ids = pa.table(
+        {"id": ["a", "b", "a"], "t": times, "n": [1, 2, 1], "d": [Decimal("1.50"), Decimal("-2.00"), Decimal("1.50")]}
+    )
+    assert id_groups(ids, 128).tolist() == [37, 71, 37]
+    assert id_groups(ids.select(["id"]), 128).tolist() == [97, 49, 97]
 
 
 def test_parts_of_a_key_do_not_run_into_each_other() -> None:

@@ -6,14 +6,16 @@ How many there are is part of the pipeline; which one a key is in depends on not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.core.columns import to_micros
 from windrow.core.duckdb_sql import identifier, query
 
 KeyGroups = npt.NDArray[np.int64]
@@ -42,6 +44,27 @@ def key_groups(connection: duckdb.DuckDBPyConnection, keys: pa.Table, groups: in
     distinct = key_texts(connection, keys).combine_chunks().dictionary_encode()
     sql = f"SELECT (md5_number_lower(text) % {groups})::BIGINT AS key_group FROM texts"
     hashed = query(connection, sql, texts=pa.table({"text": distinct.dictionary})).column("key_group").to_numpy()
+    return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]
+
+
+def id_groups(keys: pa.Table, groups: int) -> KeyGroups:
+    """Return the key group of each row of a table of keys that mostly occur once, such as ids.
+
+    No text is made of them, which would take longer than all else that is done with them. The hash is that of pandas,
+    and as stable.
+    """
+    columns = dict(enumerate(map(_hashable, keys.columns)))
+    hashed = pd.util.hash_pandas_object(pd.DataFrame(columns, copy=False), index=False, categorize=False).to_numpy()
+    numbers: KeyGroups = (hashed % np.uint64(groups)).astype(np.int64)
+    return numbers
+
+
+def _hashable(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return whole numbers and times as they are, and the hash of the text of any other value."""
+    if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
+        return to_micros(column)
+    distinct = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    hashed = pd.util.hash_array(distinct.dictionary.to_numpy(zero_copy_only=False), categorize=False)
     return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]
 
 
