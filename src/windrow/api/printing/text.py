@@ -101,7 +101,7 @@ def _bound(stream: Stream) -> str:
     if stream.bound is None:
         return f"{what} however far the watermark is past it"
     if not stream.bound:
-        return "the rows of a window do not change after it" if stream.is_changelog else ""
+        return "the rows of a window do not change after its end" if stream.is_changelog else ""
     past = "its end" if stream.is_changelog else "it"
     return f"{what} until the watermark is {format_duration(stream.bound)} past {past}"
 
@@ -120,7 +120,7 @@ def _order(graph: Graph, node: KeyedNode) -> str:
         return ""
     of = stream_of(graph, node.input).sources
     which = f" of {' and '.join(one.name for one in of)}" if len(of) < len(graph.sources) else ""
-    return f"by watermark: a record waits until every partition's watermark{which} has reached its own"
+    return f"by watermark: a record waits until the watermark of every partition{which} has reached its own"
 
 
 def _kept(graph: Graph, node: KeyedNode) -> str:
@@ -134,6 +134,8 @@ def _kept(graph: Graph, node: KeyedNode) -> str:
     if not isinstance(view, Pipeline) or isinstance(view.window, Global):
         return ""
     what = "rows" if stream_of(graph, node.input).is_changelog else "aggregates"
+    if not view.emit.lateness:
+        return f"{what} of a window until the watermark has reached its end"
     return f"{what} of a window until the watermark is {format_duration(view.emit.lateness)} past its end"
 
 
