@@ -364,6 +364,11 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
             ["13: streams.both.from: the streams of"],
         ),
         ([("window: {tumbling: 1h}", "window: {session: 1h}")], ["9: streams.hours.window: a session cannot be over"]),
+        ([("sum(amount)", "sum(amout)")], ["18: streams.minutes.aggregate.total: 'amout' is not a field"]),
+        (
+            [("    key: user\n    window: {tumbling: 5m}", "    key: usr\n    window: {tumbling: 5m}")],
+            ["16: streams.minutes.key.0: 'usr' is"],
+        ),
         ([("window: {tumbling: 5m}", "window: {session: 5m}")], ["14: streams.minutes: other streams cannot take"]),
         (
             [("n: count()}}\n  unique", "n: count()}, emit: {lateness: 1h}}\n  unique")],

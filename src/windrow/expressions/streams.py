@@ -157,7 +157,11 @@ def _results(graph: Graph, node: ResultNode) -> Stream:
     given = stream_of(graph, node.input)
     terms: list[tuple[str, DataType]] = []
     fields = [Field("window_start", TimestampType("micros")), Field("window_end", TimestampType("micros"))]
-    fields += [Field(name, types[name]) for name in pipeline.key]
+    for name in pipeline.key:
+        if name not in types:
+            msg = f"the key {name!r} of {node.name!r} is not a field"
+            raise PipelineError(msg)
+        fields.append(Field(name, types[name]))
     if isinstance(pipeline, Pipeline):
         fields += [Field(one.name, one.type, one.nullable) for one in results(pipeline)]
         terms = [
@@ -230,10 +234,12 @@ def result_pipelines(graph: Graph) -> dict[str, AnyPipeline]:
     return {name: one for name, one in found.items() if isinstance(one, AnyPipeline)}
 
 
+def sink_view(graph: Graph, sink: SinkNode) -> View:
+    """Return the node whose rows a sink takes as a short form, or the stream that it takes."""
+    node = graph.producer(sink.input)
+    return _view(graph, node if isinstance(node, ResultNode) else sink, sink.sink)
+
+
 def sink_views(graph: Graph) -> dict[str, View]:
-    """Return each sink by its name, with the node whose rows it takes as a short form; or the stream that it takes."""
-    made: dict[str, View] = {}
-    for sink in graph.sinks:
-        node = graph.producer(sink.input)
-        made[sink.name] = _view(graph, node if isinstance(node, ResultNode) else sink, sink.sink)
-    return made
+    """Return what each sink takes, by its name."""
+    return {sink.name: sink_view(graph, sink) for sink in graph.sinks}

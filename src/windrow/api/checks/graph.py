@@ -21,7 +21,7 @@ from windrow.api.checks.time import (
     too_long,
 )
 from windrow.errors import PipelineError
-from windrow.expressions import RecordStream, Stream, View, analyse, sink_views, stream_of, united, view_of
+from windrow.expressions import RecordStream, Stream, View, analyse, sink_view, stream_of, united
 from windrow.model import (
     AnyPipeline,
     BooleanType,
@@ -102,25 +102,32 @@ def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
 def _parts(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -> list[Finding]:
     """Return what the rules of a pipeline find in each window and sink."""
     found: list[Finding] = []
-    try:
-        outer = [(graph.producer(node.input), node, sink_views(graph)[node.name]) for node in graph.sinks]
-        inner = [(node, view_of(graph, node)) for node in graph.keyed if isinstance(node, ResultNode)]
-    except PipelineError:
-        return []  # the shapes say what is wrong
-    for stream, sink, view in outer:
+    for sink in graph.sinks:
+        stream, view = graph.producer(sink.input), _sink_view(graph, sink)
         if isinstance(view, RecordStream):
             found += [
                 replace(finding, where=_at(sink, finding.where))
                 for rule in (sink_address, sink_table, _record_sink)
                 for finding in rule(view)
             ]
-        elif isinstance(stream, ResultNode):
+        elif isinstance(stream, ResultNode) and view is not None:
             found += _of_view(graph, validate(_of_terms(graph, stream, view)), stream, sink)
-    for node, view in inner:
-        if not graph.sinks_of(node.name) and not isinstance(view, RecordStream):
-            findings = [one for one in validate(_of_terms(graph, node, view)) if not one.where.startswith("sink")]
-            found += _of_view(graph, findings, node, graph.sinks_below(node)[0])
+    for node in graph.keyed:
+        if isinstance(node, ResultNode) and not graph.sinks_of(node.name):
+            sink = graph.sinks_below(node)[0]
+            view = _sink_view(graph, replace(sink, input=node.name))
+            if view is not None and not isinstance(view, RecordStream):
+                findings = [one for one in validate(_of_terms(graph, node, view)) if not one.where.startswith("sink")]
+                found += _of_view(graph, findings, node, sink)
     return found
+
+
+def _sink_view(graph: Graph, sink: SinkNode) -> View | None:
+    """Return what a sink takes as a short form, None if what it depends on is wrong, which is found there."""
+    try:
+        return sink_view(graph, sink)
+    except PipelineError:
+        return None
 
 
 def _of_terms(graph: Graph, node: ResultNode, view: AnyPipeline) -> AnyPipeline:
