@@ -36,6 +36,15 @@ def raising(exc: BaseException) -> Callable[[], int]:
     return act
 
 
+def test_the_package_is_the_command_too() -> None:
+    words = [sys.executable, "-m", "windrow", "--help"]
+    ran = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert ran.stdout == invoke("--help").output.replace("main", "windrow", 1)
+    ended = subprocess.run([*words[:3], "check", "nothing.yaml"], check=False, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stdout.startswith("nothing.yaml: error: there is no file 'nothing.yaml'\n")
+
+
 def test_help_has_a_line_for_each_command() -> None:
     for result in (invoke("--help"), invoke("-h")):
         assert result.exit_code == 0
