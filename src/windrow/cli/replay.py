@@ -39,7 +39,7 @@ _HELP = {
     "fresh": "Delete the tables of an earlier replay first.",
     "savepoint": "Write a savepoint at the end, for `windrow run --from-savepoint`.",
     "max_records": "Approximate number of records in a step.",
-    "master": "Spark master URL.",
+    "master": "Spark master URL; without it the one that Spark was given (spark-submit), or local[*].",
 }
 
 
@@ -56,7 +56,7 @@ _HELP = {
 @click.option(
     "--max-records", type=click.IntRange(min=1), default=MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )
-@click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
+@click.option("--master", help=_HELP["master"])
 @json_option
 def command(
     *,
@@ -70,7 +70,7 @@ def command(
     fresh: bool,
     savepoint: Path | None,
     max_records: int,
-    master: str,
+    master: str | None,
     as_json: bool,
 ) -> int:
     """Replay a pipeline's log into a shadow of its table, up to where that table stands.

@@ -54,7 +54,7 @@ _HELP = {
         "What to do when unread records are lost (retention, a topic or file that was recreated): stop, or continue "
         "with what is left and record the loss in the clock journal."
     ),
-    "master": "Spark master URL.",
+    "master": "Spark master URL; without it the one that Spark was given (spark-submit), or local[*].",
 }
 
 
@@ -80,7 +80,7 @@ _HELP = {
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])
 @click.option("--backfill", is_flag=True, help=_HELP["backfill"])
 @click.option("--from-savepoint", type=FOLDER, metavar="DIR", help=_HELP["from_savepoint"])
-@click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
+@click.option("--master", help=_HELP["master"])
 @json_option
 def command(
     *,
@@ -91,7 +91,7 @@ def command(
     every: int,
     step_time: int,
     on_data_loss: OnDataLoss,
-    master: str,
+    master: str | None,
     until_end: bool,
     fresh: bool,
     from_savepoint: Path | None,

@@ -15,7 +15,7 @@ from windrow.model import as_graph
 _HELP = {
     "checkpoint": "Checkpoint of the run.  [default: .windrow/NAME]",
     "to": "Savepoint directory, new or empty.  [default: CHECKPOINT-EPOCH]",
-    "master": "Spark master URL.",
+    "master": "Spark master URL; without it the one that Spark was given (spark-submit), or local[*].",
 }
 
 
@@ -23,9 +23,9 @@ _HELP = {
 @pipeline_argument
 @click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--to", type=FOLDER, metavar="DIR", help=_HELP["to"])
-@click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
+@click.option("--master", help=_HELP["master"])
 @json_option
-def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, master: str, as_json: bool) -> int:
+def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, master: str | None, as_json: bool) -> int:
     """Write a savepoint: the state of a stopped run after its last committed step.
 
     PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. It must be the pipeline as it was

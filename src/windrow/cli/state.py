@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _HELP = {
     "checkpoint": "Checkpoint of a stopped run.  [default: .windrow/NAME]",
     "savepoint": "Savepoint directory; needs no Java.",
-    "master": "Spark master URL.",
+    "master": "Spark master URL; without it the one that Spark was given (spark-submit), or local[*].",
 }
 
 
@@ -29,9 +29,11 @@ _HELP = {
 @pipeline_argument
 @click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--savepoint", type=FOLDER, metavar="DIR", help=_HELP["savepoint"])
-@click.option("--master", default="local[*]", show_default=True, help=_HELP["master"])
+@click.option("--master", help=_HELP["master"])
 @json_option
-def command(*, pipeline: str, checkpoint: Path | None, savepoint: Path | None, master: str, as_json: bool) -> int:
+def command(
+    *, pipeline: str, checkpoint: Path | None, savepoint: Path | None, master: str | None, as_json: bool
+) -> int:
     """Show the state of a pipeline's key groups: clocks, windows, keys and bytes.
 
     PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python.

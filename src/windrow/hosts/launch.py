@@ -42,7 +42,7 @@ class Options:
     fresh: bool = False
     savepoint: Path | None = None
     backfill: bool = False
-    master: str = "local[*]"
+    master: str | None = None
     on_trouble: Callable[[str], None] = lambda _: None
     on_data_loss: OnDataLoss = "stop"
 

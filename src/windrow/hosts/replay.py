@@ -52,7 +52,7 @@ class ReplayOptions:
     fresh: bool = False
     savepoint: Path | None = None
     max_records: int = MAX_RECORDS
-    master: str = "local[*]"
+    master: str | None = None
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ class Backfill:
     is done again, and what it had written is cleared.
     """
 
-    def __init__(self, pipeline: Runnable, checkpoint: Path, master: str) -> None:
+    def __init__(self, pipeline: Runnable, checkpoint: Path, master: str | None) -> None:
         self._pipeline = pipeline
         self._folder = checkpoint
         self._master = master

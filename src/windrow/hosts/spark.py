@@ -7,19 +7,21 @@ import fcntl
 import logging
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import TextIO
 
-from pyspark import InheritableThread
+from pyspark import InheritableThread, SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -28,9 +30,34 @@ from windrow.hosts.jars import java
 
 _LOGGER = logging.getLogger(__name__)
 
-CONF = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
+MEANING = {
+    "spark.sql.session.timeZone": "UTC",
+    # a batch is decoded whole: large ones cost less a record
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # a packet is a row: of more of them a batch is room that grows and is let go of again, fresh memory each time
+    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # a task of a batch run is a key group: also one without records, whose number is the task's
+    "spark.sql.adaptive.enabled": "false",
+    # it is said to the processes by their environment: they are of one kind only if it is the same for all stages
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    "spark.python.daemon.module": "windrow.hosts.worker_daemon",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # the other one starts a process for each file that it renames, to ask whether that is a link
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # what Spark says of options and plans
+    "spark.redaction.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$",
+    "spark.sql.redaction.options.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$|url",
+}
+"""Settings that answers and their secrecy depend on: they are the same in every run."""
+
+MACHINE = {
     "spark.driver.memory": "4g",
     # a step comes to the driver whole; the end of the input may fire much at once
     "spark.driver.maxResultSize": "0",
@@ -46,62 +73,48 @@ CONF = {
     "spark.buffer.pageSize": "4m",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    # a batch is decoded whole: large ones cost less a record
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    # a packet is a row: of more of them a batch is room that grows and is let go of again, fresh memory each time
-    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # a task of a batch run is a key group: also one without records, whose number is the task's
-    "spark.sql.adaptive.enabled": "false",
-    # it is said to the processes by their environment: they are of one kind only if it is the same for all stages
-    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-    "spark.python.daemon.module": "windrow.hosts.worker_daemon",
     # over TCP each task of a Python stage waits some 40 ms more
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # the other one starts a process for each file that it renames, to ask whether that is a link
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    # what Spark says of options and plans
-    "spark.redaction.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$",
-    "spark.sql.redaction.options.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$|url",
     "spark.sql.streaming.stopTimeout": "60s",
 }
+"""Settings that suit most machines; others may be given to Spark."""
+
+LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""Settings of a driver whose executors are on its machine; they may be given too."""
 
 
 _MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 
 
-def spark_session(master: str = "local[*]", *, log: Path | None = None) -> SparkSession:
+def spark_session(master: str | None = None, *, log: Path | None = None) -> SparkSession:
     """Start Spark, or return the session that runs already.
+
+    Without `master` it is the one that Spark was given, or ``local[*]``.
 
     What Spark and its Python workers say goes to the file `log` where one is given, and else to stderr. A start takes
     a while, and is logged as INFO. Raise InputError where `master` is not a master URL, SetupError where Java is
     missing, EngineError where Spark does not start.
     """
+    active, given = SparkSession.getActiveSession(), given_settings()
+    if master is None:
+        master = given.get("spark.master", "local[*]")
     if not _MASTER.fullmatch(master):
         msg = f"--master {master!r} is not a master URL of Spark: give local[*], local[4], spark://HOST:PORT or yarn"
         raise InputError(msg)
-    active = SparkSession.getActiveSession()
     if active is not None:
         return active
     os.environ.setdefault("JAVA_HOME", str(java().resolve().parent.parent))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # else Spark looks up the machine's name, which not every machine knows (a container without a network)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if is_local(master):
+        # else Spark looks up the machine's name, which not every machine knows (a container without a network)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = scratch_folder()
     if "SPARK_HOME" not in os.environ:
         home = spark_home(scratch)
         if home is not None:
             os.environ["SPARK_HOME"] = str(home)
     builder = SparkSession.builder.master(master).appName("windrow")
-    for name, value in {**CONF, **(local_folders(scratch) if master.startswith("local") else {})}.items():
+    for name, value in settings_of(master, given, scratch).items():
         builder = builder.config(name, value)
     _LOGGER.info("starting Spark%s", "" if log is None else f" (log: {log})")
     try:
@@ -122,6 +135,48 @@ def spark_session(master: str = "local[*]", *, log: Path | None = None) -> Spark
     # as many parts as there are cores: a key group is a row or two, so more parts are only more tasks
     session.conf.set("spark.sql.shuffle.partitions", session.sparkContext.defaultParallelism)
     return session
+
+
+def is_local(master: str) -> bool:
+    """Return whether all of Spark is on this machine."""
+    return master.startswith("local")
+
+
+def settings_of(master: str, given: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """Return the settings of a session; those that suit a machine only where Spark was given no other."""
+    usual = MACHINE | (LOOPBACK | local_folders(scratch) if is_local(master) else {})
+    return {name: value for name, value in usual.items() if name not in given} | MEANING
+
+
+_OPTIONS = {"--master": "spark.master", "--driver-memory": "spark.driver.memory"}
+
+
+def given_settings() -> dict[str, str]:
+    """Return the settings that Spark was given: by spark-submit, PYSPARK_SUBMIT_ARGS, or spark-defaults.conf."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit runs this process, and has read them all
+        SparkContext._ensure_initialized()  # noqa: SLF001 - its JVM is not asked otherwise
+        return dict(SparkConf().getAll())
+    found: dict[str, str] = {}
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR", "" if home is None else f"{home}/conf")
+    defaults = Path(folder) / "spark-defaults.conf"
+    if folder and defaults.is_file():
+        lines = (line.strip() for line in defaults.read_text(encoding="utf-8").splitlines())
+        found |= {
+            name: value.strip()
+            for name, value in (re.split(r"\s*=\s*|\s+", line, maxsplit=1) for line in lines if _SETTING.match(line))
+        }
+    words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    for option, value in pairwise(words):
+        name, sign, setting = value.partition("=")
+        if option in {"--conf", "-c"} and sign:
+            found[name] = setting
+        elif option in _OPTIONS:
+            found[_OPTIONS[option]] = value
+    return found
+
+
+_SETTING = re.compile(r"spark[.]\S+[\s=]+\S")
 
 
 def _hush_py4j() -> None:
@@ -190,7 +245,7 @@ def local_folders(scratch: Path) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
     settings = {"spark.local.dir": str(folder)}
     if len(str(folder)) <= _LONGEST and re.fullmatch(r"[\w./-]+", str(folder)):
-        options = CONF["spark.driver.extraJavaOptions"]
+        options = MACHINE["spark.driver.extraJavaOptions"]
         settings["spark.driver.extraJavaOptions"] = f"{options} -Djava.io.tmpdir={folder}"
     return settings
 

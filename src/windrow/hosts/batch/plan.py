@@ -190,7 +190,7 @@ class BatchSettings:
     at_end: Literal["fire", "hold"] | None = None
     since: int | None = None
     max_records: int = MAX_RECORDS
-    master: str = "local[*]"
+    master: str | None = None
     savepoint: Path | None = None
     log: Path | None = None
     run: Run | None = None

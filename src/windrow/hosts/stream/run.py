@@ -71,7 +71,7 @@ class StreamSettings:
     cuts: Sequence[Cut] | None = None
     ticks: int | None = None
     bounds: WatermarkBounds = NO_BOUNDS
-    master: str = "local[*]"
+    master: str | None = None
     on_trouble: Callable[[str], None] = lambda _: None
     on_data_loss: OnDataLoss = "stop"
 

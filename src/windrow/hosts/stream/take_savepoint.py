@@ -25,7 +25,9 @@ from windrow.sinks.base import Sink, SinkGroup
 from windrow.sources.base import listed
 
 
-def take_savepoint(pipeline: Runnable, sink: Sink | SinkGroup, checkpoint: Path, to: Path | None, master: str) -> Path:
+def take_savepoint(
+    pipeline: Runnable, sink: Sink | SinkGroup, checkpoint: Path, to: Path | None, master: str | None
+) -> Path:
     """Write what the run of a checkpoint knows after the last step that its tables have; return the folder.
 
     That is `to`, or one beside the checkpoint named after it and the epoch. Raise CheckpointError if a run is using the
@@ -62,7 +64,7 @@ def take_savepoint(pipeline: Runnable, sink: Sink | SinkGroup, checkpoint: Path,
     return folder
 
 
-def look(pipeline: Runnable, checkpoint: Path, master: str) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
+def look(pipeline: Runnable, checkpoint: Path, master: str | None) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
     """Return the last epoch that Spark noted as done, and what the key groups knew after it; raise as above."""
     known = _open(pipeline, checkpoint)
     with locked(checkpoint):
@@ -103,7 +105,7 @@ def _batch(known: Checkpoint, epoch: int) -> int:
     return epoch - known.first_epoch
 
 
-def _states(pipeline: Runnable, known: Checkpoint, epoch: int, master: str) -> Iterator[tuple[int, MemoryState]]:
+def _states(pipeline: Runnable, known: Checkpoint, epoch: int, master: str | None) -> Iterator[tuple[int, MemoryState]]:
     """Go through what each key group knew after an epoch.
 
     One that no step has reached yet, and Spark has nothing of, knows what the run began with.
