@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.core.duckdb_sql import connect
-from windrow.core.keys import id_groups, key_groups
+from windrow.core.keys import key_groups
 
 DUCK = connect()
 
@@ -32,8 +32,8 @@ def test_groups_of_ids_stay_what_they_are() -> None:
     ids = pa.table(
         {"id": ["a", "b", "a"], "t": times, "n": [1, 2, 1], "d": [Decimal("1.50"), Decimal("-2.00"), Decimal("1.50")]}
     )
-    assert id_groups(ids, 128).tolist() == [37, 71, 37]
-    assert id_groups(ids.select(["id"]), 128).tolist() == [97, 49, 97]
+    assert key_groups(DUCK, ids, 128, are_ids=True).tolist() == [37, 71, 37]
+    assert key_groups(DUCK, ids.select(["id"]), 128, are_ids=True).tolist() == [97, 49, 97]
 
 
 def test_parts_of_a_key_do_not_run_into_each_other() -> None:

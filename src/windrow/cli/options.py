@@ -55,6 +55,9 @@ class _Table(click.ParamType[str]):
         return value
 
 
+MASTER = click.option(
+    "--master", help="Spark master URL; without it the one that Spark was given (spark-submit), or local[*]."
+)
 FOLDER = _Folder()
 TABLE = _Table()
 

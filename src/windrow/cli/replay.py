@@ -21,7 +21,7 @@ from windrow.cli.common import (
     saying_spark_starts,
     stopping,
 )
-from windrow.cli.options import BEGIN, END, FOLDER, TABLE, Offsets
+from windrow.cli.options import BEGIN, END, FOLDER, MASTER, TABLE, Offsets
 from windrow.cli.progress import ProgressLine
 from windrow.hosts.batch.plan import MAX_RECORDS
 from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
@@ -39,7 +39,6 @@ _HELP = {
     "fresh": "Delete the tables of an earlier replay first.",
     "savepoint": "Write a savepoint at the end, for `windrow run --from-savepoint`.",
     "max_records": "Approximate number of records in a step.",
-    "master": "Spark master URL; without it the one that Spark was given (spark-submit), or local[*].",
 }
 
 
@@ -56,7 +55,7 @@ _HELP = {
 @click.option(
     "--max-records", type=click.IntRange(min=1), default=MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )
-@click.option("--master", help=_HELP["master"])
+@MASTER
 @json_option
 def command(
     *,

@@ -18,7 +18,7 @@ from windrow.cli.common import (
     saying_spark_starts,
     stopping,
 )
-from windrow.cli.options import DURATION, FOLDER
+from windrow.cli.options import DURATION, FOLDER, MASTER
 from windrow.cli.progress import ProgressLine, format_time
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.launch import Ended, HostName, Options, launch
@@ -54,7 +54,6 @@ _HELP = {
         "What to do when unread records are lost (retention, a topic or file that was recreated): stop, or continue "
         "with what is left and record the loss in the clock journal."
     ),
-    "master": "Spark master URL; without it the one that Spark was given (spark-submit), or local[*].",
 }
 
 
@@ -80,7 +79,7 @@ _HELP = {
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])
 @click.option("--backfill", is_flag=True, help=_HELP["backfill"])
 @click.option("--from-savepoint", type=FOLDER, metavar="DIR", help=_HELP["from_savepoint"])
-@click.option("--master", help=_HELP["master"])
+@MASTER
 @json_option
 def command(
     *,

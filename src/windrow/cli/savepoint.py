@@ -8,14 +8,13 @@ import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
-from windrow.cli.options import FOLDER
+from windrow.cli.options import FOLDER, MASTER
 from windrow.hosts.reports import counted
 from windrow.model import as_graph
 
 _HELP = {
     "checkpoint": "Checkpoint of the run.  [default: .windrow/NAME]",
     "to": "Savepoint directory, new or empty.  [default: CHECKPOINT-EPOCH]",
-    "master": "Spark master URL; without it the one that Spark was given (spark-submit), or local[*].",
 }
 
 
@@ -23,7 +22,7 @@ _HELP = {
 @pipeline_argument
 @click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--to", type=FOLDER, metavar="DIR", help=_HELP["to"])
-@click.option("--master", help=_HELP["master"])
+@MASTER
 @json_option
 def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, master: str | None, as_json: bool) -> int:
     """Write a savepoint: the state of a stopped run after its last committed step.

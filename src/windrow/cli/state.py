@@ -9,7 +9,7 @@ import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
-from windrow.cli.options import FOLDER
+from windrow.cli.options import FOLDER, MASTER
 from windrow.cli.progress import format_time
 from windrow.errors import InputError
 from windrow.hosts.reports import counted
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _HELP = {
     "checkpoint": "Checkpoint of a stopped run.  [default: .windrow/NAME]",
     "savepoint": "Savepoint directory; needs no Java.",
-    "master": "Spark master URL; without it the one that Spark was given (spark-submit), or local[*].",
 }
 
 
@@ -29,7 +28,7 @@ _HELP = {
 @pipeline_argument
 @click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--savepoint", type=FOLDER, metavar="DIR", help=_HELP["savepoint"])
-@click.option("--master", help=_HELP["master"])
+@MASTER
 @json_option
 def command(
     *, pipeline: str, checkpoint: Path | None, savepoint: Path | None, master: str | None, as_json: bool

@@ -35,28 +35,24 @@ def text_bytes(texts: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
     return bytes_
 
 
-def key_groups(connection: duckdb.DuckDBPyConnection, keys: pa.Table, groups: int) -> KeyGroups:
+def key_groups(
+    connection: duckdb.DuckDBPyConnection, keys: pa.Table, groups: int, *, are_ids: bool = False
+) -> KeyGroups:
     """Return the key group of each row of a table of keys.
 
     The hash is MD5 of the key's text, so it is the same on every machine and in every version, and state is found under
-    the key group that it was written for. It is computed once for each distinct key.
+    the key group that it was written for. It is computed once for each distinct key. Keys that mostly
+    occur once, such as ids, have the hash of pandas, which is as stable: to make texts of them would take longer than
+    all else that is done with them.
     """
+    if are_ids:
+        frame = pd.DataFrame(dict(enumerate(map(_hashable, keys.columns))), copy=False)
+        numbers = pd.util.hash_pandas_object(frame, index=False, categorize=False).to_numpy()
+        return (numbers % np.uint64(groups)).astype(np.int64)
     distinct = key_texts(connection, keys).combine_chunks().dictionary_encode()
     sql = f"SELECT (md5_number_lower(text) % {groups})::BIGINT AS key_group FROM texts"
     hashed = query(connection, sql, texts=pa.table({"text": distinct.dictionary})).column("key_group").to_numpy()
     return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]
-
-
-def id_groups(keys: pa.Table, groups: int) -> KeyGroups:
-    """Return the key group of each row of a table of keys that mostly occur once, such as ids.
-
-    No text is made of them, which would take longer than all else that is done with them. The hash is that of pandas,
-    and as stable.
-    """
-    columns = dict(enumerate(map(_hashable, keys.columns)))
-    hashed = pd.util.hash_pandas_object(pd.DataFrame(columns, copy=False), index=False, categorize=False).to_numpy()
-    numbers: KeyGroups = (hashed % np.uint64(groups)).astype(np.int64)
-    return numbers
 
 
 def _hashable(column: pa.ChunkedArray) -> npt.NDArray[Any]:

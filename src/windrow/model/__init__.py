@@ -49,6 +49,7 @@ from windrow.model.graph import (
     WindowNode,
     as_graph,
     outputs_of,
+    source_number,
     with_at_end,
 )
 from windrow.model.pipeline import (
@@ -178,5 +179,6 @@ __all__ = [
     "parse_duration",
     "parse_field_type",
     "parse_type",
+    "source_number",
     "with_at_end",
 ]

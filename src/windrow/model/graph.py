@@ -178,6 +178,11 @@ MAX_PARTITIONS = 1 << 20
 the order of the file, times this, and the number in the source."""
 
 
+def source_number(partition: int, sources: int) -> int:
+    """Return the number of the source, of so many, that a partition is in."""
+    return partition // MAX_PARTITIONS if sources > 1 else 0
+
+
 @dataclass(frozen=True)
 class LevelNode:
     """A node at a level; with `is_local`, the local aggregates of its salted keys only."""
@@ -209,7 +214,7 @@ class Graph:
 
     def source_number(self, partition: int) -> int:
         """Return the number of the source that a partition of the graph is in."""
-        return partition // MAX_PARTITIONS if len(self.sources) > 1 else 0
+        return source_number(partition, len(self.sources))
 
     def source_of(self, partition: int) -> SourceNode:
         """Return the source that a partition of the graph is in."""

@@ -98,14 +98,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
         """Return where the next step ends that begins at `start`, and `start` itself if there is nothing to read."""
 
-    def is_before(self, start: Offset, cut: Cut) -> bool:
-        """Return whether a cut is ahead of a position; only of a log whose steps can be prescribed."""
-        raise NotImplementedError
-
-    def step_to(self, start: dict[str, Any], cut: Cut | None, max_records: int | None = None) -> dict[str, Any]:
-        """Return where a step ends by a cut; likewise."""
-        raise NotImplementedError
-
     @abstractmethod
     def waiting(self, start: Offset) -> int:
         """Return about how many records a step from `start` on could read."""
@@ -113,6 +105,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
     @abstractmethod
     def read_parts(self, parts: Mapping[int, T]) -> Iterable[pa.RecordBatch]:
         """Read parts of some partitions, in RAW batches."""
+
+
+class CutReader(StreamReader[T]):
+    """Tails a log whose steps can be prescribed."""
+
+    @abstractmethod
+    def is_before(self, start: Offset, cut: Cut) -> bool:
+        """Return whether a cut is ahead of a position."""
+
+    @abstractmethod
+    def step_to(self, start: dict[str, Any], cut: Cut) -> dict[str, Any]:
+        """Return where a step ends by a cut."""
 
 
 class SeveralReader(StreamReader[Mapping[int, Any]]):
@@ -145,7 +149,11 @@ class SeveralReader(StreamReader[Mapping[int, Any]]):
         """Return where the next step ends."""
         starts: list[dict[str, Any]] = start["sources"]
         for cut in self._cuts:
-            logs = list(zip(self._readers, starts, cut, strict=True))
+            logs = [
+                (reader, at, part)
+                for reader, at, part in zip(self._readers, starts, cut, strict=True)
+                if isinstance(reader, CutReader)  # one that cannot be cut has refused the cuts
+            ]
             if any(reader.is_before(at, part) for reader, at, part in logs):
                 return {"sources": [reader.step_to(dict(at), part) for reader, at, part in logs]}
         limits: dict[int, int | None] = dict.fromkeys(range(len(starts)))

@@ -119,7 +119,7 @@ def _order(graph: Graph, node: KeyedNode) -> str:
     if not graph.is_ordered(node) or not (isinstance(node, DeduplicateNode) or graph.is_raw(node.input)):
         return ""
     of = stream_of(graph, node.input).sources
-    which = f" of {' and '.join(one.name for one in of)}" if len(of) < len(graph.sources) else ""
+    which = f" of {_names(of)}" if len(of) < len(graph.sources) else ""
     return f"by watermark: a record waits until the watermark of every partition{which} has reached its own"
 
 
@@ -222,7 +222,11 @@ def _emit(pipeline: Pipeline, table: str, passed: str) -> str:
 
 
 def _all_passed(sources: Iterable[SourceNode]) -> str:
-    return f"the watermark of every partition of {' and '.join(one.name for one in sources)} has reached its end"
+    return f"the watermark of every partition of {_names(sources)} has reached its end"
+
+
+def _names(sources: Iterable[SourceNode]) -> str:
+    return " and ".join(one.name for one in sources)
 
 
 def _passed(time: EventTime) -> str:

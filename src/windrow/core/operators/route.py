@@ -18,14 +18,13 @@ from windrow.core.columns import pack, to_micros
 from windrow.core.decode.decoder import KeyedDecoder
 from windrow.core.decode.derived import Evaluator
 from windrow.core.duckdb_sql import identifier
-from windrow.core.keys import id_groups, key_groups
+from windrow.core.keys import key_groups
 from windrow.core.messages import DeadLetters, Packet, Records
 from windrow.core.schema import DIFF, OFFSET, PARTITION, TIME, WATERMARK, record_schema
-from windrow.expressions import Computed, Stream, View, analyse, stream_of, united, view_of
+from windrow.expressions import Computed, RecordStream, Stream, View, analyse, stream_of, united, view_of
 from windrow.model import (
     BooleanType,
     DecimalType,
-    DeduplicateNode,
     Field,
     Graph,
     KeyedNode,
@@ -248,7 +247,7 @@ class _Route:
         self.input = node.input
         self._packed = packed
         self._is_raw = is_raw
-        self._has_ids = isinstance(node, DeduplicateNode)
+        self._are_ids = isinstance(view, RecordStream)
         self._key, self._key_groups, self._salt = view.key, view.key_groups, _salt(view)
         given = _given(graph, node.input)
         self._decoder = None if given is None else KeyedDecoder(view, given, input_schema(graph, node))
@@ -281,10 +280,9 @@ class _Route:
         if sum(table.num_rows for table in tables) == 0:
             return
         records, count = pa.concat_tables(tables), self._key_groups
-        if self._has_ids:
-            groups = id_groups(records.select(list(self._key)), count)
-        elif self._key:
-            groups = key_groups(self._duck, records.select(list(self._key)), count)
+        if self._key:
+            keys = records.select(list(self._key))
+            groups = key_groups(self._duck, keys, count, are_ids=self._are_ids)
         else:
             groups = to_micros(records.column(PARTITION)) % count
         if self._salt > 1:

@@ -22,7 +22,7 @@ from windrow.core.aggregates.catalogue import compile_aggregates
 from windrow.core.columns import pack, rescale, unscale
 from windrow.core.decode.derived import Evaluator
 from windrow.core.duckdb_sql import identifier
-from windrow.core.keys import id_groups, key_groups
+from windrow.core.keys import key_groups
 from windrow.core.schema import arrow_type, record_schema
 from windrow.core.state.store import MemoryState
 from windrow.core.state.widening import StateChange, added_digits, why_not_wider, widen
@@ -145,7 +145,7 @@ class RowsByKeyGroup:
 
     def __init__(self, pipeline: View, connection: duckdb.DuckDBPyConnection) -> None:
         self._duck = connection
-        self._has_ids = isinstance(pipeline, RecordStream)
+        self._are_ids = isinstance(pipeline, RecordStream)
         self._keys = pa.schema(schema.key_fields(pipeline))
         self._parts: list[dict[BlobAddress, list[pa.Table]]] = [defaultdict(list) for _ in range(pipeline.key_groups)]
 
@@ -157,8 +157,7 @@ class RowsByKeyGroup:
 
     def add_texts(self, address: BlobAddress, rows: pa.Table, keys: pa.Table) -> None:
         """Add rows whose keys are given as a table beside them."""
-        count = len(self._parts)
-        groups = id_groups(keys, count) if self._has_ids else key_groups(self._duck, keys, count)
+        groups = key_groups(self._duck, keys, len(self._parts), are_ids=self._are_ids)
         for group in np.unique(groups).tolist():
             self._parts[group][address].append(rows.filter(pa.array(groups == group)))
 

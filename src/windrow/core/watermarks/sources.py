@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from windrow.expressions import stream_of
-from windrow.model import EventTime, Graph, KeyedNode, SinkNode, Watermark
+from windrow.model import EventTime, Graph, KeyedNode, SinkNode, Watermark, source_number
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SourceTimes:
 
     def source(self, partition: int) -> int:
         """Return the number of the source that a partition is in."""
-        return self.graph.source_number(partition)
+        return source_number(partition, len(self.times))
 
     def time(self, partition: int) -> EventTime:
         """Return how a partition tells time."""

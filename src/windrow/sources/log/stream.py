@@ -12,12 +12,12 @@ from pyspark.sql.datasource import InputPartition
 from windrow.errors import InputError, SourceError
 from windrow.sources.base import Cut, Offset, Stage, fair_shares
 from windrow.sources.log.folder import START, LogFolder, Position
-from windrow.sources.stream_reader import StreamReader, shared
+from windrow.sources.stream_reader import CutReader, shared
 
 Part = tuple[Position, Position]
 
 
-class LogStreamReader(StreamReader[Part]):
+class LogStreamReader(CutReader[Part]):
     """Tails an embedded log. Cuts are their own limit."""
 
     def __init__(
@@ -64,7 +64,8 @@ class LogStreamReader(StreamReader[Part]):
             ends = up_to_cut(self._folder, begin, sizes, cut)
         moved = {p: end for p, end in ends.items() if end != begin.get(p, START)}
         if not moved:
-            self._seen = sizes if cut is None else {}
+            if cut is None:
+                self._seen = sizes
             return start
         self._seen = {}
         marked = {str(p): self._folder.noted(p, end) for p, end in moved.items()}

@@ -82,8 +82,8 @@ def _story(root: YamlNode) -> Story:
     if isinstance(sections, StoryPipeline):
         meant = story_pipeline(node, sections, records, outline.value.at_end)
     else:
-        tables = dict(YamlMapping(final.value))
-        meant = story_graph(node, sections, records, outline.value.at_end, _windows(final.value, sections))
+        tables = _tables(final.value, sections)
+        meant = story_graph(node, sections, records, outline.value.at_end, tables)
     streams = {name: one for name, one in windowed(meant).items() if name in tables}
     return Story(
         name=name.value,
@@ -93,6 +93,7 @@ def _story(root: YamlNode) -> Story:
         final={
             name: Final(read_rows(table, streams[name], read_table_row), table.place) for name, table in tables.items()
         },
+        streams=streams,
     )
 
 
@@ -100,12 +101,12 @@ def _sections(node: YamlNode) -> StoryPipeline | StoryGraph:
     return STORY_GRAPH.read(node) if node.keys & {"sources", "streams"} else STORY.read(node)
 
 
-def _windows(final: YamlNode, sections: StoryGraph) -> list[str]:
-    """Return the streams that a story has tables of; raise PipelineError for one that has no windows."""
+def _tables(final: YamlNode, sections: StoryGraph) -> dict[str, YamlNode]:
+    """Return the tables of a story by stream; raise PipelineError for a stream that has no windows."""
     names = [node.name for node in sections.streams if isinstance(node, WindowNode)]
     fields = YamlMapping(final, names)
     fields.check()
-    found = [name for name, _ in fields]
+    found = dict(fields)
     if not found:
         msg = f"{final.called} must have the table of a stream ({', '.join(names)})"
         raise final.error(msg)

@@ -27,6 +27,7 @@ from windrow.model import (
     SinkNode,
     SqliteSink,
     TimestampType,
+    source_number,
 )
 from windrow.testing.transcript.story import AtEnd, sink_of
 from windrow.testing.transcript.values import DECIMAL_DIGITS, Cell, each, read_cell, read_log_time, read_time_cell
@@ -81,7 +82,7 @@ class Sources:
 
     def number(self, partition: int) -> int:
         """Return the number of the source that a partition is in."""
-        return partition // MAX_PARTITIONS if len(self.times) > 1 else 0
+        return source_number(partition, len(self.times))
 
     def time(self, partition: int) -> EventTime:
         """Return how a partition tells time."""

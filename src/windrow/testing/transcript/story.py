@@ -130,7 +130,7 @@ class Final:
 class Story:
     """A whole story; `pipeline` has the types of the story's records, and its `at_end`.
 
-    Streams are by name; that of a short form has the name "".
+    `streams` are those that the story has tables of, by name; that of a short form has the name "".
     """
 
     name: str
@@ -138,11 +138,7 @@ class Story:
     pipeline: Pipeline | Graph
     steps: tuple[Step, ...]
     final: Mapping[str, Final]
-
-    @property
-    def streams(self) -> dict[str, Pipeline]:
-        """The streams that the story has tables of."""
-        return {name: pipeline for name, pipeline in windowed(self.pipeline).items() if name in self.final}
+    streams: Mapping[str, Pipeline]
 
     @property
     def log(self) -> dict[int, list[bytes]]:
