@@ -20,6 +20,7 @@ from windrow.api.load import open_pipeline
 from windrow.cli.run import command
 from windrow.hosts.launch import Options, launch
 from windrow.hosts.reports import StepReport
+from windrow.hosts.settings import SparkOptions
 from windrow.hosts.spark import spark_session
 
 _OFTEN = 10
@@ -65,13 +66,13 @@ def main() -> None:
     given = command.make_context("run", [file, *words]).params
     checkpoint = Path(file).with_suffix(".checkpoint")
     checkpoint.mkdir()
-    steps = Steps(spark_session(given["master"], log=checkpoint / "spark.log"))
+    steps = Steps(spark_session(SparkOptions(given["master"]), log=checkpoint / "spark.log"))
     options = Options(
         checkpoint=checkpoint,
         max_records=given["max_records"],
         every=given["every"],
         step_time=given["step_time"],
-        master=given["master"],
+        spark=SparkOptions(given["master"]),
     )
 
     def on_start(stop: Callable[[], None]) -> None:

@@ -14,6 +14,7 @@ from tests.hosts.spend import HOUR, MINUTE, Files, event, events, spend
 from windrow.core.state.inspect import inspect_state
 from windrow.hosts.launch import HostName, Options, launch
 from windrow.hosts.reports import StepReport
+from windrow.hosts.settings import SparkOptions
 from windrow.hosts.stream.take_savepoint import look, take_savepoint
 from windrow.model import (
     Aggregate,
@@ -168,9 +169,9 @@ def test_a_savepoint_has_the_state_of_all_levels(
     graph = chain(half, tmp_path)
     runner.bounded(held(graph), 300)
     sinks = open_sinks(graph)
-    folder = take_savepoint(held(graph), sinks, runner.checkpoint, None, "local[*]")
+    folder = take_savepoint(held(graph), sinks, runner.checkpoint, None, SparkOptions("local[*]"))
     sinks.close()
-    _, states = look(held(graph), runner.checkpoint, "local[*]")
+    _, states = look(held(graph), runner.checkpoint, SparkOptions("local[*]"))
     report = inspect_state(graph, states)
     assert {kind.partition("/")[0] for kind in report.kinds} == {"unique", "minutes", "hours", "halves"}
     assert min(report.windows, report.revisable, *(group.keys for group in report.groups)) > 0

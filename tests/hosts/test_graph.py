@@ -13,6 +13,7 @@ from tests.hosts.spend import MINUTE, Files, events, spend
 
 from windrow.errors import CheckpointError
 from windrow.hosts.launch import HostName, Options, launch
+from windrow.hosts.settings import SparkOptions
 from windrow.hosts.stream.take_savepoint import take_savepoint
 from windrow.model import (
     Aggregate,
@@ -121,7 +122,7 @@ def test_a_stream_that_stops_and_resumes_from_a_savepoint(files: Files, runner: 
     files.append(EVENTS[:HALF])
     runner.bounded(held, 200)
     sinks = open_sinks(held)
-    folder = take_savepoint(held, sinks, runner.checkpoint, None, "local[*]")
+    folder = take_savepoint(held, sinks, runner.checkpoint, None, SparkOptions("local[*]"))
     sinks.close()
     files.append(EVENTS[HALF:])
     renamed = replace(

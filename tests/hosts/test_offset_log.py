@@ -12,6 +12,7 @@ import pytest
 from tests.hosts.spend import spend
 
 from windrow.errors import CheckpointError, SourceError
+from windrow.hosts.settings import SparkOptions
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.offsets import LossGuard, OffsetLog
 from windrow.hosts.stream.step_offsets import StepOffsets
@@ -118,7 +119,7 @@ def test_there_is_no_savepoint_of_a_run_that_has_yet_to_tell_what_is_gone(
     sink = CollectSink()
     monkeypatch.setattr(sink, "open", lambda *_: 1)
     with pytest.raises(CheckpointError, match=r"records are gone \(.*offsets 5 to 6.*\): run the pipeline once more"):
-        take_savepoint(PIPELINE, sink, checkpoint.folder, None, "local[1]")
+        take_savepoint(PIPELINE, sink, checkpoint.folder, None, SparkOptions("local[1]"))
 
 
 class KilledError(Exception):

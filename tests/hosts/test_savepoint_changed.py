@@ -14,6 +14,7 @@ from tests.hosts.runs import Runner
 from tests.hosts.spend import Files, event, events, spend
 
 from windrow.errors import SinkError
+from windrow.hosts.settings import SparkOptions
 from windrow.hosts.stream.take_savepoint import take_savepoint
 from windrow.model import (
     Aggregate,
@@ -47,7 +48,7 @@ def half(files: Files, store: Store, runner: Runner, edit: Callable[[Pipeline], 
 def goes_on(store: Store, runner: Runner, before: Pipeline, after: Pipeline) -> str:
     """Run a pipeline on from a savepoint of another one; return what the tables lack, which are altered."""
     sink = open_sink(before)
-    folder = take_savepoint(before, sink, runner.checkpoint, None, "local[*]")
+    folder = take_savepoint(before, sink, runner.checkpoint, None, SparkOptions("local[*]"))
     sink.close()
     other = Runner(runner.checkpoint.with_name("other"))
     with pytest.raises(SinkError) as refusal:

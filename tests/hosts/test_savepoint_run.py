@@ -17,6 +17,7 @@ from tests.hosts.test_loss import make_anew
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError, SinkError, SourceError
 from windrow.hosts.savepoint import Savepoint
+from windrow.hosts.settings import SparkOptions
 from windrow.hosts.stream import take_savepoint as taking
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.hosts.stream.offsets import begin_from
@@ -42,7 +43,7 @@ def half(files: Files, store: Store, runner: Runner) -> Pipeline:
 def take(pipeline: Pipeline, checkpoint: Path) -> Path:
     sink = open_sink(pipeline)
     try:
-        return take_savepoint(pipeline, sink, checkpoint, None, "local[*]")
+        return take_savepoint(pipeline, sink, checkpoint, None, SparkOptions("local[*]"))
     finally:
         sink.close()
 
@@ -80,7 +81,7 @@ def test_a_run_goes_on_from_a_savepoint_with_other_key_groups(
     with pytest.raises(CheckpointError, match=r"other did not begin from the savepoint"):
         goes_on(runner, wider, take(wider, other.checkpoint))
     with pytest.raises(InputError, match="is not empty"):
-        take_savepoint(wider, open_sink(wider), other.checkpoint, folder, "local[*]")
+        take_savepoint(wider, open_sink(wider), other.checkpoint, folder, SparkOptions("local[*]"))
 
 
 @pytest.mark.parametrize("kind", ["log", pytest.param("kafka", marks=pytest.mark.long)])
@@ -147,7 +148,7 @@ def test_what_a_run_began_with_is_known_before_a_step_has_taken_it_over(
     ended = runner.checkpoint.with_name("ended")
     with locked(ended):
         begin_from(ended, wider, first)
-    epoch, states = look(wider, ended, "local[*]")
+    epoch, states = look(wider, ended, SparkOptions("local[*]"))
     second = take(wider, ended)
     assert (Savepoint.read(second).epoch, Savepoint.read(second).offsets) == (epoch, Savepoint.read(first).offsets)
     assert known(Savepoint.states(second)) == known(states) == known(Savepoint.states(ended / "start"))
@@ -160,12 +161,12 @@ def test_what_a_run_began_with_is_known_before_a_step_has_taken_it_over(
     files.append(EVENTS[HALF:])
     last = Runner(runner.checkpoint.with_name("last"))
     last.bounded(pipeline, 150, savepoint=third)
-    _, states = look(pipeline, last.checkpoint, "local[*]")
+    _, states = look(pipeline, last.checkpoint, SparkOptions("local[*]"))
     now, then = dict(states), known(Savepoint.states(last.checkpoint / "start"))
     with monkeypatch.context() as small:
         # a step that has reached one key group alone
         small.setattr(taking, "read_states", lambda *_: iter([(1, now[1])]))
-        _, states = look(pipeline, last.checkpoint, "local[*]")
+        _, states = look(pipeline, last.checkpoint, SparkOptions("local[*]"))
         assert known(states) == then | known([(1, now[1])])
     last.bounded(replace(pipeline, emit=replace(pipeline.emit, at_end="fire")))
     assert_same(store, replace(pipeline, emit=replace(pipeline.emit, at_end="fire")))

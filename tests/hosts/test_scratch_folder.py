@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from windrow.hosts import spark
+from windrow.hosts.settings import settings_of
 
 MAKES = """
 import sys
@@ -84,9 +85,11 @@ def test_a_process_removes_its_own_in_the_end(temporary: Path) -> None:
 
 def test_spark_keeps_its_files_there(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        settings = spark.local_folders(Path(short))
+        settings = settings_of({"spark.master": "local[1]"}, Path(short))
     assert settings["spark.local.dir"] == f"{short}/local"
     assert settings["spark.driver.extraJavaOptions"].endswith(f" -Djava.io.tmpdir={short}/local")
     long = tmp_path / ("x" * 80)
     long.mkdir()
-    assert spark.local_folders(long) == {"spark.local.dir": f"{long}/local"}
+    made = settings_of({"spark.master": "local[1]"}, long)
+    assert made["spark.local.dir"] == f"{long}/local"
+    assert "java.io.tmpdir" not in made["spark.driver.extraJavaOptions"]

@@ -17,6 +17,7 @@ from tests.servers.kafka import Kafka
 from windrow.errors import SourceError
 from windrow.hosts.launch import HostName, Options, launch
 from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay
+from windrow.hosts.settings import SparkOptions
 from windrow.hosts.stream.take_savepoint import take_savepoint
 from windrow.model import (
     Aggregate,
@@ -164,7 +165,7 @@ def test_a_savepoint_has_the_positions_in_both(
     held = graph(*sources, tmp_path, at_end="hold")
     runner.bounded(held, 300)
     sinks = open_sinks(held)
-    folder = take_savepoint(held, sinks, runner.checkpoint, None, "local[*]")
+    folder = take_savepoint(held, sinks, runner.checkpoint, None, SparkOptions("local[*]"))
     sinks.close()
     fill(logs, slice(150, None))
     Runner(tmp_path / "other").bounded(graph(*sources, tmp_path, key_groups=3), 300, savepoint=folder)

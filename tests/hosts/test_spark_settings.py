@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 import windrow
-from windrow.hosts.spark import LOOPBACK, MACHINE, MEANING, given_settings, settings_of
+from windrow.errors import InputError
+from windrow.hosts.cluster import executors_python
+from windrow.hosts.settings import LOOPBACK, MACHINE, MEANING, SparkOptions, given_settings, settings_of
+from windrow.model import state_partitions
 from windrow.testing.generator import LogSpec, write_log
 
 
@@ -46,13 +49,51 @@ def test_the_arguments_of_submit_and_the_defaults_are_found(tmp_path: Path, monk
 
 
 def test_a_cluster_finds_its_driver_and_a_local_run_stays_on_loopback(tmp_path: Path) -> None:
-    assert settings_of("local[2]", {}, tmp_path).items() >= LOOPBACK.items()
-    assert not settings_of("spark://a:7077", {}, tmp_path).keys() & {*LOOPBACK, "spark.local.dir"}
-    assert settings_of("spark://a:7077", {}, tmp_path) == MACHINE | MEANING
+    local, cluster = {"spark.master": "local[2]"}, {"spark.master": "spark://a:7077"}
+    assert settings_of(local, tmp_path).items() >= LOOPBACK.items()
+    assert not settings_of(cluster, tmp_path).keys() & {*LOOPBACK, "spark.local.dir"}
+    assert settings_of(cluster, tmp_path) == cluster | MACHINE | MEANING
     given = {"spark.driver.memory": "1g", "spark.driver.host": "10.0.0.1", "spark.sql.session.timeZone": "Asia/Tokyo"}
-    made = settings_of("local[2]", given, tmp_path)
-    assert not made.keys() & {"spark.driver.memory", "spark.driver.host"}
+    made = settings_of(local | given, tmp_path)
+    assert made.items() >= {"spark.driver.memory": "1g", "spark.driver.host": "10.0.0.1"}.items()
     assert made["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_settings_of_the_command_win_over_those_that_spark_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master spark://a:7077 --driver-memory 2g pyspark-shell")
+    assert SparkOptions().settings() == {"spark.master": "spark://a:7077", "spark.driver.memory": "2g"}
+    options = SparkOptions("local[3]", {"spark.driver.memory": "3g", "spark.master": "yarn"})
+    assert options.settings() == {"spark.master": "local[3]", "spark.driver.memory": "3g"}
+    assert SparkOptions(None, {"spark.master": "yarn"}).settings()["spark.master"] == "yarn"
+
+
+def test_a_setting_that_answers_depend_on_is_refused() -> None:
+    assert SparkOptions(None, {"spark.sql.session.timeZone": "UTC"}).settings()
+    with pytest.raises(InputError, match=r"answers depend on this setting, which is UTC; leave it out"):
+        SparkOptions(None, {"spark.sql.session.timeZone": "Asia/Tokyo"}).settings()
+
+
+@pytest.mark.parametrize(("groups", "partitions"), [(1, 1), (8, 8), (11, 10), (13, 12), (16, 16), (1024, 16)])
+def test_state_partitions_of_a_cluster_depend_on_the_key_groups(groups: int, partitions: int) -> None:
+    assert state_partitions(groups) == partitions
+
+
+@pytest.mark.parametrize(
+    ("given", "python"),
+    [
+        ({"spark.archives": "s3a://a/env.tgz#environment,b.zip"}, "./environment/bin/python"),
+        ({"spark.archives": "/shared/env.tgz"}, "./env.tgz/bin/python"),
+        ({"spark.archives": "env.tgz#environment", "spark.pyspark.python": "/opt/python"}, "/opt/python"),
+        ({}, sys.executable),
+    ],
+)
+def test_the_python_of_executors_is_that_of_the_archive(
+    given: dict[str, str], python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert executors_python(given) == python
+    # Spark runs it in the driver, too
+    assert Path(python).exists() or python.startswith("/opt")
 
 
 PIPELINE = """\

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import click
 
-from windrow.errors import PipelineError
+from windrow.errors import InputError, PipelineError
+from windrow.hosts.settings import SparkOptions
 from windrow.model import parse_duration
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Duration(click.ParamType[int]):
@@ -55,9 +60,29 @@ class _Table(click.ParamType[str]):
         return value
 
 
-MASTER = click.option(
-    "--master", help="Spark master URL; without it the one that Spark was given (spark-submit), or local[*]."
-)
+_SETTING = re.compile(r"(spark\.[^=\s]+)=(.*)", re.DOTALL)
+
+
+def spark_options(function: F) -> F:
+    """Add ``--master`` and ``--conf``, which the function takes as one `spark`."""
+
+    @wraps(function)
+    def with_options(*, master: str | None, conf: tuple[str, ...], **others: Any) -> Any:  # noqa: ANN401 - any command
+        return function(spark=SparkOptions(master, dict(map(_setting, conf))), **others)
+
+    conf = click.option("--conf", metavar="KEY=VALUE", multiple=True, help="Setting of Spark; may be repeated.")
+    help_ = "Spark master URL; without it the one that Spark was given (spark-submit), or local[*]."
+    return cast("F", click.option("--master", help=help_)(conf(with_options)))
+
+
+def _setting(text: str) -> tuple[str, str]:
+    match = _SETTING.fullmatch(text)
+    if match is None:
+        msg = f"--conf {text!r} is not a setting of Spark: write --conf spark.NAME=VALUE"
+        raise InputError(msg)
+    return match[1], match[2]
+
+
 FOLDER = _Folder()
 TABLE = _Table()
 

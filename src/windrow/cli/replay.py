@@ -21,11 +21,12 @@ from windrow.cli.common import (
     saying_spark_starts,
     stopping,
 )
-from windrow.cli.options import BEGIN, END, FOLDER, MASTER, TABLE, Offsets
+from windrow.cli.options import BEGIN, END, FOLDER, TABLE, Offsets, spark_options
 from windrow.cli.progress import ProgressLine
 from windrow.hosts.batch.plan import MAX_RECORDS
 from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
 from windrow.hosts.reports import counted
+from windrow.hosts.settings import SparkOptions
 from windrow.model import as_graph
 
 _HELP = {
@@ -55,7 +56,7 @@ _HELP = {
 @click.option(
     "--max-records", type=click.IntRange(min=1), default=MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )
-@MASTER
+@spark_options
 @json_option
 def command(
     *,
@@ -69,7 +70,7 @@ def command(
     fresh: bool,
     savepoint: Path | None,
     max_records: int,
-    master: str | None,
+    spark: SparkOptions,
     as_json: bool,
 ) -> int:
     """Replay a pipeline's log into a shadow of its table, up to where that table stands.
@@ -78,7 +79,7 @@ def command(
     promote PIPELINE` replaces the live table with the shadow. Without a checkpoint the log is read to its end.
     """
     if host == "memory":
-        refuse_options(["master"], host)
+        refuse_options(["master", "conf"], host)
     valid = open_pipeline(pipeline).runnable()
     options = ReplayOptions(
         checkpoint=checkpoint or default_checkpoint(valid.name),
@@ -92,7 +93,7 @@ def command(
         fresh=fresh,
         savepoint=savepoint,
         max_records=max_records,
-        master=master,
+        spark=spark,
     )
     replay = plan_replay(valid, options)
     shadows = [shadow for _, shadow in replay.tables]

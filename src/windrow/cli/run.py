@@ -18,11 +18,12 @@ from windrow.cli.common import (
     saying_spark_starts,
     stopping,
 )
-from windrow.cli.options import DURATION, FOLDER, MASTER
+from windrow.cli.options import DURATION, FOLDER, spark_options
 from windrow.cli.progress import ProgressLine, format_time
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.reports import Totals, counted
+from windrow.hosts.settings import SparkOptions
 from windrow.model import Runnable, as_graph
 from windrow.sources import open_sources
 from windrow.sources.base import OnDataLoss
@@ -31,7 +32,7 @@ _MAX_RECORDS = 500_000
 _UNUSED: dict[HostName, tuple[str, ...]] = {
     "stream": (),
     "batch": ("every", "step_time", "on_data_loss"),
-    "memory": ("checkpoint", "every", "step_time", "on_data_loss", "master"),
+    "memory": ("checkpoint", "every", "step_time", "on_data_loss", "master", "conf"),
 }
 """Parameters that a host does not use."""
 _HELP = {
@@ -79,7 +80,7 @@ _HELP = {
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])
 @click.option("--backfill", is_flag=True, help=_HELP["backfill"])
 @click.option("--from-savepoint", type=FOLDER, metavar="DIR", help=_HELP["from_savepoint"])
-@MASTER
+@spark_options
 @json_option
 def command(
     *,
@@ -90,7 +91,7 @@ def command(
     every: int,
     step_time: int,
     on_data_loss: OnDataLoss,
-    master: str | None,
+    spark: SparkOptions,
     until_end: bool,
     fresh: bool,
     from_savepoint: Path | None,
@@ -124,7 +125,7 @@ def command(
         fresh=fresh,
         savepoint=from_savepoint,
         backfill=backfill,
-        master=master,
+        spark=spark,
         on_trouble=progress.on_trouble,
         on_data_loss=on_data_loss,
     )

@@ -8,8 +8,9 @@ import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
-from windrow.cli.options import FOLDER, MASTER
+from windrow.cli.options import FOLDER, spark_options
 from windrow.hosts.reports import counted
+from windrow.hosts.settings import SparkOptions
 from windrow.model import as_graph
 
 _HELP = {
@@ -22,9 +23,9 @@ _HELP = {
 @pipeline_argument
 @click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--to", type=FOLDER, metavar="DIR", help=_HELP["to"])
-@MASTER
+@spark_options
 @json_option
-def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, master: str | None, as_json: bool) -> int:
+def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, spark: SparkOptions, as_json: bool) -> int:
     """Write a savepoint: the state of a stopped run after its last committed step.
 
     PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. It must be the pipeline as it was
@@ -39,7 +40,7 @@ def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, master: 
     sinks = open_sinks(valid)
     try:
         with saying_spark_starts(quiet=as_json):
-            folder = take_savepoint(valid, sinks, checkpoint or default_checkpoint(valid.name), to, master)
+            folder = take_savepoint(valid, sinks, checkpoint or default_checkpoint(valid.name), to, spark)
     finally:
         sinks.close()
     savepoint = Savepoint.read(folder)

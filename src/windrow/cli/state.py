@@ -9,10 +9,11 @@ import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
-from windrow.cli.options import FOLDER, MASTER
+from windrow.cli.options import FOLDER, spark_options
 from windrow.cli.progress import format_time
 from windrow.errors import InputError
 from windrow.hosts.reports import counted
+from windrow.hosts.settings import SparkOptions
 from windrow.model import Runnable, as_graph
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ _HELP = {
 @pipeline_argument
 @click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--savepoint", type=FOLDER, metavar="DIR", help=_HELP["savepoint"])
-@MASTER
+@spark_options
 @json_option
 def command(
-    *, pipeline: str, checkpoint: Path | None, savepoint: Path | None, master: str | None, as_json: bool
+    *, pipeline: str, checkpoint: Path | None, savepoint: Path | None, spark: SparkOptions, as_json: bool
 ) -> int:
     """Show the state of a pipeline's key groups: clocks, windows, keys and bytes.
 
@@ -52,7 +53,7 @@ def command(
         from windrow.hosts.stream.take_savepoint import look  # noqa: PLC0415 - Spark only where it is needed
 
         with saying_spark_starts(quiet=as_json):
-            epoch, states = look(valid, checkpoint or default_checkpoint(valid.name), master)
+            epoch, states = look(valid, checkpoint or default_checkpoint(valid.name), spark)
         report = inspect_state(valid, states)
     if as_json:
         print_json({"pipeline": valid.name, "epoch": epoch, **_plain(valid, report)})

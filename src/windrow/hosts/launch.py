@@ -9,6 +9,7 @@ from typing import Literal, assert_never
 
 from windrow.errors import InputError
 from windrow.hosts.reports import OnStep, naming_partitions
+from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.model import Runnable, as_graph
 from windrow.sinks import open_sinks
 from windrow.sinks.base import SinkGroup
@@ -42,7 +43,7 @@ class Options:
     fresh: bool = False
     savepoint: Path | None = None
     backfill: bool = False
-    master: str | None = None
+    spark: SparkOptions = AS_GIVEN
     on_trouble: Callable[[str], None] = lambda _: None
     on_data_loss: OnDataLoss = "stop"
 
@@ -70,7 +71,7 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
                     sinks,
                     BatchSettings(
                         max_records=options.max_records or MAX_RECORDS,
-                        master=options.master,
+                        spark=options.spark,
                         log=options.checkpoint / "spark.log",
                     ),
                 )
@@ -111,7 +112,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
     if options.backfill:
         from windrow.hosts.replay import Backfill  # noqa: PLC0415
 
-        begun = Backfill(pipeline, options.checkpoint, options.master).run(on_step, on_start)
+        begun = Backfill(pipeline, options.checkpoint, options.spark).run(on_step, on_start)
         if begun == "asked":
             return begun
         savepoint = begun
@@ -122,7 +123,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
         every=options.every,
         step_time=options.step_time,
         savepoint=savepoint,
-        master=options.master,
+        spark=options.spark,
         on_trouble=options.on_trouble,
         on_data_loss=options.on_data_loss,
     )

@@ -19,6 +19,7 @@ from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings, starts_at_lates
 from windrow.hosts.launch import Ended
 from windrow.hosts.reports import OnStep, PartitionName, counted
 from windrow.hosts.savepoint import fingerprint, require_new_folder
+from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.stream.checkpoint import Checkpoint, locked, write_whole
 from windrow.model import Graph, KafkaSource, Node, Runnable, SinkNode, SourceNode, WindowNode, as_graph
 from windrow.model import Sink as SinkModel
@@ -52,7 +53,7 @@ class ReplayOptions:
     fresh: bool = False
     savepoint: Path | None = None
     max_records: int = MAX_RECORDS
-    master: str | None = None
+    spark: SparkOptions = AS_GIVEN
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def plan_replay(pipeline: Runnable, options: ReplayOptions) -> Replay:
         at_end="hold" if holds else None,
         since=options.since,
         max_records=options.max_records,
-        master=options.master,
+        spark=options.spark,
         savepoint=options.savepoint,
         log=options.checkpoint / "spark.log",
         run=Run.new(pipeline.name),
@@ -314,10 +315,10 @@ class Backfill:
     is done again, and what it had written is cleared.
     """
 
-    def __init__(self, pipeline: Runnable, checkpoint: Path, master: str | None) -> None:
+    def __init__(self, pipeline: Runnable, checkpoint: Path, spark: SparkOptions) -> None:
         self._pipeline = pipeline
         self._folder = checkpoint
-        self._master = master
+        self._spark = spark
 
     def run(self, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]) -> Path | Literal["asked"] | None:
         """Return the savepoint to begin from, None where there is nothing to do: the log is empty, or the run began.
@@ -339,7 +340,7 @@ class Backfill:
                 at_end="hold",
                 savepoint=savepoint,
                 run=self._begin(),
-                master=self._master,
+                spark=self._spark,
                 log=self._folder / "spark.log",
             )
             with closing(open_sinks(self._pipeline)) as sink:

@@ -1,4 +1,4 @@
-"""The Spark session: its settings, its home, its log, and Python workers started ahead of the first task."""
+"""The Spark session: its start, its home, its log, and Python workers started ahead of the first task."""
 
 from __future__ import annotations
 
@@ -7,114 +7,57 @@ import fcntl
 import logging
 import os
 import re
-import shlex
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import TextIO
 
-from pyspark import InheritableThread, SparkConf, SparkContext
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped] # it has no types
+from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from windrow.errors import EngineError, InputError
+from windrow.errors import EngineError
+from windrow.hosts.cluster import executors_python
 from windrow.hosts.jars import java
+from windrow.hosts.settings import AS_GIVEN, SparkOptions, is_local, settings_of
+from windrow.hosts.transport import is_one_process
 
 _LOGGER = logging.getLogger(__name__)
 
-MEANING = {
-    "spark.sql.session.timeZone": "UTC",
-    # a batch is decoded whole: large ones cost less a record
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    # a packet is a row: of more of them a batch is room that grows and is let go of again, fresh memory each time
-    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # a task of a batch run is a key group: also one without records, whose number is the task's
-    "spark.sql.adaptive.enabled": "false",
-    # it is said to the processes by their environment: they are of one kind only if it is the same for all stages
-    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-    "spark.python.daemon.module": "windrow.hosts.worker_daemon",
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # the other one starts a process for each file that it renames, to ask whether that is a link
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    # what Spark says of options and plans
-    "spark.redaction.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$",
-    "spark.sql.redaction.options.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$|url",
-}
-"""Settings that answers and their secrecy depend on: they are the same in every run."""
 
-MACHINE = {
-    "spark.driver.memory": "4g",
-    # a step comes to the driver whole; the end of the input may fire much at once
-    "spark.driver.maxResultSize": "0",
-    # the JVM's work is planning and moving bytes: the simpler compiler is done with it before the other has begun, and
-    # what is moved is soon of no use, so more room for it is only more memory
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xmn384m",
-    # a packet is columns of numbers, which take longer to compress than to move
-    "spark.shuffle.compress": "false",
-    # nor is it worth sums: it goes from one process to another, and what it is made of has sums of its own
-    "spark.shuffle.checksum.enabled": "false",
-    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
-    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
-    "spark.buffer.pageSize": "4m",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    # over TCP each task of a Python stage waits some 40 ms more
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.streaming.stopTimeout": "60s",
-}
-"""Settings that suit most machines; others may be given to Spark."""
-
-LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-"""Settings of a driver whose executors are on its machine; they may be given too."""
-
-
-_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
-
-
-def spark_session(master: str | None = None, *, log: Path | None = None) -> SparkSession:
+def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) -> SparkSession:
     """Start Spark, or return the session that runs already.
 
-    Without `master` it is the one that Spark was given, or ``local[*]``.
-
     What Spark and its Python workers say goes to the file `log` where one is given, and else to stderr. A start takes
-    a while, and is logged as INFO. Raise InputError where `master` is not a master URL, SetupError where Java is
-    missing, EngineError where Spark does not start.
+    a while, and is logged as INFO. Raise InputError where `options` are wrong, SetupError where Java is missing,
+    EngineError where Spark does not start.
     """
-    active, given = SparkSession.getActiveSession(), given_settings()
-    if master is None:
-        master = given.get("spark.master", "local[*]")
-    if not _MASTER.fullmatch(master):
-        msg = f"--master {master!r} is not a master URL of Spark: give local[*], local[4], spark://HOST:PORT or yarn"
-        raise InputError(msg)
+    given = options.settings()
+    active, master = SparkSession.getActiveSession(), given["spark.master"]
     if active is not None:
         return active
     os.environ.setdefault("JAVA_HOME", str(java().resolve().parent.parent))
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(master):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # else Spark looks up the machine's name, which not every machine knows (a container without a network)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", executors_python(given))
     scratch = scratch_folder()
     if "SPARK_HOME" not in os.environ:
         home = spark_home(scratch)
         if home is not None:
             os.environ["SPARK_HOME"] = str(home)
     builder = SparkSession.builder.master(master).appName("windrow")
-    for name, value in settings_of(master, given, scratch).items():
+    for name, value in settings_of(given, scratch).items():
         builder = builder.config(name, value)
     _LOGGER.info("starting Spark%s", "" if log is None else f" (log: {log})")
     try:
@@ -124,59 +67,17 @@ def spark_session(master: str | None = None, *, log: Path | None = None) -> Spar
             session = builder.getOrCreate()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
-    except (PySparkException, RuntimeError, OSError) as exc:
+    except (PySparkException, Py4JError, RuntimeError, OSError) as exc:
         where = "" if log is None else f"; what it said is in {log}"
-        msg = f"Spark did not start: {exc}{where}"
+        # a cluster can end an application while it starts: of that, Java says more than that it ended
+        said = str(exc.java_exception.getMessage() if isinstance(exc, Py4JJavaError) else exc).split("\n", 1)[0]
+        msg = f"Spark did not start at {master}: {said}{where}"
         raise EngineError(msg) from exc
     _hush_py4j()
     # if the JVM dies, the query says so; this server would add a stack
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign] # noqa: SLF001 - no other way
     session.sparkContext.setLogLevel("WARN" if os.environ.get("WINDROW_DEBUG") else "ERROR")
-    # as many parts as there are cores: a key group is a row or two, so more parts are only more tasks
-    session.conf.set("spark.sql.shuffle.partitions", session.sparkContext.defaultParallelism)
     return session
-
-
-def is_local(master: str) -> bool:
-    """Return whether all of Spark is on this machine."""
-    return master.startswith("local")
-
-
-def settings_of(master: str, given: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """Return the settings of a session; those that suit a machine only where Spark was given no other."""
-    usual = MACHINE | (LOOPBACK | local_folders(scratch) if is_local(master) else {})
-    return {name: value for name, value in usual.items() if name not in given} | MEANING
-
-
-_OPTIONS = {"--master": "spark.master", "--driver-memory": "spark.driver.memory"}
-
-
-def given_settings() -> dict[str, str]:
-    """Return the settings that Spark was given: by spark-submit, PYSPARK_SUBMIT_ARGS, or spark-defaults.conf."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit runs this process, and has read them all
-        SparkContext._ensure_initialized()  # noqa: SLF001 - its JVM is not asked otherwise
-        return dict(SparkConf().getAll())
-    found: dict[str, str] = {}
-    home = os.environ.get("SPARK_HOME")
-    folder = os.environ.get("SPARK_CONF_DIR", "" if home is None else f"{home}/conf")
-    defaults = Path(folder) / "spark-defaults.conf"
-    if folder and defaults.is_file():
-        lines = (line.strip() for line in defaults.read_text(encoding="utf-8").splitlines())
-        found |= {
-            name: value.strip()
-            for name, value in (re.split(r"\s*=\s*|\s+", line, maxsplit=1) for line in lines if _SETTING.match(line))
-        }
-    words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    for option, value in pairwise(words):
-        name, sign, setting = value.partition("=")
-        if option in {"--conf", "-c"} and sign:
-            found[name] = setting
-        elif option in _OPTIONS:
-            found[_OPTIONS[option]] = value
-    return found
-
-
-_SETTING = re.compile(r"spark[.]\S+[\s=]+\S")
 
 
 def _hush_py4j() -> None:
@@ -196,8 +97,6 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 
 _SCRATCH = "windrow-scratch-"
-_LONGEST = 64
-"""Characters of a folder in which Spark can make its sockets, whose paths have 107 at the most."""
 
 
 @lru_cache(maxsize=1)
@@ -233,21 +132,6 @@ def _remove_stale(folder: Path) -> None:
         return
     finally:
         os.close(lock)
-
-
-def local_folders(scratch: Path) -> dict[str, str]:
-    """Return the settings that have Spark and its JVM keep their temporary files there.
-
-    SPARK_LOCAL_DIRS comes before them. The JVM's own, which are small, stay where they are if its sockets could not be
-    made there.
-    """
-    folder = scratch / "local"
-    folder.mkdir(exist_ok=True)
-    settings = {"spark.local.dir": str(folder)}
-    if len(str(folder)) <= _LONGEST and re.fullmatch(r"[\w./-]+", str(folder)):
-        options = MACHINE["spark.driver.extraJavaOptions"]
-        settings["spark.driver.extraJavaOptions"] = f"{options} -Djava.io.tmpdir={folder}"
-    return settings
 
 
 def spark_home(scratch: Path) -> Path | None:
@@ -333,8 +217,10 @@ JOBS = "windrow-prestart"
 def prestart(spark: SparkSession) -> None:
     """Have a task on each core that takes a Python process, once a session; what fails here fails later, and is said.
 
-    Return at once.
+    Return at once. On a cluster the check of the executors does that.
     """
+    if not is_one_process(spark):
+        return
 
     def start() -> None:
         with suppress(Exception):  # a session that has ended meanwhile has no context, and so on

@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException
 
 from windrow import errors
-from windrow.errors import CheckpointError, EngineError, WindrowError, WorkerLostError
+from windrow.errors import CheckpointError, EngineError, SetupError, WindrowError, WorkerLostError
 from windrow.hosts.stream.integrity import RESTORE
 
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
@@ -21,7 +21,16 @@ _DAMAGED = re.compile(
 _LOST_WORKER = re.compile(
     r"Python worker (?:failed to connect back|exited unexpectedly)|Failed to connect to the state server"
 )
+_NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
+_NO_DAEMON = re.compile(r"reading the port number from windrow\.hosts\.worker_daemon's stdout")
+_HOST = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \w+\)")
+_LOST_EXECUTOR = re.compile(r"ExecutorLostFailure|FetchFailed|Executor heartbeat timed out|worker lost", re.IGNORECASE)
+_STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|LiveListenerBus is stopped")
 _GO_ON = "\nwhat was committed stays; start again to continue from there"
+_GIVE_PYTHON = (
+    "name one that is there (--conf spark.pyspark.python=PATH), use one image for driver and executors, or send the "
+    "driver's environment (windrow pack env.tgz, --conf spark.archives=env.tgz#environment)"
+)
 _APPENDIX = "\n=== Streaming Query ==="
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _WRAPPING = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminated with exception: ")
@@ -30,10 +39,13 @@ _CAUSE = re.compile(r"^Caused by: (?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re
 _RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception))(?:: (.+))?$", re.MULTILINE)
 
 
-def translate_spark_error(exc: Exception, what: str = "the stream", then: str = _GO_ON) -> WindrowError:
+def translate_spark_error(
+    exc: Exception, what: str = "the stream", then: str = _GO_ON, *, host: str | None = None
+) -> WindrowError:
     """Return the error for a failure: windrow's own if a Python worker raised one, else one with Spark's message.
 
-    The message says that it stopped `what`; `then` says what to do.
+    The message says that it stopped `what`, and on which `host` (by default the one that Spark's message names); `then`
+    says what to do.
     """
     text = _STATE.sub("", str(exc).partition(_APPENDIX)[0]).strip()
     ours = _OURS.findall(text)
@@ -45,9 +57,20 @@ def translate_spark_error(exc: Exception, what: str = "the stream", then: str = 
         return kind(message.strip())
     if damaged := _DAMAGED.search(str(exc)):
         return CheckpointError(f"{damaged[1] or damaged[2]} is damaged or gone; {RESTORE}")
+    said = str(exc)
+    if host is None:
+        host = match[1] if (match := _HOST.search(said)) else None
+    where = "the executor" if host is None else f"the executor on {host}"
+    if missing := _NO_PYTHON.search(said):
+        return SetupError(f"{where} has no Python {missing[1]}; {_GIVE_PYTHON}")
+    if _NO_DAEMON.search(said):
+        return SetupError(f"{where} has a Python without windrow, or without all that it needs; {_GIVE_PYTHON}")
+    if _STOPPED.search(said):
+        return EngineError(f"{what} stopped: the cluster has ended the application, or the driver has lost it{then}")
     # a process that did not start in ten seconds, as on a busy machine, or that was killed
-    kind = WorkerLostError if _LOST_WORKER.search(str(exc)) else EngineError
-    return kind(f"{what} stopped: {_said(exc, text)}{then}")
+    kind = WorkerLostError if _LOST_WORKER.search(said) or _LOST_EXECUTOR.search(said) else EngineError
+    at = "" if host in {None, "localhost", "127.0.0.1"} else f" on {host}"
+    return kind(f"{what} stopped{at}: {_said(exc, text)}{then}")
 
 
 def _said(exc: Exception, text: str) -> str:

@@ -58,6 +58,7 @@ from windrow.model.pipeline import (
     Pipeline,
     ProcessPipeline,
     needs_ticks,
+    state_partitions,
 )
 from windrow.model.process import Context, KeyedState, ListState, MapState, Process, ProcessFunction, Timer, ValueState
 from windrow.model.time import Adaptive, Delay, EventTime, Punctuated, Watermark, format_duration, parse_duration
@@ -180,5 +181,6 @@ __all__ = [
     "parse_field_type",
     "parse_type",
     "source_number",
+    "state_partitions",
     "with_at_end",
 ]

@@ -17,6 +17,7 @@ from windrow.core.schema import MICROS
 from windrow.core.watermarks.journal import NO_BOUNDS, NO_IDLE, IdleAtEnd, WatermarkBounds
 from windrow.errors import SourceError
 from windrow.hosts.savepoint import Savepoint, fingerprint
+from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.model import KafkaSource, Runnable, as_graph
 from windrow.model import Source as SourceModel
 from windrow.sinks.base import Run
@@ -190,7 +191,7 @@ class BatchSettings:
     at_end: Literal["fire", "hold"] | None = None
     since: int | None = None
     max_records: int = MAX_RECORDS
-    master: str | None = None
+    spark: SparkOptions = AS_GIVEN
     savepoint: Path | None = None
     log: Path | None = None
     run: Run | None = None

@@ -25,6 +25,7 @@ from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RunError, WindrowError
 from windrow.hosts.batch.plan import BatchPlan, BatchSettings, StepPlan, batch_plan, first_outputs
+from windrow.hosts.cluster import preflight
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import require_new_folder
 from windrow.hosts.spark import prestart, spark_session
@@ -67,8 +68,9 @@ class BatchRun:
             require_new_folder(settings.savepoint)
         job, run = self._job(), settings.run or Run.new(self._pipeline.name)
         self._sinks.open(run)
-        spark = spark_session(settings.master, log=settings.log)
+        spark = spark_session(settings.spark, log=settings.log)
         prestart(spark)
+        preflight(spark, self._pipeline, None)
         tries = 1
         while True:
             writer = BatchWriter(self._pipeline, self._sinks, settings.journal, on_step)

@@ -20,6 +20,7 @@ from windrow.core.operators.base import GroupOutput
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import RunError, WindrowError
 from windrow.expressions import result_pipelines
+from windrow.hosts.cluster import SHUFFLE_PARTITIONS, partitions_of_state
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.spark_errors import translate_spark_error
 from windrow.hosts.spark_rows import OUTPUT_DDL, PACKET_DDL, outputs
@@ -55,6 +56,8 @@ def key_group_outputs(
     how many `ends` were told before the run. A file `size` says how many records the next step takes, if there is one.
     """
     begin, stage = checkpoint.note(None), stream_ingest(pipeline, transport, bounds, ticks)
+    # a checkpoint with steps keeps the number that it has: Spark has noted it with them
+    spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, pipeline.key_groups))
     tasks = spark.sparkContext.defaultParallelism
     reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
     telling = ControlReader(reader, begin, pipeline.key_groups, ends=ends, size=size)

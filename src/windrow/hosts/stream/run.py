@@ -20,7 +20,9 @@ from windrow.core.changelog import StepOutput, empty_by_sink
 from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RecordsLostError, RunError, WindrowError
+from windrow.hosts.cluster import preflight
 from windrow.hosts.reports import LagWatch, OnStep, StepReport
+from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark import prestart, spark_session
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
@@ -71,7 +73,7 @@ class StreamSettings:
     cuts: Sequence[Cut] | None = None
     ticks: int | None = None
     bounds: WatermarkBounds = NO_BOUNDS
-    master: str | None = None
+    spark: SparkOptions = AS_GIVEN
     on_trouble: Callable[[str], None] = lambda _: None
     on_data_loss: OnDataLoss = "stop"
 
@@ -100,8 +102,9 @@ class StreamRun:
         with ExitStack() as held:
             checkpoint = self._prepare(held)
             # only now: what is wrong with the source, the sink or the checkpoint is said at once
-            spark = spark_session(self._settings.master, log=checkpoint.log)
+            spark = spark_session(self._settings.spark, log=checkpoint.log)
             prestart(spark)
+            preflight(spark, self._pipeline, checkpoint.folder)
             watch = LagWatch(self._source, lambda epoch: checkpoint.offsets(epoch - checkpoint.first_epoch))
             on_step = self._report_once(held.enter_context(watch).telling(on_step))
             if self._pace is not None:

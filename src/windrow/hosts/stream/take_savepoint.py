@@ -14,7 +14,9 @@ from pyspark.sql import functions as f
 from windrow.core.level import join_levels, levels_with_state
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
+from windrow.hosts.cluster import preflight
 from windrow.hosts.savepoint import Savepoint, require_new_folder
+from windrow.hosts.settings import SparkOptions
 from windrow.hosts.spark import spark_session
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.stages import balanced_key_groups
@@ -26,7 +28,7 @@ from windrow.sources.base import listed
 
 
 def take_savepoint(
-    pipeline: Runnable, sink: Sink | SinkGroup, checkpoint: Path, to: Path | None, master: str | None
+    pipeline: Runnable, sink: Sink | SinkGroup, checkpoint: Path, to: Path | None, spark: SparkOptions
 ) -> Path:
     """Write what the run of a checkpoint knows after the last step that its tables have; return the folder.
 
@@ -60,17 +62,17 @@ def take_savepoint(
             at=known.note(batch).at if carried is None else carried.at,
             identity=known.identity if carried is None else carried.identity,
         )
-        savepoint.write(folder, _states(pipeline, known, epoch, master))
+        savepoint.write(folder, _states(pipeline, known, epoch, spark))
     return folder
 
 
-def look(pipeline: Runnable, checkpoint: Path, master: str | None) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
+def look(pipeline: Runnable, checkpoint: Path, spark: SparkOptions) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
     """Return the last epoch that Spark noted as done, and what the key groups knew after it; raise as above."""
     known = _open(pipeline, checkpoint)
     with locked(checkpoint):
         epoch = _noted(known)
         _batch(known, epoch)
-        return epoch, iter(list(_states(pipeline, known, epoch, master)))
+        return epoch, iter(list(_states(pipeline, known, epoch, spark)))
 
 
 def _open(pipeline: Runnable, checkpoint: Path) -> Checkpoint:
@@ -105,7 +107,9 @@ def _batch(known: Checkpoint, epoch: int) -> int:
     return epoch - known.first_epoch
 
 
-def _states(pipeline: Runnable, known: Checkpoint, epoch: int, master: str | None) -> Iterator[tuple[int, MemoryState]]:
+def _states(
+    pipeline: Runnable, known: Checkpoint, epoch: int, spark: SparkOptions
+) -> Iterator[tuple[int, MemoryState]]:
     """Go through what each key group knew after an epoch.
 
     One that no step has reached yet, and Spark has nothing of, knows what the run began with.
@@ -113,7 +117,8 @@ def _states(pipeline: Runnable, known: Checkpoint, epoch: int, master: str | Non
     groups, batch = known.meaning["key_groups"], _batch(known, epoch)
     missing = set(range(groups))
     if batch >= 0:
-        session = spark_session(master, log=known.log)
+        session = spark_session(spark, log=known.log)
+        preflight(session, pipeline, known.folder)
         last, *others = levels_with_state(pipeline)
         above = [dict(read_states(session, known.spark, batch, groups, level)) for level in others]
         for group, state in read_states(session, known.spark, batch, groups, last):
@@ -185,7 +190,8 @@ def _committed(checkpoint: Path, batch: int) -> Iterator[Path]:
     if note.exists():
         yield checkpoint.absolute()
         return
-    with tempfile.TemporaryDirectory(prefix="windrow-") as made:
+    # beside what it links to: executors of a cluster read it too
+    with tempfile.TemporaryDirectory(prefix="reading-", dir=checkpoint.parent) as made:
         folder = Path(made)
         for path in checkpoint.iterdir():
             if path.name != "commits":
