@@ -12,6 +12,7 @@ import pytest
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 from tests.servers.certificates import make_certificates
+from tests.servers.cluster import Cluster, why_no_cluster
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 from tests.servers.secure_postgres import SecurePostgres, TlsProxy
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=Postgres)
 
-SPARK = frozenset({"spark", "make_job"})
+SPARK = frozenset({"spark", "make_job", "cluster"})
 """The fixtures that are Spark, or a process of windrow that starts it."""
 SERVICES = SPARK | {"kafka", "postgres", "secure_postgres"}
 """The fixtures that are a service."""
@@ -68,6 +69,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 def _refuse(server: Postgres) -> None:
     pytest.fail(f"{type(server).__name__}: a test that starts a server is marked service")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A Spark cluster of two workers of one core. A test that kills one adds another."""
+    if why := why_no_cluster():
+        pytest.skip(why)
+    running = Cluster()
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
 
 
 @pytest.fixture(scope="session")

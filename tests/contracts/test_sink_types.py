@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -33,6 +34,7 @@ from windrow.model import (
     StringType,
     TimestampType,
 )
+from windrow.sinks import tables
 from windrow.sinks.tables import net_changes
 
 FIELDS = (
@@ -196,12 +198,19 @@ ops = st.sampled_from(["insert", "update_before", "update_after", "delete"])
 @given(
     steps=st.lists(st.lists(st.tuples(ops, st.integers(0, 2), st.sampled_from("AB"), st.integers(0, 99)))),
     changelog=st.booleans(),
+    piece=st.sampled_from([1, 1 << 20]),
 )
 def test_any_changelog_folds_to_the_same_table(
     store: Store,
     steps: list[list[tuple[str, int, str, int]]],
     changelog: bool,  # noqa: FBT001 - a case
+    piece: int,
 ) -> None:
+    with mock.patch.object(tables, "_PIECE", piece):
+        _fold(store, steps, changelog=changelog)
+
+
+def _fold(store: Store, steps: list[list[tuple[str, int, str, int]]], *, changelog: bool) -> None:
     model = store.model(sink=replace(store.settings(), changelog=changelog))
     sink = store.sink(model)
     sink.clear()

@@ -21,7 +21,7 @@ from tests.hosts.spend import Files, Topic, event, events, spend
 from tests.servers.kafka import Kafka
 
 from windrow.core.changelog import StepOutput
-from windrow.errors import EngineError, SinkError, SinkUnavailableError, SourceError
+from windrow.errors import SetupError, SinkError, SinkUnavailableError, SourceError
 from windrow.hosts.launch import Ended, Options, launch
 from windrow.hosts.reports import StepReport
 from windrow.hosts.stream import run as stream_run
@@ -232,7 +232,7 @@ def test_python_that_is_not_there(
     pipeline = spend(files.source, store.settings())
     with monkeypatch.context() as patch:
         patch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
-        with pytest.raises(EngineError, match=r"/nowhere/python.*\nwhat was committed stays; start again") as caught:
+        with pytest.raises(SetupError, match=r"^the driver has no Python /nowhere/python; name one") as caught:
             runner.bounded(pipeline)
     assert_one_message(caught.value)
     assert_goes_on(runner, store, pipeline)

@@ -95,6 +95,7 @@ COMMANDS = {
     "check": CommandEntry("windrow.cli.check", "Report errors in pipelines, and warn of likely mistakes."),
     "explain": CommandEntry("windrow.cli.explain", "Print a pipeline as text, YAML, JSON, Python or a Mermaid chart."),
     "transcript": CommandEntry("windrow.cli.transcript", "Run event-time test stories."),
+    "pack": CommandEntry("windrow.cli.pack", "Pack this Python environment for the executors of a cluster."),
     "generate": CommandEntry("windrow.cli.generate", "Generate events into an embedded log or a Kafka topic."),
 }
 """The commands: one line each; their modules are imported when they run."""

@@ -36,6 +36,26 @@ class _Duration(click.ParamType[int]):
 DURATION = _Duration()
 
 
+class _Address(click.ParamType[tuple[str, int]]):
+    """``HOST:PORT``, or ``:PORT`` on loopback."""
+
+    name = "address"
+
+    def convert(
+        self, value: str | tuple[str, int], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Read it; fail as click does."""
+        if isinstance(value, tuple):
+            return value
+        host, colon, port = value.rpartition(":")
+        if not colon or not port.isdecimal():
+            self.fail(f"{value!r} is not an address; write 0.0.0.0:8080, or :8080 for this machine alone", param, ctx)
+        return host.strip("[]") or "127.0.0.1", int(port)
+
+
+ADDRESS = _Address()
+
+
 class _Folder(click.ParamType[Path]):
     """A folder, which need not exist."""
 

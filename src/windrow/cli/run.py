@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -18,7 +19,8 @@ from windrow.cli.common import (
     saying_spark_starts,
     stopping,
 )
-from windrow.cli.options import DURATION, FOLDER, spark_options
+from windrow.cli.health import HealthServer
+from windrow.cli.options import ADDRESS, DURATION, FOLDER, spark_options
 from windrow.cli.progress import ProgressLine, format_time
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.launch import Ended, HostName, Options, launch
@@ -29,6 +31,8 @@ from windrow.sources import open_sources
 from windrow.sources.base import OnDataLoss
 
 _MAX_RECORDS = 500_000
+_PATIENCE = 120.0
+"""Seconds without a commit while records wait, after which a run is not ready."""
 _UNUSED: dict[HostName, tuple[str, ...]] = {
     "stream": (),
     "batch": ("every", "step_time", "on_data_loss"),
@@ -50,6 +54,7 @@ _HELP = {
     ),
     "fresh": "Delete the checkpoint and the tables first.",
     "backfill": "Let a new checkpoint begin with a batch job over the log so far, then continue as a stream.",
+    "health": "Answer /healthz and /readyz there over HTTP (:PORT is on loopback only).",
     "from_savepoint": "Let a new checkpoint resume from a savepoint.",
     "on_data_loss": (
         "What to do when unread records are lost (retention, a topic or file that was recreated): stop, or continue "
@@ -81,6 +86,7 @@ _HELP = {
 @click.option("--backfill", is_flag=True, help=_HELP["backfill"])
 @click.option("--from-savepoint", type=FOLDER, metavar="DIR", help=_HELP["from_savepoint"])
 @spark_options
+@click.option("--health", type=ADDRESS, metavar="HOST:PORT", help=_HELP["health"])
 @json_option
 def command(
     *,
@@ -96,6 +102,7 @@ def command(
     fresh: bool,
     from_savepoint: Path | None,
     backfill: bool,
+    health: tuple[str, int] | None,
     as_json: bool,
 ) -> int:
     """Run a pipeline: live until Ctrl-C, or with --until-end to the end of its input.
@@ -115,6 +122,8 @@ def command(
     refuse_options(_UNUSED[host], host)
     valid = open_pipeline(pipeline).runnable()
     progress = ProgressLine(valid.name, quiet=as_json)
+    server = None if health is None else HealthServer(*health, patience=max(_PATIENCE, 10 * every / 1_000_000))
+    on_step = progress.on_step if server is None else server.on_step(progress.on_step)
     options = Options(
         checkpoint=checkpoint or default_checkpoint(valid.name),
         host=host,
@@ -126,7 +135,8 @@ def command(
         savepoint=from_savepoint,
         backfill=backfill,
         spark=spark,
-        on_trouble=progress.on_trouble,
+        on_trouble=progress.on_trouble if server is None else server.on_trouble(progress.on_trouble),
+        on_ready=(lambda: None) if server is None else server.on_ready,
         on_data_loss=on_data_loss,
     )
     changes = _changes(valid, options)
@@ -135,8 +145,8 @@ def command(
             click.echo(f"{valid.name}: {change}", err=True)
     # the memory host takes bounded runs alone, without a checkpoint
     advice = NEEDS_NO_SPARK if until_end and not backfill and from_savepoint is None else ""
-    with progress, saying_spark_starts(quiet=as_json, advice=advice), stopping() as on_start:
-        ended = launch(valid, options, progress.on_step, on_start)
+    with server or nullcontext(), progress, saying_spark_starts(quiet=as_json, advice=advice), stopping() as on_start:
+        ended = launch(valid, options, on_step, on_start)
     warnings = [*_all_dead(valid, progress.totals), *(_incomplete(valid) if ended == "end" else [])]
     for warning in () if as_json else warnings:
         click.echo(f"{valid.name}: warning: {warning}", err=True)

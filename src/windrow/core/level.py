@@ -44,7 +44,7 @@ from windrow.core.state.store import MemoryState, OperatorState, State, blobs_of
 from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.sources import SourceTimes, sources_of
-from windrow.core.watermarks.tracker import advance_clocks
+from windrow.core.watermarks.tracker import ClockSteps, EncodedClocks
 from windrow.expressions import RecordStream, stream_of, view_of
 from windrow.model import (
     DeduplicateNode,
@@ -101,22 +101,26 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
     return SettledOperator(view, window) if is_traced else window
 
 
+_CLOCKS, _OPERATORS = '{"clocks": ', ', "operators": '
+
+
 @dataclass
 class LevelSummary:
     """The summary of a key group at a level: the clocks, and the operators' own parts by node (plain JSON)."""
 
-    clocks: PartitionClocks
+    clocks: EncodedClocks
     operators: dict[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Write as JSON."""
-        return json.dumps({"clocks": self.clocks.encode(), "operators": self.operators}).encode()
+        return f"{_CLOCKS}{self.clocks.text}{_OPERATORS}{json.dumps(self.operators)}}}".encode()
 
     @staticmethod
     def decode(blob: bytes) -> LevelSummary:
         """Read what `encode` wrote."""
-        fields = json.loads(blob)
-        return LevelSummary(PartitionClocks.decode(fields["clocks"]), fields["operators"])
+        # the clocks hold no names, and so nothing that looks like what follows them
+        clocks, _, operators = blob.decode().removeprefix(_CLOCKS).partition(_OPERATORS)
+        return LevelSummary(EncodedClocks(clocks), json.loads(operators[:-1]))
 
 
 def join_levels(states: Iterable[MemoryState]) -> MemoryState:
@@ -151,7 +155,7 @@ def migrate(pipeline: Runnable, changes: Mapping[str, StateChange], states: Iter
     made = [MemoryState() for _ in range(graph.key_groups)]
     if not known:
         return made
-    clocks = known[0][0].clocks
+    clocks = known[0][0].clocks.decode()
     summaries: list[dict[str, Any]] = [{} for _ in made]
     for node in graph.computed:
         name = node.name
@@ -165,7 +169,7 @@ def migrate(pipeline: Runnable, changes: Mapping[str, StateChange], states: Iter
             for (kind, bucket), blob in blobs.items():
                 state.set(scoped_kind(name, kind), bucket, blob)
     for state, summary in zip(made, summaries, strict=True):
-        state.set_summary(LevelSummary(clocks, summary).encode())
+        state.set_summary(LevelSummary(EncodedClocks.of(clocks), summary).encode())
     return made
 
 
@@ -233,15 +237,15 @@ class _Hosted:
 class LevelRunner:
     """Runs the steps of a level in its key groups.
 
-    It keeps nothing between steps. Unless the level `is_last`, it forwards all messages that are not for its operators
-    to the key group of the same number at the next level, since every key group receives those.
+    It keeps nothing between steps but how the last one has moved the clocks, which is the same in all key groups.
+    Unless the level `is_last`, it forwards all messages that are not for its operators to the key group of the same
+    number at the next level, since every key group receives those.
     """
 
     def __init__(
         self, graph: Graph, places: Iterable[LevelNode], partitions: tuple[int, ...], *, is_last: bool = True
     ) -> None:
         self._graph = graph
-        self._partitions = partitions
         self.is_last = is_last
         # sinks come last: the others of the level make what they take
         ordered = sorted(places, key=lambda place: isinstance(place.node, SinkNode))
@@ -250,7 +254,8 @@ class LevelRunner:
         self._names = frozenset(node.name for node in self._nodes)
         self._inputs = {node.name: node.input for node in self._nodes}
         self._nothing = empty_by_sink(graph)
-        self._times = SourceTimes.of(graph)
+        self._first_clocks = EncodedClocks.of(PartitionClocks.start(partitions))
+        self._clocks = ClockSteps(SourceTimes.of(graph))
         self._makers = {sink.name: _maker(graph, sink) for sink in graph.sinks}
         self._above_sink = {sink.name: _all_above(graph, sink) for sink in graph.sinks}
 
@@ -271,8 +276,8 @@ class LevelRunner:
         taken = list(messages)
         given = StepInput.of(self._inputs, taken)
         blob = state.summary()
-        summary = LevelSummary(PartitionClocks.start(self._partitions)) if blob is None else LevelSummary.decode(blob)
-        advance = advance_clocks(self._times, summary.clocks, given)
+        summary = LevelSummary(self._first_clocks) if blob is None else LevelSummary.decode(blob)
+        advance, summary.clocks = self._clocks.advance(summary.clocks, given)
         outputs: dict[str, OperatorOutput] = {}
         packets: list[Packet] = []
         local: defaultdict[str, list[pa.Table]] = defaultdict(list)
@@ -299,7 +304,7 @@ class LevelRunner:
         state.set_summary(summary.encode())
         if self.is_last:
             given = given.with_dead(packet.message for packet in packets)
-        stats = _stats(group, outputs.values(), given, summary.clocks)
+        stats = _stats(group, outputs.values(), given, advance.clocks)
         if not self.is_last:
             own_data = (one for one in taken if not self._is_own(one))
             return GroupOutput(self._nothing, stats, (*(Packet(group, one) for one in own_data), *packets))
@@ -363,10 +368,10 @@ def _stats(group: int, outputs: Iterable[OperatorOutput], given: StepInput, cloc
         inserts=pc.sum(pc.equal(operations, "insert")).as_py() or 0,
         revisions=pc.sum(pc.equal(operations, "update_after")).as_py() or 0,
         open_windows=sum(one.open_windows for one in counted),
-        watermarks=dict(clocks.watermarks),
-        offsets=dict(clocks.next),
+        watermarks={} if group else dict(clocks.watermarks),
+        offsets={} if group else dict(clocks.next),
         low=clocks.low(),
-        idle=sorted(clocks.idle),
+        idle=[] if group else sorted(clocks.idle),
         rejected=sum(table.num_rows for name, table in given.dead.items() if name is not None),
         duplicates=sum(one.duplicates for one in counted),
     )

@@ -8,7 +8,10 @@ bytes.
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -76,7 +79,16 @@ class EventTimes:
 
 
 @dataclass(frozen=True)
-class PartitionProgress:
+class Progress:
+    """The progress (`PartitionProgress`) of all partitions that a task has read in a step, packed.
+
+    One message for all of them: their number times that of the key groups would be too many rows.
+    """
+
+    blob: Blob
+
+
+class PartitionProgress(NamedTuple):
     """The end of a step in a partition, which read the offsets from `first` up to, not including, `next`.
 
     `watermark` is as far as the step's records moved it, `reached` the greatest event time in the step, `records` the
@@ -126,7 +138,7 @@ Message = (
     | DeadLetters
     | Results
     | EventTimes
-    | PartitionProgress
+    | Progress
     | RecordsLost
     | PartitionIdle
     | Tick
@@ -158,6 +170,22 @@ def decode_message(kind: str, text: str, blob: Blob) -> Message:
         values["blob"] = blob
     message: Message = _KINDS[kind](**values)
     return message
+
+
+def pack_progress(progress: Sequence[PartitionProgress]) -> bytes:
+    """Pack the progress of partitions: numbers of 64 bits, compressed, as they are much alike."""
+    return zlib.compress(np.array(progress, dtype="<i8").tobytes(), 1)
+
+
+@lru_cache(maxsize=4)
+def unpack_progress(blobs: tuple[bytes, ...]) -> tuple[PartitionProgress, ...]:
+    """Read what `pack_progress` wrote for several tasks, ordered by partition.
+
+    All key groups receive the same, and those of a task read it once.
+    """
+    numbers = np.frombuffer(b"".join(map(zlib.decompress, blobs)), dtype="<i8")
+    rows = numbers.reshape(-1, len(PartitionProgress._fields)).tolist()
+    return tuple(sorted(PartitionProgress(*row) for row in rows))
 
 
 _UNITS = (1_000_000, 1_000, 1)

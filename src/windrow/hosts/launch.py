@@ -31,7 +31,8 @@ class Options:
     With `step_time`, live steps that would take longer than so many microseconds read fewer records.
     `fresh` first removes the checkpoint and the tables. A new checkpoint starts from `savepoint` if that is given, or
     with `backfill` from a batch run over all records in the log. `on_trouble` is called with each fault that is
-    retried, and with lost records if `on_data_loss` is "continue".
+    retried, and with lost records if `on_data_loss` is "continue"; `on_ready` when a stream begins to take steps, also
+    after a fault.
     """
 
     checkpoint: Path
@@ -45,6 +46,7 @@ class Options:
     backfill: bool = False
     spark: SparkOptions = AS_GIVEN
     on_trouble: Callable[[str], None] = lambda _: None
+    on_ready: Callable[[], None] = lambda: None
     on_data_loss: OnDataLoss = "stop"
 
 
@@ -125,6 +127,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
         savepoint=savepoint,
         spark=options.spark,
         on_trouble=options.on_trouble,
+        on_ready=options.on_ready,
         on_data_loss=options.on_data_loss,
     )
     run = StreamRun(pipeline, sinks, settings)

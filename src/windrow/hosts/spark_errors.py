@@ -60,7 +60,8 @@ def translate_spark_error(
     said = str(exc)
     if host is None:
         host = match[1] if (match := _HOST.search(said)) else None
-    where = "the executor" if host is None else f"the executor on {host}"
+    # Spark plans what Python reads in the driver
+    where = "the driver" if host is None else f"the executor on {host}"
     if missing := _NO_PYTHON.search(said):
         return SetupError(f"{where} has no Python {missing[1]}; {_GIVE_PYTHON}")
     if _NO_DAEMON.search(said):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import sys
 import uuid
 from collections.abc import Iterator
@@ -23,35 +24,45 @@ from windrow.core.columns import Blob, pack, unpack
 from windrow.errors import PipelineError
 from windrow.model import Runnable
 
+_CHUNK = 1 << 16
+"""Rows of a batch in a file."""
 _LEAST = 1 << 16
 """Bytes of a table, from which on a file is worth it."""
 
 
 @dataclass(frozen=True)
 class TableTransport:
-    """Transports tables through Spark; large ones in files of a `folder`, if all tasks are on this machine.
+    """Transports tables through Spark; large ones in files, if there is a folder that both sides see.
 
-    Spark copies what it transports several times, which costs up to half as much as computing it. With `drops`, output
-    is dropped.
+    Spark copies what it transports several times, which costs up to half as much as computing it, and what comes to the
+    driver through it must fit into its memory. Records are written to `folder`, if all tasks are on this machine, and
+    outputs to it or to `shared`, which on a cluster the driver shares with the executors. With `drops`, output is
+    dropped.
     """
 
     folder: Path | None = None
     drops: bool = False
+    shared: Path | None = None
 
     def put(self, table: pa.Table) -> bytes | None:
         """Return the bytes from which `taken` restores a table of an output; None if it has no rows."""
-        return None if self.drops or not table.num_rows else self.pack(table)
+        return None if self.drops or not table.num_rows else _packed(table, self.folder or self.shared)
 
     def pack(self, table: pa.Table) -> bytes:
         """Return the bytes from which `opened` restores an Arrow stream."""
-        if self.folder is None or table.nbytes < _LEAST:
-            return pack(table)
-        # a machine that tidies its temporary folder may have removed it under a run that had no input for days
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self.folder / uuid.uuid4().hex
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
-            writer.write_table(table)
-        return os.fsencode(path)
+        return _packed(table, self.folder)
+
+
+def _packed(table: pa.Table, folder: Path | None) -> bytes:
+    if folder is None or table.nbytes < _LEAST:
+        return pack(table)
+    # a machine that tidies its temporary folder may have removed it under a run that had no input for days
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / uuid.uuid4().hex
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        # a batch is read whole, and one of several GB would not stay in its file while a sink takes it
+        writer.write_table(table, max_chunksize=_CHUNK)
+    return os.fsencode(path)
 
 
 def taken(blob: bytes) -> pa.Table:
@@ -70,10 +81,17 @@ def opened(blob: bytes) -> Blob:
 
 
 @contextmanager
-def carrying(spark: SparkSession, *, drops: bool) -> Iterator[TableTransport]:
-    """Yield a transport for the tasks that run in this context."""
+def carrying(spark: SparkSession, *, drops: bool, shared: Path | None = None) -> Iterator[TableTransport]:
+    """Yield a transport for the tasks that run in this context; on a cluster with the folder `shared`, if there is one.
+
+    That folder is made anew, and removed.
+    """
     if not is_one_process(spark):
-        yield TableTransport(drops=drops)
+        if shared is not None:
+            shutil.rmtree(shared, ignore_errors=True)
+        yield TableTransport(drops=drops, shared=shared and shared.absolute())
+        if shared is not None:
+            shutil.rmtree(shared, ignore_errors=True)
         return
     from windrow.hosts.spark import scratch_folder  # noqa: PLC0415 - the workers of Spark need no launcher
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,9 +136,23 @@ def of_epoch(epoch: int, rows: pa.Table) -> pa.Table:
     return rows.append_column(EPOCH.name, pa.repeat(pa.scalar(epoch, EPOCH.type), rows.num_rows))
 
 
-def in_order(epoch: int, changes: pa.Table) -> pa.Table:
-    """Return a step's changes with its number and their places in it, as the changelog has them."""
-    return of_epoch(epoch, changes).append_column(SEQ.name, pa.array(np.arange(changes.num_rows)))
+def in_order(epoch: int, changes: pa.Table, first: int = 0) -> pa.Table:
+    """Return changes of a step, the first of them at the place `first`, with its number, as the changelog has them."""
+    return of_epoch(epoch, changes).append_column(SEQ.name, pa.array(np.arange(first, first + changes.num_rows)))
+
+
+_PIECE = 64 << 20
+"""Bytes of changes that are worked on at a time."""
+
+
+def pieces(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Cut a step's changes into pieces that fit into memory, each with the place of its first row; most steps are one.
+
+    The changes may be in files that are larger than memory. They mean the same when one piece is applied after another.
+    """
+    rows = max(1, changes.num_rows * _PIECE // max(1, changes.nbytes))
+    for first in range(0, changes.num_rows, rows):
+        yield first, changes.slice(first, rows)
 
 
 def create_table(table: Table, types: dict[str, str]) -> str:

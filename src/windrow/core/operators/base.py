@@ -20,9 +20,11 @@ from windrow.core.messages import (
     PartialPanes,
     PartitionIdle,
     PartitionProgress,
+    Progress,
     Records,
     RecordsLost,
     Results,
+    unpack_progress,
 )
 from windrow.core.schema import OFFSET, PARTITION
 from windrow.core.state.migrate import StoredState
@@ -88,7 +90,7 @@ class StepInput:
             results={
                 name: [one for one in results if one.of == name] for name in dict.fromkeys(one.of for one in results)
             },
-            progress=tuple(sorted(all_of(PartitionProgress), key=lambda one: one.partition)),
+            progress=unpack_progress(tuple(sorted(bytes(one.blob) for one in all_of(Progress)))),
             times=tuple(sorted(all_of(EventTimes), key=lambda one: (one.partition, one.first))),
             end=bool(all_of(EndOfInput)),
             tick=max((one.micros for one in all_of(Tick)), default=None),
@@ -134,7 +136,7 @@ class GroupStats:
     """Counts of a step in one key group, and the clocks after it.
 
     `watermarks` and next `offsets` are those of the partitions, `idle` the partitions that no longer hold the low
-    watermark `low` back.
+    watermark `low` back: these three in key group 0 only, as they are the same in all.
     """
 
     records: int

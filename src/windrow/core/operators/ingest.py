@@ -1,7 +1,7 @@
 """Ingest: raw records in; packets for the key groups out, with watermarks in band.
 
-It is stateless between steps. A step's packets of records come first, then for each partition and key group one
-packet that says where the partition's clock stands.
+It is stateless between steps. A step's packets of records come first, then for each key group one packet that says
+where the clocks of the partitions stand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from windrow.core.columns import MIN_TIME, pack, to_micros
 from windrow.core.decode import DecodedBatch, Decoder
-from windrow.core.messages import EventTimes, Message, Packet, PartitionProgress, pack_times
+from windrow.core.messages import EventTimes, Message, Packet, PartitionProgress, Progress, pack_progress, pack_times
 from windrow.core.operators.route import Router, SourceDeadLetters, dead_packets
 from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.core.watermarks.clocks import StepWatermark
@@ -81,18 +81,21 @@ class Ingest:
             yield from source.router.add({source.name: records}, dead_letters)
         for source in self._sources.values():
             yield from source.router.close()
-        for number, partition in sorted(partitions.items()):
-            floor = int(self._floors.at(number, np.array([partition.next - 1]))[0])
-            yield from self._to_all(
-                PartitionProgress(
-                    partition=number,
-                    watermark=max(partition.watermark.value, floor),
-                    first=partition.first,
-                    next=partition.next,
-                    reached=partition.reached,
-                    records=partition.records,
-                )
+        progress = [
+            PartitionProgress(
+                partition=number,
+                watermark=max(
+                    partition.watermark.value, int(self._floors.at(number, np.array([partition.next - 1]))[0])
+                ),
+                first=partition.first,
+                next=partition.next,
+                reached=partition.reached,
+                records=partition.records,
             )
+            for number, partition in sorted(partitions.items())
+        ]
+        if progress:
+            yield from self._to_all(Progress(pack_progress(progress)))
 
     def _with_watermarks(
         self, source: _Source, batch: pa.RecordBatch, decoded: DecodedBatch, partitions: dict[int, _Partition]

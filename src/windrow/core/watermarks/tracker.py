@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -110,6 +111,39 @@ def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInp
         clocks.end(sources)
     journal = journal_rows(sources, clocks, lost, raised, fallen, end=given.end)
     return ClockAdvance(sources, clocks, before, now, given.end, journal, known, adaptive)
+
+
+@dataclass(frozen=True)
+class EncodedClocks:
+    """Clocks as they are in the state: JSON."""
+
+    text: str
+
+    @staticmethod
+    def of(clocks: PartitionClocks) -> EncodedClocks:
+        """Encode clocks."""
+        return EncodedClocks(json.dumps(clocks.encode()))
+
+    def decode(self) -> PartitionClocks:
+        """Return the clocks."""
+        return PartitionClocks.decode(json.loads(self.text))
+
+
+class ClockSteps:
+    """Moves clocks through steps. The key groups of a process share a step: they have the same clocks and input."""
+
+    def __init__(self, sources: SourceTimes) -> None:
+        self._sources = sources
+        self._key: tuple[object, ...] = ()
+        self._last: tuple[ClockAdvance, EncodedClocks] | None = None
+
+    def advance(self, clocks: EncodedClocks, given: StepInput) -> tuple[ClockAdvance, EncodedClocks]:
+        """Return how a step moves clocks, and the clocks after it; nobody may change what is returned."""
+        key = clocks, given.progress, given.times, given.tick, given.idle, given.lost, given.end
+        if self._last is None or self._key != key:
+            moved = advance_clocks(self._sources, clocks.decode(), given)
+            self._key, self._last = key, (moved, EncodedClocks.of(moved.clocks))
+        return self._last
 
 
 JournalRow = tuple[int, int, int | None, int | None, str]

@@ -145,6 +145,11 @@ class Checkpoint:
         return self.folder / "step_size"
 
     @property
+    def rows(self) -> Path:
+        """The folder in which executors of a cluster leave the rows of a step for the driver."""
+        return self.folder / "rows"
+
+    @property
     def log(self) -> Path:
         """The log file of Spark."""
         return self.folder / "spark.log"

@@ -61,7 +61,8 @@ class StreamSettings:
 
     `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can hold processing times.
     `bounds` are watermarks from the clock journal of another run, which this one repeats. `on_trouble` is called with
-    each fault after which the run retries, and with lost records if `on_data_loss` lets the run continue.
+    each fault after which the run retries, and with lost records if `on_data_loss` lets the run continue, `on_ready`
+    when a query has started.
     """
 
     checkpoint: Path
@@ -75,6 +76,7 @@ class StreamSettings:
     bounds: WatermarkBounds = NO_BOUNDS
     spark: SparkOptions = AS_GIVEN
     on_trouble: Callable[[str], None] = lambda _: None
+    on_ready: Callable[[], None] = lambda: None
     on_data_loss: OnDataLoss = "stop"
 
 
@@ -223,7 +225,7 @@ class StreamRun:
         )
         try:
             with (
-                carrying(spark, drops=not self._sinks.needs_rows) as transport,
+                carrying(spark, drops=not self._sinks.needs_rows, shared=checkpoint.rows) as transport,
                 self._started(spark, checkpoint, transport, ends, writer) as query,
             ):
                 return self._wait(query, writer)
@@ -268,6 +270,7 @@ class StreamRun:
                 query = stream.trigger(processingTime=f"{settings.every} microseconds").start()
         except SPARK_ERRORS as exc:
             raise translate_spark_error(exc) from exc
+        settings.on_ready()
         try:
             yield query
         finally:

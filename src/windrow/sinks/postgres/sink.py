@@ -28,6 +28,7 @@ from windrow.sinks.tables import (
     layout,
     net_changes,
     of_epoch,
+    pieces,
     quote,
     quote_all,
     with_plain_reasons,
@@ -176,11 +177,13 @@ class PostgresStep:
         self._append(self.layout.late, output.late)
         self._append(self.layout.dead, with_plain_reasons(output.dead))
         self._append(self.layout.clocks, of_epoch(epoch, output.clocks))
-        if output.changes.num_rows:
+        for first, changes in pieces(output.changes):
             with ThreadPoolExecutor(1) as beside:  # the server is at work on the changelog meanwhile
-                rows = beside.submit(net_changes, output.changes, self.layout.result.key)
+                rows = beside.submit(net_changes, changes, self.layout.result.key)
                 if self.changelog:
-                    self._append(self.layout.changes, in_order(epoch, output.changes))
+                    self._append(self.layout.changes, in_order(epoch, changes, first))
+            if first:
+                self._empty_asides()
             self._bring_up(rows.result())
 
     def _append(self, table: Table, rows: pa.Table) -> None:
@@ -214,10 +217,20 @@ class PostgresStep:
             same = " AND ".join(f"r.{quote(column)} = g.{quote(column)}" for column in table.key)
             self.connection.execute(f"DELETE FROM {target} r USING {self._aside('gone', deletes)} g WHERE {same}")
 
+    def _empty_asides(self) -> None:
+        """Remove what a piece of the step has left in the temporary tables."""
+        for name in ("changed", "gone"):
+            aside = self._aside_name(name)
+            [(found,)] = self.connection.execute("SELECT to_regclass($1)", (f"pg_temp.{aside}",)).fetchall()
+            if found is not None:
+                self.connection.execute(f"TRUNCATE pg_temp.{aside}")
+
+    def _aside_name(self, name: str) -> str:
+        return f"windrow_{name}{self.number or ''}"
+
     def _aside(self, name: str, rows: pa.Table) -> str:
         """Put rows of the result table into a temporary one, and return its name."""
-        table = self.layout.result
-        aside = f"windrow_{name}{self.number or ''}"
+        table, aside = self.layout.result, self._aside_name(name)
         self.connection.execute(
             f"CREATE TEMPORARY TABLE IF NOT EXISTS {aside} ON COMMIT DELETE ROWS "
             f"AS SELECT {quote_all(table.columns)} FROM {self.name(table.name)} WITH NO DATA"

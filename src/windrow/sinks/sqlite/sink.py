@@ -39,6 +39,7 @@ from windrow.sinks.tables import (
     layout,
     net_changes,
     of_epoch,
+    pieces,
     quote,
     quote_all,
     with_plain_reasons,
@@ -267,13 +268,13 @@ class SqliteTable:
 
     def write(self, db: sqlite3.Connection, epoch: int, output: StepOutput) -> None:
         """Write a step."""
-        if self.sink.changelog:
-            self._insert(db, self.layout.changes, in_order(epoch, output.changes))
         self._insert(db, self.layout.late, output.late)
         self._insert(db, self.layout.dead, with_plain_reasons(output.dead))
         self._insert(db, self.layout.clocks, of_epoch(epoch, output.clocks))
-        if output.changes.num_rows:
-            self._apply(db, epoch, output.changes)
+        for first, changes in pieces(output.changes):
+            if self.sink.changelog:
+                self._insert(db, self.layout.changes, in_order(epoch, changes, first))
+            self._apply(db, epoch, first, changes)
 
     def _insert(self, db: sqlite3.Connection, table: Table, rows: pa.Table, else_: str = "") -> None:
         """Insert rows; `else_` says what is done where a key is there."""
@@ -284,8 +285,8 @@ class SqliteTable:
                 values(table.name, rows.select(list(table.columns)), self.sink.decimals),
             )
 
-    def _apply(self, db: sqlite3.Connection, epoch: int, changes: pa.Table) -> None:
-        """Bring the result table up to the step's changes, which are in the changelog by now if there is one."""
+    def _apply(self, db: sqlite3.Connection, epoch: int, first: int, changes: pa.Table) -> None:
+        """Bring the result table up to changes of a step, which are the last in the changelog if there is one."""
         table = self.layout.result
         columns, key = quote_all(table.columns), quote_all(table.key)
         updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
@@ -295,9 +296,9 @@ class SqliteTable:
             # written from left to right. Reading the changelog costs half of binding the rows once more.
             db.execute(
                 f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} "
-                f"FROM {quote(self.layout.changes.name)} WHERE epoch = ? AND op IN ('insert', 'update_after') "
-                f"ORDER BY {key}, seq {upsert}",
-                (epoch,),
+                f"FROM {quote(self.layout.changes.name)} WHERE epoch = ? AND seq >= ? "
+                f"AND op IN ('insert', 'update_after') ORDER BY {key}, seq {upsert}",
+                (epoch, first),
             )
             if not pc.any(pc.equal(changes["op"], "delete")).as_py():
                 return

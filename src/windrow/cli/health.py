@@ -1,0 +1,121 @@
+"""Liveness and readiness of a run over HTTP, as Kubernetes and load balancers ask for them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+from windrow.errors import InputError
+from windrow.hosts.reports import OnStep, StepReport
+
+
+class HealthServer:
+    """Answers ``/healthz`` and ``/readyz`` at an address, in a thread of its own, until the block ends.
+
+    ``/healthz`` is 200 as long as the process answers at all. ``/readyz`` is 200 once the run takes steps, and 503
+    before that, while a fault is retried, and where records wait but no step was committed for `patience` seconds. Both
+    give JSON: the state, the last epoch and how long ago it was committed, the lag in offsets, and the last fault.
+    """
+
+    def __init__(self, host: str, port: int, patience: float) -> None:
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._since: float | None = None
+        self._last: StepReport | None = None
+        self._trouble: str | None = None
+        try:
+            self._server = ThreadingHTTPServer((host, port), _handler(self))
+        except (OSError, OverflowError) as exc:
+            msg = f"--health {host}:{port} cannot be listened on: {getattr(exc, 'strerror', None) or exc}"
+            raise InputError(msg) from exc
+        self._thread = threading.Thread(target=self._server.serve_forever, name="windrow-health", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._server.server_address[1])
+
+    def on_ready(self) -> None:
+        """Note that the run takes steps, for the first time or after a fault."""
+        with self._lock:
+            self._since, self._trouble = time.monotonic(), None
+
+    def on_trouble(self, then: Callable[[str], None]) -> Callable[[str], None]:
+        """Return what notes a fault, and calls `then` with it."""
+
+        def note(message: str) -> None:
+            with self._lock:
+                self._trouble = message
+            then(message)
+
+        return note
+
+    def on_step(self, then: OnStep) -> OnStep:
+        """Return what notes a step, and calls `then` with it."""
+
+        def note(report: StepReport) -> None:
+            with self._lock:
+                self._since, self._last, self._trouble = time.monotonic(), report, None
+            then(report)
+
+        return note
+
+    def state(self) -> tuple[bool, dict[str, Any]]:
+        """Return whether the run is ready, and what is said of it."""
+        with self._lock:
+            last, since, trouble = self._last, self._since, self._trouble
+        ago = None if since is None else time.monotonic() - since
+        waits = last is not None and bool(last.behind)
+        if ago is None:
+            state = "starting"
+        elif trouble is not None:
+            state = "retrying"
+        else:
+            state = "stalled" if waits and ago > self._patience else "running"
+        said = {
+            "state": state,
+            "epoch": None if last is None else last.epoch,
+            "seconds_since_commit": None if last is None or ago is None else round(ago, 3),
+            "behind": None if last is None else last.behind,
+            "trouble": trouble,
+        }
+        return state == "running", said
+
+
+def _handler(health: HealthServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """Answers one request."""
+
+        def do_GET(self) -> None:
+            """Answer a probe."""
+            is_ready, said = health.state()
+            codes = {"/healthz": 200, "/readyz": 200 if is_ready else 503}
+            code = codes.get(self.path, 404)
+            body = json.dumps(
+                said if self.path in codes else {"error": f"{self.path} is not one of {[*codes]}"}
+            ).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Keep quiet: a probe comes every few seconds."""
+
+    return Handler
