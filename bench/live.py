@@ -20,6 +20,7 @@ from windrow.api.checks import require_valid
 from windrow.api.pipeline_file import read_document
 from windrow.errors import SourceError
 from windrow.hosts.reports import StepReport
+from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark import spark_session
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.sinks import open_sinks
@@ -35,15 +36,21 @@ def _text(servers: str, path: Path) -> str:
     return main_job(from_kafka(servers, "spend"), sink, time=time, window=window, emit=emit)
 
 
-def measure(folder: Path, rate: int, steps: int, text: Callable[[str, Path], str] = _text) -> list[float]:
+def measure(
+    folder: Path,
+    rate: int,
+    steps: int,
+    text: Callable[[str, Path], str] = _text,
+    options: SparkOptions = AS_GIVEN,
+) -> list[float]:
     """Return the milliseconds of each counted step of the pipeline in a text, given the broker and the sink's file."""
     broker = Kafka(folder / "kafka")
     broker.start()
     try:
         broker.create_topic("spend", 4)
         pipeline = require_valid(read_document(text(broker.servers, folder / "spend.db"), "live.yaml").pipeline)
-        spark = spark_session(log=folder / "spark.log")
-        run = StreamRun(pipeline, open_sinks(pipeline), StreamSettings(folder / "checkpoint"))
+        spark = spark_session(options, log=folder / "spark.log")
+        run = StreamRun(pipeline, open_sinks(pipeline), StreamSettings(folder / "checkpoint", spark=options))
         millis: list[float] = []
 
         def on_step(report: StepReport) -> None:
@@ -77,9 +84,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=int, default=300, help="events a second")
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--master", help="where Spark runs")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
+    parser.add_argument("--folder", help="where the checkpoint is: on a cluster a folder that all share")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="windrow-live-") as folder:
-        millis = measure(Path(folder), arguments.rate, arguments.steps)
+    options = SparkOptions(arguments.master, dict(one.split("=", 1) for one in arguments.conf))
+    with tempfile.TemporaryDirectory(prefix="windrow-live-", dir=arguments.folder) as folder:
+        millis = measure(Path(folder), arguments.rate, arguments.steps, options=options)
     ordered = sorted(millis)
     print(
         f"live steps of some {arguments.rate} events: median {statistics.median(ordered):.0f} ms, "
