@@ -114,7 +114,7 @@ def test_text_says_what_each_noun_means(pipeline: Pipeline) -> None:
           time       event_time
                      a partition's watermark is 10m behind the greatest event time read from it
                      a record more than 1h ahead of its log timestamp goes to user_spend_5m_dead and moves no watermark
-          key        user_id, in 8 key groups
+          key        user_id, in 8 key groups (on a cluster in 8 state partitions)
           window     tumbling, 5m long
           aggregate  total = sum(amount), events = count()
           emit       a window fires when every partition has read 10m past its end

@@ -6,7 +6,6 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 
 import psycopg
 import pytest
@@ -22,7 +21,6 @@ from tests.servers.postgres import Postgres
 
 from windrow.errors import SinkUnavailableError
 from windrow.hosts.stream import run as stream_run
-from windrow.hosts.stream.run import RetryPolicy
 from windrow.model import Pipeline
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -76,7 +74,7 @@ def test_postgresql_that_is_started_again(trial: Trial, postgres: Postgres, data
 def test_postgresql_that_stays_away(
     trial: Trial, postgres: Postgres, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_run, "RetryPolicy", partial(RetryPolicy, 1.0))
+    monkeypatch.setattr(stream_run, "LIMIT", 1.0)
     store = PostgresStore(database)
     pipeline = spend(trial.files.source, store.settings(), at_end="hold")
     try:

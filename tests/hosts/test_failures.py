@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -25,7 +24,6 @@ from windrow.errors import SetupError, SinkError, SinkUnavailableError, SourceEr
 from windrow.hosts.launch import Ended, Options, launch
 from windrow.hosts.reports import StepReport
 from windrow.hosts.stream import run as stream_run
-from windrow.hosts.stream.run import RetryPolicy
 from windrow.model import Pipeline
 from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.sqlite import SqliteTables
@@ -75,7 +73,7 @@ def test_a_log_that_loses_records(files: Files, store: Store, runner: Runner, tm
 def test_a_topic_that_is_deleted(
     kafka: Kafka, topic: Callable[..., str], store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_run, "RetryPolicy", partial(RetryPolicy, 1.0))
+    monkeypatch.setattr(stream_run, "LIMIT", 1.0)
     told: list[str] = []
     log = Topic(kafka, topic(3))
     log.append(FIRST)
@@ -114,7 +112,7 @@ def test_a_topic_that_lost_records_before_they_were_read(
 def test_a_broker_that_stays_away(
     kafka: Kafka, topic: Callable[..., str], store: Store, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_run, "RetryPolicy", partial(RetryPolicy, 1.0))
+    monkeypatch.setattr(stream_run, "LIMIT", 1.0)
     log = Topic(kafka, topic(3))
     log.append(FIRST)
     pipeline = spend(log.source, store.settings(), at_end="hold")

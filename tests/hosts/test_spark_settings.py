@@ -14,7 +14,7 @@ import pytest
 import windrow
 from windrow.errors import InputError
 from windrow.hosts.cluster import executors_python
-from windrow.hosts.settings import LOOPBACK, MACHINE, MEANING, SparkOptions, given_settings, settings_of
+from windrow.hosts.settings import CLUSTER, LOOPBACK, MACHINE, MEANING, SparkOptions, given_settings, settings_of
 from windrow.model import state_partitions
 from windrow.testing.generator import LogSpec, write_log
 
@@ -52,7 +52,7 @@ def test_a_cluster_finds_its_driver_and_a_local_run_stays_on_loopback(tmp_path: 
     local, cluster = {"spark.master": "local[2]"}, {"spark.master": "spark://a:7077"}
     assert settings_of(local, tmp_path).items() >= LOOPBACK.items()
     assert not settings_of(cluster, tmp_path).keys() & {*LOOPBACK, "spark.local.dir"}
-    assert settings_of(cluster, tmp_path) == cluster | MACHINE | MEANING
+    assert settings_of(cluster, tmp_path) == cluster | MACHINE | CLUSTER | MEANING
     given = {"spark.driver.memory": "1g", "spark.driver.host": "10.0.0.1", "spark.sql.session.timeZone": "Asia/Tokyo"}
     made = settings_of(local | given, tmp_path)
     assert made.items() >= {"spark.driver.memory": "1g", "spark.driver.host": "10.0.0.1"}.items()

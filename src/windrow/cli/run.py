@@ -35,8 +35,8 @@ _PATIENCE = 120.0
 """Seconds without a commit while records wait, after which a run is not ready."""
 _UNUSED: dict[HostName, tuple[str, ...]] = {
     "stream": (),
-    "batch": ("every", "step_time", "on_data_loss"),
-    "memory": ("checkpoint", "every", "step_time", "on_data_loss", "master", "conf"),
+    "batch": ("every", "step_time", "on_data_loss", "retry"),
+    "memory": ("checkpoint", "every", "step_time", "on_data_loss", "retry", "master", "conf"),
 }
 """Parameters that a host does not use."""
 _HELP = {
@@ -54,6 +54,7 @@ _HELP = {
     ),
     "fresh": "Delete the checkpoint and the tables first.",
     "backfill": "Let a new checkpoint begin with a batch job over the log so far, then continue as a stream.",
+    "retry": "How long to retry after a temporary fault without a committed step.  [default: 1m, on a cluster 10m]",
     "health": "Answer /healthz and /readyz there over HTTP (:PORT is on loopback only).",
     "from_savepoint": "Let a new checkpoint resume from a savepoint.",
     "on_data_loss": (
@@ -86,6 +87,7 @@ _HELP = {
 @click.option("--backfill", is_flag=True, help=_HELP["backfill"])
 @click.option("--from-savepoint", type=FOLDER, metavar="DIR", help=_HELP["from_savepoint"])
 @spark_options
+@click.option("--retry", type=DURATION, help=_HELP["retry"])
 @click.option("--health", type=ADDRESS, metavar="HOST:PORT", help=_HELP["health"])
 @json_option
 def command(
@@ -102,6 +104,7 @@ def command(
     fresh: bool,
     from_savepoint: Path | None,
     backfill: bool,
+    retry: int | None,
     health: tuple[str, int] | None,
     as_json: bool,
 ) -> int:
@@ -136,6 +139,7 @@ def command(
         backfill=backfill,
         spark=spark,
         on_trouble=progress.on_trouble if server is None else server.on_trouble(progress.on_trouble),
+        retry=None if retry is None else retry / 1_000_000,
         on_ready=(lambda: None) if server is None else server.on_ready,
         on_data_loss=on_data_loss,
     )

@@ -32,7 +32,7 @@ class Options:
     `fresh` first removes the checkpoint and the tables. A new checkpoint starts from `savepoint` if that is given, or
     with `backfill` from a batch run over all records in the log. `on_trouble` is called with each fault that is
     retried, and with lost records if `on_data_loss` is "continue"; `on_ready` when a stream begins to take steps, also
-    after a fault.
+    after a fault. A stream gives up after `retry` seconds of faults without a step (None: a minute, on a cluster ten).
     """
 
     checkpoint: Path
@@ -47,6 +47,7 @@ class Options:
     spark: SparkOptions = AS_GIVEN
     on_trouble: Callable[[str], None] = lambda _: None
     on_ready: Callable[[], None] = lambda: None
+    retry: float | None = None
     on_data_loss: OnDataLoss = "stop"
 
 
@@ -128,6 +129,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
         spark=options.spark,
         on_trouble=options.on_trouble,
         on_ready=options.on_ready,
+        retry=options.retry,
         on_data_loss=options.on_data_loss,
     )
     run = StreamRun(pipeline, sinks, settings)

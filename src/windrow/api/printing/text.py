@@ -32,6 +32,7 @@ from windrow.model import (
     SplitNode,
     StreamNode,
     format_duration,
+    state_partitions,
 )
 
 
@@ -206,7 +207,9 @@ def _time(time: EventTime, table: str) -> str:
 
 def _key(pipeline: AnyPipeline) -> str:
     salt = f", each spread over {pipeline.salt} of them" if isinstance(pipeline, Pipeline) and pipeline.salt > 1 else ""
-    return f"{', '.join(pipeline.key)}, in {pipeline.key_groups} key groups{salt}"
+    parts = state_partitions(pipeline.key_groups)
+    groups = f"{pipeline.key_groups} key groups (on a cluster in {parts} state partitions)"
+    return f"{', '.join(pipeline.key)}, in {groups}{salt}"
 
 
 def _emit(pipeline: Pipeline, table: str, passed: str) -> str:

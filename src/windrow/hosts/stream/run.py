@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from windrow.core.changelog import StepOutput, empty_by_sink
 from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.errors import EngineError, RecordsLostError, RunError, WindrowError
+from windrow.errors import EngineError, RecordsLostError, RunError, SourceUnavailableError, WindrowError
 from windrow.hosts.cluster import preflight
 from windrow.hosts.reports import LagWatch, OnStep, StepReport
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
@@ -62,7 +62,7 @@ class StreamSettings:
     `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can hold processing times.
     `bounds` are watermarks from the clock journal of another run, which this one repeats. `on_trouble` is called with
     each fault after which the run retries, and with lost records if `on_data_loss` lets the run continue, `on_ready`
-    when a query has started.
+    when a query has started. After `retry` seconds without a step (by default a minute, on a cluster ten) it gives up.
     """
 
     checkpoint: Path
@@ -77,6 +77,7 @@ class StreamSettings:
     spark: SparkOptions = AS_GIVEN
     on_trouble: Callable[[str], None] = lambda _: None
     on_ready: Callable[[], None] = lambda: None
+    retry: float | None = None
     on_data_loss: OnDataLoss = "stop"
 
 
@@ -115,7 +116,10 @@ class StreamRun:
                 on_step = sizing.noting(on_step)
             fires = self._settings.until_end and self._pipeline.at_end == "fire"
             ends = self._ends_emitted(checkpoint) if fires else None
-            patience = RetryPolicy()
+            limit = self._settings.retry
+            if limit is None:
+                limit = LIMIT if is_one_process(spark) else CLUSTER_LIMIT
+            patience = RetryPolicy(limit)
             opened = True
             while True:
                 try:
@@ -194,8 +198,11 @@ class StreamRun:
         Raise CheckpointError if it comes of a damaged checkpoint.
         """
         try:
-            if isinstance(exc, RecordsLostError):
-                self._losses(checkpoint).look(self._open(checkpoint))
+            if isinstance(exc, RecordsLostError) and not self._losses(checkpoint).look(self._open(checkpoint)):
+                return SourceUnavailableError(
+                    f"a task of Spark does not find what this process finds in the log: {exc}; on a cluster, let all "
+                    "hosts have that folder"
+                )
             if not isinstance(exc, EngineError):
                 return exc
             if not exc.passes:
@@ -315,8 +322,8 @@ def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", 
     ]
 
 
-LIMIT = 60.0
-"""Seconds without a step, after which a run gives up."""
+LIMIT, CLUSTER_LIMIT = 60.0, 600.0
+"""Seconds without a step, after which a run gives up; on a cluster executors come back in tens of seconds."""
 
 _LEAST = 3
 """So often it tries again in any case: a step of its own may take longer than the limit."""
