@@ -8,7 +8,7 @@
     │   │   └── ManyProblemsError        several problems of one pipeline
     │   ├── TranscriptError      a story, with file:line
     │   ├── CheckpointError      a checkpoint or savepoint that is missing, damaged or of another pipeline
-    │   ├── SetupError           Java, a jar or a package is missing
+    │   ├── SetupError           Java, a jar or a package is missing, here or on an executor
     │   └── SinkAddressError     the sink's path or url cannot be used (also a SinkError)
     └── RunError                 the run failed                   exit code 1
         ├── SourceError          the log or the broker

@@ -138,6 +138,27 @@ def test_a_driver_that_dies_is_followed_by_one_at_another_address(make_job: Make
 
 
 @pytest.mark.long
+def test_two_drivers_whose_file_system_has_no_locks(make_job: MakeJob) -> None:
+    """Spark lets one of them note a step; the other ends, and nothing is mixed."""
+    job = make_job(count=40_000)
+    words = ["--until-end", "--checkpoint", str(job.checkpoint), *job.options, "--max-records", "2000"]
+    words += ["--conf", "spark.cores.max=1"]  # or the second would wait for cores
+    first = job.start("run", *words)
+    _wait_for(lambda: len(_noted(job, "commits")) >= 2, first)
+    (job.checkpoint / "lock").unlink()
+    second = job.start("run", *words)
+    codes = sorted(_ended(one) for one in (first, second))
+    assert codes in ([0, 1], [0, 0])
+    job.bounded()
+    job.assert_same_as_here()
+
+
+def _ended(process: subprocess.Popen[str]) -> int:
+    process.communicate(timeout=600)
+    return process.returncode
+
+
+@pytest.mark.long
 def test_rescaling(make_job: MakeJob) -> None:
     """Another number of workers under a checkpoint, more partitions of the log, and more key groups by a savepoint."""
     job = make_job(count=9_000)

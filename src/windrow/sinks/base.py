@@ -38,6 +38,9 @@ class Sink(Protocol):
 
     Exactly once: a step and its epoch are committed in one transaction over all of the tables. A sink that drops its
     rows has `needs_rows` False, and is given steps without rows.
+
+    The rows of a step can be more than fit into memory: their tables are then mapped from files that Spark's tasks have
+    written. A sink takes them in batches, and changes in `windrow.sinks.tables.pieces`.
     """
 
     needs_rows: bool
