@@ -197,9 +197,9 @@ def _source_problem(pipeline: Runnable, expected: list[int]) -> str | None:
         found = source.partitions()
     except WindrowError as exc:
         return str(exc)
-    if found == expected:
+    missing = ", ".join(str(number) for number in expected if number not in found)
+    if not missing:
         return None
-    missing = ", ".join(str(number) for number in expected if number not in found) or "none"
     return f"of {source.name}, it does not find the partitions {missing} that the driver finds: share it with all hosts"
 
 
