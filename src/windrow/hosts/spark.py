@@ -50,7 +50,10 @@ def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) 
         # else Spark looks up the machine's name, which not every machine knows (a container without a network)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:
-        os.environ.setdefault("PYSPARK_PYTHON", executors_python(given))
+        python = executors_python(given)
+        if {"spark.pyspark.python", "spark.archives"} & given.keys():
+            os.environ["PYSPARK_PYTHON"] = python
+        os.environ.setdefault("PYSPARK_PYTHON", python)
     scratch = scratch_folder()
     if "SPARK_HOME" not in os.environ:
         home = spark_home(scratch)
