@@ -45,7 +45,7 @@ def test_nothing_seen_is_not_flat() -> None:
 
 def test_the_processes_of_a_session_are_told_apart() -> None:
     child = "print(1, flush=True); input()"
-    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    code = f"import subprocess, sys; sum(range(5_000_000)); subprocess.run([sys.executable, '-c', {child!r}])"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as leader:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped] # it has no types
 from pyspark import InheritableThread
@@ -174,8 +174,10 @@ def stderr_to(log: Path) -> Iterator[None]:
     stays small however long they live: what is said in every step is left out, and a file that is full makes room.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    # unbuffered, so that what a full disk refuses is forgotten
+    file = log.open("ab", buffering=0)
     readable, writable = os.pipe()
-    threading.Thread(target=_drain, args=(readable, log), name="spark-log", daemon=True).start()
+    threading.Thread(target=_drain, args=(readable, file), name="spark-log", daemon=True).start()
     sys.stderr.flush()
     kept = os.dup(_STDERR)
     os.dup2(writable, _STDERR)
@@ -200,9 +202,8 @@ def _is_stderr(stream: TextIO) -> bool:
         return False
 
 
-def _drain(readable: int, log: Path) -> None:
-    # unbuffered, so that what a full disk refuses is forgotten
-    with os.fdopen(readable, "rb") as lines, log.open("ab", buffering=0) as file:
+def _drain(readable: int, log: BinaryIO) -> None:
+    with os.fdopen(readable, "rb") as lines, log as file:
         for line in lines:
             if _NOISE.match(line):
                 continue
