@@ -109,6 +109,7 @@ def test_databases_have_a_fence_each(store: Store, models: tuple[Pipeline, Pipel
     alone.open(RUN)
     alone.commit(0, first)
     alone.close()
+    group = SinkGroup((["a"], store.sink(models[0])), (["b"], memory))
     assert group.open(RUN) is None
     assert not group.is_even
     group.commit(0, {"b": second, "a": replace(first, changes=first.changes.slice(0, 0))})

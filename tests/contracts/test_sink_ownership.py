@@ -113,6 +113,27 @@ def test_a_run_that_lost_its_table_meanwhile_stops(store: Store) -> None:
     sink.close()
 
 
+def test_who_opened_the_tables_last_writes_them(store: Store) -> None:
+    model = store.model()
+    given_up, next_one = store.sink(model), store.sink(model)
+    given_up.open(RUN)
+    given_up.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
+    store.unlock(given_up)
+    assert next_one.open(RUN) == 0
+    for epoch in (0, 1):
+        with pytest.raises(SinkError, match="opened by another process of the same run"):
+            given_up.commit(epoch, step(model, [change("insert", 1, "X", Decimal(1), 1)]))
+    next_one.commit(1, step(model, [change("insert", 1, "B", Decimal(2), 1)]))
+    next_one.close()
+    with pytest.raises(SinkError, match="opened by another process of the same run"):
+        given_up.open(RUN)
+    given_up.close()
+    assert [user for _, user, *_ in brief(store.result(model))] == ["A", "B"]
+    # a process that is the only one opens them as often as it likes
+    assert [next_one.open(RUN), next_one.open(RUN)] == [1, 1]
+    next_one.close()
+
+
 @pytest.mark.parametrize(
     ("statement", "message"),
     [

@@ -65,6 +65,7 @@ PRIVILEGES = [
     ("spend_changes", "INSERT", "SELECT"),
     ("spend_late", "SELECT", "INSERT"),
     ("windrow_epochs", "SELECT", "INSERT"),
+    ("windrow_openers", "SELECT, INSERT", "UPDATE"),
 ]
 
 

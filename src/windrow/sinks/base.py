@@ -51,6 +51,9 @@ class Sink(Protocol):
         A run that `follows` another one is given its tables, which must be at exactly that epoch, and goes on with the
         next; the other run is refused from then on. Opened again by their new owner, the tables are as they are.
 
+        Who has opened the tables last may write them: another process that has them open for the same run, such as a
+        driver that was given up, is refused at its next commit, and when it opens them again.
+
         Raise SinkError if it cannot be reached or written, or if the tables hold another run's rows.
         """
         ...

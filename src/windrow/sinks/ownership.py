@@ -50,6 +50,16 @@ def last_to_forget(epoch: int) -> int | None:
     return epoch - EPOCHS_KEPT if epoch >= EPOCHS_KEPT and epoch % EPOCHS_KEPT == 0 else None
 
 
+def still_opened(opener: str, last: str | None, table: str) -> None:
+    """Raise SinkError if another sink has opened the tables since this one did, for the same run."""
+    if opener != last:
+        msg = (
+            f"table {table!r} was opened by another process of the same run, which goes on in the place of this one; "
+            "what was committed stays: let one process at a time run with a checkpoint"
+        )
+        raise SinkError(msg)
+
+
 @dataclass(frozen=True)
 class FoundTables:
     """The contents of a database before a run starts.

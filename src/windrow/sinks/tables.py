@@ -56,7 +56,14 @@ OWNERS = Table(
 )
 """Which run writes a table: no other may, or steps would be missing from it or doubled."""
 
-SHARED = (EPOCHS, OWNERS)
+OPENERS = Table(
+    "windrow_openers",
+    pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("pipeline", "run", "opener")]),
+    ("pipeline", "run"),
+)
+"""Who has opened a run's tables last: of several processes that run with one checkpoint, that one alone may write."""
+
+SHARED = (EPOCHS, OWNERS, OPENERS)
 """The tables that all pipelines in a database share."""
 
 REPLAYS = Table(
@@ -107,7 +114,7 @@ def layout(pipeline: View, sink: Sink) -> Layout:
     In mode discard each pane is a row of its own, so the result table's key has the pane's revision too.
     """
     name = sink.table
-    if name.lower() in {EPOCHS.name, OWNERS.name, REPLAYS.name}:
+    if name.lower() in {*(table.name for table in SHARED), REPLAYS.name}:
         msg = f"the table {name!r} is windrow's own: choose another name for the sink's table"
         raise PipelineError(msg)
     changes = schema.changes(pipeline)

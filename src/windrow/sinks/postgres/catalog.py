@@ -10,9 +10,16 @@ import pyarrow as pa
 from windrow.core.schema import CLOCKS
 from windrow.errors import PipelineError, SinkError
 from windrow.sinks.base import Run
-from windrow.sinks.ownership import Existing, FoundTables, SchemaMismatch, last_to_forget, refuse, schema_mismatches
+from windrow.sinks.ownership import (
+    Existing,
+    FoundTables,
+    SchemaMismatch,
+    last_to_forget,
+    refuse,
+    schema_mismatches,
+)
 from windrow.sinks.postgres.connection import Connection, qualified
-from windrow.sinks.tables import EPOCHS, OWNERS, Layout, Table, create_table, quote
+from windrow.sinks.tables import EPOCHS, OPENERS, OWNERS, SHARED, Layout, Table, create_table, quote
 
 NAME_BYTES = 63
 """Bytes of a name that PostgreSQL keeps (NAMEDATALEN - 1); it truncates longer names without an error."""
@@ -103,8 +110,8 @@ class Catalog:
         )
 
     def claim(self, run: Run) -> None:
-        """Write down that the run writes these tables."""
-        if self.owner() != run:
+        """Write down that the run writes these tables, after what another process of it commits at this moment."""
+        if self._owner(" FOR UPDATE") != run:
             self._connection.execute(
                 f"INSERT INTO {self.name(OWNERS.name)} (table_name, pipeline, run) VALUES ($1, $2, $3) "
                 f"ON CONFLICT (table_name) DO UPDATE SET pipeline = excluded.pipeline, run = excluded.run",
@@ -118,9 +125,9 @@ class Catalog:
             if table.name in existing:
                 self._connection.execute(f"DROP TABLE {self.name(table.name)}")
         if owner is not None:
-            for name in (EPOCHS.name, OWNERS.name):
-                if name in existing:
-                    query = f"DELETE FROM {self.name(name)} WHERE pipeline = $1 AND run = $2"
+            for shared in SHARED:
+                if shared.name in existing:
+                    query = f"DELETE FROM {self.name(shared.name)} WHERE pipeline = $1 AND run = $2"
                     self._connection.execute(query, (owner.pipeline, owner.id))
 
     def owner(self) -> Run | None:
@@ -131,6 +138,20 @@ class Catalog:
         query = f"SELECT pipeline, run FROM {self.name(OWNERS.name)} WHERE table_name = $1{lock}"
         row = self._connection.execute(query, (self._layout.result.name,)).fetchone()
         return None if row is None else Run(str(row[0]), str(row[1]))
+
+    def opener(self, run: Run) -> str | None:
+        """Return which sink has opened the tables of a run last."""
+        query = f"SELECT opener FROM {self.name(OPENERS.name)} WHERE pipeline = $1 AND run = $2"
+        row = self._connection.execute(query, (run.pipeline, run.id)).fetchone()
+        return None if row is None else str(row[0])
+
+    def note_opener(self, run: Run, opener: str) -> None:
+        """Write down which sink has opened the tables of a run."""
+        self._connection.execute(
+            f"INSERT INTO {self.name(OPENERS.name)} (pipeline, run, opener) VALUES ($1, $2, $3) "
+            "ON CONFLICT (pipeline, run) DO UPDATE SET opener = excluded.opener",
+            (run.pipeline, run.id, opener),
+        )
 
     def last(self, run: Run) -> int | None:
         """Return the last epoch that a run has committed."""
@@ -220,7 +241,7 @@ class Catalog:
         needs: tuple[str, ...] = ("SELECT", "INSERT")
         if table == self._layout.result:
             needs = (*needs, "UPDATE", "DELETE")
-        elif table == OWNERS:
+        elif table in (OWNERS, OPENERS):
             needs = (*needs, "UPDATE")
         for privilege in needs:
             self._demand(table.name, privilege)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from windrow.errors import SinkError, SinkUnavailableError
 from windrow.expressions import View
 from windrow.model import PostgresSink
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_owned
+from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.sinks.postgres.catalog import Catalog, check_names
 from windrow.sinks.postgres.connection import Connection, address, connect, lock_table, schema_of, translated, where
 from windrow.sinks.tables import (
@@ -59,6 +60,8 @@ class PostgresTables:
         self._connection: Connection | None = None
         self._catalogs: list[Catalog] = []
         self._run: Run | None = None
+        self._opened: Run | None = None
+        self._id = str(uuid.uuid4())
         for one in self._layouts:
             check_names(one.all)
 
@@ -73,17 +76,21 @@ class PostgresTables:
             # Two pipelines that begin at once would both create the tables that all share.
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
             # all are looked at before one is changed
+            all_found = self._find(catalogs, run)
+            if self._opened == run:
+                still_opened(self._id, catalogs[0].opener(run), self._layouts[0].result.name)
             handed_over = [
-                authorize(run, one.own, found, follows)
-                for one, found in zip(self._layouts, self._find(catalogs, run), strict=True)
+                authorize(run, one.own, found, follows) for one, found in zip(self._layouts, all_found, strict=True)
             ]
             for catalog in catalogs:
                 catalog.create()
                 catalog.claim(run)
             if any(handed_over) and follows is not None:
                 catalogs[0].fence(run, follows.epoch)
+            catalogs[0].note_opener(run, self._id)
             last = catalogs[0].last(run)
         self._connection, self._catalogs, self._run = connection, catalogs, run
+        self._opened = run
         return last
 
     def journal(self) -> pa.Table:
@@ -95,6 +102,7 @@ class PostgresTables:
     def clear(self) -> None:
         """Drop the pipeline's tables and their epochs in one transaction; raise SinkError if they are not its own."""
         self.close()
+        self._opened = None
         with self._locked() as (connection, catalogs), connection.transaction():
             found = self._find(catalogs, Run(self._name, ""))
             for one, there in zip(self._layouts, found, strict=True):
@@ -116,6 +124,7 @@ class PostgresTables:
         with translated(where(self._url)), connection.transaction():
             for one, catalog in zip(self._layouts, catalogs, strict=True):
                 still_owned(run, catalog.owner(), one.result.name)
+            still_opened(self._id, catalogs[0].opener(run), self._layouts[0].result.name)
             if not is_new(epoch, catalogs[0].last(run), self._layouts[0].result.name):
                 return
             catalogs[0].fence(run, epoch)

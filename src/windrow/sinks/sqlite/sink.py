@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -26,11 +27,13 @@ from windrow.sinks.ownership import (
     may_clear,
     refuse,
     schema_mismatches,
+    still_opened,
     still_owned,
 )
 from windrow.sinks.sqlite.rows import sql_types, times, values
 from windrow.sinks.tables import (
     EPOCHS,
+    OPENERS,
     OWNERS,
     SHARED,
     Table,
@@ -135,6 +138,7 @@ class SqliteTables:
         self._busy = busy
         self._connection: sqlite3.Connection | None = None
         self._run: Run | None = None
+        self._id = str(uuid.uuid4())
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
         """Create what is missing; return the last epoch that this run committed, or None.
@@ -149,6 +153,8 @@ class SqliteTables:
                 with self._transaction() as db:
                     # all are looked at before one is changed
                     found = self._find(db, run)
+                    if self._run == run:
+                        still_opened(self._id, _opener(db, run), self._tables[0].sink.table)
                     handed_over = [
                         authorize(run, one.layout.own, there, follows)
                         for one, there in zip(self._tables, found, strict=True)
@@ -158,6 +164,7 @@ class SqliteTables:
                         one.claim(db, run)
                     if any(handed_over) and follows is not None:
                         _fence(db, run, follows.epoch)
+                    _note_opener(db, run, self._id)
                     last = _last(db, run)
             except BaseException:
                 self.close()
@@ -175,6 +182,7 @@ class SqliteTables:
         if not Path(self._path).exists():
             return
         self.close()
+        self._run = None
         with translated(self._path):
             self._connection = connect(self._path, self._busy)
             try:
@@ -198,6 +206,7 @@ class SqliteTables:
         with translated(self._path), self._transaction() as db:
             for one in self._tables:
                 still_owned(self._run, one.owner(db), one.sink.table)
+            still_opened(self._id, _opener(db, self._run), self._tables[0].sink.table)
             if not is_new(epoch, _last(db, self._run), self._tables[0].sink.table):
                 return
             _fence(db, self._run, epoch)
@@ -353,6 +362,18 @@ def _fence(db: sqlite3.Connection, run: Run, epoch: int) -> None:
     if (last := last_to_forget(epoch)) is not None:
         query = f"DELETE FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ? AND epoch <= ?"
         db.execute(query, (run.pipeline, run.id, last))
+
+
+def _opener(db: sqlite3.Connection, run: Run) -> str | None:
+    """Return which sink has opened the tables of a run last."""
+    query = f"SELECT opener FROM {quote(OPENERS.name)} WHERE pipeline = ? AND run = ?"
+    row = db.execute(query, (run.pipeline, run.id)).fetchone() if _columns(db, OPENERS.name) else None
+    return None if row is None else str(row[0])
+
+
+def _note_opener(db: sqlite3.Connection, run: Run, opener: str) -> None:
+    """Write down which sink has opened the tables of a run."""
+    db.execute(f"REPLACE INTO {quote(OPENERS.name)} VALUES (?, ?, ?)", (run.pipeline, run.id, opener))
 
 
 def _last(db: sqlite3.Connection, run: Run) -> int | None:
