@@ -116,6 +116,24 @@ def _running(server: P) -> Iterator[P]:
 
 
 @pytest.fixture(scope="session")
+def s3_store() -> Iterator[dict[str, str]]:
+    """A server of S3 in this process; the environment that leads to it."""
+    from tests.servers.s3 import s3_server  # noqa: PLC0415 - its libraries take a second to load
+
+    with s3_server() as environment:
+        yield environment
+
+
+@pytest.fixture
+def s3(s3_store: dict[str, str]) -> Iterator[str]:
+    """The URL of a new folder in a store of S3, to which the environment leads."""
+    from tests.servers.s3 import BUCKET, environment_of  # noqa: PLC0415 - the same
+
+    with environment_of(s3_store):
+        yield f"s3a://{BUCKET}/{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an authority `ca.pem`, and of a certificate of this machine."""
     return make_certificates(tmp_path_factory.mktemp("certificates"))

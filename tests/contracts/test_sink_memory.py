@@ -29,7 +29,7 @@ from windrow.sinks import open_sink
 
 model = pickle.loads(Path(sys.argv[1]).read_bytes())
 folder, (rows, parts, name, room) = Path(sys.argv[2]), map(int, sys.argv[3:])
-transport, blobs = TableTransport(shared=folder), []
+transport, blobs = TableTransport(shared=str(folder)), []
 for part in range(parts):
     users = (f"{part * rows + row:08}".ljust(name, "x") for row in range(rows))
     blobs.append(transport.put(step(model, [change("insert", 0, user, Decimal(1), 1) for user in users]).changes))

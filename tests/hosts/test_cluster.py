@@ -20,6 +20,8 @@ from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 
 from windrow.api.printing import to_yaml
+from windrow.hosts.folders import Folder, folder_of
+from windrow.hosts.jars import jar_set
 from windrow.hosts.pack import pack_environment
 from windrow.model import Pipeline, PostgresSink, SqliteSink
 
@@ -34,10 +36,10 @@ class Job:
     cluster: Cluster
     folder: Path
     pipeline: Pipeline
-    checkpoint: Path
+    checkpoint: Folder
     options: list[str] = field(default_factory=list)
 
-    def start(self, command: str, *words: str | Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(self, command: str, *words: str | Folder, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         file = self.folder / f"{self.pipeline.sink.table}.yaml"
         file.write_text(to_yaml(self.pipeline))
         program = [sys.executable, "-m", "windrow", command, str(file), *map(str, words)]
@@ -46,14 +48,14 @@ class Job:
             program, cwd=self.folder, stdout=pipe, stderr=pipe, text=True, env=os.environ | (env or {})
         )
 
-    def run(self, command: str, *words: str | Path, code: int = 0) -> str:
+    def run(self, command: str, *words: str | Folder, code: int = 0) -> str:
         """Run a command to its end; return what it has printed."""
         process = self.start(command, *words)
         out, err = process.communicate(timeout=600)
         assert process.returncode == code, f"{out}\n{err}"
         return f"{out}{err}"
 
-    def bounded(self, *words: str | Path) -> str:
+    def bounded(self, *words: str | Folder) -> str:
         return self.run("run", "--until-end", "--checkpoint", self.checkpoint, *self.options, *words)
 
     def here(self) -> Pipeline:
@@ -159,6 +161,40 @@ def _ended(process: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.long
+def test_a_checkpoint_in_an_object_store(make_job: MakeJob, s3: str) -> None:
+    """A driver is killed, another one goes on; and a second one takes over from the first, which is refused."""
+    job = make_job(count=40_000)
+    job.checkpoint = folder_of(f"{s3}/checkpoint")
+    said = job.run("run", "--until-end", "--checkpoint", job.checkpoint, *job.options, code=2)
+    assert "Hadoop's file system for it is missing" in said
+    job.options += ["--conf", f"spark.jars={','.join(map(str, jar_set('s3')))}"]
+    said = job.run("run", "--until-end", "--checkpoint", job.checkpoint, *job.options, code=2)
+    assert "give its Python the same credentials" in said
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL"):
+        job.options += ["--conf", f"spark.executorEnv.{name}={os.environ[name]}"]
+    words = ["--until-end", "--checkpoint", str(job.checkpoint), *job.options, "--max-records", "4000"]
+    killed = job.start("run", *words)
+    _wait_for(lambda: len(_noted(job, "commits")) >= 2, killed)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate(timeout=60)
+    words[-1] = "2000"
+    words += ["--conf", "spark.cores.max=1"]
+    first = job.start("run", *words)
+    done = len(_noted(job, "commits"))
+    _wait_for(lambda: len(_noted(job, "commits")) > done, first)
+    # as on another machine, where the lock is not seen
+    (job.folder / ".windrow" / re.sub(r"[^\w.-]+", "-", str(job.checkpoint)) / "lock").unlink()
+    second = job.start("run", *words)
+    assert _ended(second) == 0
+    _, err = first.communicate(timeout=60)
+    assert (first.returncode, "was opened by another process of the same run" in err) in {(0, False), (1, True)}, err
+    job.bounded()
+    job.run("savepoint", "--checkpoint", job.checkpoint, "--to", f"{s3}/savepoint", *job.options)
+    assert "key group 3" in job.run("state", "--savepoint", f"{s3}/savepoint")
+    job.assert_same_as_here()
+
+
+@pytest.mark.long
 def test_rescaling(make_job: MakeJob) -> None:
     """Another number of workers under a checkpoint, more partitions of the log, and more key groups by a savepoint."""
     job = make_job(count=9_000)
@@ -207,7 +243,7 @@ def test_executors_with_the_drivers_environment(make_job: MakeJob) -> None:
 def test_what_executors_lack_is_said_before_the_first_step(make_job: MakeJob, cluster: Cluster) -> None:
     job = make_job()
 
-    def refused(*words: str | Path, checkpoint: Path = job.checkpoint, code: int = 2) -> str:
+    def refused(*words: str | Folder, checkpoint: Folder = job.checkpoint, code: int = 2) -> str:
         said = job.run("run", "--until-end", "--checkpoint", checkpoint, *job.options, *words, code=code)
         assert not (checkpoint / "spark").exists()
         return said.replace(str(cluster.folder), "FOLDER")

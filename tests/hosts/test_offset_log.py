@@ -57,7 +57,7 @@ def there(checkpoint: Checkpoint) -> set[str]:
     """The files of the checkpoint, without those that say what is in others."""
     files = {path for path in checkpoint.spark.rglob("*") if path.is_file()}
     notes = {path for path in files if path.suffix == ".crc"}
-    whole = {path.relative_to(checkpoint.spark).as_posix() for path in files - notes}
+    whole = {path.relative_to(str(checkpoint.spark)).as_posix() for path in files - notes}
     assert all(path.with_name(path.name[1 : -len(".crc")]) in files for path in notes)
     return whole
 
@@ -100,7 +100,7 @@ def test_a_plan_of_more_records_than_a_step_may_have_is_forgotten_unless_the_tab
     before = {path for path in checkpoint.spark.rglob("*") if path.is_file()}
     OffsetLog(checkpoint).forget_larger_plan(tables, most)
     left = {path for path in checkpoint.spark.rglob("*") if path.is_file()}
-    names = {path.relative_to(checkpoint.spark).as_posix() for path in before - left if path.suffix != ".crc"}
+    names = {path.relative_to(str(checkpoint.spark)).as_posix() for path in before - left if path.suffix != ".crc"}
     third = {"offsets/2", "state/0/0/3.changelog", "state/0/1/3.changelog", "state/0/1/3.zip"}
     assert names == (third if forgets else set())
 

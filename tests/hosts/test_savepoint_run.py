@@ -43,7 +43,9 @@ def half(files: Files, store: Store, runner: Runner) -> Pipeline:
 def take(pipeline: Pipeline, checkpoint: Path) -> Path:
     sink = open_sink(pipeline)
     try:
-        return take_savepoint(pipeline, sink, checkpoint, None, SparkOptions("local[*]"))
+        taken = take_savepoint(pipeline, sink, checkpoint, None, SparkOptions("local[*]"))
+        assert isinstance(taken, Path)
+        return taken
     finally:
         sink.close()
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import click
 
 from windrow.errors import InputError, PipelineError
+from windrow.hosts.folders import Folder, folder_of
 from windrow.hosts.settings import SparkOptions
 from windrow.model import parse_duration
 
@@ -57,7 +58,7 @@ ADDRESS = _Address()
 
 
 class _Folder(click.ParamType[Path]):
-    """A folder, which need not exist."""
+    """A folder on a disk, which need not exist."""
 
     name = "path"
 
@@ -66,6 +67,20 @@ class _Folder(click.ParamType[Path]):
         if not str(value):
             self.fail("it must not be empty; name a folder, or leave out the option", param, ctx)
         return Path(value)
+
+
+class _StateFolder(click.ParamType["Folder"]):
+    """The folder of a checkpoint or savepoint, which need not exist: a path, or the URL of an object store."""
+
+    name = "path"
+
+    def convert(self, value: str | Folder, param: click.Parameter | None, ctx: click.Context | None) -> Folder:
+        """Read it; fail as click does."""
+        if not isinstance(value, str):
+            return value
+        if not value:
+            self.fail("it must not be empty; name a folder, or leave out the option", param, ctx)
+        return folder_of(value)
 
 
 class _Table(click.ParamType[str]):
@@ -104,6 +119,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 FOLDER = _Folder()
+STATE_FOLDER = _StateFolder()
 TABLE = _Table()
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Any
 
 import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json
-from windrow.cli.options import FOLDER, TABLE
+from windrow.cli.options import STATE_FOLDER, TABLE
 from windrow.errors import CheckpointError
+from windrow.hosts.folders import Folder
 from windrow.hosts.replay import shadows
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.sinks import promote
@@ -26,9 +26,9 @@ _HELP = {
 @click.command("promote")
 @pipeline_argument
 @click.option("--from", "shadow", type=TABLE, metavar="TABLE", help=_HELP["shadow"])
-@click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @json_option
-def command(*, pipeline: str, shadow: str | None, checkpoint: Path | None, as_json: bool) -> int:
+def command(*, pipeline: str, shadow: str | None, checkpoint: Folder | None, as_json: bool) -> int:
     """Replace the live tables with the shadows that a replay wrote, in one transaction for each database.
 
     Readers see the old tables or the new ones. The old ones get the shadow's names, so promoting again undoes it.
@@ -73,7 +73,7 @@ def _plain(live: str, shadow: str, promoted: Promoted) -> dict[str, Any]:
     }
 
 
-def _refuse_running(checkpoint: Path, live: str) -> None:
+def _refuse_running(checkpoint: Folder, live: str) -> None:
     """Raise CheckpointError if a run holds the checkpoint."""
     try:
         with locked(checkpoint):

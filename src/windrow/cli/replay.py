@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Any
 
 import click
@@ -21,9 +20,10 @@ from windrow.cli.common import (
     saying_spark_starts,
     stopping,
 )
-from windrow.cli.options import BEGIN, END, FOLDER, TABLE, Offsets, spark_options
+from windrow.cli.options import BEGIN, END, STATE_FOLDER, TABLE, Offsets, spark_options
 from windrow.cli.progress import ProgressLine
 from windrow.hosts.batch.plan import MAX_RECORDS
+from windrow.hosts.folders import Folder
 from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
 from windrow.hosts.reports import counted
 from windrow.hosts.settings import SparkOptions
@@ -45,14 +45,14 @@ _HELP = {
 
 @click.command("replay")
 @pipeline_argument
-@click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--into", type=TABLE, metavar="TABLE", help=_HELP["into"])
 @click.option("--from", "begin", type=BEGIN, default="beginning", show_default=True, help=_HELP["begin"])
 @click.option("--to", "end", type=END, default="live", show_default=True, help=_HELP["end"])
 @click.option("--journal/--no-journal", default=True, help=_HELP["journal"])
 @click.option("--host", type=click.Choice(["batch", "memory"]), default="batch", show_default=True, help=_HELP["host"])
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])
-@click.option("--savepoint", type=FOLDER, metavar="DIR", help=_HELP["savepoint"])
+@click.option("--savepoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["savepoint"])
 @click.option(
     "--max-records", type=click.IntRange(min=1), default=MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )
@@ -61,14 +61,14 @@ _HELP = {
 def command(
     *,
     pipeline: str,
-    checkpoint: Path | None,
+    checkpoint: Folder | None,
     into: str | None,
     begin: str | int | Offsets,
     end: str | Offsets,
     journal: bool,
     host: ReplayHost,
     fresh: bool,
-    savepoint: Path | None,
+    savepoint: Folder | None,
     max_records: int,
     spark: SparkOptions,
     as_json: bool,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from pathlib import Path
 
 import click
 
@@ -20,9 +19,10 @@ from windrow.cli.common import (
     stopping,
 )
 from windrow.cli.health import HealthServer
-from windrow.cli.options import ADDRESS, DURATION, FOLDER, spark_options
+from windrow.cli.options import ADDRESS, DURATION, STATE_FOLDER, spark_options
 from windrow.cli.progress import ProgressLine, format_time
 from windrow.errors import InputError, WindrowError
+from windrow.hosts.folders import Folder
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.reports import Totals, counted
 from windrow.hosts.settings import SparkOptions
@@ -41,7 +41,7 @@ _UNUSED: dict[HostName, tuple[str, ...]] = {
 """Parameters that a host does not use."""
 _HELP = {
     "until_end": "Read up to the current end of the input, fire open windows (unless at_end is hold), and stop.",
-    "checkpoint": "Checkpoint directory; a run resumes from it.  [default: .windrow/NAME]",
+    "checkpoint": "Checkpoint directory, or s3a://BUCKET/PATH; a run resumes from it.  [default: .windrow/NAME]",
     "max_records": "Maximum number of records in a step.",
     "host": (
         "Where to run: on Spark as a stream or as one batch job, or in this process (the last two need --until-end, "
@@ -67,7 +67,7 @@ _HELP = {
 @click.command("run")
 @pipeline_argument
 @click.option("--until-end", is_flag=True, help=_HELP["until_end"])
-@click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option(
     "--max-records", type=click.IntRange(min=1), default=_MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )
@@ -85,7 +85,7 @@ _HELP = {
 )
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])
 @click.option("--backfill", is_flag=True, help=_HELP["backfill"])
-@click.option("--from-savepoint", type=FOLDER, metavar="DIR", help=_HELP["from_savepoint"])
+@click.option("--from-savepoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["from_savepoint"])
 @spark_options
 @click.option("--retry", type=DURATION, help=_HELP["retry"])
 @click.option("--health", type=ADDRESS, metavar="HOST:PORT", help=_HELP["health"])
@@ -93,7 +93,7 @@ _HELP = {
 def command(
     *,
     pipeline: str,
-    checkpoint: Path | None,
+    checkpoint: Folder | None,
     max_records: int,
     host: HostName,
     every: int,
@@ -102,7 +102,7 @@ def command(
     spark: SparkOptions,
     until_end: bool,
     fresh: bool,
-    from_savepoint: Path | None,
+    from_savepoint: Folder | None,
     backfill: bool,
     retry: int | None,
     health: tuple[str, int] | None,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
-from windrow.cli.options import FOLDER, spark_options
+from windrow.cli.options import STATE_FOLDER, spark_options
+from windrow.hosts.folders import Folder
 from windrow.hosts.reports import counted
 from windrow.hosts.settings import SparkOptions
 from windrow.model import as_graph
@@ -21,11 +20,11 @@ _HELP = {
 
 @click.command("savepoint")
 @pipeline_argument
-@click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
-@click.option("--to", type=FOLDER, metavar="DIR", help=_HELP["to"])
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--to", type=STATE_FOLDER, metavar="DIR", help=_HELP["to"])
 @spark_options
 @json_option
-def command(*, pipeline: str, checkpoint: Path | None, to: Path | None, spark: SparkOptions, as_json: bool) -> int:
+def command(*, pipeline: str, checkpoint: Folder | None, to: Folder | None, spark: SparkOptions, as_json: bool) -> int:
     """Write a savepoint: the state of a stopped run after its last committed step.
 
     PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. It must be the pipeline as it was

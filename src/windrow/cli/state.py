@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
-from windrow.cli.options import FOLDER, spark_options
+from windrow.cli.options import STATE_FOLDER, spark_options
 from windrow.cli.progress import format_time
 from windrow.errors import InputError
+from windrow.hosts.folders import Folder
 from windrow.hosts.reports import counted
 from windrow.hosts.settings import SparkOptions
 from windrow.model import Runnable, as_graph
@@ -27,12 +27,12 @@ _HELP = {
 
 @click.command("state")
 @pipeline_argument
-@click.option("--checkpoint", type=FOLDER, metavar="DIR", help=_HELP["checkpoint"])
-@click.option("--savepoint", type=FOLDER, metavar="DIR", help=_HELP["savepoint"])
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--savepoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["savepoint"])
 @spark_options
 @json_option
 def command(
-    *, pipeline: str, checkpoint: Path | None, savepoint: Path | None, spark: SparkOptions, as_json: bool
+    *, pipeline: str, checkpoint: Folder | None, savepoint: Folder | None, spark: SparkOptions, as_json: bool
 ) -> int:
     """Show the state of a pipeline's key groups: clocks, windows, keys and bytes.
 

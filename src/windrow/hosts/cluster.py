@@ -9,7 +9,7 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped] # it has no types
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
-from windrow.errors import EngineError, InputError, SetupError, WindrowError
+from windrow.errors import CheckpointError, EngineError, InputError, SetupError, WindrowError
+from windrow.hosts.folders import Folder, folder_of, is_remote
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
-from windrow.hosts.transport import is_one_process, pickle_pipeline, unpickle_pipeline
+from windrow.hosts.transport import is_one_process
 from windrow.model import Runnable, state_partitions
-from windrow.sources import open_sources
+from windrow.sources import partition_finders
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
@@ -86,18 +88,25 @@ _TASK = "task long, found string"
 _JOBS = "windrow-preflight"
 
 
-def preflight(spark: SparkSession, pipeline: Runnable, folder: Path | None) -> None:
+_Log = tuple[str, Callable[[], list[int]], list[int]]
+"""The name of a log, what finds its partitions, and those that the driver has found."""
+
+
+def preflight(spark: SparkSession, pipeline: Runnable, folder: Folder | None) -> None:
     """Have every executor say what it has, and raise SetupError naming host and remedy if that is not enough.
 
     Each must run this Python, windrow and PySpark, read what the driver writes to the checkpoint `folder` (if there is
     one) and the other way round, and find the partitions that the source has. An executor that comes later is not
-    asked. Nothing is done where all of Spark is in this process. Raise EngineError if no executor comes.
+    asked, and nobody where all of Spark is in this process. Before that, Spark's own access to a folder in an object
+    store is tried. Raise EngineError if no executor comes.
     """
+    if folder is not None and is_remote(folder):
+        _require_access(spark, folder)
     if is_one_process(spark):
         return
-    expected = open_sources(pipeline).partitions()
+    logs = [(name, find, find()) for name, find in partition_finders(pipeline)]
     with _nonce(folder) as nonce:
-        stage = _probe(pickle_pipeline(pipeline), nonce, expected)
+        stage = _probe(logs, None if nonce is None else str(nonce))
         try:
             slots = _wait_for_executors(spark)
             spark.sparkContext.setJobGroup(_JOBS, "windrow: what the executors have")
@@ -121,7 +130,33 @@ def preflight(spark: SparkSession, pipeline: Runnable, folder: Path | None) -> N
         raise SetupError("\n".join(problems))
 
 
-def _problems(found: Iterable[_Executor], folder: Path | None) -> Iterator[str]:
+def _require_access(spark: SparkSession, folder: Folder) -> None:
+    """Raise SetupError or CheckpointError unless Spark finds in an object store what this process writes there."""
+    with _nonce(folder) as nonce:
+        hadoop = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr] # noqa: SLF001 - Python has no other way
+        path = hadoop.Path(str(nonce))
+        try:
+            if path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path):  # noqa: SLF001 - the same
+                return
+        except Py4JJavaError as exc:
+            said = str(exc.java_exception.toString()).split("\n", 1)[0]
+            if "ClassNotFound" in said or "No FileSystem for scheme" in said:
+                msg = (
+                    f"Spark cannot read {folder}, as Hadoop's file system for it is missing ({said}); give it one, "
+                    f"such as --conf spark.jars.packages={_HADOOP_AWS}"
+                )
+                raise SetupError(msg) from exc
+            msg = f"Spark cannot read the checkpoint {folder}: {said}; check what it is given as spark.hadoop.fs.*"
+            raise CheckpointError(msg) from exc
+    msg = f"Spark finds another store at {folder} than windrow: check what it is given as spark.hadoop.fs.*"
+    raise CheckpointError(msg)
+
+
+_HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0,software.amazon.awssdk:bundle:2.35.4"
+"""What Spark needs for s3a."""
+
+
+def _problems(found: Iterable[_Executor], folder: Folder | None) -> Iterator[str]:
     ours = _here()
     for one in found:
         for name, title in (("python", "Python"), ("windrow", "windrow"), ("pyspark", "PySpark")):
@@ -137,7 +172,12 @@ def _problems(found: Iterable[_Executor], folder: Path | None) -> Iterator[str]:
             yield f"the executor on {one.host} cannot read the source: {one.problem}"
 
 
-def _not_shared(who: str, folder: Path | None) -> str:
+def _not_shared(who: str, folder: Folder | None) -> str:
+    if folder is not None and is_remote(folder):
+        return (
+            f"{who} does not read the checkpoint {folder} as the driver does: give its Python the same credentials, by "
+            "a role or as --conf spark.executorEnv.NAME=VALUE"
+        )
     return (
         f"{who} does not see the checkpoint {folder} of the driver: name a --checkpoint in a folder that the driver "
         "and all executors share"
@@ -161,16 +201,14 @@ def _tasks(spark: SparkSession) -> Iterator[tuple[int, str, bool]]:
                 yield task.taskId(), task.host(), task.status() == "FAILED"
 
 
-def _probe(
-    sent: bytes, nonce: Path | None, expected: list[int]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _probe(logs: Sequence[_Log], nonce: str | None) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that a task runs, for `mapInArrow`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         context = BarrierTaskContext.get()
-        problem = _source_problem(unpickle_pipeline(sent), expected)
+        problem = next(filter(None, (_source_problem(*log) for log in logs)), None)
         found = _here() | {"sees": _sees(nonce, context.partitionId()), "problem": problem}
         task = pa.array([context.taskAttemptId()], pa.int64())
         yield pa.RecordBatch.from_arrays([task, pa.array([json.dumps(found)])], ["task", "found"])
@@ -178,40 +216,44 @@ def _probe(
     return run
 
 
-def _sees(nonce: Path | None, task: int) -> bool:
+def _sees(nonce: str | None, task: int) -> bool:
     """Return whether a task reads the nonce of the driver, and write one back."""
     if nonce is None:
         return True
+    path = folder_of(nonce)
     try:
-        if nonce.read_text(encoding="utf-8") != nonce.name:
+        if path.read_text(encoding="utf-8") != path.name:
             return False
-        nonce.with_name(f"{nonce.name}.{task}").touch()
-    except OSError:
+        path.with_name(f"{path.name}.{task}").write_text(path.name, encoding="utf-8")
+    except (OSError, CheckpointError):
         return False
     return True
 
 
-def _source_problem(pipeline: Runnable, expected: list[int]) -> str | None:
-    source = open_sources(pipeline)
+def _source_problem(name: str, find: Callable[[], list[int]], expected: list[int]) -> str | None:
     try:
-        found = source.partitions()
+        found = find()
     except WindrowError as exc:
         return str(exc)
     missing = ", ".join(str(number) for number in expected if number not in found)
     if not missing:
         return None
-    return f"of {source.name}, it does not find the partitions {missing} that the driver finds: share it with all hosts"
+    return f"of {name}, it does not find the partitions {missing} that the driver finds: share it with all hosts"
 
 
 @contextmanager
-def _nonce(folder: Path | None) -> Iterator[Path | None]:
+def _nonce(folder: Folder | None) -> Iterator[Folder | None]:
     """Write a nonce into a folder, and remove it and what tasks have written beside it."""
     if folder is None:
         yield None
         return
     path = folder.absolute() / f".preflight-{uuid.uuid4().hex}"
     try:
-        path.write_text(path.name, encoding="utf-8")
+        try:
+            path.write_text(path.name, encoding="utf-8")
+        except OSError as exc:
+            msg = f"the checkpoint {folder} cannot be written: {exc.strerror or exc}"
+            raise CheckpointError(msg) from exc
         yield path
     finally:
         with suppress(OSError):

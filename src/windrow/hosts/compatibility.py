@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from windrow.core.level import migrate
@@ -17,6 +16,7 @@ from windrow.core.state.store import MemoryState
 from windrow.core.state.widening import StateChange, incompatible_fields, why_not_wider
 from windrow.errors import CheckpointError
 from windrow.expressions import result_pipelines
+from windrow.hosts.folders import Folder
 from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
 from windrow.model import (
     AnyPipeline,
@@ -252,7 +252,7 @@ def _text(value: Any) -> str:  # noqa: ANN401 - plain JSON
     return _NOTHING if value is None else json.dumps(value)
 
 
-def meant(folder: Path, pipeline: Runnable) -> list[PipelineChange]:
+def meant(folder: Folder, pipeline: Runnable) -> list[PipelineChange]:
     """Return what has changed since the savepoint in a folder, and what that means.
 
     Raise CheckpointError if the pipeline cannot resume from there.
@@ -270,7 +270,7 @@ def meant(folder: Path, pipeline: Runnable) -> list[PipelineChange]:
     return found
 
 
-def upgraded(folder: Path, pipeline: Runnable) -> tuple[Savepoint, Iterator[tuple[int, MemoryState]]]:
+def upgraded(folder: Folder, pipeline: Runnable) -> tuple[Savepoint, Iterator[tuple[int, MemoryState]]]:
     """Return the savepoint in a folder as one of a pipeline that resumes from it, and its states.
 
     Raise CheckpointError as `meant` does, and where a file is damaged.

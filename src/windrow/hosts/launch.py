@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, assert_never
 
 from windrow.errors import InputError
+from windrow.hosts.folders import Folder
 from windrow.hosts.reports import OnStep, naming_partitions
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.model import Runnable, as_graph
@@ -35,14 +35,14 @@ class Options:
     after a fault. A stream gives up after `retry` seconds of faults without a step (None: a minute, on a cluster ten).
     """
 
-    checkpoint: Path
+    checkpoint: Folder
     host: HostName = "stream"
     until_end: bool = False
     max_records: int | None = None
     every: int = 1_000_000
     step_time: int | None = None
     fresh: bool = False
-    savepoint: Path | None = None
+    savepoint: Folder | None = None
     backfill: bool = False
     spark: SparkOptions = AS_GIVEN
     on_trouble: Callable[[str], None] = lambda _: None
@@ -67,6 +67,7 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
             case "batch":
                 from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings  # noqa: PLC0415
                 from windrow.hosts.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
+                from windrow.hosts.stream.checkpoint import log_of  # noqa: PLC0415
 
                 _begin_bounded(sinks, options)
                 batch = BatchRun(
@@ -75,7 +76,7 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
                     BatchSettings(
                         max_records=options.max_records or MAX_RECORDS,
                         spark=options.spark,
-                        log=options.checkpoint / "spark.log",
+                        log=log_of(options.checkpoint),
                     ),
                 )
                 on_start(batch.stop)
@@ -116,7 +117,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
         from windrow.hosts.replay import Backfill  # noqa: PLC0415
 
         begun = Backfill(pipeline, options.checkpoint, options.spark).run(on_step, on_start)
-        if begun == "asked":
+        if isinstance(begun, str):
             return begun
         savepoint = begun
     settings = StreamSettings(

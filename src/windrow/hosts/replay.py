@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, assert_never
 
 from windrow.api.checks import require_valid
@@ -16,11 +15,12 @@ from windrow.core.operators.window.triggers import trigger_periods
 from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings, starts_at_latest
+from windrow.hosts.folders import Folder, remove, write_whole
 from windrow.hosts.launch import Ended
 from windrow.hosts.reports import OnStep, PartitionName, counted
-from windrow.hosts.savepoint import fingerprint, require_new_folder
+from windrow.hosts.savepoint import FILE, fingerprint, require_new_folder
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
-from windrow.hosts.stream.checkpoint import Checkpoint, locked, write_whole
+from windrow.hosts.stream.checkpoint import Checkpoint, locked, log_of
 from windrow.model import Graph, KafkaSource, Node, Runnable, SinkNode, SourceNode, WindowNode, as_graph
 from windrow.model import Sink as SinkModel
 from windrow.model import Source as SourceModel
@@ -42,7 +42,7 @@ class ReplayOptions:
     then (microseconds). `into` is for one table; by default each has the live one's name and `SHADOW` behind it.
     """
 
-    checkpoint: Path
+    checkpoint: Folder
     default: bool = True
     into: str | None = None
     begin: Mapping[PartitionName, int] | None = None
@@ -51,7 +51,7 @@ class ReplayOptions:
     journal: bool = True
     host: ReplayHost = "batch"
     fresh: bool = False
-    savepoint: Path | None = None
+    savepoint: Folder | None = None
     max_records: int = MAX_RECORDS
     spark: SparkOptions = AS_GIVEN
 
@@ -120,7 +120,7 @@ def plan_replay(pipeline: Runnable, options: ReplayOptions) -> Replay:
         max_records=options.max_records,
         spark=options.spark,
         savepoint=options.savepoint,
-        log=options.checkpoint / "spark.log",
+        log=log_of(options.checkpoint),
         run=Run.new(pipeline.name),
     )
     notes = tuple(_notes(pipeline, options, checkpoint, replayed, first=first, epoch=epoch))
@@ -315,12 +315,12 @@ class Backfill:
     is done again, and what it had written is cleared.
     """
 
-    def __init__(self, pipeline: Runnable, checkpoint: Path, spark: SparkOptions) -> None:
+    def __init__(self, pipeline: Runnable, checkpoint: Folder, spark: SparkOptions) -> None:
         self._pipeline = pipeline
         self._folder = checkpoint
         self._spark = spark
 
-    def run(self, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]) -> Path | Literal["asked"] | None:
+    def run(self, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]) -> Folder | Literal["asked"] | None:
         """Return the savepoint to begin from, None where there is nothing to do: the log is empty, or the run began.
 
         `on_start` is given what asks it to stop, after which "asked" is returned. Raise a WindrowError if it failed.
@@ -332,8 +332,9 @@ class Backfill:
         if Checkpoint.read(self._folder) is not None:
             return None
         with locked(self._folder):
-            if savepoint.exists():
+            if (savepoint / FILE).exists():
                 return savepoint
+            remove(savepoint)
             if all(first == end for first, end in open_sources(self._pipeline).ends().values()):
                 return None
             settings = BatchSettings(
@@ -341,7 +342,7 @@ class Backfill:
                 savepoint=savepoint,
                 run=self._begin(),
                 spark=self._spark,
-                log=self._folder / "spark.log",
+                log=log_of(self._folder),
             )
             with closing(open_sinks(self._pipeline)) as sink:
                 batch = BatchRun(self._pipeline, sink, settings)

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import tempfile
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -23,9 +21,13 @@ from windrow.api.printing import to_dict
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.expressions import result_pipelines
+from windrow.hosts.folders import Folder, new_folder
 from windrow.model import Graph, ResultNode, Runnable
 from windrow.sinks.base import Run
 from windrow.sources.base import Offset
+
+if TYPE_CHECKING:
+    from io import BufferedReader
 
 FILE = "savepoint.json"
 _FORMAT = 3
@@ -57,16 +59,14 @@ class Savepoint:
     at: Offset | None = None
     identity: str | None = None
 
-    def write(self, folder: Path, states: Iterable[tuple[int, MemoryState]]) -> None:
+    def write(self, folder: Folder, states: Iterable[tuple[int, MemoryState]]) -> None:
         """Write it with the state of each key group; the folder appears whole or not at all.
 
         Raise InputError if the folder is not empty or cannot be created, CheckpointError if writing fails.
         """
         require_new_folder(folder)
-        draft = folder.with_name(f".{folder.name}.draft-{uuid.uuid4().hex[:8]}")
         try:
-            draft.mkdir(parents=True)
-            try:
+            with new_folder(folder, last=FILE) as draft:
                 files = {str(group): _write(draft / _name(group), state) for group, state in states}
                 if files.keys() != {str(group) for group in range(self.key_groups)}:
                     msg = f"a savepoint of {self.key_groups} key groups was given the states of {sorted(files)}"
@@ -74,15 +74,12 @@ class Savepoint:
                 body = json.dumps({"format": _FORMAT, **asdict(self), "files": files}, indent=2)
                 text = json.dumps({"sha256": _digest(body.encode())})[:-1] + f',\n"savepoint": {body}}}\n'
                 (draft / FILE).write_text(text, encoding="utf-8")
-                draft.replace(folder)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
         except OSError as exc:
-            msg = f"the savepoint {folder} cannot be written: {exc.strerror}"
+            msg = f"the savepoint {folder} cannot be written: {exc.strerror or exc}"
             raise CheckpointError(msg) from exc
 
     @staticmethod
-    def read(folder: Path) -> Savepoint:
+    def read(folder: Folder) -> Savepoint:
         """Return the savepoint in a folder, without the states; raise CheckpointError if it is none, or damaged."""
         body = _body(folder)
         return Savepoint(
@@ -98,25 +95,27 @@ class Savepoint:
         )
 
     @staticmethod
-    def states(folder: Path) -> Iterator[tuple[int, MemoryState]]:
+    def states(folder: Folder) -> Iterator[tuple[int, MemoryState]]:
         """Go through the key groups, in order; raise CheckpointError at one whose file is damaged, with its name."""
         files = _body(folder)["files"]
         for group in range(len(files)):
             yield group, _read(folder / _name(group), files[str(group)])
 
     @staticmethod
-    def state(folder: Path, group: int) -> MemoryState:
+    def state(folder: Folder, group: int) -> MemoryState:
         """Return what one key group knows; raise CheckpointError as `states` does."""
         return _read(folder / _name(group), _body(folder)["files"][str(group)])
 
 
-def require_new_folder(folder: Path) -> None:
+def require_new_folder(folder: Folder) -> None:
     """Raise InputError unless a savepoint can be written to a folder: it is empty, or can be created."""
     created: list[Path] = []
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             msg = f"{folder} is not empty: name another folder for the savepoint"
             raise InputError(msg)
+        if not isinstance(folder, Path):
+            return
         for parent in reversed([parent for parent in folder.parents if not parent.exists()]):
             parent.mkdir()
             created.append(parent)
@@ -149,14 +148,14 @@ def _entry(kind: str | None, bucket: int | None, blob: bytes) -> pa.RecordBatch:
     return pa.record_batch([[kind], [bucket], [blob]], schema=_ENTRY)
 
 
-def _read(path: Path, known: dict[str, Any]) -> MemoryState:
+def _read(path: Folder, known: dict[str, Any]) -> MemoryState:
     """Read a key group's file."""
     try:
         if path.stat().st_size != known["bytes"] or _file_digest(path) != known["sha256"]:
             msg = f"{path} is damaged: it is not what was written; take another savepoint, or restore the file"
             raise CheckpointError(msg)
         state = MemoryState()
-        with pa.ipc.open_stream(pa.OSFile(str(path), "rb")) as reader:
+        with path.open("rb") as file, pa.ipc.open_stream(file) as reader:
             for batch in reader:
                 for row in batch.to_pylist():
                     if row["kind"] is None:
@@ -164,12 +163,12 @@ def _read(path: Path, known: dict[str, Any]) -> MemoryState:
                     else:
                         state.set(row["kind"], row["bucket"], row["blob"])
     except OSError as exc:
-        msg = f"{path} cannot be read: {exc.strerror}; restore the file, or take another savepoint"
+        msg = f"{path} cannot be read: {exc.strerror or exc}; restore the file, or take another savepoint"
         raise CheckpointError(msg) from exc
     return state
 
 
-def _body(folder: Path) -> Any:  # noqa: ANN401 - plain JSON
+def _body(folder: Folder) -> Any:  # noqa: ANN401 - plain JSON
     path = folder / FILE
     if not path.is_file():
         msg = f"{folder} is not a savepoint: there is no {FILE} in it; `windrow savepoint` writes one"
@@ -194,9 +193,9 @@ def _digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def _file_digest(path: Path) -> str:
+def _file_digest(path: Folder) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(cast("BufferedReader", file), "sha256").hexdigest()
 
 
 Meaning = dict[str, Any]

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from windrow.errors import InputError
+from windrow.hosts.folders import hadoop_settings
 
 MEANING = {
     "spark.sql.session.timeZone": "UTC",
@@ -109,8 +110,8 @@ def is_local(master: str) -> bool:
 
 def settings_of(given: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """Return the settings of a session; those that suit a machine only where Spark was given no other."""
-    usual = MACHINE | (LOOPBACK | _local_folders(scratch) if is_local(given["spark.master"]) else CLUSTER)
-    return usual | dict(given) | MEANING
+    place = LOOPBACK | _local_folders(scratch) if is_local(given["spark.master"]) else CLUSTER
+    return MACHINE | hadoop_settings() | place | dict(given) | MEANING
 
 
 _LONGEST = 64

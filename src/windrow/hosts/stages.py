@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from windrow.core.state.store import MemoryState
 from windrow.core.tick import Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.hosts.batch.plan import StepPlan, ending_after
+from windrow.hosts.folders import folder_of
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.spark_rows import (
     by_slice,
@@ -99,7 +99,7 @@ class LevelProcessor(StatefulProcessor):
         pipeline: Runnable,
         level: int,
         partitions: tuple[int, ...],
-        start: Path | None,
+        start: str | None,
         transport: TableTransport,
     ) -> None:
         self._sent = pickle_pipeline(pipeline)
@@ -128,7 +128,7 @@ class LevelProcessor(StatefulProcessor):
         group = self._slots.index(int(slot))
         level = _levels(unpickle_pipeline(self._sent), self._partitions)[self._level]
         if self._start is not None and self._state.summary() is None:
-            level.begin(Savepoint.state(self._start, group), self._state)
+            level.begin(Savepoint.state(folder_of(self._start), group), self._state)
         output = level.step(group, (packet.message for packet in read_packets(rows)), self._state)
         yield output_frame(group, output, self._transport) if level.is_last else packet_frame(output.packets)
 

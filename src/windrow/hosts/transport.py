@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
+import re
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import PathFinder
@@ -22,10 +22,13 @@ from pyspark.sql import SparkSession
 
 from windrow.core.columns import Blob, pack, unpack
 from windrow.errors import PipelineError
+from windrow.hosts.folders import Folder, fetched, folder_of, remove
 from windrow.model import Runnable
 
 _CHUNK = 1 << 16
 """Rows of a batch in a file."""
+_IS_FILE = re.compile(rb"/|\w+://")
+"""What a path or a URL begins with, and no stream of Arrow's."""
 _LEAST = 1 << 16
 """Bytes of a table, from which on a file is worth it."""
 
@@ -42,27 +45,30 @@ class TableTransport:
 
     folder: Path | None = None
     drops: bool = False
-    shared: Path | None = None
+    shared: str | None = None
 
     def put(self, table: pa.Table) -> bytes | None:
         """Return the bytes from which `taken` restores a table of an output; None if it has no rows."""
-        return None if self.drops or not table.num_rows else _packed(table, self.folder or self.shared)
+        if self.drops or not table.num_rows:
+            return None
+        return _packed(table, folder_of(self.shared) if self.folder is None and self.shared else self.folder)
 
     def pack(self, table: pa.Table) -> bytes:
         """Return the bytes from which `opened` restores an Arrow stream."""
         return _packed(table, self.folder)
 
 
-def _packed(table: pa.Table, folder: Path | None) -> bytes:
+def _packed(table: pa.Table, folder: Folder | None) -> bytes:
     if folder is None or table.nbytes < _LEAST:
         return pack(table)
-    # a machine that tidies its temporary folder may have removed it under a run that had no input for days
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if isinstance(folder, Path):
+        # a machine that tidies its temporary folder may have removed it under a run that had no input for days
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / uuid.uuid4().hex
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+    with path.open("wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
         # a batch is read whole, and one of several GB would not stay in its file while a sink takes it
         writer.write_table(table, max_chunksize=_CHUNK)
-    return os.fsencode(path)
+    return os.fsencode(str(path))
 
 
 def taken(blob: bytes) -> pa.Table:
@@ -72,26 +78,27 @@ def taken(blob: bytes) -> pa.Table:
 
 def opened(blob: bytes) -> Blob:
     """Return the stream that a table was packed to; only once, for the same reason."""
-    if not blob.startswith(b"/"):  # no stream of Arrow's does
+    if not _IS_FILE.match(blob):
         return blob
-    path = os.fsdecode(blob)
-    with pa.memory_map(path) as file:
-        Path(path).unlink()
+    path = fetched(folder_of(os.fsdecode(blob)))
+    with pa.memory_map(str(path)) as file:
+        path.unlink()
         return file.read_buffer()
 
 
 @contextmanager
-def carrying(spark: SparkSession, *, drops: bool, shared: Path | None = None) -> Iterator[TableTransport]:
+def carrying(spark: SparkSession, *, drops: bool, shared: Folder | None = None) -> Iterator[TableTransport]:
     """Yield a transport for the tasks that run in this context; on a cluster with the folder `shared`, if there is one.
 
     That folder is made anew, and removed.
     """
     if not is_one_process(spark):
         if shared is not None:
-            shutil.rmtree(shared, ignore_errors=True)
-        yield TableTransport(drops=drops, shared=shared and shared.absolute())
+            remove(shared)
+        yield TableTransport(drops=drops, shared=None if shared is None else str(shared.absolute()))
         if shared is not None:
-            shutil.rmtree(shared, ignore_errors=True)
+            with suppress(OSError):  # a task that was asked to end may still write
+                remove(shared)
         return
     from windrow.hosts.spark import scratch_folder  # noqa: PLC0415 - the workers of Spark need no launcher
 

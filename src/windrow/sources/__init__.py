@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
 from windrow.model import KafkaSource, LogSource, Runnable, as_graph
 from windrow.model import Source as SourceModel
 from windrow.sources.base import Cut, Source
 
-__all__ = ["Cut", "Source", "open_source", "open_sources"]
+__all__ = ["Cut", "Source", "open_source", "open_sources", "partition_finders"]
 
 
 def open_source(source: SourceModel) -> Source:
@@ -34,3 +35,24 @@ def open_sources(pipeline: Runnable) -> Source:
     from windrow.sources.several import SeveralLogs  # noqa: PLC0415 - Arrow only when a source is opened
 
     return SeveralLogs({one.name: open_source(one.source) for one in (first, *others)})
+
+
+def partition_finders(pipeline: Runnable) -> list[tuple[str, Callable[[], list[int]]]]:
+    """Return the name of each log, and a function that finds its partitions.
+
+    The function can be sent to another process, which needs no environment for it: references to secrets are resolved.
+    Raise InputError for one that leads nowhere, and for an option that is wrong.
+    """
+    found: list[tuple[str, Callable[[], list[int]]]] = []
+    for node in as_graph(pipeline).sources:
+        match node.source:
+            case LogSource():
+                log = open_source(node.source)
+                found.append((log.name, log.partitions))
+            case KafkaSource():
+                from windrow.sources.kafka import partition_finder  # noqa: PLC0415 - as above
+
+                found.append((node.source.topic, partition_finder(node.source)))
+            case _:
+                assert_never(node.source)
+    return found

@@ -16,6 +16,7 @@ from windrow.core.operators.base import GroupOutput
 from windrow.core.schema import MICROS
 from windrow.core.watermarks.journal import NO_BOUNDS, NO_IDLE, IdleAtEnd, WatermarkBounds
 from windrow.errors import SourceError
+from windrow.hosts.folders import Folder
 from windrow.hosts.savepoint import Savepoint, fingerprint
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.model import KafkaSource, Runnable, as_graph
@@ -192,7 +193,7 @@ class BatchSettings:
     since: int | None = None
     max_records: int = MAX_RECORDS
     spark: SparkOptions = AS_GIVEN
-    savepoint: Path | None = None
+    savepoint: Folder | None = None
     log: Path | None = None
     run: Run | None = None
 

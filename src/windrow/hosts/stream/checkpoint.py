@@ -11,8 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from windrow.errors import CheckpointError
+from windrow.hosts.folders import Folder, draft_of, on_this_machine, remove, write_whole
 from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import MAX_PARTITIONS, Runnable
@@ -40,19 +39,21 @@ _ORDERED = {("decode",), ("aggregate",), ("process", "state"), ("process", "retu
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder; `partitions` are those that the source had when the pipeline was first started.
+    """A folder, on a disk or in an object store.
+
+    `partitions` are those that the source had when the pipeline was first started.
 
     A run that `follows` another one begins where a savepoint of that ended, which is in the folder `start`.
     """
 
-    folder: Path
+    folder: Folder
     run: Run
     partitions: tuple[int, ...]
     meaning: Meaning
     follows: Follows | None = None
 
     @staticmethod
-    def read(folder: Path) -> Checkpoint | None:
+    def read(folder: Folder) -> Checkpoint | None:
         """Return the checkpoint in a folder, whatever pipeline it is of, None if there is none yet.
 
         Raise CheckpointError if it is no checkpoint, or damaged.
@@ -78,7 +79,7 @@ class Checkpoint:
             raise _unreadable(path, exc) from exc
 
     @staticmethod
-    def open(folder: Path, pipeline: Runnable) -> Checkpoint | None:
+    def open(folder: Folder, pipeline: Runnable) -> Checkpoint | None:
         """Return the checkpoint in a folder, None if there is none yet.
 
         Raise CheckpointError if it is another pipeline's, or as `read` does.
@@ -97,7 +98,9 @@ class Checkpoint:
         return checkpoint
 
     @staticmethod
-    def new(folder: Path, pipeline: Runnable, partitions: Iterable[int], follows: Follows | None = None) -> Checkpoint:
+    def new(
+        folder: Folder, pipeline: Runnable, partitions: Iterable[int], follows: Follows | None = None
+    ) -> Checkpoint:
         """Return a checkpoint that is not written yet."""
         return Checkpoint(folder, Run.new(pipeline.name), tuple(partitions), fingerprint(pipeline), follows)
 
@@ -114,48 +117,43 @@ class Checkpoint:
             "pipeline": self.meaning,
         }
         with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
             write_whole(self.folder / _FILE, json.dumps({**body, "sha256": _digest(body)}, indent=2))
 
     @staticmethod
-    def refuse_foreign(folder: Path) -> None:
+    def refuse_foreign(folder: Folder) -> None:
         """Raise CheckpointError if a folder is neither a checkpoint nor empty, whatever pipeline it is of."""
         if folder.exists() and not (folder / _FILE).is_file() and not _is_unused(folder):
             msg = f"{folder} is not a checkpoint of windrow: there is no {_FILE} in it; name another folder"
             raise CheckpointError(msg)
 
     @staticmethod
-    def remove(folder: Path) -> None:
+    def remove(folder: Folder) -> None:
         """Remove a checkpoint, if there is one."""
         Checkpoint.refuse_foreign(folder)
-        if folder.exists():
-            # aside first: a folder that is half removed would be no checkpoint, and no empty folder
-            aside = folder.with_name(f".{folder.name}.removed-{uuid.uuid4().hex[:8]}")
-            folder.rename(aside)
-            shutil.rmtree(aside)
+        remove(folder, last=_FILE)
 
     @property
-    def spark(self) -> Path:
+    def spark(self) -> Folder:
         """The folder in which Spark keeps offsets, commits and state."""
         return self.folder / "spark"
 
     @property
     def step_size(self) -> Path:
         """The file that says how many records the next step takes, if that can change."""
-        return self.folder / "step_size"
+        return on_this_machine(self.folder) / "step_size"
 
     @property
-    def rows(self) -> Path:
+    def rows(self) -> Folder:
         """The folder in which executors of a cluster leave the rows of a step for the driver."""
         return self.folder / "rows"
 
     @property
     def log(self) -> Path:
         """The log file of Spark."""
-        return self.folder / "spark.log"
+        return log_of(self.folder)
 
     @property
-    def start(self) -> Path:
+    def start(self) -> Folder:
         """The savepoint that the run begins with, if it follows another one."""
         return self.folder / _START
 
@@ -178,7 +176,7 @@ class Checkpoint:
     def clear_start(self) -> None:
         """Remove what a beginning from a savepoint left that was ended before the checkpoint was written."""
         for path in self.folder.glob(f"*{_START}*"):
-            shutil.rmtree(path)
+            remove(path)
 
     def carried(self) -> Savepoint | None:
         """Return the savepoint that the run begins with, None if there is none."""
@@ -186,8 +184,9 @@ class Checkpoint:
 
     def sync(self) -> None:
         """Have all that was written into the checkpoint on its disk; raise CheckpointError if that fails."""
-        with writing(self.folder):
-            _sync_file_system(self.folder)
+        if isinstance(self.folder, Path):
+            with writing(self.folder):
+                _sync_file_system(self.folder)
 
     @property
     def has_beginning(self) -> bool:
@@ -209,7 +208,7 @@ class Checkpoint:
         with writing(self.folder):
             write_whole(self.step_size, f"{records}\n")
 
-    def place(self, batch: int | None) -> tuple[Path, int]:
+    def place(self, batch: int | None) -> tuple[Folder, int]:
         """Return the file and the line of Spark's note on a batch, or of the one on the beginning."""
         if batch is None or batch < 0:
             return self.folder / _BEGINNING, 0
@@ -282,16 +281,21 @@ def _sync_file_system(folder: Path) -> None:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def writing(folder: Folder) -> Iterator[None]:
     """Raise CheckpointError if what is written into a checkpoint cannot be."""
     try:
         yield
     except OSError as exc:
-        msg = f"the checkpoint {folder} cannot be written: {exc.strerror}"
+        msg = f"the checkpoint {folder} cannot be written: {exc.strerror or exc}"
         raise CheckpointError(msg) from exc
 
 
-def _unreadable(path: Path, exc: Exception) -> CheckpointError:
+def log_of(folder: Folder) -> Path:
+    """Return the log file of Spark in a run with the checkpoint in a folder."""
+    return on_this_machine(folder) / "spark.log"
+
+
+def _unreadable(path: Folder, exc: Exception) -> CheckpointError:
     return CheckpointError(f"{path} cannot be read ({exc}); restore the checkpoint, or start over with --fresh")
 
 
@@ -315,15 +319,15 @@ def _next_offsets(kept: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401 - pla
             yield from ((int(partition), int(offset)) for partition, offset in inner.items())
 
 
-def last_noted(log: Path) -> int | None:
+def last_noted(log: Folder) -> int | None:
     """Return the last batch in one of Spark's logs, None if there is none."""
     batches = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
     return max(batches, default=None)
 
 
-def _is_unused(folder: Path) -> bool:
+def _is_unused(folder: Folder) -> bool:
     """Whether there is nothing in a folder but what a run leaves that was ended before it began."""
-    beginnings = {"spark.log", LOCK, _draft(folder / _FILE).name, _START, _BACKFILL, f"{_BACKFILL}.json"}
+    beginnings = {"spark.log", LOCK, draft_of(Path(_FILE)).name, _START, _BACKFILL, f"{_BACKFILL}.json"}
     drafts = (f".{_START}.draft-", f".{_BACKFILL}.draft-", f".{_BACKFILL}.json.draft")
     return folder.is_dir() and all(path.name in beginnings or path.name.startswith(drafts) for path in folder.iterdir())
 
@@ -350,28 +354,20 @@ def _digest(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
 
-def _draft(path: Path) -> Path:
-    return path.with_name(f".{path.name}.draft")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is seen whole or not at all."""
-    draft = _draft(path)
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
-
-
 LOCK = "lock"
 """The file in a checkpoint that the run holds which uses it."""
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(checkpoint: Folder) -> Iterator[None]:
     """Keep other runs away from a checkpoint, whose folder is made; the kernel lets go for a run that is killed.
+
+    An object store has no locks: the lock keeps those of this folder on this machine away, and the sink all others.
 
     Who could not begin leaves no lock where there was none, and no empty folder. Raise CheckpointError if another run
     uses it, or the lock cannot be written.
     """
+    folder = on_this_machine(checkpoint)
     path = folder / LOCK
     is_new = not path.exists()
     try:
@@ -383,7 +379,7 @@ def locked(folder: Path) -> Iterator[None]:
     with file:
         # a lock that is not there any more was another's, who is just leaving or has removed the checkpoint
         if not (_taken(file) and _is_at(path, file)):
-            msg = f"another run is using the checkpoint {folder}: end that one, or name another --checkpoint"
+            msg = f"another run is using the checkpoint {checkpoint}: end that one, or name another --checkpoint"
             raise CheckpointError(msg)
         try:
             yield

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from windrow.errors import CheckpointError, RecordsLostError, SinkError, SourceError
 from windrow.hosts.compatibility import upgraded
+from windrow.hosts.folders import Folder, write_whole
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint, last_noted
 from windrow.hosts.stream.integrity import RESTORE, checksum, is_whole, refuse_damaged
@@ -110,10 +110,8 @@ class OffsetLog:
         path, line = self.checkpoint.place(self.checkpoint.batch)
         lines = path.read_text(encoding="utf-8").splitlines()
         lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(losses.values())).written())
-        draft = self.checkpoint.folder / ".standing.draft"  # Spark reads every file of its folders
-        draft.write_text("\n".join(lines), encoding="utf-8")
         checksum(path).unlink(missing_ok=True)
-        draft.replace(path)
+        write_whole(path, "\n".join(lines), drafts=self.checkpoint.folder)  # Spark reads every file of its folders
         self.checkpoint.sync()
         _forget(self.checkpoint.spark.glob("offsets/*"), self._done)
 
@@ -124,7 +122,7 @@ class OffsetLog:
             _forget(self.checkpoint.spark.glob(f"state/*/*/*.{kind}"), batch + 1)
 
 
-def _forget(paths: Iterable[Path], last: int) -> None:
+def _forget(paths: Iterable[Folder], last: int) -> None:
     """Remove the files that are named after a number greater than `last`."""
     for path in list(paths):
         if path.stem.isdigit() and int(path.stem) > last:
@@ -164,7 +162,7 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
     return held
 
 
-def begin_from(folder: Path, pipeline: Runnable, given: Path) -> None:
+def begin_from(folder: Folder, pipeline: Runnable, given: Folder) -> None:
     """Make the checkpoint of a run that resumes from a savepoint, if it is not there, in a folder that is locked.
 
     Raise CheckpointError if it began otherwise, or if the pipeline cannot resume from there. What is ended half done is

@@ -21,6 +21,7 @@ from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import RunError, WindrowError
 from windrow.expressions import result_pipelines
 from windrow.hosts.cluster import SHUFFLE_PARTITIONS, partitions_of_state
+from windrow.hosts.folders import Folder, matching
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.spark_errors import translate_spark_error
 from windrow.hosts.spark_rows import OUTPUT_DDL, PACKET_DDL, outputs
@@ -68,7 +69,7 @@ def key_group_outputs(
         spark.dataSource.register(TickDataSource)
         clock = spark.readStream.format(TickDataSource.name()).option("key_groups", pipeline.key_groups)
         packets = packets.union(clock.load())
-    known = checkpoint.partitions, None if checkpoint.follows is None else checkpoint.start.absolute()
+    known = checkpoint.partitions, None if checkpoint.follows is None else str(checkpoint.start.absolute())
     last = number_of_levels(pipeline) - 1
     for level in range(last + 1):
         processor = LevelProcessor(pipeline, level, *known, transport)
@@ -179,7 +180,7 @@ class SinkWriter:
             self.failure = translate_spark_error(exc)
 
 
-def close_stores(spark: SparkSession, query: StreamingQuery, checkpoint: Path) -> None:
+def close_stores(spark: SparkSession, query: StreamingQuery, checkpoint: Folder) -> None:
     """Close the state stores of a query that has ended.
 
     Spark keeps them for a while, and its maintenance would still write the snapshot of a step that the next query may
@@ -189,13 +190,13 @@ def close_stores(spark: SparkSession, query: StreamingQuery, checkpoint: Path) -
         state_package(spark).StateStore.removeFromLoadedProvidersAndClose(store)
 
 
-def stores_of(spark: SparkSession, query: StreamingQuery, checkpoint: Path) -> Iterator[Any]:
+def stores_of(spark: SparkSession, query: StreamingQuery, checkpoint: Folder) -> Iterator[Any]:
     """Yield Spark's ids of the state stores of a query."""
     execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001 - no other way
     if execution is None:
         return
     run = _java(spark).java.util.UUID.fromString(query.runId)
-    for folder in sorted(checkpoint.glob("state/[0-9]*/[0-9]*")):
+    for folder in matching(checkpoint, "state/[0-9]*/[0-9]*"):
         place = execution.checkpointLocation(), int(folder.parent.name), int(folder.name), "default"
         yield state_package(spark).StateStoreProviderId(state_package(spark).StateStoreId(*place), run)
 

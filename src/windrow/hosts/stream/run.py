@@ -21,6 +21,7 @@ from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RecordsLostError, RunError, SourceUnavailableError, WindrowError
 from windrow.hosts.cluster import preflight
+from windrow.hosts.folders import Folder
 from windrow.hosts.reports import LagWatch, OnStep, StepReport
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark import prestart, spark_session
@@ -65,12 +66,12 @@ class StreamSettings:
     when a query has started. After `retry` seconds without a step (by default a minute, on a cluster ten) it gives up.
     """
 
-    checkpoint: Path
+    checkpoint: Folder
     until_end: bool = False
     max_records: int | None = None
     every: int = 1_000_000
     step_time: int | None = None
-    savepoint: Path | None = None
+    savepoint: Folder | None = None
     cuts: Sequence[Cut] | None = None
     ticks: int | None = None
     bounds: WatermarkBounds = NO_BOUNDS
@@ -210,10 +211,11 @@ class StreamRun:
             self._source.partitions()
         except RunError as found:
             return found
-        if (left := shutil.disk_usage(checkpoint.folder).free) < _ROOM:
+        folder = checkpoint.folder
+        if isinstance(folder, Path) and (left := shutil.disk_usage(folder).free) < _ROOM:
             # of the state store, Spark's Python processes say no more than that it is gone
             return EngineError(
-                f"No space left on device: the disk of the checkpoint {checkpoint.folder} has {left:,} bytes left; "
+                f"No space left on device: the disk of the checkpoint {folder} has {left:,} bytes left; "
                 f"make room, and start again to continue from there ({exc})"
             )
         return type(exc)(f"{exc}; Spark's log is in {checkpoint.log}") if checkpoint.log.exists() else exc

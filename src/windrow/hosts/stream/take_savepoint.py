@@ -15,6 +15,7 @@ from windrow.core.level import join_levels, levels_with_state
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.cluster import preflight
+from windrow.hosts.folders import Folder
 from windrow.hosts.savepoint import Savepoint, require_new_folder
 from windrow.hosts.settings import SparkOptions
 from windrow.hosts.spark import spark_session
@@ -28,8 +29,8 @@ from windrow.sources.base import listed
 
 
 def take_savepoint(
-    pipeline: Runnable, sink: Sink | SinkGroup, checkpoint: Path, to: Path | None, spark: SparkOptions
-) -> Path:
+    pipeline: Runnable, sink: Sink | SinkGroup, checkpoint: Folder, to: Folder | None, spark: SparkOptions
+) -> Folder:
     """Write what the run of a checkpoint knows after the last step that its tables have; return the folder.
 
     That is `to`, or one beside the checkpoint named after it and the epoch. Raise CheckpointError if a run is using the
@@ -66,7 +67,7 @@ def take_savepoint(
     return folder
 
 
-def look(pipeline: Runnable, checkpoint: Path, spark: SparkOptions) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
+def look(pipeline: Runnable, checkpoint: Folder, spark: SparkOptions) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
     """Return the last epoch that Spark noted as done, and what the key groups knew after it; raise as above."""
     known = _open(pipeline, checkpoint)
     with locked(checkpoint):
@@ -75,7 +76,7 @@ def look(pipeline: Runnable, checkpoint: Path, spark: SparkOptions) -> tuple[int
         return epoch, iter(list(_states(pipeline, known, epoch, spark)))
 
 
-def _open(pipeline: Runnable, checkpoint: Path) -> Checkpoint:
+def _open(pipeline: Runnable, checkpoint: Folder) -> Checkpoint:
     known = Checkpoint.open(checkpoint, pipeline)
     if known is None:
         msg = f"there is no checkpoint in {checkpoint}: run the pipeline first, or name another --checkpoint"
@@ -129,7 +130,7 @@ def _states(
 
 
 def read_states(
-    spark: SparkSession, checkpoint: Path, batch: int, groups: int, level: int = 0
+    spark: SparkSession, checkpoint: Folder, batch: int, groups: int, level: int = 0
 ) -> Iterator[tuple[int, MemoryState]]:
     """Go through what each of so many key groups knew after a batch at a level, in no order.
 
@@ -160,7 +161,7 @@ def read_states(
         raise translate_spark_error(exc) from exc
 
 
-def _read(spark: SparkSession, folder: Path, at: tuple[int, int], variable: str) -> DataFrame:
+def _read(spark: SparkSession, folder: Folder, at: tuple[int, int], variable: str) -> DataFrame:
     operator, batch = at
     frame = (
         spark.read.format("statestore")
@@ -181,15 +182,19 @@ def _read(spark: SparkSession, folder: Path, at: tuple[int, int], variable: str)
 
 
 @contextmanager
-def _committed(checkpoint: Path, batch: int) -> Iterator[Path]:
+def _committed(checkpoint: Folder, batch: int) -> Iterator[Folder]:
     """Give a folder in which a batch is noted as done, as Spark wants it, also if the sink alone knows that it is.
 
-    The states of a batch are there before the sink is given it.
+    The states of a batch are there before the sink is given it. Raise CheckpointError if the note is missing in an
+    object store, which has no links.
     """
     note = checkpoint / "commits" / str(batch)
     if note.exists():
         yield checkpoint.absolute()
         return
+    if not isinstance(checkpoint, Path):
+        msg = f"{note} is not there yet: run the pipeline once more, then try again"
+        raise CheckpointError(msg)
     # beside what it links to: executors of a cluster read it too
     with tempfile.TemporaryDirectory(prefix="reading-", dir=checkpoint.parent) as made:
         folder = Path(made)

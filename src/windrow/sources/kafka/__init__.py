@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from windrow.sources.kafka.client import Admin
     from windrow.sources.kafka.stream import KafkaStreamReader
 
-__all__ = ["KafkaTopic", "preflight"]
+__all__ = ["KafkaTopic", "partition_finder", "preflight"]
 
 
 _NO_ID = "A" * 22
@@ -35,8 +36,19 @@ def preflight(source: KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[
     return _ends(_admin(source, timeout))
 
 
-def _admin(source: KafkaSource, timeout: float) -> Admin:
+def partition_finder(source: KafkaSource) -> Callable[[], list[int]]:
+    """Return a function that asks for the topic's partitions, in any process; raise InputError for wrong options."""
+    return partial(_partitions, source.topic, client_options(source))
+
+
+def _partitions(topic: str, settings: Mapping[str, str]) -> list[int]:
     from windrow.sources.kafka.client import Admin  # noqa: PLC0415 - librdkafka only when a broker is asked
+
+    return Admin(topic, settings, TIMEOUT).partitions()
+
+
+def _admin(source: KafkaSource, timeout: float) -> Admin:
+    from windrow.sources.kafka.client import Admin  # noqa: PLC0415 - the same
 
     return Admin(source.topic, client_options(source), timeout)
 
