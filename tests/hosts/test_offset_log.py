@@ -78,11 +78,16 @@ def test_a_step_that_is_taken_with_other_records_leaves_nothing_of_the_one_befor
 
 
 def test_a_step_that_is_taken_back_is_taken_as_it_was_planned(checkpoint: Checkpoint) -> None:
-    before = there(checkpoint)
+    before, third = there(checkpoint), checkpoint.note(2)
+    assert checkpoint.kept_plan == []
     OffsetLog(checkpoint).take_back()
     gone = {"offsets/2", "commits/1", "state/0/0/3.changelog", "state/0/1/3.changelog", "state/0/1/3.zip"}
     assert before - there(checkpoint) == gone
     assert OffsetLog(checkpoint).read_planned() == checkpoint.note(1)
+    # and so is the step after it, which executors may have computed
+    [(begin, end)] = checkpoint.kept_plan
+    assert StepOffsets.of(begin) == checkpoint.note(1)
+    assert StepOffsets.of(end) == third
     OffsetLog(checkpoint).take_back()
     assert there(checkpoint) == {"offsets/0", "state/0/0/_metadata/schema", *FIRST_STATES}
     OffsetLog(checkpoint).take_back()
@@ -103,6 +108,21 @@ def test_a_plan_of_more_records_than_a_step_may_have_is_forgotten_unless_the_tab
     names = {path.relative_to(str(checkpoint.spark)).as_posix() for path in before - left if path.suffix != ".crc"}
     third = {"offsets/2", "state/0/0/3.changelog", "state/0/1/3.changelog", "state/0/1/3.zip"}
     assert names == (third if forgets else set())
+
+
+@pytest.mark.parametrize(("most", "left"), [(6, 0), (7, 1)])
+def test_a_kept_plan_of_more_records_than_a_step_may_have_is_forgotten(
+    most: int, left: int, checkpoint: Checkpoint
+) -> None:
+    for batch, end in ((1, 3), (2, 10)):
+        path = checkpoint.spark / "offsets" / str(batch)
+        path.with_name(f".{path.name}.crc").unlink()
+        path.write_text(f"v1\n{{}}\n{written({'0': {'line': end}})}\n")
+    OffsetLog(checkpoint).take_back()
+    OffsetLog(checkpoint).forget_larger_plan(1, most)
+    assert len(checkpoint.kept_plan) == left
+    OffsetLog(checkpoint).move({"0": {"line": 2}}, [GONE])
+    assert checkpoint.kept_plan == []
 
 
 def test_what_was_to_be_told_before_is_told_too_and_once(checkpoint: Checkpoint) -> None:

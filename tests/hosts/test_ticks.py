@@ -77,6 +77,9 @@ def test_a_clock_that_goes_back_gives_no_new_tick_and_a_bounded_run_none() -> No
     assert list(read_packets(frames)) == [Packet(group, Tick(first["tick"])) for group in range(2)]
     reader.prepareForTriggerAvailableNow()
     assert reader.latestOffset({"tick": 5}, limit) == {"tick": 5}
+    planned = TickStreamReader(2, ({"tick": 5}, {"tick": 9}))
+    assert planned.latestOffset({"tick": 5}, limit) == {"tick": 9}
+    assert planned.latestOffset({"tick": 9}, limit)["tick"] > NOON
     # Spark asks so for the first step of a bounded run
     start = reader.initialOffset()
     assert reader.partitions(start, reader.latestOffset(start, limit)) == []

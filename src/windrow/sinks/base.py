@@ -41,6 +41,13 @@ class Sink(Protocol):
 
     The rows of a step can be more than fit into memory: their tables are then mapped from files that Spark's tasks have
     written. A sink takes them in batches, and changes in `windrow.sinks.tables.pieces`.
+
+    One database is written by the driver alone. A sink that many processes can write to (a topic, a table of files)
+    may have tasks write its rows, if it keeps these rules. A task writes where no reader looks yet, under a name made
+    of the run, the epoch, the key group and an id of its own, since a task can run twice, also at the same time. It
+    returns what names the written, a few KB, which comes to `commit` in the place of the rows. `commit` makes what
+    these names stand for visible at once, together with the epoch, and only if the sink is still the last to have been
+    opened. `open` removes what no epoch names; nothing is assumed about tasks of an older opener that still write.
     """
 
     needs_rows: bool

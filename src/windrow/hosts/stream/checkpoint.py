@@ -23,11 +23,14 @@ from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import MAX_PARTITIONS, Runnable
 from windrow.sinks.base import Follows, Run
+from windrow.sources.base import Offset
 
 _FILE = "windrow.json"
 _IDENTITY = "source.json"
 _BEGINNING = "beginning.json"
 """The file that says where the run begins, as the source notes it."""
+_PLANNED = "planned.json"
+"""The file with a step that was planned before the one ahead of it had to be taken back."""
 _START = "start"
 _BACKFILL = "backfill"
 _FORMAT = 5
@@ -223,6 +226,35 @@ class Checkpoint:
         except (OSError, ValueError, TypeError, LookupError) as exc:
             raise _unreadable(path, exc) from exc
 
+    def keep_plan(self, batch: int) -> None:
+        """Note how a batch was planned, whose plan is taken back; raise CheckpointError if it cannot be written.
+
+        It is to be planned so once more: executors of a cluster may still write the states that follow from it.
+        """
+        with writing(self.folder):
+            write_whole(self.folder / _PLANNED, json.dumps([self._sources(batch - 1), self._sources(batch)]))
+
+    def forget_plan(self) -> None:
+        """Forget how the next step was planned."""
+        (self.folder / _PLANNED).unlink(missing_ok=True)
+
+    @property
+    def kept_plan(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """From where to where the step that was kept goes in each source of the query; empty if there is none."""
+        path = self.folder / _PLANNED
+        if not path.exists():
+            return []
+        try:
+            begins, ends = json.loads(path.read_text(encoding="utf-8"))
+            return list(zip(begins, ends, strict=True))
+        except (OSError, ValueError, TypeError) as exc:
+            raise _unreadable(path, exc) from exc
+
+    def _sources(self, batch: int) -> list[Any]:
+        """Return where a batch ends in each source of the query, as Spark noted it."""
+        lines = self.place(batch)[0].read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines[_SOURCE_LINE:]]
+
     def offsets(self, batch: int | None = None) -> dict[int, int]:
         """Return the next offset of each partition after a batch of Spark's, by default the last that it noted as done.
 
@@ -234,7 +266,7 @@ class Checkpoint:
             carried = self.carried()
             return {} if carried is None else carried.offsets
         try:
-            return dict(sorted(_next_offsets(self.note(done).at)))
+            return offsets_of(self.note(done).at)
         except (ValueError, TypeError, AttributeError) as exc:
             raise _unreadable(self.place(done)[0], exc) from exc
 
@@ -301,6 +333,11 @@ def _unreadable(path: Folder, exc: Exception) -> CheckpointError:
 
 def _follows(kept: Any) -> Follows | None:  # noqa: ANN401 - plain JSON
     return None if kept is None else Follows(Run(**kept["run"]), kept["epoch"])
+
+
+def offsets_of(at: Offset) -> dict[int, int]:
+    """Return the next offset of each partition at an offset, as Spark keeps it."""
+    return dict(sorted(_next_offsets(at)))
 
 
 def _next_offsets(kept: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401 - plain JSON

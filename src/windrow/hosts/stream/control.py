@@ -9,6 +9,7 @@ the same one, whether the run that resumes is live or bounded.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,13 +29,17 @@ if TYPE_CHECKING:
     from windrow.sources.stream_reader import StreamReader
 
 
+Planned = tuple[dict[str, Any], dict[str, Any]] | None
+"""From where to where a step goes."""
+
+
 class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a source from a given offset, and adds control messages: lost records, and the end of a bounded input.
 
     Given the number of `ends` that the run had emitted before, it emits the end of the input once, in a step of its own
     after everything that the log held when the query started. If such a step was planned already and is run again, it
     counts as that one, unless records have arrived since. If the file `size` is given, it holds the maximum number of
-    records of the next step.
+    records of the next step. `planned` is from where to where a step goes that was planned before.
     """
 
     def __init__(
@@ -45,7 +50,9 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         *,
         ends: int | None = None,
         size: Path | None = None,
+        planned: Planned = None,
     ) -> None:
+        self._planned = planned
         self._reader = reader
         self._begin = begin
         self._key_groups = key_groups
@@ -66,6 +73,8 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where the next step ends; `start` itself if there is nothing to read, and no control message."""
+        if self._planned is not None and start == self._planned[0]:
+            return self._planned[1]
         note = StepOffsets.of(start)
         if self._size is not None:
             limit = ReadMaxRows(int(self._size.read_text(encoding="utf-8")))
@@ -117,7 +126,7 @@ Offset = dict[str, int]
 
 
 class TickDataSource(DataSource):
-    """Option `key_groups`: the number of key groups that get each tick."""
+    """Option `key_groups`: the number of key groups that get each tick; `planned`: a step that was planned, as JSON."""
 
     @classmethod
     def name(cls) -> str:
@@ -132,7 +141,7 @@ class TickDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> TickStreamReader:  # noqa: ARG002, N802 - Spark's name and parameter
         """Return the reader."""
-        return TickStreamReader(int(self.options["key_groups"]))
+        return TickStreamReader(int(self.options["key_groups"]), json.loads(self.options.get("planned", "null")))
 
 
 class TickPartition(InputPartition):
@@ -144,10 +153,14 @@ class TickPartition(InputPartition):
 
 
 class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Gives every key group the time at which a step is planned; a bounded run has none."""
+    """Gives every key group the time at which a step is planned; a bounded run has none.
 
-    def __init__(self, key_groups: int) -> None:
+    `planned` is from where to where a step goes that was planned before.
+    """
+
+    def __init__(self, key_groups: int, planned: Planned = None) -> None:
         self._key_groups = key_groups
+        self._planned = planned
         self._bounded = False
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -160,6 +173,8 @@ class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: ARG002, N802 - Spark's name and parameter
         """Return the time, or `start` where time stands still."""
+        if self._planned is not None and start == self._planned[0]:
+            return self._planned[1]
         now = time.time_ns() // 1000 // EVERY * EVERY
         return start if self._bounded else {"tick": max(now, start["tick"])}
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from windrow.errors import CheckpointError, RecordsLostError, SinkError, SourceError
 from windrow.hosts.compatibility import upgraded
 from windrow.hosts.folders import Folder, write_whole
 from windrow.hosts.savepoint import Savepoint
-from windrow.hosts.stream.checkpoint import Checkpoint, last_noted
+from windrow.hosts.stream.checkpoint import Checkpoint, last_noted, offsets_of
 from windrow.hosts.stream.integrity import RESTORE, checksum, is_whole, refuse_damaged
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import Runnable
@@ -43,11 +43,13 @@ class OffsetLog:
     def take_back(self) -> None:
         """Let the last finished step run once more, as it was planned; plans after it are dropped.
 
-        What it left is written anew. Of a later one that may not be so, as it can be planned otherwise. Its note goes
-        last, so that this is begun again if it is ended half done.
+        What it left is written anew, and so is what the next one left, which is to be planned as it was. The note that
+        the step is done goes last, so that this is begun again if it is ended half done.
         """
         done = self.checkpoint.batch
         if done is not None:
+            if last_noted(self.checkpoint.spark / "offsets") == done + 1:
+                self.checkpoint.keep_plan(done + 1)
             self._forget_after(done, done - 1)
 
     def forget_larger_plan(self, written: int, most: int) -> None:
@@ -56,11 +58,13 @@ class OffsetLog:
         A step that failed for its size could else never be taken again smaller. No answer depends on where steps end,
         and what the tables do not have nobody has seen; look for losses before this, as a plan can show one.
         """
+        for begin, end in self.checkpoint.kept_plan[:1]:
+            if _records(offsets_of(begin["at"]), offsets_of(end["at"])) > most:
+                self.checkpoint.forget_plan()
         done, planned = self._done, last_noted(self.checkpoint.spark / "offsets")
         if planned != done + 1 or written > done:
             return
-        before, after = self.checkpoint.offsets(done), self.checkpoint.offsets(planned)
-        if sum(max(0, offset - before.get(partition, 0)) for partition, offset in after.items()) > most:
+        if _records(self.checkpoint.offsets(done), self.checkpoint.offsets(planned)) > most:
             self._forget_after(done, done)
 
     def forget_torn(self, written: int) -> None:
@@ -107,6 +111,7 @@ class OffsetLog:
         before = StepOffsets(offset) if note is None else note
         losses = {str(loss): loss for loss in (*before.lost, *lost)}
         self._forget_states(self._done)
+        self.checkpoint.forget_plan()
         path, line = self.checkpoint.place(self.checkpoint.batch)
         lines = path.read_text(encoding="utf-8").splitlines()
         lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(losses.values())).written())
@@ -120,6 +125,11 @@ class OffsetLog:
         for kind in ("zip", "changelog"):
             # the state after a batch has the number that follows the batch's
             _forget(self.checkpoint.spark.glob(f"state/*/*/*.{kind}"), batch + 1)
+
+
+def _records(before: Mapping[int, int], after: Mapping[int, int]) -> int:
+    """Return how many offsets are between two positions."""
+    return sum(max(0, offset - before.get(partition, 0)) for partition, offset in after.items())
 
 
 def _forget(paths: Iterable[Folder], last: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -61,14 +62,15 @@ def key_group_outputs(
     spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, pipeline.key_groups))
     tasks = spark.sparkContext.defaultParallelism
     reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
-    telling = ControlReader(reader, begin, pipeline.key_groups, ends=ends, size=size)
+    planned = dict(enumerate(checkpoint.kept_plan))
+    telling = ControlReader(reader, begin, pipeline.key_groups, ends=ends, size=size, planned=planned.get(0))
     packets = stream_of(spark, "windrow", telling, PACKET_DDL)
     graph = as_graph(pipeline)
     is_idle = any(node.time.idle is not None for node in graph.sources)
     if is_idle or any(map(needs_ticks, result_pipelines(graph).values())):
         spark.dataSource.register(TickDataSource)
         clock = spark.readStream.format(TickDataSource.name()).option("key_groups", pipeline.key_groups)
-        packets = packets.union(clock.load())
+        packets = packets.union(clock.option("planned", json.dumps(planned.get(1))).load())
     known = checkpoint.partitions, None if checkpoint.follows is None else str(checkpoint.start.absolute())
     last = number_of_levels(pipeline) - 1
     for level in range(last + 1):
@@ -92,10 +94,9 @@ class SinkWriter:
     the most; `agree` knows that. `failure` is why a step was not committed, None as long as all were; `unsure` is the
     report of a step whose commit failed, which the tables may have all the same: the answer to a COMMIT can be lost.
 
-    `first_epoch` is the epoch of Spark's batch 0. Without `ahead` Spark waits for each step to be committed. `check` is
-    called when the records of a step were read, and raises a WindrowError if they are not to be committed. `sync` is
-    called before each commit, when Spark has written the step's offsets and states: a power cut may not leave the
-    checkpoint without a step that the tables have.
+    `first_epoch` is the epoch of Spark's batch 0. `check` is called when the records of a step were read, and raises
+    a WindrowError if they are not to be committed. `sync` is called before each commit, when Spark has written the
+    step's offsets and states: a power cut may not leave the checkpoint without a step that the tables have.
     """
 
     def __init__(
@@ -105,12 +106,10 @@ class SinkWriter:
         on_step: OnStep,
         *,
         first_epoch: int = 0,
-        ahead: bool = True,
         check: Callable[[], None] = lambda: None,
         sync: Callable[[], None] = lambda: None,
     ) -> None:
         self._first_epoch = first_epoch
-        self._ahead = ahead
         self._check = check
         self._sync = sync
         self._pipeline = pipeline
@@ -139,8 +138,6 @@ class SinkWriter:
                 took = work.lap()
                 self.settle()
                 self._writing = self._thread.submit(self._write, epoch, parts, took)
-                if not self._ahead:
-                    self.settle()
             except WindrowError as exc:
                 self.failure = exc
                 raise

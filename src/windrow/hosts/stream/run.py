@@ -228,7 +228,6 @@ class StreamRun:
             self._sinks,
             on_step,
             first_epoch=checkpoint.first_epoch,
-            ahead=is_one_process(spark),
             check=check,
             sync=checkpoint.sync,
         )
