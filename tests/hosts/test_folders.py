@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from tests.hosts.spend import spend
 
 from windrow.core.state.store import MemoryState
-from windrow.errors import CheckpointError, InputError
+from windrow.errors import CheckpointError, EngineError, InputError
 from windrow.hosts.folders import (
     Folder,
     fetched,
@@ -27,6 +30,7 @@ from windrow.hosts.savepoint import FILE, Savepoint, fingerprint, require_new_fo
 from windrow.hosts.stream.checkpoint import Checkpoint, last_noted, locked
 from windrow.hosts.stream.integrity import refuse_damaged
 from windrow.hosts.stream.offsets import OffsetLog, agree
+from windrow.hosts.stream.query import PlanGuard
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.hosts.transport import TableTransport, taken
 from windrow.model import LogSource, SqliteSink
@@ -180,3 +184,53 @@ def test_spark_is_led_to_the_same_store(s3: str, monkeypatch: pytest.MonkeyPatch
     assert found["spark.hadoop.fs.s3a.endpoint.region"] == "us-east-1"
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     assert hadoop_settings() == {}
+
+
+class Planned:
+    """Spark, whose running query has planned a step up to a line; it has the names of Java."""
+
+    def __init__(self, root: str, line: int) -> None:
+        self._root, self._line = root, line
+        self._jsparkSession = self
+
+    def streams(self) -> Planned:
+        return self
+
+    def active(self) -> list[Planned]:
+        return [self]
+
+    def streamingQuery(self) -> Planned:  # noqa: N802 - Java's name
+        return self
+
+    def resolvedCheckpointRoot(self) -> str:  # noqa: N802 - the same
+        return self._root
+
+    def availableOffsets(self) -> Planned:  # noqa: N802 - the same
+        return self
+
+    values = toSeq = streams  # noqa: N815 - the same
+
+    def size(self) -> int:
+        return 1
+
+    def apply(self, number: int) -> Planned:
+        assert number == 0
+        return self
+
+    def json(self) -> str:
+        return json.dumps(StepOffsets({"0": {"line": self._line}}).written())
+
+
+def test_a_step_that_another_process_has_planned_is_not_taken(folder: Folder) -> None:
+    made = Checkpoint.new(folder, PIPELINE, [0])
+    plan = json.dumps(StepOffsets({"0": {"line": 5}}).written())
+    write_whole(made.spark / "offsets/0", f"v1\n{{}}\n{plan}")
+    guard = PlanGuard(cast("SparkSession", Planned(str(made.spark), 5)), made)
+    guard(0)
+    guard(0)
+    message = "another process has planned step 0 of the checkpoint"
+    with pytest.raises(EngineError, match=message):
+        PlanGuard(cast("SparkSession", Planned(str(made.spark), 6)), made)(0)
+    write_whole(made.spark / "offsets/0", f"v1\n{{}}\n{plan.replace('5', '6')}")
+    with pytest.raises(EngineError, match=message):
+        guard(0)

@@ -232,7 +232,7 @@ class Checkpoint:
         It is to be planned so once more: executors of a cluster may still write the states that follow from it.
         """
         with writing(self.folder):
-            write_whole(self.folder / _PLANNED, json.dumps([self._sources(batch - 1), self._sources(batch)]))
+            write_whole(self.folder / _PLANNED, json.dumps([self.ends_of(batch - 1), self.ends_of(batch)]))
 
     def forget_plan(self) -> None:
         """Forget how the next step was planned."""
@@ -250,7 +250,7 @@ class Checkpoint:
         except (OSError, ValueError, TypeError) as exc:
             raise _unreadable(path, exc) from exc
 
-    def _sources(self, batch: int) -> list[Any]:
+    def ends_of(self, batch: int) -> list[Any]:
         """Return where a batch ends in each source of the query, as Spark noted it."""
         lines = self.place(batch)[0].read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines[_SOURCE_LINE:]]

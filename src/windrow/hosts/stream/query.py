@@ -19,7 +19,7 @@ from windrow.core.changelog import concat_by_sink, empty_by_sink
 from windrow.core.level import number_of_levels
 from windrow.core.operators.base import GroupOutput
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.errors import RunError, WindrowError
+from windrow.errors import EngineError, RunError, WindrowError
 from windrow.expressions import result_pipelines
 from windrow.hosts.cluster import SHUFFLE_PARTITIONS, partitions_of_state
 from windrow.hosts.folders import Folder, matching
@@ -87,6 +87,38 @@ def _by_key_group(packets: DataFrame, pipeline: Runnable, processor: StatefulPro
     )
 
 
+class PlanGuard:
+    """Refuses a step that the checkpoint does not have as this query has planned it; it is called with the batch.
+
+    An object store does not keep two drivers that plan a step at the same moment from writing one over the other.
+    """
+
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._own: dict[int, list[str]] = {}
+
+    def __call__(self, batch: int) -> None:
+        """Look, first before the step is computed, then as often as wanted; raise EngineError if it is another one."""
+        if batch not in self._own:
+            self._own = {one: ends for one, ends in self._own.items() if one >= batch - 1} | {batch: self._planned()}
+        if sorted(map(json.dumps, self._checkpoint.ends_of(batch))) != self._own[batch]:
+            msg = (
+                f"another process has planned step {batch} of the checkpoint {self._checkpoint.folder} at the same "
+                "moment; what was committed stays: let one of the two run, and start it again"
+            )
+            raise EngineError(msg)
+
+    def _planned(self) -> list[str]:
+        """Return where the step at hand ends in each source, as Spark has it in memory."""
+        for query in self._spark._jsparkSession.streams().active():  # noqa: SLF001 - no other way
+            running = query.streamingQuery()
+            if running.resolvedCheckpointRoot() == str(self._checkpoint.spark):
+                found = running.availableOffsets().values().toSeq()
+                return sorted(json.dumps(json.loads(found.apply(number).json())) for number in range(found.size()))
+        return []
+
+
 class SinkWriter:
     """Computes a step when it is called, and commits it in a thread of its own, in the order of the steps.
 
@@ -96,7 +128,8 @@ class SinkWriter:
 
     `first_epoch` is the epoch of Spark's batch 0. `check` is called when the records of a step were read, and raises
     a WindrowError if they are not to be committed. `sync` is called before each commit, when Spark has written the
-    step's offsets and states: a power cut may not leave the checkpoint without a step that the tables have.
+    step's offsets and states: a power cut may not leave the checkpoint without a step that the tables have. `guard` is
+    called with Spark's batch before a step is computed and before it is committed, and raises a WindrowError too.
     """
 
     def __init__(
@@ -108,7 +141,9 @@ class SinkWriter:
         first_epoch: int = 0,
         check: Callable[[], None] = lambda: None,
         sync: Callable[[], None] = lambda: None,
+        guard: Callable[[int], None] = lambda _: None,
     ) -> None:
+        self._guard = guard
         self._first_epoch = first_epoch
         self._check = check
         self._sync = sync
@@ -133,6 +168,7 @@ class SinkWriter:
                 raise RunError(msg)
             try:
                 work = Stopwatch()
+                self._guard(batch)
                 parts = outputs(self._pipeline, frame.toArrow().to_pylist())
                 self._check()
                 took = work.lap()
@@ -164,6 +200,7 @@ class SinkWriter:
         try:
             rows = concat_by_sink(self._nothing, (part.by_sink for part in parts))
             stats = [part.stats for part in parts]
+            self._guard(epoch - self._first_epoch)
             self._sync()
             report = self.unsure = StepReport.of(epoch, stats, self._watch.lap(), took) if parts else None
             self._sinks.commit(epoch, rows)

@@ -21,7 +21,7 @@ from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RecordsLostError, RunError, SourceUnavailableError, WindrowError
 from windrow.hosts.cluster import preflight
-from windrow.hosts.folders import Folder
+from windrow.hosts.folders import Folder, is_remote
 from windrow.hosts.reports import LagWatch, OnStep, StepReport
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark import prestart, spark_session
@@ -29,7 +29,7 @@ from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.hosts.stream.integrity import refuse_damaged, refuse_damaged_tables
 from windrow.hosts.stream.offsets import LossGuard, OffsetLog, agree, begin_from, note_beginning
-from windrow.hosts.stream.query import SinkWriter, close_stores, key_group_outputs
+from windrow.hosts.stream.query import PlanGuard, SinkWriter, close_stores, key_group_outputs
 from windrow.hosts.stream.step_size import StepSizeController, StepSizeFile
 from windrow.hosts.transport import TableTransport, carrying, is_one_process
 from windrow.hosts.written_log import write_log
@@ -230,6 +230,7 @@ class StreamRun:
             first_epoch=checkpoint.first_epoch,
             check=check,
             sync=checkpoint.sync,
+            guard=PlanGuard(spark, checkpoint) if is_remote(checkpoint.folder) else lambda _: None,
         )
         try:
             with (
