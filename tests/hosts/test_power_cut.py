@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing, suppress
@@ -20,6 +21,7 @@ from windrow.hosts.stream import checkpoint as checkpoint_room
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.integrity import refuse_damaged
 from windrow.hosts.stream.offsets import agree
+from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import LogSource, SqliteSink
 from windrow.sinks.sqlite import SqliteTables
 
@@ -108,7 +110,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
     for name in (*names, *(f"state/0/0/{version}.changelog" for version in range(1, 4)), "state/0/0/3.zip"):
         path = made.spark / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("v1")
+        path.write_text(f"v1\n{{}}\n{json.dumps(StepOffsets({}).written())}" if path.parent.name == "offsets" else "v1")
     return made
 
 

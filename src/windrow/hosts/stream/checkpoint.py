@@ -229,10 +229,13 @@ class Checkpoint:
     def keep_plan(self, batch: int) -> None:
         """Note how a batch was planned, whose plan is taken back; raise CheckpointError if it cannot be written.
 
-        It is to be planned so once more: executors of a cluster may still write the states that follow from it.
+        It is to be planned so once more: executors of a cluster may still write the states that follow from it. The end
+        of the input is planned anew, since the next run may not emit one.
         """
-        with writing(self.folder):
-            write_whole(self.folder / _PLANNED, json.dumps([self.ends_of(batch - 1), self.ends_of(batch)]))
+        begins, ends = self.ends_of(batch - 1), self.ends_of(batch)
+        if begins[0]["ends"] == ends[0]["ends"]:
+            with writing(self.folder):
+                write_whole(self.folder / _PLANNED, json.dumps([begins, ends]))
 
     def forget_plan(self) -> None:
         """Forget how the next step was planned."""

@@ -74,7 +74,8 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where the next step ends; `start` itself if there is nothing to read, and no control message."""
         if self._planned is not None and start == self._planned[0]:
-            return self._planned[1]
+            (_, end), self._planned = self._planned, None  # once: a source can also stand still in that step
+            return end
         note = StepOffsets.of(start)
         if self._size is not None:
             limit = ReadMaxRows(int(self._size.read_text(encoding="utf-8")))
@@ -174,7 +175,8 @@ class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: ARG002, N802 - Spark's name and parameter
         """Return the time, or `start` where time stands still."""
         if self._planned is not None and start == self._planned[0]:
-            return self._planned[1]
+            (_, end), self._planned = self._planned, None  # once: a source can also stand still in that step
+            return end
         now = time.time_ns() // 1000 // EVERY * EVERY
         return start if self._bounded else {"tick": max(now, start["tick"])}
 
