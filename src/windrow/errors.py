@@ -126,6 +126,12 @@ class WorkerLostError(EngineError):
     passes = True
 
 
+class CheckpointBusyError(EngineError):
+    """Another process was still ending its last step as this one began, with the same checkpoint."""
+
+    passes = True
+
+
 class ManyProblemsError(PipelineError):
     """Several problems of a pipeline; `errors` has each of them, in the order of the file."""
 

@@ -141,7 +141,7 @@ def test_a_driver_that_dies_is_followed_by_one_at_another_address(make_job: Make
 
 @pytest.mark.long
 def test_two_drivers_whose_file_system_has_no_locks(make_job: MakeJob) -> None:
-    """Spark lets one of them note a step; the other ends, and nothing is mixed."""
+    """The tables take steps of the later one only; the other ends, and nothing is mixed."""
     job = make_job(count=40_000)
     words = ["--until-end", "--checkpoint", str(job.checkpoint), *job.options, "--max-records", "2000"]
     words += ["--conf", "spark.cores.max=1"]  # or the second would wait for cores

@@ -1,5 +1,6 @@
 """The end of the input: told once, after all that was there, and to no later run."""
 
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from windrow.errors import SinkError, SinkUnavailableError
 from windrow.hosts.reports import StepReport
 from windrow.hosts.spark_rows import read_packets
 from windrow.hosts.stream.control import ControlReader, ControlSource
+from windrow.hosts.stream.query import BUSY
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import Emit, LogSource, Pipeline
@@ -193,6 +195,36 @@ def test_an_end_that_was_not_planned_is_none_for_the_next_run(log: Path, tmp_pat
     held = replace(_over(log), emit=Emit(lateness=main().emit.lateness, at_end="hold"))
     StreamRun(held, sink, settings).run(lambda _: None)
     assert (sorted(sink.steps), told(sink)) == ([0], [])
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_step_that_another_process_notes_as_this_one_begins_is_taken_again(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one's tables were taken over before it could write the step."""
+    held = replace(_over(log), emit=Emit(lateness=main().emit.lateness, at_end="hold"))
+    write(log, record("A", 1), record("A", 2), record("A", 9))
+    sink, folder = CollectSink(), tmp_path / "checkpoint"
+    settings = StreamSettings(folder, until_end=True, max_records=1, on_trouble=(tries := list[str]()).append)
+    StreamRun(held, sink, settings).run(lambda _: None)
+    noted = shutil.copytree(folder / "spark", tmp_path / "noted")
+    last = max(sink.steps)
+    del sink.steps[last]
+    for path in (folder / "spark/commits").glob(f"*{last}*"):
+        path.unlink()
+
+    def end_the_other(*_: object) -> None:
+        shutil.copytree(noted, folder / "spark", dirs_exist_ok=True)
+
+    monkeypatch.setattr("windrow.hosts.stream.run.preflight", end_the_other)
+    write(log, record("A", 10))
+    StreamRun(held, sink, settings).run(lambda _: None)
+    monkeypatch.undo()
+    assert [text.partition(";")[0] for text in tries] == [BUSY]
+    assert sorted(sink.steps) == [*range(last + 2)]
+    alone = CollectSink()
+    StreamRun(held, alone, replace(settings, checkpoint=tmp_path / "alone")).run(lambda _: None)
+    assert told(sink) == told(alone)
 
 
 def _over(log: Path) -> Pipeline:

@@ -19,7 +19,7 @@ from windrow.core.changelog import concat_by_sink, empty_by_sink
 from windrow.core.level import number_of_levels
 from windrow.core.operators.base import GroupOutput
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.errors import EngineError, RunError, WindrowError
+from windrow.errors import CheckpointBusyError, EngineError, RunError, WindrowError
 from windrow.expressions import result_pipelines
 from windrow.hosts.cluster import SHUFFLE_PARTITIONS, partitions_of_state
 from windrow.hosts.folders import Folder, matching
@@ -119,6 +119,9 @@ class PlanGuard:
         return []
 
 
+BUSY = "another process was still ending its last step of this checkpoint as this one began"
+
+
 class SinkWriter:
     """Computes a step when it is called, and commits it in a thread of its own, in the order of the steps.
 
@@ -126,10 +129,12 @@ class SinkWriter:
     the most; `agree` knows that. `failure` is why a step was not committed, None as long as all were; `unsure` is the
     report of a step whose commit failed, which the tables may have all the same: the answer to a COMMIT can be lost.
 
-    `first_epoch` is the epoch of Spark's batch 0. `check` is called when the records of a step were read, and raises
-    a WindrowError if they are not to be committed. `sync` is called before each commit, when Spark has written the
-    step's offsets and states: a power cut may not leave the checkpoint without a step that the tables have. `guard` is
-    called with Spark's batch before a step is computed and before it is committed, and raises a WindrowError too.
+    `first_epoch` is the epoch of Spark's batch 0, and `begin` the batch that the tables wait for: if a later one comes
+    first, another process has noted one since the tables were opened, which raises CheckpointBusyError. `check` is
+    called when the records of a step were read, and raises a WindrowError if they are not to be committed. `sync` is
+    called before each commit, when Spark has written the step's offsets and states: a power cut may not leave the
+    checkpoint without a step that the tables have. `guard` is called with Spark's batch before a step is computed and
+    before it is committed, and raises a WindrowError too.
     """
 
     def __init__(
@@ -138,12 +143,14 @@ class SinkWriter:
         sinks: SinkGroup,
         on_step: OnStep,
         *,
+        begin: int,
         first_epoch: int = 0,
         check: Callable[[], None] = lambda: None,
         sync: Callable[[], None] = lambda: None,
         guard: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._guard = guard
+        self._begin = begin
         self._first_epoch = first_epoch
         self._check = check
         self._sync = sync
@@ -156,6 +163,7 @@ class SinkWriter:
         self._thread = ThreadPoolExecutor(1, "windrow-sink")
         self._writing: Future[None] | None = None
         self._closed = False
+        self.has_begun = False
         self.failure: WindrowError | None = None
         self.unsure: StepReport | None = None
 
@@ -168,6 +176,9 @@ class SinkWriter:
                 raise RunError(msg)
             try:
                 work = Stopwatch()
+                if not self.has_begun and batch > self._begin:
+                    raise CheckpointBusyError(BUSY)
+                self.has_begun = True
                 self._guard(batch)
                 parts = outputs(self._pipeline, frame.toArrow().to_pylist())
                 self._check()

@@ -19,7 +19,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from windrow.core.changelog import StepOutput, empty_by_sink
 from windrow.core.tick import PlayStep, Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.errors import EngineError, RecordsLostError, RunError, SourceUnavailableError, WindrowError
+from windrow.errors import (
+    CheckpointBusyError,
+    EngineError,
+    RecordsLostError,
+    RunError,
+    SourceUnavailableError,
+    WindrowError,
+)
 from windrow.hosts.cluster import preflight
 from windrow.hosts.folders import Folder, is_remote
 from windrow.hosts.reports import LagWatch, OnStep, StepReport
@@ -29,7 +36,7 @@ from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.hosts.stream.integrity import refuse_damaged, refuse_damaged_tables
 from windrow.hosts.stream.offsets import LossGuard, OffsetLog, agree, begin_from, note_beginning
-from windrow.hosts.stream.query import PlanGuard, SinkWriter, close_stores, key_group_outputs
+from windrow.hosts.stream.query import BUSY, PlanGuard, SinkWriter, close_stores, key_group_outputs
 from windrow.hosts.stream.step_size import StepSizeController, StepSizeFile
 from windrow.hosts.transport import TableTransport, carrying, is_one_process
 from windrow.hosts.written_log import write_log
@@ -93,6 +100,7 @@ class StreamRun:
         self._stop = threading.Event()
         self._last_reported = -1
         self._unsure: StepReport | None = None
+        self._begin = 0
         self._pace: StepSizeController | None = None
         if settings.step_time is not None and settings.max_records is not None and not settings.until_end:
             self._pace = StepSizeController(settings.max_records, settings.step_time / 1_000_000)
@@ -188,6 +196,7 @@ class StreamRun:
         """Open the sink's tables, and see that they and the checkpoint belong together; return the last epoch there."""
         written = agree(checkpoint, self._sinks.open(checkpoint.run, checkpoint.follows))
         refuse_damaged(checkpoint.spark)  # only now: the tables show what a power cut may have damaged
+        self._begin = written + 1 - checkpoint.first_epoch
         return written
 
     def _losses(self, checkpoint: Checkpoint) -> LossGuard:
@@ -227,6 +236,7 @@ class StreamRun:
             self._pipeline,
             self._sinks,
             on_step,
+            begin=self._begin,
             first_epoch=checkpoint.first_epoch,
             check=check,
             sync=checkpoint.sync,
@@ -242,6 +252,8 @@ class StreamRun:
             if not writer.close(_STEP):  # who tries again needs the tables to himself
                 msg = f"a step is still being written after {_STEP:g} s; what was committed stays; start again"
                 raise EngineError(msg) from exc
+            if not writer.has_begun and checkpoint.batch is not None and checkpoint.batch >= self._begin:
+                raise CheckpointBusyError(BUSY) from exc  # it noted a step whose states were removed here
             raise
         finally:
             writer.close(_LEAVE)
