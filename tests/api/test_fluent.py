@@ -1,7 +1,7 @@
 """The fluent stages."""
 
 from dataclasses import FrozenInstanceError
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,12 +103,18 @@ def test_all_windows() -> None:
         1, "day", "Europe/Berlin", 21_600_000_000
     )
     assert wr.tumbling("2 weeks") == Calendar(2, "week")
+    for origin in ("2026-04-15", date(2026, 4, 15)):
+        assert wr.tumbling("3 months", origin=origin) == Calendar(3, "month", origin=date(2026, 4, 15))
     assert wr.tumbling("1d") == Tumbling(86_400_000_000)
     assert wr.hopping("1h", slide="1m", offset="1s") == Hopping(3_600_000_000, 60_000_000, 1_000_000)
     assert wr.session(timedelta(minutes=30)) == Session(1_800_000_000)
     assert wr.global_window() == Global()
-    with pytest.raises(PipelineError, match="a zone needs a number of days"):
+    with pytest.raises(PipelineError, match="a zone needs a number of hours"):
         wr.tumbling("1d", zone="Europe/Berlin")
+    with pytest.raises(PipelineError, match="an origin needs a number of hours"):
+        wr.tumbling("1d", origin="2026-04-15")
+    with pytest.raises(PipelineError, match="'April' is not a day"):
+        wr.tumbling("1 month", origin="April")
 
 
 def test_all_triggers() -> None:

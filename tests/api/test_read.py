@@ -1,5 +1,6 @@
 """What the YAML reader makes of files that are well."""
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,7 @@ salt: 4
         ("{tumbling: 1d}", Tumbling(86_400_000_000)),
         ("{tumbling: 1 day}", Calendar(1, "day")),
         ("{tumbling: {size: 3 months, zone: UTC}}", Calendar(3, "month")),
+        ("{tumbling: {size: 6 hours, origin: 2026-04-15}}", Calendar(6, "hour", origin=date(2026, 4, 15))),
         ("{hopping: {size: 1h, slide: 1m, offset: 1s}}", Hopping(3_600_000_000, 60_000_000, 1_000_000)),
         ("{session: 30m}", Session(1_800_000_000)),
         ("{global: {}}", Global()),

@@ -124,9 +124,10 @@ def hoppings(draw: st.DrawFn) -> Hopping:
 CALENDARS = st.builds(
     Calendar,
     count=st.integers(1, 1_200),
-    unit=st.sampled_from(["day", "week", "month"]),
+    unit=st.sampled_from(["hour", "day", "week", "month"]),
     zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu"]),
-    offset=st.sampled_from([0, 1, 21_600_000_000]),
+    offset=st.sampled_from([0, 1, 3_599_999_999]),
+    origin=st.none() | st.dates().filter(lambda day: day.day <= 28),
 )
 WINDOWS: st.SearchStrategy[Window] = st.one_of(
     tumblings(), hoppings(), CALENDARS, st.builds(Session, LONGER), st.just(Global())

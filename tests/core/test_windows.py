@@ -1,4 +1,4 @@
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
@@ -72,6 +72,32 @@ def window(kind: Tumbling | Calendar | Global | Session, time: int) -> tuple[int
             Calendar(1, "day", "Europe/Berlin", 5 * HOUR // 2),
             [micros(2026, 10, 24, 0, 30), micros(2026, 10, 25, 0, 30), micros(2026, 10, 26, 1, 30)],
         ),
+        # the hour that comes twice is one window of two hours, the one that is left out none
+        (
+            Calendar(1, "hour", "Europe/Berlin"),
+            [micros(2026, 10, 24, 23), micros(2026, 10, 25, 0), micros(2026, 10, 25, 2), micros(2026, 10, 25, 3)],
+        ),
+        (Calendar(1, "hour", "Europe/Berlin"), [micros(2026, 3, 29, hour) for hour in (0, 1, 2)]),
+        (
+            Calendar(6, "hour", "Europe/Berlin"),
+            [micros(2026, 3, 28, 23), micros(2026, 3, 29, 4), micros(2026, 3, 29, 10)],
+        ),
+        # clocks in St John's went from 00:01 on the 29th back to 23:01 on the 28th, at 02:31 UTC
+        (
+            Calendar(1, "day", "America/St_Johns"),
+            [micros(2006, 10, 28, 2, 30), micros(2006, 10, 29, 2, 30), micros(2006, 10, 30, 3, 30)],
+        ),
+        (
+            Calendar(5, "hour", origin=date(2026, 1, 2)),
+            [micros(2026, 1, 1, 19), micros(2026, 1, 2), micros(2026, 1, 2, 5)],
+        ),
+        (Calendar(2, "day", origin=date(2026, 1, 2)), [micros(2025, 12, 31), micros(2026, 1, 2), micros(2026, 1, 4)]),
+        # weeks from Sunday
+        (Calendar(1, "week", origin=date(2026, 1, 4)), [micros(2026, 1, 4), micros(2026, 1, 11)]),
+        (
+            Calendar(3, "month", origin=date(2026, 4, 15)),
+            [micros(2025, 10, 15), micros(2026, 1, 15), micros(2026, 4, 15), micros(2026, 7, 15)],
+        ),
         # Samoa had no 30 December 2011
         (
             Calendar(1, "day", "Pacific/Apia"),
@@ -96,7 +122,12 @@ def test_days_of_a_changed_clock_have_23_and_25_hours() -> None:
 
 ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Apia", "Asia/Manila"])
 CALENDARS = st.builds(
-    Calendar, st.integers(1, 5), st.sampled_from(["day", "week", "month"]), ZONES, st.integers(0, 40 * HOUR)
+    Calendar,
+    st.integers(1, 5),
+    st.sampled_from(["hour", "day", "week", "month"]),
+    ZONES,
+    st.integers(0, 40 * HOUR),
+    st.none() | st.dates().filter(lambda day: day.day <= 28),
 )
 
 

@@ -1,11 +1,11 @@
 """Window assignment: the windows that an event time falls in, by vectorised arithmetic on microseconds.
 
-Calendar windows (days, weeks, months in a time zone) are computed once a distinct local day; all others by arithmetic.
+Calendar windows (hours to months in a time zone) are computed once a distinct local day; all others by arithmetic.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple, assert_never
 from zoneinfo import ZoneInfo
@@ -109,7 +109,8 @@ def expand(window: Hopping, hops: Hops) -> tuple[Micros, Micros]:
 
 
 _SECOND: Final = 1_000_000
-_DAY: Final = 86_400 * _SECOND
+_HOUR: Final = 3_600 * _SECOND
+_DAY: Final = 24 * _HOUR
 _FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 _LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -132,15 +133,18 @@ def calendar_bounds(window: Calendar, times: Micros) -> tuple[Micros, Micros]:
 
 
 def _numbers(window: Calendar, days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the number of the window that holds each local day (counted from 1970-01-01)."""
+    """Return the numbers of the windows, from the origin on, that each local day (counted from 1970-01-01) is in."""
+    first = _day_number(window.begins_at)
     match window.unit:
+        case "hour":
+            units = ((days[:, np.newaxis] - first) * 24 + np.arange(24)).ravel()
         case "day":
-            units = days
+            units = days - first
         case "week":
-            # Monday 1969-12-29 is day -3
-            units = (days + 3) // 7
+            units = (days - first) // 7
         case "month":
-            units = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+            # as if each month began on the origin's day, which every month has
+            units = _month_numbers(days - (window.begins_at.day - 1)) - _month_numbers(np.array([first]))
         case _:
             assert_never(window.unit)
     return units // window.count
@@ -149,17 +153,32 @@ def _numbers(window: Calendar, days: npt.NDArray[np.int64]) -> npt.NDArray[np.in
 @lru_cache(maxsize=1 << 16)
 def _boundary(window: Calendar, number: int) -> int:
     """Return the start of a window in microseconds UTC: the first moment at which local clocks show it."""
-    unit = number * window.count
+    unit, origin = number * window.count, window.begins_at
+    first = _day_number(origin)
     match window.unit:
+        case "hour":
+            local = first * _DAY + unit * _HOUR
         case "day":
-            day = unit
+            local = (first + unit) * _DAY
         case "week":
-            day = unit * 7 - 3
+            local = (first + unit * 7) * _DAY
         case "month":
-            day = int(np.datetime64(unit, "M").astype("datetime64[D]").astype(np.int64))
+            month = int(_month_numbers(np.array([first]))[0]) + unit
+            start = int(np.datetime64(month, "M").astype("datetime64[D]").astype(np.int64))
+            local = (start + origin.day - 1) * _DAY
         case _:
             assert_never(window.unit)
-    return _instant(day * _DAY + window.offset, ZoneInfo(window.zone))
+    return _instant(local + window.offset, ZoneInfo(window.zone))
+
+
+def _day_number(day: date) -> int:
+    """Return the days since 1970-01-01."""
+    return (day - _EPOCH.date()).days
+
+
+def _month_numbers(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the months since January 1970 of days."""
+    return days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
 
 
 def _instant(local: int, zone: ZoneInfo) -> int:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date
 from math import gcd
 from typing import Literal
 
-CalendarUnit = Literal["day", "week", "month"]
+CalendarUnit = Literal["hour", "day", "week", "month"]
 
 
 @dataclass(frozen=True)
@@ -37,16 +38,22 @@ class Hopping:
 
 @dataclass(frozen=True)
 class Calendar:
-    """Windows of so many days, weeks (from Monday) or months in a time zone, where a day may have 23 or 25 hours.
+    """Windows of so many hours, days, weeks or months in a time zone, where a day may have 23 or 25 hours.
 
-    They are counted from 1970-01-01 (weeks from Monday 1969-12-29); `offset` moves each boundary on the local clock, as
-    a business day that begins at 6 in the morning does.
+    They are counted from midnight of the day `origin`: by default 1970-01-01, of weeks Monday 1969-12-29. `offset`
+    moves each boundary on the local clock, as a business day that begins at 6 in the morning does.
     """
 
     count: int
     unit: CalendarUnit
     zone: str = "UTC"
     offset: int = 0
+    origin: date | None = None
+
+    @property
+    def begins_at(self) -> date:
+        """The day on which one of the windows begins."""
+        return self.origin or (date(1969, 12, 29) if self.unit == "week" else date(1970, 1, 1))
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,8 @@ class Global:
 Window = Tumbling | Hopping | Calendar | Session | Global
 
 
-_CALENDAR_SIZE = re.compile(r"([0-9]{1,9})\s+(day|week|month)s?")
-_CALENDAR_UNITS: dict[str, CalendarUnit] = {"day": "day", "week": "week", "month": "month"}
+_CALENDAR_SIZE = re.compile(r"([0-9]{1,9})\s+(hour|day|week|month)s?")
+_CALENDAR_UNITS: dict[str, CalendarUnit] = {"hour": "hour", "day": "day", "week": "week", "month": "month"}
 
 
 def parse_calendar_size(text: str) -> tuple[int, CalendarUnit] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
 
 from windrow.model import Calendar, Hopping, Session, Tumbling, Window
@@ -35,6 +37,9 @@ def test_windows_of_fixed_lengths(window: Window, time: int, expected: list[tupl
         (Calendar(2, "week"), "1969-12-28", "1969-12-15", "1969-12-29"),
         (Calendar(1, "month"), "1900-02-28 12:00", "1900-02-01", "1900-03-01"),
         (Calendar(5, "month"), "1969-12-31", "1969-08-01", "1970-01-01"),
+        (Calendar(1, "hour", "Europe/Berlin"), "2026-10-25 01:30", "2026-10-25 00:00", "2026-10-25 02:00"),
+        (Calendar(1, "day", "America/St_Johns"), "2006-10-29 03:00", "2006-10-29 02:30", "2006-10-30 03:30"),
+        (Calendar(3, "month", origin=date(2026, 4, 15)), "2026-04-14 23:59", "2026-01-15", "2026-04-15"),
         # Samoa left out 2011-12-30: its clocks went from the end of the 29th to the 31st, at 10:00 UTC
         (Calendar(1, "day", "Pacific/Apia"), "2011-12-30 09:59", "2011-12-29 10:00", "2011-12-30 10:00"),
         (Calendar(1, "day", "Pacific/Apia"), "2011-12-30 10:00", "2011-12-30 10:00", "2011-12-31 10:00"),

@@ -12,8 +12,9 @@ from windrow.api.checks.time import too_long
 from windrow.model import Calendar, Global, Hopping, Pipeline, Session, Tumbling, format_duration
 
 _DAY = 86_400_000_000
-_LEAST_UNIT = {"day": _DAY, "week": 7 * _DAY, "month": 28 * _DAY}
-_MOST_UNITS = {"day": 36_500, "week": 5_214, "month": 1_200}
+_EVERY_MONTH = 28
+_LEAST_UNIT = {"hour": _DAY // 24, "day": _DAY, "week": 7 * _DAY, "month": 28 * _DAY}
+_MOST_UNITS = {"hour": 876_000, "day": 36_500, "week": 5_214, "month": 1_200}
 
 
 def window_lengths(pipeline: Pipeline) -> Iterator[Finding]:
@@ -54,6 +55,8 @@ def _calendar(window: Calendar) -> Iterator[Finding]:
     elif window.count > _MOST_UNITS[window.unit]:
         yield error(where, f"is longer than a hundred years ({_MOST_UNITS[window.unit]} {window.unit}s)")
     yield from _offset("window.tumbling.offset", window.offset, window.count * _LEAST_UNIT[window.unit], "the window")
+    if window.unit == "month" and window.begins_at.day > _EVERY_MONTH:
+        yield error("window.tumbling.origin", f"must be one of the first {_EVERY_MONTH} days, which every month has")
 
 
 def window_zone(pipeline: Pipeline) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ pane, and begins anew with each pane.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 
 from windrow.errors import PipelineError
 from windrow.model import (
@@ -30,30 +30,47 @@ from windrow.model import (
 from windrow.model.windows import parse_calendar_size
 
 
-def tumbling(size: Duration, *, offset: Duration = "0s", zone: str | None = None) -> Tumbling | Calendar:
+def tumbling(
+    size: Duration, *, offset: Duration = "0s", zone: str | None = None, origin: date | str | None = None
+) -> Tumbling | Calendar:
     """Fixed windows: event time is divided into windows of one size that do not overlap.
 
     Args:
-        size: a duration, or so many days, weeks or months of the calendar: ``"1 day"``, ``"2 weeks"``, ``"1 month"``.
-            (``"1d"`` is 24 hours, which not every day in a zone has.)
+        size: a duration, or so many hours, days, weeks or months of the calendar: ``"6 hours"``, ``"1 day"``,
+            ``"2 weeks"``, ``"1 month"``. (``"1d"`` is 24 hours, which not every day in a zone has.)
         offset: how far from the epoch, or on the local clock of the zone, windows begin.
-        zone: for days, weeks and months, the time zone; left out, UTC.
+        zone: for hours, days, weeks and months, the time zone; left out, UTC.
+        origin: for hours, days, weeks and months, a day on which a window begins, as a date or ``"2026-04-01"``; left
+            out, 1970-01-01, for weeks Monday 1969-12-29.
 
     Raises:
-        PipelineError: size or offset is not a duration, or a zone is given with a duration.
+        PipelineError: size or offset is not a duration, origin is not a day, or a zone or an origin is given with a
+            duration.
     """
     calendar = parse_calendar_size(size) if isinstance(size, str) else None
     shift = duration_micros(offset, "window.tumbling.offset")
     if calendar:
-        return Calendar(*calendar, zone=Calendar.zone if zone is None else zone, offset=shift)
+        return Calendar(*calendar, zone=Calendar.zone if zone is None else zone, offset=shift, origin=_day(origin))
     length = duration_micros(size, "window.tumbling.size")
-    if zone is not None:
+    for what, given in (("a zone", zone), ("an origin", origin)):
+        if given is None:
+            continue
         msg = (
-            "window.tumbling: a zone needs a number of days, weeks or months, such as '1 day'; "
+            f"window.tumbling: {what} needs a number of hours, days, weeks or months, such as '1 day'; "
             f"{size!r} has the same length in every zone"
         )
         raise PipelineError(msg)
     return Tumbling(length, shift)
+
+
+def _day(origin: date | str | None) -> date | None:
+    if not isinstance(origin, str):
+        return origin
+    try:
+        return date.fromisoformat(origin)
+    except ValueError as exc:
+        msg = f"window.tumbling.origin: {origin!r} is not a day; write one such as '2026-04-01'"
+        raise PipelineError(msg) from exc
 
 
 def hopping(size: Duration, *, slide: Duration, offset: Duration = "0s") -> Hopping:

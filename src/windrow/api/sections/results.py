@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Any
 
 from windrow.api.aggregate_text import aggregate_text, call_of, parse_aggregate
@@ -51,14 +52,14 @@ WindowSize = int | tuple[int, CalendarUnit]
 
 
 def _read_size(node: YamlNode) -> WindowSize:
-    """Read a duration, or a number of days, weeks or months."""
+    """Read a duration, or a number of hours, days, weeks or months."""
     calendar = parse_calendar_size(node.text())
     if calendar:
         return calendar
     try:
         return node.duration()
     except PipelineError as exc:
-        msg = f"{exc.message}; or a number of days, weeks or months, such as 1 day"
+        msg = f"{exc.message}; or a number of hours, days, weeks or months, such as 1 day"
         raise node.error(msg) from exc
 
 
@@ -66,32 +67,45 @@ def _size_text(size: WindowSize) -> str:
     return format_duration(size) if isinstance(size, int) else format_calendar_size(*size)
 
 
-def _tumbling(size: WindowSize, zone: str | None, offset: int) -> Tumbling | Calendar:
+def _read_origin(node: YamlNode) -> date:
+    """Read the day from which calendar windows are counted."""
+    try:
+        return date.fromisoformat(node.text())
+    except ValueError as exc:
+        msg = f"{node.called} {node.text()!r} is not a day; write one such as 2026-04-01"
+        raise node.error(msg) from exc
+
+
+def _tumbling(size: WindowSize, zone: str | None, offset: int, origin: date | None) -> Tumbling | Calendar:
     if isinstance(size, int):
         return Tumbling(size, offset)
-    return Calendar(*size, zone=zone or Calendar.zone, offset=offset)
+    return Calendar(*size, zone=zone or Calendar.zone, offset=offset, origin=origin)
 
 
 def _tumbling_parts(window: Tumbling | Calendar) -> Mapping[str, Any]:
     if isinstance(window, Tumbling):
-        return {"size": window.size, "zone": None, "offset": window.offset}
+        return {"size": window.size, "zone": None, "offset": window.offset, "origin": None}
     zone = None if window.zone == Calendar.zone else window.zone
-    return {"size": (window.count, window.unit), "zone": zone, "offset": window.offset}
+    return {"size": (window.count, window.unit), "zone": zone, "offset": window.offset, "origin": window.origin}
 
 
 def _tumbling_conflict(given: Mapping[str, object]) -> str | None:
-    if "zone" in given and isinstance(given.get("size"), int):
-        return (
-            "has a zone, but its size has the same length in every zone; "
-            "leave the zone out, or give a number of days, weeks or months, such as 1 day"
-        )
+    if isinstance(given.get("size"), int):
+        if "zone" in given:
+            return (
+                "has a zone, but its size has the same length in every zone; "
+                "leave the zone out, or give a number of hours, days, weeks or months, such as 1 day"
+            )
+        if "origin" in given:
+            return "has an origin, which only a number of hours, days, weeks or months has; give an offset"
     return None
 
 
 def _tumbling_words(window: Tumbling | Calendar) -> str:
     size = _size_text(_tumbling_parts(window)["size"])
     zone = f" in {window.zone}" if isinstance(window, Calendar) else ""
-    return f"tumbling, {size} long{zone}{_shift_words(window.offset)}"
+    origin = f", counted from {window.origin}" if isinstance(window, Calendar) and window.origin else ""
+    return f"tumbling, {size} long{zone}{origin}{_shift_words(window.offset)}"
 
 
 def _shift_words(offset: int) -> str:
@@ -105,9 +119,9 @@ _TUMBLING = Section(
         Key(
             "size",
             Scalar("duration or days", _read_size, _size_text),
-            "the length of a window. A number, a space and `day`, `week` or `month` (`days`, `weeks`, `months`) is a "
-            "calendar length, where a day may have 23 or 25 hours: `1 day`, `2 weeks`, `1 month`. They are counted "
-            "from 1970-01-01, weeks from Monday 1969-12-29. (`1d` is 24 hours.)",
+            "the length of a window. A number, a space and `hour`, `day`, `week` or `month` (or their plural) is a "
+            "calendar length, where a day may have 23 or 25 hours: `6 hours`, `1 day`, `2 weeks`, `1 month`. They are "
+            "counted from 1970-01-01, weeks from Monday 1969-12-29. (`1d` is 24 hours.)",
             required=True,
             positional=True,
             note="required in the mapping form",
@@ -115,7 +129,7 @@ _TUMBLING = Section(
         Key(
             "zone",
             Scalar("name of a time zone", YamlNode.text),
-            "the time zone of the calendar, such as `Europe/Berlin`; for days, weeks and months only.",
+            "the time zone of the calendar, such as `Europe/Berlin`; for hours, days, weeks and months only.",
             note=f"default `{Calendar.zone}`",
         ),
         Key(
@@ -124,6 +138,12 @@ _TUMBLING = Section(
             "windows start at the epoch plus a multiple of the size plus this offset, which must be shorter than the "
             "size. In a time zone it is local time: with `6h`, days start at 6 in the morning.",
             default=0,
+        ),
+        Key(
+            "origin",
+            Scalar("day", _read_origin, str),
+            "a day on which a calendar window starts, from which all are counted: with `2026-04-15` and `3 months` "
+            "they start on the 15th of January, April, July and October. For months one of the first 28 days.",
         ),
     ),
     parts=_tumbling_parts,

@@ -34,7 +34,8 @@ def windows_of(window: Window, time: int) -> list[tuple[int, int]]:
 
 
 def _calendar(window: Calendar, time: int) -> tuple[int, int]:
-    k = time // 86_400_000_000 // (window.count * {"day": 1, "week": 7, "month": 30}[window.unit])
+    since = time - (window.begins_at - EPOCH.date()).days * DAY
+    k = since // (window.count * {"hour": HOUR, "day": DAY, "week": 7 * DAY, "month": 30 * DAY}[window.unit])
     while boundary(window, k) > time:
         k -= 1
     while boundary(window, k + 1) <= time:
@@ -43,7 +44,8 @@ def _calendar(window: Calendar, time: int) -> tuple[int, int]:
 
 
 EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - on the local clock
-DAY = 86_400_000_000
+HOUR = 3_600_000_000
+DAY = 24 * HOUR
 SECOND = 1_000_000
 CYCLE_YEARS = 400
 CYCLE = 146_097 * DAY
@@ -53,15 +55,19 @@ CYCLE = 146_097 * DAY
 @lru_cache(maxsize=1 << 16)
 def boundary(window: Calendar, k: int) -> int:
     """Return where the k-th window begins, in microseconds, UTC."""
+    origin = dt.datetime(*window.begins_at.timetuple()[:3])  # noqa: DTZ001 - on the local clock
+    begin, number = (origin - EPOCH) // dt.timedelta(microseconds=1), k * window.count
     match window.unit:
+        case "hour":
+            local = begin + number * HOUR
         case "day":
-            local = k * window.count * DAY
+            local = begin + number * DAY
         case "week":
-            local = (k * window.count * 7 - 3) * DAY
+            local = begin + number * 7 * DAY
         case "month":
-            years, month = divmod(k * window.count, 12)
-            cycles, years = divmod(years, CYCLE_YEARS)
-            first = dt.datetime(1970 + years, month + 1, 1)  # noqa: DTZ001 - on the local clock
+            years, month = divmod(origin.month - 1 + number, 12)
+            cycles, years = divmod(origin.year - 1970 + years, CYCLE_YEARS)
+            first = dt.datetime(1970 + years, month + 1, origin.day)  # noqa: DTZ001 - on the local clock
             local = cycles * CYCLE + (first - EPOCH) // dt.timedelta(microseconds=1)
     return to_utc(local + window.offset, ZoneInfo(window.zone))
 
