@@ -12,7 +12,7 @@ from windrow.api.load import open_pipeline
 from windrow.api.pipeline_file import load_pipeline, read_document
 from windrow.api.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.errors import PipelineError, each_error
-from windrow.expressions import result_pipelines
+from windrow.expressions import result_pipelines, stream_of
 from windrow.model import MAX_PARTITIONS, Graph, PostgresSink, SinkNode, Tumbling, WindowNode
 
 SHOP = """\
@@ -74,6 +74,7 @@ def test_the_nodes_of_a_file() -> None:
     user, domain = graph.keyed
     assert isinstance(user, WindowNode)
     assert (user.window, user.key, user.input) == (Tumbling(300_000_000), ("user",), "purchases")
+    assert isinstance(domain, WindowNode)
     assert (domain.key, [one.name for one in domain.derive]) == (("domain",), ["far", "domain"])
     assert [one.name for one in result_pipelines(graph)["per_domain"].derive] == ["cents", "far", "domain"]
     assert [sink.name for sink in graph.sinks_of("per_user")] == ["users", "again"]
@@ -398,3 +399,118 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
 def test_problems_of_a_chain_have_the_line_of_their_part(changes: list[tuple[str, str]], expected: list[str]) -> None:
     found = chain_problems(*changes)
     assert [line[: len(begin)] for line, begin in zip(found, expected, strict=True)] == expected, found
+
+
+JOINED = """\
+name: joined
+sources:
+  orders:
+    source: {log: {path: data/orders}}
+    decode: {order_id: string, user: string, at: timestamp, amount: long, note: "string?", score: double}
+    time: {field: at, delay: 1m, future: 1h}
+    lateness: 10m
+  payments:
+    source: {log: {path: data/payments}}
+    decode: {id: string, number: long, at: timestamp_millis, amount: long, note: "string?", score: double}
+    time: {field: at, delay: 1m, future: 1h}
+    lateness: 20m
+streams:
+  paid:
+    from: orders
+    join: {with: payments, by: {order_id: id}, before: 1m, after: 15m, how: left}
+  large: {from: paid, where: amount_right > 100, select: [order_id, user, amount_right, at, at_right]}
+  minutes:
+    from: large
+    key: user
+    window: {tumbling: 5m}
+    aggregate: {paid: sum(amount_right)}
+sinks:
+  to_paid: {from: paid, sink: {sqlite: {path: shop.db, table: paid}}}
+  to_minutes: {from: minutes, sink: {sqlite: {path: shop.db, table: minutes}}}
+"""
+
+
+def test_a_join_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
+    graph = read(JOINED)
+    assert problems_of(JOINED) == []
+    assert read(to_yaml(graph)) == graph
+    assert "by: {order_id: id}" in to_yaml(graph)
+    same = read(JOINED.replace("{id: string", "{order_id: string").replace("{order_id: id}", "order_id"))
+    assert read(to_yaml(same)) == same
+    assert "by: [order_id]" in to_yaml(same)
+    for made in (graph, same):
+        (tmp_path / "joined.py").write_text(to_python_file(made))
+        assert open_pipeline(str(tmp_path / "joined.py")).runnable() == made
+    lines = [" ".join(line.split()) for line in to_text(graph).splitlines()]
+    for line in (
+        "stream paid (from orders, payments)",
+        "join pairs of orders and payments with order_id = id",
+        "the event time of payments is up to 1m before or up to 15m after that of orders",
+        "a record of orders without a partner is there alone once none can be on time; a late one takes that back",
+        "order by watermark: a record waits until the watermark of every partition has reached its own",
+        "bound a row comes, or is taken back, until the watermark is 35m past it",
+        "keeps a record of orders until the watermark is 35m past it",
+        "a record of payments until the watermark is 11m past it",
+        "rows one for each row of the join, by the places of its records",
+    ):
+        assert line in lines, line
+    assert "has reached its end and 15m more, with the rows as of that watermark" in to_text(graph)
+    assert "left join by order_id; 1m before to 15m after" in to_mermaid(graph)
+    assert {name: field.type_text for name, field in ((one.name, one) for one in stream_of(graph, "paid").fields)} == {
+        "order_id": "string",
+        "user": "string",
+        "at": "timestamp",
+        "amount": "long",
+        "note": "string?",
+        "score": "double",
+        "number": "long?",
+        "at_right": "timestamp_millis?",
+        "amount_right": "long?",
+        "note_right": "string?",
+        "score_right": "double?",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("{order_id: id}", "[]"), "16: streams.paid.join.by: is empty"),
+        (("{order_id: id}", "order_id"), "16: streams.paid.join.by: in 'payments': there is no field 'order_id'"),
+        (("{order_id: id}", "{orderid: id}"), "16: streams.paid.join.by: in 'orders': there is no field 'orderid'"),
+        (
+            ("{order_id: id}", "{order_id: number}"),
+            "16: streams.paid.join.by: 'order_id' in 'orders' is string, but 'number' in 'payments' is long: derive",
+        ),
+        (("{order_id: id}", "note"), "16: streams.paid.join.by: in 'orders': 'note' can be null"),
+        (("{order_id: id}", "score"), "16: streams.paid.join.by: in 'orders': 'score' is a double"),
+        (("with: payments", "with: payment"), "16: streams.paid.join.with: there is no source or stream 'payment'"),
+        ((" before: 1m, after: 15m,", ""), "16: streams.paid.join: every pair would be kept for ever: say how far"),
+        (("after: 15m", "after: 90000d"), "16: streams.paid.join.after: is longer than a hundred years"),
+        (
+            ("    lateness: 20m\n", ""),
+            "15: streams.paid.join: every record would be kept for ever, as nothing says how late a partner can be: ",
+        ),
+        (('note: "string?", score', "amount_right: long, score"), "16: streams.paid.join: both have 'amount', and"),
+        (("with: payments", "with: minutes"), "16: streams.paid.join.with: it depends on itself, by way of"),
+        (
+            ("{tumbling: 5m}", "{session: 5m}"),
+            "21: streams.minutes.window: a session cannot be over the rows of an",
+        ),
+        (("table: paid}", "table: paid, key: [order_id]}"), "24: sinks.to_paid.sink.key: a table of records is by the"),
+        (("number: long", "row: long"), "24: sinks.to_paid.from: the field 'row' is a column of every table"),
+        (("from: paid, where: amount_right > 100", "from: [paid, orders]"), "17: streams.large.from: the streams of a"),
+        (("{from: paid, sink", "{from: over, sink"), "25: sinks.to_paid.from: 'over' selects from the rows of windows"),
+        (("with: payments", "with: sums"), "16: streams.paid.join.with: a join cannot"),
+    ],
+)
+def test_problems_of_a_join_have_their_lines(change: tuple[str, str], expected: str) -> None:
+    text = JOINED
+    assert change[0] in text
+    text = text.replace(*change)
+    if "over" in change[1]:
+        text = text.replace("sinks:", "  over: {from: minutes, where: paid > 3}\nsinks:")
+    if "sums" in change[1]:
+        sums = "{from: payments, key: id, window: {tumbling: 5m}, aggregate: {n: count()}}"
+        text = text.replace("sinks:", f"  sums: {sums}\nsinks:")
+    found = problems_of(text)
+    assert any(one.startswith(expected) for one in found), found

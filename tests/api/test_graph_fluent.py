@@ -13,7 +13,7 @@ from windrow.api.fluent.graph import GraphBuilder, Named
 from windrow.api.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.errors import PipelineError
 from windrow.hosts.launch import Options, launch
-from windrow.model import Graph, ProcessNode, SelectNode
+from windrow.model import Graph, ProcessNode, SelectNode, WindowNode
 
 RECORDS = (
     wr.log("data/spend")
@@ -52,6 +52,7 @@ def test_streams_come_in_the_order_in_which_they_are_added() -> None:
     (found,) = [node for node in made.nodes if node.name == "rows"]
     assert isinstance(found, SelectNode)
     assert (found.inputs, found.where, found.select) == (("sizes.small",), "amount > 1", ("user", "twice"))
+    assert isinstance(made.keyed[1], WindowNode)
     assert [one.name for one in made.keyed[1].derive] == ["host", "h"]
     assert "graph.source('spend'" in to_python_file(made)
 

@@ -28,6 +28,7 @@ from windrow.model import (
     Global,
     Graph,
     Hopping,
+    JoinNode,
     LongType,
     Max,
     Process,
@@ -72,6 +73,7 @@ def process(**settings: Any) -> ProcessNode:  # noqa: ANN401 - any of `Process`
 
 
 UNIQUE = DeduplicateNode("made", "log", ("user", "amount"), 8 * MINUTE)
+NEAR = JoinNode("made", "log", "log", ("user",), ("user",), 2 * MINUTE, 3 * MINUTE)
 OPERATORS: dict[str, tuple[StreamNode, ...]] = {
     "tumbling": (windowed(Tumbling(5 * MINUTE)),),
     "salted": (windowed(Tumbling(5 * MINUTE), salt=2),),
@@ -85,6 +87,13 @@ OPERATORS: dict[str, tuple[StreamNode, ...]] = {
     "deduplicate": (UNIQUE,),
     "deduplicate by partition": (replace(UNIQUE, scope="partition"),),
     "records": (SelectNode("made", ("log",), "amount > 3"),),
+    "join": (NEAR,),
+    "left join": (replace(NEAR, how="left", before=0),),
+    "full join": (replace(NEAR, how="full"),),
+    "over a join": (
+        replace(NEAR, name="near", how="left"),
+        WindowNode("made", "near", ("user",), Tumbling(5 * MINUTE), SUMS, Emit()),
+    ),
     "over windows": (
         replace(windowed(Tumbling(5 * MINUTE)), name="inner"),
         WindowNode("made", "inner", ("user",), Hopping(20 * MINUTE, 10 * MINUTE), OVER, Emit()),
@@ -119,8 +128,7 @@ def log() -> list[tuple[int, bytes]]:
 LOG = log()
 
 
-WINDOW = ("window_start", "window_end", "user")
-RECORD = ("source", "partition", "offset")
+PLACES = (("window_start", "window_end", "user"), ("source", "partition", "offset"), ("row",))
 
 
 class Run:
@@ -155,8 +163,7 @@ class Run:
         table: dict[Any, Any] = {}
         for output in self.outputs:
             for row in output.changes.to_pylist():
-                is_record = "source" in row
-                place = tuple(row.pop(name) for name in (RECORD if is_record else WINDOW))
+                place = tuple(row.pop(name) for name in next(one for one in PLACES if one[0] in row))
                 values = {name: value for name, value in row.items() if name not in {"op", "pane", "revision"}}
                 if row["op"] in {"insert", "update_after"}:
                     table[place] = values

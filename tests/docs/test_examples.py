@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from contextlib import closing
 from decimal import Decimal
@@ -10,15 +11,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, blocks
 
 import windrow as wr
 from windrow.cli import main
 
-EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.suffix in {".yaml", ".py"})
+EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*") if path.suffix in {".yaml", ".py"})
+FOLDERS = sorted(path.parent for path in (ROOT / "examples").glob("*/README.md"))
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT / "examples")))
 def test_check_finds_no_errors(example: Path) -> None:
     result = CliRunner().invoke(main, ["check", "--json", str(example)])
     assert result.exit_code == 0, result.output
@@ -62,3 +64,19 @@ def test_an_example_runs_over_a_generated_log(example: str, tmp_path: Path, monk
     counted = [amount for amount in amounts if amount >= least]
     with closing(sqlite3.connect(file)) as database:
         assert database.execute(question).fetchone() == pytest.approx((len(counted), float(sum(counted))))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_a_folder_gives_what_its_page_shows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page has a block with the command and a query, and one with what the query gives."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    shown = {block.language: block.text for block in blocks("sh", "text") if block.page.parent == folder}
+    command, query = (shlex.split(line) for line in shown["sh"].splitlines())
+    ran = CliRunner().invoke(main, command[1:])
+    assert ran.exit_code == 0, ran.output
+    with closing(sqlite3.connect(query[1])) as database:
+        rows = database.execute(query[2]).fetchall()
+    assert ["|".join("" if value is None else str(value) for value in row) for row in rows] == shown[
+        "text"
+    ].splitlines()

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windrow.model import (
+    MAX_PARTITIONS,
     Aggregate,
     Count,
     DeduplicateNode,
     Graph,
     Hopping,
+    JoinNode,
     Max,
     Punctuated,
     SelectNode,
@@ -40,13 +42,17 @@ Condition = Callable[[Values], bool]
 
 @dataclass(frozen=True)
 class Record:
-    """A record, or a row of a window: event time, watermark, place in the log, fields."""
+    """A record, or a row of a window or a join: event time, watermark, place in the log, fields.
+
+    `places` are those of the records that a row of a join is made of.
+    """
 
     time: int
     watermark: float
     partition: int
     offset: int
     values: Values
+    places: str = ""
 
 
 class GraphOracle:
@@ -71,7 +77,9 @@ class GraphOracle:
             how = graph.source_of(partition).time.watermark
             clock = Clock(how, (floors or {}).get(partition, ()))
             for offset, (time, values) in enumerate(records):
-                self._records.append(Record(time, max(BEGINNING, clock.at(offset)), partition, offset, values))
+                label = graph.source_of(partition).source.label
+                place = f"{label}/{partition % MAX_PARTITIONS}/{offset}"
+                self._records.append(Record(time, max(BEGINNING, clock.at(offset)), partition, offset, values, place))
                 clock.data(offset, time)
                 if isinstance(how, Punctuated) and values[how.field] is not None:
                     clock.mark(values[how.field])
@@ -84,32 +92,45 @@ class GraphOracle:
 
     def _rows(self, name: str, until: int) -> list[Record]:
         node = self._graph.producer(name)
+        found: list[Record]
         match node:
             case SourceNode(lateness=lateness):
-                return [
+                found = [
                     one
                     for one in self._records
                     if self._graph.source_of(one.partition) == node
                     and one.watermark <= until
                     and (lateness is None or one.watermark < one.time + lateness)
                 ]
-            case SelectNode(inputs=inputs, where=where):
-                given = [one for stream in inputs for one in self.rows(stream, until)]
-                return [one for one in given if where is None or self._conditions[where](one.values)]
+            case SelectNode():
+                found = self._selected(node, until)
             case SplitNode():
-                return self._split(node, name, until)
+                found = self._split(node, name, until)
             case DeduplicateNode():
                 accepted, duplicates = self._deduplicated(node, until)
-                return duplicates if name.endswith(".duplicates") else accepted
+                found = duplicates if name.endswith(".duplicates") else accepted
+            case JoinNode():
+                found = self._joined(node, until)
             case WindowNode():
-                panes = self._panes(node, self.rows(node.input, until))
-                return [
-                    Record(end - 1, end - 1, 0, 0, dict(zip(node.key, key, strict=True)) | values | {"window_end": end})
-                    for (_, end, key), values in panes.items()
-                    if end - 1 <= until
-                ]
+                found = self._window_rows(node, until)
             case _:
                 raise TypeError(node)
+        return found
+
+    def hold(self, name: str) -> int:
+        """Return how far behind its event time a change of a stream can be and yet be on time."""
+        node = self._graph.producer(name)
+        holds = [self.hold(one) for one in node.inputs]
+        if isinstance(node, JoinNode):
+            holds += [node.after + holds[1]] if node.how in {"left", "full"} else []
+            holds += [node.before + holds[0]] if node.how in {"right", "full"} else []
+        return max(holds, default=0)
+
+    def changes(self, name: str) -> bool:
+        """Return whether rows of a stream are taken back."""
+        node = self._graph.producer(name)
+        is_outer = isinstance(node, JoinNode) and node.how != "inner"
+        return is_outer or isinstance(node, WindowNode) or any(map(self.changes, node.inputs))
 
     def table(self, name: str) -> dict[tuple[int, int, tuple[Any, ...]], Values]:
         """Return the final table of a window: by start, end and key."""
@@ -127,7 +148,7 @@ class GraphOracle:
         }
         found = {}
         for start, end in windows:
-            panes = self._panes(node, self.rows(node.input, end - 1))
+            panes = self._panes(node, self.rows(node.input, end - 1 + self.hold(node.input)))
             found.update({group: values for group, values in panes.items() if group[:2] == (start, end)})
         return found
 
@@ -135,6 +156,24 @@ class GraphOracle:
         node = self._graph.producer(name)
         assert isinstance(node, WindowNode)
         return node
+
+    def _selected(self, node: SelectNode, until: int) -> list[Record]:
+        where = node.where
+        given = [one for stream in node.inputs for one in self.rows(stream, until)]
+        held = [one for one in given if where is None or self._conditions[where](one.values)]
+        if node.select is None:
+            return held
+        # derived fields are copies of others here
+        copies = {one.name: one.sql for one in node.derive}
+        return [replace(one, values={name: one.values[copies.get(name, name)] for name in node.select}) for one in held]
+
+    def _window_rows(self, node: WindowNode, until: int) -> list[Record]:
+        hold = self.hold(node.input)
+        return [
+            Record(end - 1, end - 1 + hold, 0, 0, dict(zip(node.key, key, strict=True)) | values)
+            for (_, end, key), values in self._panes(node, self.rows(node.input, until)).items()
+            if end - 1 + hold <= until
+        ]
 
     def _split(self, node: SplitNode, name: str, until: int) -> list[Record]:
         found = []
@@ -149,7 +188,7 @@ class GraphOracle:
     def _deduplicated(self, node: DeduplicateNode, until: int) -> tuple[list[Record], list[Record]]:
         times: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
         accepted, duplicates = [], []
-        for one in sorted(self.rows(node.input, until), key=lambda one: (one.watermark, one.partition, one.offset)):
+        for one in sorted(self.rows(node.input, until), key=in_merged_order):
             key = tuple(one.values[name] for name in node.key)
             if any(abs(one.time - other) < node.within for other in times[key]):
                 duplicates.append(one)
@@ -158,14 +197,57 @@ class GraphOracle:
                 accepted.append(one)
         return accepted, duplicates
 
+    def _joined(self, node: JoinNode, until: int) -> list[Record]:
+        left, right = self.rows(node.left, until), self.rows(node.right, until)
+        pairs = [
+            (one, other)
+            for one in left
+            for other in right
+            if [one.values[name] for name in node.key] == [other.values[name] for name in node.right_key]
+            and -node.before <= other.time - one.time <= node.after
+        ]
+        names = {
+            name: node.key[node.right_key.index(name)] if name in node.right_key else f"{name}_right"
+            for other in right
+            for name in other.values
+        }
+        found = []
+        for one, other in pairs:
+            last = max(one, other, key=in_merged_order)
+            times = {"left": one.time, "right": other.time}
+            values = {names[name]: value for name, value in other.values.items()} | one.values
+            time = times.get(node.how, max(one.time, other.time))
+            places = f"{one.places}+{other.places}"
+            found.append(Record(time, last.watermark, last.partition, last.offset, values, places))
+        if node.how in {"left", "full"}:
+            settled = until - node.after - self.hold(node.right)
+            alone = [one for one in left if one.time <= settled and not any(one is pair[0] for pair in pairs)]
+            found += [replace(one, values=defaultdict(none, one.values), places=f"{one.places}+") for one in alone]
+        if node.how in {"right", "full"}:
+            settled = until - node.before - self.hold(node.left)
+            alone = [one for one in right if one.time <= settled and not any(one is pair[1] for pair in pairs)]
+            for one in alone:
+                values = {names[name]: value for name, value in one.values.items()}
+                found.append(replace(one, values=defaultdict(none, values), places=f"+{one.places}"))
+        return found
+
     def _panes(self, node: WindowNode, records: Sequence[Record]) -> dict[tuple[int, int, tuple[Any, ...]], Values]:
-        over_windows = "window_end" in (records[0].values if records else {})
+        all_in_time = self.changes(node.input)
         groups: defaultdict[tuple[int, int, tuple[Any, ...]], list[Values]] = defaultdict(list)
         for one in records:
             for start, end in windows_of(node.window, one.time):
-                if over_windows or one.watermark < end + node.emit.lateness:
+                if all_in_time or one.watermark < end + node.emit.lateness:
                     groups[start, end, tuple(one.values[name] for name in node.key)].append(one.values)
         return {group: {item.name: aggregate(item, rows) for item in node.aggregates} for group, rows in groups.items()}
+
+
+def in_merged_order(record: Record) -> tuple[float, int, int, str]:
+    """Return what the merged order goes by."""
+    return record.watermark, record.partition, record.offset, record.places
+
+
+def none() -> None:
+    """Return the value of a field that a record without a partner lacks."""
 
 
 def windows_of(window: object, time: int) -> list[tuple[int, int]]:
@@ -186,8 +268,9 @@ def aggregate(item: Aggregate, rows: Sequence[Values]) -> Any:  # noqa: ANN401 -
         case Count():
             return len(rows)
         case Sum(of):
-            return sum(row[of] for row in rows)
+            given = [row[of] for row in rows if row[of] is not None]
+            return sum(given) if given else None
         case Max(of):
-            return max(row[of] for row in rows)
+            return max((row[of] for row in rows if row[of] is not None), default=None)
         case _:
             raise TypeError(item)

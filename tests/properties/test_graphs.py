@@ -37,6 +37,7 @@ from windrow.model import (
     Field,
     Graph,
     Hopping,
+    JoinNode,
     LogSource,
     LongType,
     Max,
@@ -74,9 +75,9 @@ OTHER = replace(
     SOURCE, name="other", source=LogSource("data/other"), time=EventTime("t", Delay(MINUTE)), lateness=12 * MINUTE
 )
 CONDITIONS = {
-    "v > 3": lambda row: row["v"] > 3,
-    "v > 6": lambda row: row["v"] > 6,
-    "total > 5": lambda row: row["total"] > 5,
+    "v > 3": lambda row: row["v"] is not None and row["v"] > 3,
+    "v > 6": lambda row: row["v"] is not None and row["v"] > 6,
+    "total > 5": lambda row: row["total"] is not None and row["total"] > 5,
 }
 FIRST_WINDOWS: list[Window] = [Tumbling(4 * MINUTE), Hopping(6 * MINUTE, 2 * MINUTE)]
 FIRST = (Aggregate("total", Sum("v")), Aggregate("n", Count()), Aggregate("top", Max("v")))
@@ -120,12 +121,39 @@ SOURCES: dict[str, list[Node]] = {
     ],
 }
 """The nodes before the chain, by the stream that it takes."""
+NEAR = JoinNode("inner", "log", "other", ("user",), ("user",), MINUTE, 3 * MINUTE)
+JOINS: dict[str, list[Node]] = {
+    "inner": [SOURCE, OTHER, NEAR],
+    "left": [SOURCE, OTHER, replace(NEAR, name="left", how="left")],
+    "right": [SOURCE, OTHER, replace(NEAR, name="right", how="right", before=2 * MINUTE, after=0)],
+    "full": [SOURCE, OTHER, replace(NEAR, name="full", how="full")],
+    "itself": [SOURCE, replace(NEAR, name="itself", right="log", how="left", before=0)],
+    "behind": [
+        SOURCE,
+        OTHER,
+        DeduplicateNode("clean", "log", ("user", "v"), 6 * MINUTE),
+        replace(NEAR, name="behind", left="clean", how="left", key=("id",), right_key=("id",)),
+    ],
+    "again": [
+        SOURCE,
+        OTHER,
+        replace(NEAR, how="left"),
+        replace(NEAR, name="again", left="inner", right="renamed", key=("user",), right_key=("u",), how="left"),
+    ],
+    "twice": [SOURCE, OTHER, NEAR, replace(NEAR, name="twice", left="inner", right="renamed", right_key=("u",))],
+}
+for nodes in (JOINS["again"], JOINS["twice"]):
+    renamed = (Derive("u", "user"), Derive("w", "v"))
+    nodes.insert(2, SelectNode("renamed", ("other",), derive=renamed, select=("u", "w")))
+CHANGED = {"left", "right", "full", "itself", "behind", "again"}
+LACKING = {"right", "full"}
+SOURCES |= JOINS
 
 
 @st.composite
 def graphs(draw: st.DrawFn, *starts: str) -> Graph:
     """A chain of up to seven streams over one or two sources, with a sink of each window."""
-    at = draw(st.sampled_from(starts or ["log", *SOURCES]))
+    start = at = draw(st.sampled_from(starts or ["log", *SOURCES]))
     nodes = list(SOURCES[at])
     match draw(st.sampled_from(["none", "filter", "split", "union"])):
         case "filter":
@@ -140,7 +168,7 @@ def graphs(draw: st.DrawFn, *starts: str) -> Graph:
                 SelectNode("all", ("parts.low", "parts.high")),
             ]
             at = "all"
-    match draw(st.sampled_from(["none", "accepted", "duplicates"])):
+    match draw(st.sampled_from(["none", "accepted", "duplicates"] if start not in CHANGED else ["none"])):
         case "accepted":
             nodes.append(DeduplicateNode("unique", at, ("id",), 8 * MINUTE))
             at = "unique"
@@ -148,7 +176,8 @@ def graphs(draw: st.DrawFn, *starts: str) -> Graph:
             nodes.append(DeduplicateNode("unique", at, ("id",), 8 * MINUTE))
             at = "unique.duplicates"
     first = draw(st.sampled_from(FIRST_WINDOWS))
-    key, emit = draw(st.sampled_from(["user", "id"])), Emit(lateness=draw(st.sampled_from([0, 9 * MINUTE])))
+    key = draw(st.sampled_from(["user"] if start in LACKING else ["user", "id"]))
+    emit = Emit(lateness=draw(st.sampled_from([0] if start in CHANGED else [0, 9 * MINUTE])))
     nodes.append(WindowNode("first", at, (key,), first, FIRST, emit))
     at = "first"
     for name, size in (("second", 12 * MINUTE), ("third", 24 * MINUTE)):
@@ -274,7 +303,7 @@ def group_of(row: dict[str, Any], node: WindowNode) -> tuple[int, int, tuple[Any
 
 
 def values_of(row: dict[str, Any], node: WindowNode) -> Values:
-    return {one.name: int(row[one.name]) for one in node.aggregates}
+    return {one.name: None if row[one.name] is None else int(row[one.name]) for one in node.aggregates}
 
 
 def table_of(changes: list[dict[str, Any]], node: WindowNode) -> dict[Any, Values]:

@@ -31,9 +31,10 @@ from windrow.core.operators.base import (
     OperatorStep,
     StepInput,
 )
+from windrow.core.operators.join import JoinOperator
 from windrow.core.operators.local_aggregate import LocalAggregate
 from windrow.core.operators.process.operator import ProcessOperator
-from windrow.core.operators.records import AppendOperator, DeduplicateOperator
+from windrow.core.operators.records import DeduplicateOperator, RowsOperator
 from windrow.core.operators.route import ResultDeadLetters, Router, input_schema
 from windrow.core.operators.session.operator import SessionOperator
 from windrow.core.operators.settled import SettledOperator
@@ -49,6 +50,7 @@ from windrow.expressions import RecordStream, stream_of, view_of
 from windrow.model import (
     DeduplicateNode,
     Graph,
+    JoinNode,
     KeyedNode,
     LevelNode,
     Pipeline,
@@ -86,17 +88,22 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
     """Return the operator of a node."""
     view = view_of(graph, node)
     if isinstance(view, RecordStream):
-        if not isinstance(node, DeduplicateNode):
-            return AppendOperator(view)
-        deduplicate = DeduplicateOperator(node, view, stream_of(graph, node.input).bound)
-        return SettledOperator(view, deduplicate) if node.scope == "stream" else deduplicate
+        match node:
+            case JoinNode():
+                operator: Operator = JoinOperator(graph, node, view)
+            case DeduplicateNode():
+                operator = DeduplicateOperator(node, view, stream_of(graph, node.input).bound)
+            case _:
+                return RowsOperator(view)
+        return SettledOperator(view, operator) if graph.is_ordered(node) else operator
     if isinstance(view, ProcessPipeline):
         return ProcessOperator(view)
     if isinstance(view.window, Session):
         return SessionOperator(view)
     is_traced = graph.is_read(node)
-    if stream_of(graph, node.inputs[0]).is_changelog:
-        return ChangelogWindowOperator(view, is_traced=is_traced)
+    given = stream_of(graph, node.inputs[0])
+    if given.is_changelog:
+        return ChangelogWindowOperator(view, given.hold, is_traced=is_traced)
     window = WindowOperator(view, is_traced=is_traced)
     return SettledOperator(view, window) if is_traced else window
 
@@ -326,7 +333,7 @@ class LevelRunner:
         dead = [given.dead[name] for name in (None, *above) if name in given.dead]
         rows = pa.concat_tables(changes) if changes else self._nothing[sink].changes
         return StepOutput(
-            with_labels(self._graph, rows) if maker == sink else rows,
+            with_labels(self._graph, rows) if "partition" in rows.column_names else rows,
             with_labels(self._graph, pa.concat_tables([schema.LATE.empty_table(), *late])),
             with_labels(self._graph, pa.concat_tables([schema.DEAD.empty_table(), *dead])),
             with_labels(self._graph, journal),

@@ -118,7 +118,12 @@ def value_fields(pipeline: View) -> list[pa.Field]:
 
 
 def row_key(pipeline: View) -> list[pa.Field]:
-    """Return the Arrow fields that identify a row of the results: window and key, or the place of a record."""
+    """Return the Arrow fields that identify a row of the results: window and key, or the place of a record.
+
+    A row of a join has the places of its records, as text: ``orders/0/17+payments/1/4``.
+    """
+    if isinstance(pipeline, RecordStream) and pipeline.is_joined:
+        return [pa.field("row", pa.string(), nullable=False)]
     if isinstance(pipeline, RecordStream):
         return [DEAD.field(name) for name in ("source", "partition", "offset")]
     window = [pa.field(name, MICROS, nullable=False) for name in ("window_start", "window_end")]
@@ -153,6 +158,10 @@ LAST_PARTITION: Final = 2**31 - 1
 """The partition of what no record made, such as a pane: behind all partitions."""
 DIFF: Final = "__diff"
 """In a changelog: 1 for a row that was added, -1 for one that was taken back."""
+SIDE: Final = "__side"
+"""Of the records that a join takes: 0 for the left ones, 1 for the right ones."""
+ID: Final = "__id"
+"""Of the rows of a join: the places of the records that a row is made of, as text. Several rows can have one place."""
 
 
 def record_schema(pipeline: View | SourceNode) -> pa.Schema:

@@ -16,9 +16,12 @@ from windrow.expressions.inputs import (
 )
 from windrow.expressions.results import Result, formulas, results
 from windrow.expressions.streams import (
+    JoinSide,
     RecordStream,
     Stream,
     View,
+    is_same_type,
+    join_sides,
     result_pipelines,
     sink_view,
     sink_views,
@@ -32,6 +35,7 @@ __all__ = [
     "Argument",
     "Computed",
     "Expression",
+    "JoinSide",
     "RecordStream",
     "Result",
     "SqlCall",
@@ -46,6 +50,8 @@ __all__ = [
     "derived",
     "duckdb_message",
     "formulas",
+    "is_same_type",
+    "join_sides",
     "nullable_fields",
     "record_fields",
     "result_pipelines",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, assert_never
+from typing import Final, Literal, assert_never
 
 from windrow.errors import PipelineError
 from windrow.expressions.analyse import analyse
@@ -19,6 +19,7 @@ from windrow.model import (
     EventTime,
     Field,
     Graph,
+    JoinNode,
     KeyedNode,
     Pipeline,
     ProcessNode,
@@ -41,16 +42,20 @@ class Stream:
     """What flows between two nodes: records with these fields, an optional one of which can be null.
 
     The records of a changelog are changes: rows that were added, and rows that were taken back. `sources` are those
-    that they come from, `time` how the first tells event time. No change comes `lateness` microseconds or more behind
-    the watermark, counted from the end of the window whose row it changes. `terms` are the types of what the sums among
-    the fields are sums of: a sum of sums has no more digits than one of their terms.
+    that they come from, `time` how the first tells event time. A change can come `hold` microseconds behind its event
+    time, by the watermark, and be on time; none comes `lateness` or more behind it, counted from the end of the window
+    whose row it changes. Those of a join (`is_joined`) have no place in a log of their own, but that of each partner.
+    `terms` are the types of what the sums among the fields are sums of: a sum of sums has no more digits than one of
+    their terms.
     """
 
     fields: tuple[Field, ...]
     time: EventTime
     sources: tuple[SourceNode, ...]
     is_changelog: bool = False
+    hold: int = 0
     lateness: int = 0
+    is_joined: bool = False
     terms: tuple[tuple[str, DataType], ...] = ()
 
     @property
@@ -66,7 +71,7 @@ class Stream:
 class RecordStream:
     """Records with a key as their operator sees them, where it makes records of records; the names are `Pipeline`'s.
 
-    A deduplication is one, and a stream on its way into a table.
+    A deduplication is one, a join with the fields of both sides, and a stream on its way into a table.
     """
 
     name: str
@@ -78,6 +83,7 @@ class RecordStream:
     key_groups: int
     derive: tuple[Derive, ...] = ()
     salt: Literal[1] = 1
+    is_joined: bool = False
 
 
 View = AnyPipeline | RecordStream
@@ -98,6 +104,8 @@ def stream_of(graph: Graph, name: str) -> Stream:
             return replace(given, fields=_selected(given, node))
         case SplitNode() | DeduplicateNode():
             return stream_of(graph, node.input)
+        case JoinNode():
+            return _joined(graph, node)
         case WindowNode() | ProcessNode():
             return _results(graph, node)
         case SinkNode():
@@ -116,20 +124,34 @@ def united(graph: Graph, node: SelectNode) -> Stream:
                 f"{name!r} has {_listed(other)}; select the same ones in each"
             )
             raise PipelineError(msg)
+        if other.is_joined != first.is_joined:
+            msg = f"{node.inputs[0]!r} and {name!r} have no union: one has the rows of a join, the other does not"
+            raise PipelineError(msg)
         if other.is_changelog != first.is_changelog:
             msg = f"{node.inputs[0]!r} and {name!r} have no union: one has records, the other rows that change"
             raise PipelineError(msg)
     optional = {one.name for stream in (first, *others) for one in stream.fields if one.optional}
     sources = tuple(dict.fromkeys(one for stream in (first, *others) for one in stream.sources))
     return replace(
-        first, fields=tuple(replace(one, optional=one.name in optional) for one in first.fields), sources=sources
+        first,
+        fields=tuple(replace(one, optional=one.name in optional) for one in first.fields),
+        sources=sources,
+        hold=max(stream.hold for stream in (first, *others)),
+        lateness=max(stream.lateness for stream in (first, *others)),
     )
 
 
 def _types(stream: Stream) -> dict[str, DataType]:
-    """Return the types of fields by name; how JSON has a timestamp does not matter here."""
-    micros = TimestampType("micros")
-    return {one.name: micros if isinstance(one.type, TimestampType) else one.type for one in stream.fields}
+    return {one.name: _type(one.type) for one in stream.fields}
+
+
+def is_same_type(one: DataType, other: DataType) -> bool:
+    """Return whether values of two types are alike; how JSON has a timestamp does not matter."""
+    return _type(one) == _type(other)
+
+
+def _type(type_: DataType) -> DataType:
+    return TimestampType("micros") if isinstance(type_, TimestampType) else type_
 
 
 def _listed(stream: Stream) -> str:
@@ -148,6 +170,79 @@ def _selected(given: Stream, node: SelectNode) -> tuple[Field, ...]:
             msg = f"{name!r} is not a field of the stream; it has {', '.join(by_name)}"
             raise PipelineError(msg)
     return tuple(by_name[name] for name in node.select)
+
+
+@dataclass(frozen=True)
+class JoinSide:
+    """One of the streams that a join takes, and by the name of each of its fields that which it has in the join.
+
+    A partner of its record is at most `reach` microseconds later, and at most `back` earlier. The records stay alone
+    without a partner if it `is_outer`. `kept` is how long one can still change the join (microseconds of watermark
+    past its event time).
+    """
+
+    stream: Stream
+    names: dict[str, str]
+    reach: int
+    back: int
+    is_outer: bool
+    kept: int
+
+
+def join_sides(graph: Graph, node: JoinNode) -> tuple[JoinSide, JoinSide]:
+    """Return the left and the right side of a join; a field of the right that the left has, too, ends in `_right`."""
+    left, right = stream_of(graph, node.left), stream_of(graph, node.right)
+    taken = {one.name.lower() for one in left.fields}
+    keys = dict(zip(node.right_key, node.key, strict=True))
+    names = {
+        one.name: keys.get(one.name, f"{one.name}_right" if one.name.lower() in taken else one.name)
+        for one in right.fields
+    }
+    return (
+        JoinSide(
+            left,
+            {one.name: one.name for one in left.fields},
+            node.after,
+            node.before,
+            node.how in {"left", "full"},
+            _kept(left, right, node.after),
+        ),
+        JoinSide(right, names, node.before, node.after, node.how in {"right", "full"}, _kept(right, left, node.before)),
+    )
+
+
+def _kept(side: Stream, other: Stream, reach: int) -> int:
+    own = (side.bound or 0) if side.is_changelog else 0
+    return max(own, reach + max(other.bound or 0, other.hold))
+
+
+def _joined(graph: Graph, node: JoinNode) -> Stream:
+    """Return the rows of a join: a pair has the later event time of both, or that of the only outer side."""
+    sides = left, right = join_sides(graph, node)
+    fields = {
+        name: replace(one, name=name, optional=one.optional or (other.is_outer and name not in node.key), alias=())
+        for side, other in ((right, left), (left, right))
+        for one in side.stream.fields
+        for name in [side.names[one.name]]
+    }
+    ordered = dict.fromkeys((*left.names.values(), *right.names.values()))
+    waits = [side.reach + other.stream.hold for side, other in ((left, right), (right, left)) if side.is_outer]
+    ends = [side.reach + (other.stream.bound or 0) for side, other in ((left, right), (right, left)) if side.is_outer]
+    of = {"left": left, "right": right}.get(node.how)
+    time = left.stream.time if of is None else of.stream.time
+    return Stream(
+        tuple(fields[name] for name in ordered),
+        time if of is not None else replace(time, field=_NO_FIELD, sent=None, future=None),
+        tuple(dict.fromkeys(one for side in sides for one in side.stream.sources)),
+        is_changelog=bool(waits) or any(side.stream.is_changelog for side in sides),
+        hold=max(*(side.stream.hold for side in sides), *waits),
+        lateness=max(*(side.stream.bound or 0 for side in sides), *ends),
+        is_joined=True,
+    )
+
+
+_NO_FIELD: Final = "__time"
+"""In the place of the field with the event time where no field has it."""
 
 
 def _results(graph: Graph, node: ResultNode) -> Stream:
@@ -174,7 +269,15 @@ def _results(graph: Graph, node: ResultNode) -> Stream:
         fields += [Field(one.name, one.type, optional=True) for one in pipeline.process.returns]
     time = replace(given.time, field="window_end", sent=None, future=None)
     lateness = pipeline.emit.lateness if isinstance(pipeline, Pipeline) else 0
-    return Stream(tuple(fields), time, given.sources, is_changelog=True, lateness=lateness, terms=tuple(terms))
+    return Stream(
+        tuple(fields),
+        time,
+        given.sources,
+        is_changelog=True,
+        hold=given.hold,
+        lateness=lateness,
+        terms=tuple(terms),
+    )
 
 
 def view_of(graph: Graph, node: KeyedNode | SinkNode) -> View:
@@ -184,6 +287,18 @@ def view_of(graph: Graph, node: KeyedNode | SinkNode) -> View:
 
 
 def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
+    if isinstance(node, JoinNode):
+        joined = stream_of(graph, node.name)
+        return RecordStream(
+            graph.name,
+            joined.sources[0].source,
+            Decode(joined.fields),
+            joined.time,
+            node.key,
+            sink,
+            graph.key_groups,
+            is_joined=True,
+        )
     given, stream = graph.producer(node.input), stream_of(graph, node.input)
     if isinstance(given, SourceNode):
         source, decode, time, before = given, given.decode, given.time, given.derive
@@ -221,9 +336,13 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
                 node.at_end,
             )
         case DeduplicateNode(key=key):
-            return RecordStream(graph.name, source.source, decode, time, key, sink, graph.key_groups, before)
+            return RecordStream(
+                graph.name, source.source, decode, time, key, sink, graph.key_groups, before, is_joined=stream.is_joined
+            )
         case SinkNode():
-            return RecordStream(graph.name, source.source, decode, time, (), sink, graph.key_groups, before)
+            return RecordStream(
+                graph.name, source.source, decode, time, (), sink, graph.key_groups, before, is_joined=stream.is_joined
+            )
         case _:
             assert_never(node)
 

@@ -104,6 +104,30 @@ class DeduplicateNode:
 
 
 @dataclass(frozen=True)
+class JoinNode:
+    """The pairs of records of the nodes `left` and `right` with the same key, near each other in event time.
+
+    The event time of the right record is at most `before` microseconds before that of the left one, and at most `after`
+    microseconds after it. `key` names the fields of the left records, `right_key` those of the right ones that equal
+    them. `how` says whose records are there alone, without the fields of a partner, if they have none.
+    """
+
+    name: str
+    left: str
+    right: str
+    key: tuple[str, ...]
+    right_key: tuple[str, ...]
+    before: int = 0
+    after: int = 0
+    how: Literal["inner", "left", "right", "full"] = "inner"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The left and the right one."""
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True)
 class WindowNode:
     """The aggregates of each window and key of the node `input`; the other fields are those of `Pipeline`.
 
@@ -165,7 +189,7 @@ class SinkNode:
 ResultNode = WindowNode | ProcessNode
 """A node whose rows are results by key: its stream, if it has one, is a changelog."""
 
-KeyedNode = ResultNode | DeduplicateNode
+KeyedNode = ResultNode | DeduplicateNode | JoinNode
 """A node with an operator: its records are partitioned by key."""
 
 StreamNode = SelectNode | SplitNode | KeyedNode
@@ -327,7 +351,14 @@ class Graph:
 
     def is_ordered(self, node: KeyedNode) -> bool:
         """Return whether a node takes its records in the order of watermarks, in which its own stream depends on it."""
-        return node.scope == "stream" if isinstance(node, DeduplicateNode) else self.is_read(node)
+        match node:
+            case DeduplicateNode():
+                return node.scope == "stream"
+            case JoinNode():
+                # which pairs there are does not depend on any order, but when a record is alone does
+                return node.how != "inner"
+            case _:
+                return self.is_read(node)
 
     def is_chained(self, node: KeyedNode) -> bool:
         """Return whether a node's input has passed another node with state, or another one takes its rows."""

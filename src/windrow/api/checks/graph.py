@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from windrow.api.checks.base import Finding, error
@@ -21,15 +21,17 @@ from windrow.api.checks.time import (
     too_long,
 )
 from windrow.errors import PipelineError
-from windrow.expressions import RecordStream, Stream, View, analyse, sink_view, stream_of, united
+from windrow.expressions import RecordStream, Stream, View, analyse, is_same_type, sink_view, stream_of, united
 from windrow.model import (
     AnyPipeline,
     BooleanType,
     Decode,
     DeduplicateNode,
     DoubleType,
+    Field,
     Global,
     Graph,
+    JoinNode,
     Node,
     ProcessNode,
     ResultNode,
@@ -73,6 +75,11 @@ def _at(node: Node, part: str = "") -> str:
     return f"{section_of(node)}.{node.name}" + (f".{part}" if part else "")
 
 
+def _part(node: Node, stream: str) -> str:
+    """Return where a node names a stream that it takes."""
+    return "join.with" if isinstance(node, JoinNode) and stream != node.left else "from"
+
+
 def graph_findings(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -> list[Finding]:
     """Return what is wrong with a graph; `validate` checks a stream and one of its sinks as a pipeline."""
     for rules in (_NAMES, _EDGES):
@@ -105,6 +112,7 @@ def _parts(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -
     for sink in graph.sinks:
         stream, view = graph.producer(sink.input), _sink_view(graph, sink)
         if isinstance(view, RecordStream):
+            found += _record_table(graph, sink)
             found += [
                 replace(finding, where=_at(sink, finding.where))
                 for rule in (sink_address, sink_table, _record_sink)
@@ -181,7 +189,7 @@ def _inputs(graph: Graph) -> Iterator[Finding]:
                 unknown = True
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"name one of {', '.join(known)}"
-                yield error(_at(node, "from"), f"there is no source or stream {name!r}; {hint}")
+                yield error(_at(node, _part(node, name)), f"there is no source or stream {name!r}; {hint}")
     if not unknown:
         yield from _cycles(graph)
 
@@ -192,7 +200,8 @@ def _cycles(graph: Graph) -> Iterator[Finding]:
     for node in graph.nodes:
         late = [name for name in node.inputs if name not in before]
         if late:
-            yield error(_at(node, "from"), f"it depends on itself, by way of {late[0]!r}; a graph has no cycles")
+            message = f"it depends on itself, by way of {late[0]!r}; a graph has no cycles"
+            yield error(_at(node, _part(node, late[0])), message)
         before.update(outputs_of(node))
 
 
@@ -263,6 +272,8 @@ def _shape(graph: Graph, node: StreamNode) -> Iterator[Finding]:
                 yield from _condition(given, output.sql, _at(node, f"split.{output.name}"))
         case DeduplicateNode():
             yield from _deduplication(node, given)
+        case JoinNode():
+            yield from _join(graph, node)
         case WindowNode() | ProcessNode():
             yield from _chained(graph, node, given)
 
@@ -321,19 +332,73 @@ def _deduplication(node: DeduplicateNode, given: Stream) -> Iterator[Finding]:
     if not node.key:
         yield error(_at(node, "deduplicate.by"), "is empty; name the fields that copies have in common")
     for index, name in enumerate(node.key):
-        where = _at(node, f"deduplicate.by.{index}")
-        if name not in fields:
-            yield error(where, f"there is no field {name!r}; it has {', '.join(fields)}")
-        elif isinstance(fields[name].type, DoubleType):
-            yield error(where, f"{name!r} is a double, and equal doubles can differ in text; use another field")
-        elif fields[name].optional:
-            yield error(where, f"{name!r} can be null, and a key must not be; derive one: coalesce({name}, ...)")
-        if name in node.key[:index]:
-            yield error(where, f"{name!r} is given twice; keep one of them")
+        for problem in _key_field(name, node.key[:index], fields):
+            yield error(_at(node, f"deduplicate.by.{index}"), problem)
     if node.within <= 0:
         yield error(_at(node, "deduplicate.within"), "must be longer than 0, such as 1h")
     if given.is_changelog:
-        yield error(_at(node, "from"), "the rows of windows change, so there are no duplicates; deduplicate records")
+        yield error(_at(node, "from"), f"{_rows(given)} change, so there are no duplicates; deduplicate records")
+
+
+def _key_field(name: str, before: Sequence[str], fields: Mapping[str, Field]) -> Iterator[str]:
+    """Yield why a field cannot be one of a key, after those before it."""
+    if name not in fields:
+        yield f"there is no field {name!r}; it has {', '.join(fields)}"
+    elif isinstance(fields[name].type, DoubleType):
+        yield f"{name!r} is a double, and equal doubles can differ in text; use another field"
+    elif fields[name].optional:
+        yield f"{name!r} can be null, and a key must not be; derive one: coalesce({name}, ...)"
+    if name in before:
+        yield f"{name!r} is given twice; keep one of them"
+
+
+def _join(graph: Graph, node: JoinNode) -> Iterator[Finding]:
+    if not _is_typed(graph, node.right):
+        return
+    sides = [(stream_of(graph, name), part) for name, part in ((node.left, "from"), (node.right, "join.with"))]
+    for stream, part in sides:
+        if stream.is_changelog and not stream.is_joined:
+            yield error(_at(node, part), "a join cannot take the rows of windows, which change; join records")
+    if not node.key:
+        yield error(_at(node, "join.by"), "is empty; name the fields that a pair has in common")
+    left, right = ({one.name: one for one in stream.fields} for stream, _ in sides)
+    for called, names, fields in ((node.left, node.key, left), (node.right, node.right_key, right)):
+        for index, name in enumerate(names):
+            for problem in _key_field(name, names[:index], fields):
+                yield error(_at(node, "join.by"), f"in {called!r}: {problem}")
+    yield from _alike(node, left, right)
+    yield from _interval(node)
+
+
+def _interval(node: JoinNode) -> Iterator[Finding]:
+    if node.before == node.after == 0:
+        yield error(
+            _at(node, "join"),
+            "every pair would be kept for ever: say how far apart in event time partners can be, such as after: 15m",
+        )
+    for part, span in (("before", node.before), ("after", node.after)):
+        if span < 0:
+            yield error(_at(node, f"join.{part}"), "must not be negative")
+        yield from too_long(_at(node, f"join.{part}"), span)
+
+
+def _alike(node: JoinNode, left: Mapping[str, Field], right: Mapping[str, Field]) -> Iterator[Finding]:
+    """Yield keys of unlike types, and fields whose names collide."""
+    for one, other in zip(node.key, node.right_key, strict=True):
+        if one in left and other in right and not is_same_type(left[one].type, right[other].type):
+            yield error(
+                _at(node, "join.by"),
+                f"{one!r} in {node.left!r} is {left[one].type}, but {other!r} in {node.right!r} is "
+                f"{right[other].type}: derive a field of the same type, such as CAST({other} AS ...)",
+            )
+    taken = {name.lower() for name in (*left, *right)}
+    for name in right:
+        made = f"{name}_right"
+        if name not in node.right_key and name.lower() in {one.lower() for one in left} and made.lower() in taken:
+            yield error(
+                _at(node, "join"),
+                f"both have {name!r}, and there is a field {made!r} already: select or derive others before",
+            )
 
 
 def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]:
@@ -341,13 +406,11 @@ def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]
     if given.is_changelog:
         if not isinstance(node, WindowNode) or isinstance(node.window, Session | Global):
             kind = "process" if not isinstance(node, WindowNode) else type(node.window).__name__.lower()
-            yield error(_at(node, "window"), f"a {kind} cannot be over the rows of windows, which change; use tumbling")
+            yield error(_at(node, "window"), f"a {kind} cannot be over {_rows(given)}, which change; use tumbling")
             return
         if node.emit.lateness:
-            yield error(
-                _at(node, "emit.lateness"), "a window over windows takes every revision of their rows; leave it out"
-            )
-        yield from _plain(node, "over the rows of windows")
+            yield error(_at(node, "emit.lateness"), f"a window takes every revision of {_rows(given)}; leave it out")
+        yield from _plain(node, f"over {_rows(given)}")
     if any(isinstance(one, StreamNode) for one in graph.readers(node)):
         if not isinstance(node, WindowNode) or isinstance(node.window, Session | Global):
             kind = "process" if not isinstance(node, WindowNode) else type(node.window).__name__.lower()
@@ -358,6 +421,10 @@ def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]
             yield error(_at(node, "emit.late"), "other streams take each revision; use each")
         if node.emit.mode != "retract":
             yield error(_at(node, "emit.mode"), "other streams need to know what a revision replaces; use retract")
+
+
+def _rows(given: Stream) -> str:
+    return "the rows of an outer join" if given.is_joined else "the rows of windows"
 
 
 def _plain(node: WindowNode, which: str) -> Iterator[Finding]:
@@ -371,26 +438,43 @@ def _plain(node: WindowNode, which: str) -> Iterator[Finding]:
 
 def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
     """Yield where state would grow for ever."""
-    if not isinstance(node, DeduplicateNode):
-        return
+    match node:
+        case DeduplicateNode():
+            part, what, late = "deduplicate", "key", "a copy"
+        case JoinNode():
+            part, what, late = "join", "record", "a partner"
+        case _:
+            return
     try:
-        sources = stream_of(graph, node.input).sources
+        sources = stream_of(graph, node.name).sources
     except PipelineError:
         return  # the shapes say what is wrong
     for source in sources:
         if source.lateness is None:
             yield error(
-                _at(node, "deduplicate"),
-                f"every key would be kept for ever, as nothing says how late a copy can be: give sources."
+                _at(node, part),
+                f"every {what} would be kept for ever, as nothing says how late {late} can be: give sources."
                 f"{source.name} a lateness, such as 1d",
             )
+
+
+def _record_table(graph: Graph, sink: SinkNode) -> Iterator[Finding]:
+    given = stream_of(graph, sink.input)
+    if given.is_changelog and not given.is_joined:
+        yield error(
+            _at(sink, "from"),
+            f"{sink.input!r} selects from the rows of windows, which are no records: take the window itself, and leave "
+            "out what is not wanted where the table is read",
+        )
 
 
 def _record_sink(view: RecordStream) -> Iterator[Finding]:
     """A table of records has a row for each, known by its place in the log."""
     if view.sink.key:
-        yield error("sink.key", "a table of records is by source, partition and offset; leave the key out")
-    taken = {"source", "partition", "offset", *RESERVED[2:]}
+        by = "by the places of its records" if view.is_joined else "by source, partition and offset"
+        yield error("sink.key", f"a table of records is {by}; leave the key out")
+    places = {"row"} if view.is_joined else {"source", "partition", "offset"}
+    taken = places.union(RESERVED[2:])
     for name in (*(one.name for one in view.decode.fields), *(one.name for one in view.derive)):
         if name.lower() in taken:
             yield error("from", f"the field {name!r} is a column of every table of records; select others")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,6 +17,7 @@ from windrow.model import (
     Derive,
     Emit,
     Graph,
+    JoinNode,
     Node,
     ProcessNode,
     SelectNode,
@@ -116,12 +117,50 @@ class Named:
         """
         return DeduplicateNode("", self.name, by, duration_micros(within, "deduplicate.within"), scope)
 
+    def join(
+        self,
+        other: Named,
+        *,
+        by: str | Sequence[str] | Mapping[str, str],
+        before: Duration = "0s",
+        after: Duration = "0s",
+        how: Literal["inner", "left", "right", "full"] = "inner",
+    ) -> JoinNode:
+        """Pair these records with those of another stream that are near them in event time.
+
+        A pair has the fields of both; one of the other stream that is here, too, ends in `_right`.
+
+        Args:
+            other: the stream with the right records.
+            by: the fields that a pair has in common; where they have other names on the right, a mapping:
+                ``{"order_id": "id"}``.
+            before: how much earlier than this record its partner can be.
+            after: how much later than this record its partner can be.
+            how: with `left`, `right` or `full`, records of that side (or of both) that have no partner are there
+                alone, with null in the fields of the other.
+
+        Raises:
+            PipelineError: a duration is invalid.
+        """
+        names = [by] if isinstance(by, str) else by
+        pairs = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        return JoinNode(
+            "",
+            self.name,
+            other.name,
+            tuple(pairs),
+            tuple(pairs.values()),
+            duration_micros(before, "join.before"),
+            duration_micros(after, "join.after"),
+            how,
+        )
+
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:
         """Say for which fields results are kept; see `Timed.key_by`."""
         return Keyed(Given(self.name, _derived(expressions)), (*names, *expressions))
 
 
-Made = Selection | SplitNode | DeduplicateNode | Aggregated | Emitted | Processed
+Made = Selection | SplitNode | DeduplicateNode | JoinNode | Aggregated | Emitted | Processed
 
 
 class GraphBuilder:
@@ -153,7 +192,8 @@ class GraphBuilder:
 
         Args:
             name: the name by which the graph knows it.
-            made: a selection, a split, a deduplication, windows (``aggregate`` or ``emit``), or a process function.
+            made: a selection, a split, a deduplication, a join, windows (``aggregate`` or ``emit``), or a process
+                function.
             salt: of windows, over how many key groups each key's records are spread before they come together.
             at_end: of a process function, whether the end of a bounded input fires its timers.
 
@@ -196,7 +236,7 @@ def _node(name: str, made: Made, salt: int, at_end: Literal["fire", "hold"]) -> 
     match made:
         case Selection(node):
             return replace(node, name=name)
-        case SplitNode() | DeduplicateNode():
+        case SplitNode() | DeduplicateNode() | JoinNode():
             return replace(made, name=name)
         case Aggregated():
             return _node(name, Emitted(made, Emit()), salt, at_end)

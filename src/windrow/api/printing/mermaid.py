@@ -15,6 +15,7 @@ from windrow.model import (
     Delay,
     Emit,
     Graph,
+    JoinNode,
     KafkaSource,
     LogSource,
     Pipeline,
@@ -97,6 +98,9 @@ def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:
             yield "split"
         case DeduplicateNode():
             yield f"deduplicate by {', '.join(node.key)} within {format_duration(node.within)}"
+        case JoinNode():
+            spans = f"{format_duration(node.before)} before to {format_duration(node.after)} after"
+            yield f"{node.how} join by {', '.join(node.key)}; {spans}"
         case WindowNode():
             yield f"by {', '.join(node.key)}; {WINDOW.words(node.window)}"
         case ProcessNode():

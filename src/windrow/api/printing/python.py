@@ -29,6 +29,7 @@ from windrow.model import (
     AnyPipeline,
     DeduplicateNode,
     Graph,
+    JoinNode,
     ProcessNode,
     Runnable,
     SelectNode,
@@ -130,6 +131,12 @@ def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str:
             by = ", ".join(map(repr, key))
             rest = "" if scope == "stream" else f", scope={scope!r}"
             return f"{first}.deduplicate({by}, within={DURATION.python(within)}{rest})"
+        case JoinNode():
+            keys = node.key if node.key == node.right_key else dict(zip(node.key, node.right_key, strict=True))
+            spans = {"before": node.before, "after": node.after}
+            given = [f"{name}={DURATION.python(span)}" for name, span in spans.items() if span]
+            given += [] if node.how == "inner" else [f"how={node.how!r}"]
+            return f"{first}.join({', '.join([*others, f'by={keys!r}', *given])})"
         case WindowNode():
             steps = [
                 DERIVE.python(node.derive) if node.derive else "",

@@ -8,7 +8,7 @@ from typing import assert_never
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
 from windrow.api.sections import DELAY, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
-from windrow.expressions import Stream, result_pipelines, stream_of
+from windrow.expressions import Stream, join_sides, result_pipelines, stream_of
 from windrow.model import (
     Adaptive,
     AnyPipeline,
@@ -20,6 +20,7 @@ from windrow.model import (
     Field,
     Global,
     Graph,
+    JoinNode,
     KeyedNode,
     Pipeline,
     ProcessPipeline,
@@ -56,7 +57,7 @@ def _graph(graph: Graph) -> str:
         lines += [f"stream {node.name} (from {', '.join(node.inputs)})", *_written(_stream(graph, node))]
     for sink in graph.sinks:
         is_result = isinstance(graph.producer(sink.input), ResultNode)
-        rows = {} if is_result else {"rows": "one for each record, by source, partition and offset"}
+        rows = {} if is_result else {"rows": _rows(stream_of(graph, sink.input))}
         lines += [f"sink {sink.name} (from {sink.input})", *_written(rows | {"sink": _sink(sink.sink)})]
     return "\n".join(lines) + "\n"
 
@@ -80,13 +81,15 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
                 "unique by": f"{', '.join(node.key)}, within {format_duration(node.within)} of event time",
                 "duplicates": f"{node.name}.duplicates",
             }
+        case JoinNode():
+            nouns = {"join": _joined(node)}
         case _:
             view = result_pipelines(graph)[node.name]
             sources = stream_of(graph, node.input).sources
             passed = _passed(view.time) if len(sources) == 1 else _all_passed(sources)
             nouns = {"derive": _derived(node.derive)} | _keyed(view, passed)
             if isinstance(view, Pipeline) and stream_of(graph, node.input).is_changelog:
-                nouns["emit"] = _over_windows(view, passed)
+                nouns["emit"] = _over_windows(view, passed, stream_of(graph, node.input).hold)
     levels = len(graph.levels)
     return nouns | {
         "level": f"{graph.level_of(node)} of {levels}" if levels > 1 else "",
@@ -96,20 +99,46 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
     }
 
 
+def _rows(stream: Stream) -> str:
+    """Return what the rows of a table of records are."""
+    if stream.is_joined:
+        return "one for each row of the join, by the places of its records"
+    return "one for each record, by source, partition and offset"
+
+
 def _bound(stream: Stream) -> str:
     """Return how long changes of a stream come."""
-    what = "the rows of a window change" if stream.is_changelog else "a record comes"
+    is_windowed = stream.is_changelog and not stream.is_joined
+    what = "the rows of a window change" if is_windowed else "a record comes"
+    if stream.is_joined:
+        what = "a row comes, or is taken back," if stream.is_changelog else "a row comes"
     if stream.bound is None:
         return f"{what} however far the watermark is past it"
     if not stream.bound:
-        return "the rows of a window do not change after its end" if stream.is_changelog else ""
-    past = "its end" if stream.is_changelog else "it"
+        return "the rows of a window do not change after its end" if is_windowed else ""
+    past = "its end" if is_windowed else "it"
     return f"{what} until the watermark is {format_duration(stream.bound)} past {past}"
 
 
-def _over_windows(pipeline: Pipeline, passed: str) -> str:
-    """Return when a window over windows fires, and what revises it."""
-    lines = [f"a window fires when {passed}, with the rows as of that watermark"]
+def _joined(node: JoinNode) -> str:
+    """Return which records are pairs, and which are there alone."""
+    keys = (
+        f"the same {one}" if one == other else f"{one} = {other}"
+        for one, other in zip(node.key, node.right_key, strict=True)
+    )
+    lines = [f"pairs of {node.left} and {node.right} with {', '.join(keys)}"]
+    spans = [f"up to {format_duration(node.before)} before"] if node.before else []
+    spans += [f"up to {format_duration(node.after)} after"] if node.after else []
+    lines.append(f"the event time of {node.right} is {' or '.join(spans)} that of {node.left}")
+    outer = {"left": [node.left], "right": [node.right], "full": [node.left, node.right]}.get(node.how, [])
+    alone = "a record of {} without a partner is there alone once none can be on time; a late one takes that back"
+    return "\n".join([*lines, *(alone.format(name) for name in outer)])
+
+
+def _over_windows(pipeline: Pipeline, passed: str, hold: int) -> str:
+    """Return when a window over rows that change fires, and what revises it."""
+    and_hold = f" and {format_duration(hold)} more" if hold else ""
+    lines = [f"a window fires when {passed}{and_hold}, with the rows as of that watermark"]
     if pipeline.emit.lateness:
         lines.append(f"revisions of the rows revise it, for {format_duration(pipeline.emit.lateness)}")
     return "\n".join(lines)
@@ -117,9 +146,10 @@ def _over_windows(pipeline: Pipeline, passed: str) -> str:
 
 def _order(graph: Graph, node: KeyedNode) -> str:
     """Return in which order a node takes its records, if that is not the order in which they come."""
-    if not graph.is_ordered(node) or not (isinstance(node, DeduplicateNode) or graph.is_raw(node.input)):
+    settles = isinstance(node, DeduplicateNode | JoinNode) or graph.is_raw(node.input)
+    if not graph.is_ordered(node) or not settles:
         return ""
-    of = stream_of(graph, node.input).sources
+    of = stream_of(graph, node.name).sources
     which = f" of {_names(of)}" if len(of) < len(graph.sources) else ""
     return f"by watermark: a record waits until the watermark of every partition{which} has reached its own"
 
@@ -131,6 +161,11 @@ def _kept(graph: Graph, node: KeyedNode) -> str:
         if bound is None:
             return "every key, for ever"
         return f"a key until the watermark is {format_duration(node.within + bound)} past its record"
+    if isinstance(node, JoinNode):
+        kept = zip(node.inputs, join_sides(graph, node), strict=True)
+        return "\n".join(
+            f"a record of {name} until the watermark is {format_duration(side.kept)} past it" for name, side in kept
+        )
     view = result_pipelines(graph)[node.name]
     if not isinstance(view, Pipeline) or isinstance(view.window, Global):
         return ""

@@ -20,12 +20,14 @@ from windrow.api.sections.pipeline import (
     SINK_KEY,
 )
 from windrow.api.sections.records import DERIVE, KeyFields
-from windrow.api.spec import DURATION, FIELD_NAME, NAMES, TEXT, Key, Named, Section, Shapes, choice
+from windrow.api.spec import DURATION, FIELD_NAME, NAMES, TEXT, Key, Named, Section, Shapes, Spec, choice, each_item
+from windrow.api.yaml_node import YamlMapping, YamlNode
 from windrow.model import (
     Decode,
     DeduplicateNode,
     Derive,
     Graph,
+    JoinNode,
     LogSource,
     ProcessNode,
     SelectNode,
@@ -81,6 +83,16 @@ def _deduplication_parts(node: DeduplicateNode) -> Mapping[str, Any]:
     return dict(vars(node)) | {"from": node.input, "deduplicate": settings}
 
 
+def _join(left: str, join: Mapping[str, Any]) -> JoinNode:
+    by = join["by"]
+    return JoinNode("", left, join["right"], tuple(by), tuple(by.values()), join["before"], join["after"], join["how"])
+
+
+def _join_parts(node: JoinNode) -> Mapping[str, Any]:
+    settings = dict(vars(node)) | {"by": dict(zip(node.key, node.right_key, strict=True))}
+    return dict(vars(node)) | {"from": node.left, "join": settings}
+
+
 def _sink(**sections: Any) -> SinkNode:  # noqa: ANN401
     return SinkNode("", **sections)
 
@@ -132,8 +144,8 @@ _CLOCKED = (DERIVED, EVENT_TIME, _LATENESS)
 _SOURCES = Named("mapping of names", Section("", _source, (*RECORDS, *_CLOCKED), parts=vars))
 
 
-def _from(of: str) -> Key:
-    return Key("from", TEXT, of, required=True, field="input")
+def _from(of: str, field: str = "input") -> Key:
+    return Key("from", TEXT, of, required=True, field=field)
 
 
 _STREAM = "the source or stream whose records it takes. A window over the rows of a window is one over windows."
@@ -159,6 +171,53 @@ _DEDUPLICATE: Section[Mapping[str, Any]] = Section(
     ),
     parts=lambda settings: {"by": settings["key"], "within": settings["within"], "scope": settings["scope"]},
 )
+
+
+class _Pairs(Spec[dict[str, str]]):
+    """Names of fields that are the same in two streams, or a mapping of those of the one to those of the other."""
+
+    def form(self) -> str:
+        return "name, list of names, or mapping of names"
+
+    def read(self, node: YamlNode) -> dict[str, str]:
+        if node.is_mapping:
+            fields = YamlMapping(node)
+            read = {name: fields.attempt(YamlNode.text, entry) for name, entry in fields}
+            fields.check()
+            return {name: result.value for name, result in read.items()}
+        return {name: name for name in each_item(node, YamlNode.text)}
+
+    def plain(self, value: dict[str, str]) -> Any:  # noqa: ANN401 - plain YAML
+        return list(value) if all(one == other for one, other in value.items()) else value
+
+    def python(self, value: dict[str, str]) -> str:
+        return repr(value)
+
+
+_JOIN: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key("with", TEXT, "the source or stream with the right records.", required=True, field="right"),
+        Key(
+            "by",
+            _Pairs(),
+            "the fields that a pair has in common; where they have other names on the right, a mapping: "
+            "`{order_id: id}`.",
+            required=True,
+        ),
+        Key("before", DURATION, "how much earlier than the left record the right one of a pair can be.", default=0),
+        Key("after", DURATION, "how much later than the left record the right one of a pair can be.", default=0),
+        Key(
+            "how",
+            choice("inner", "left", "right", "full"),
+            "with `left`, `right` or `full`, records of that side (or of both) that have no partner are there alone, "
+            "with null in the fields of the other.",
+            default="inner",
+        ),
+    ),
+    parts=lambda settings: {"with": settings["right"], **settings},
+)
 _STREAMS: Named[Any] = Named(
     "mapping of names",
     Shapes(
@@ -171,6 +230,19 @@ _STREAMS: Named[Any] = Named(
                     _deduplication,
                     (_from(_STREAM), Key("deduplicate", _DEDUPLICATE, "", required=True)),
                     parts=_deduplication_parts,
+                ),
+            ),
+            (
+                ("join",),
+                JoinNode,
+                Section(
+                    "",
+                    _join,
+                    (
+                        _from("the source or stream whose records it takes; of a join, with the left records.", "left"),
+                        Key("join", _JOIN, "", required=True),
+                    ),
+                    parts=_join_parts,
                 ),
             ),
             (

@@ -26,13 +26,13 @@ from windrow.core.messages import (
     Results,
     unpack_progress,
 )
-from windrow.core.schema import OFFSET, PARTITION
+from windrow.core.schema import ID, OFFSET, PARTITION
 from windrow.core.state.migrate import StoredState
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.core.tick import Tick
 from windrow.core.watermarks.tracker import StepTime
-from windrow.expressions import View
+from windrow.expressions import RecordStream, View
 from windrow.model import Custom, Pipeline
 
 M = TypeVar("M", bound=Message)
@@ -120,14 +120,19 @@ class NodeInput:
     def of(view: View, records: pa.Schema) -> NodeInput:
         """Return the input of a node: sums of doubles depend on the order, and Python code may."""
         has_code = isinstance(view, Pipeline) and any(isinstance(one.function, Custom) for one in view.aggregates)
-        return NodeInput(records, has_code or any(pa.types.is_floating(type_) for type_ in records.types))
+        has_doubles = any(pa.types.is_floating(type_) for type_ in records.types)
+        return NodeInput(records, has_code or (has_doubles and not isinstance(view, RecordStream)))
 
     def join(self, tables: Iterable[pa.Table]) -> pa.Table:
-        """Return the records of some tables, in the order of the log if that can be seen."""
-        records = pa.concat_tables([self.schema.empty_table(), *tables])
+        """Return the records of some tables, in the order of the log if that can be seen.
+
+        What a table lacks, which is of the other side of a join, is null.
+        """
+        records = pa.concat_tables([self.schema.empty_table(), *tables], promote_options="default")
         if self.is_ordered:
             # messages come in any order: a step that is run again must take them in the same
-            return records.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
+            names = [PARTITION, OFFSET, *([ID] if ID in records.column_names else [])]
+            return records.sort_by([(name, "ascending") for name in names])
         return records
 
 

@@ -4,77 +4,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.columns import MAX_TIME, pack, to_micros, unpack
+from windrow.core.columns import MAX_TIME, unpack
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.settled import in_merged_order
-from windrow.core.schema import OFFSET, PARTITION, TIME, record_schema
+from windrow.core.schema import DIFF, ID, OFFSET, PARTITION, TIME, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
-from windrow.core.state.store import BlobStore, MemoryState, OperatorState
+from windrow.core.state.runs import Runs
+from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.expressions import RecordStream
 from windrow.model import DeduplicateNode
 
 _KIND: Final = "keys"
-_ROW: Final = "__row"
-_GROWTH: Final = 4
-"""A run is merged with the one before unless that has more than so many times its rows."""
-
-
-@dataclass
-class KeyRuns:
-    """Keys with event times, in runs that never change; small ones are merged, and one goes when all of it is past.
-
-    `runs` has by number the greatest time in each, and its rows.
-    """
-
-    runs: dict[int, tuple[int, int]] = field(default_factory=dict)
-    next: int = 0
-
-    def read(self, state: BlobStore) -> list[pa.Table]:
-        """Return all runs."""
-        return [unpack(blob) for number in self.runs if (blob := state.get(_KIND, number)) is not None]
-
-    def add(self, rows: pa.Table, after: int, state: BlobStore) -> None:
-        """Add a run, and drop the rows of runs that are merged, and the runs, whose time is not `after` that."""
-        for number, (greatest, _) in list(self.runs.items()):
-            if greatest <= after:
-                self._drop(number, state)
-        tables = [rows]
-        while self.runs:
-            number = next(reversed(self.runs))
-            if self.runs[number][1] > _GROWTH * sum(table.num_rows for table in tables):
-                break
-            blob = state.get(_KIND, number)
-            if blob is not None:
-                tables.append(unpack(blob))
-            self._drop(number, state)
-        made = pa.concat_tables(tables)
-        made = made.filter(pa.array(to_micros(made.column(TIME)) > after)).combine_chunks()
-        if made.num_rows:
-            state.set(_KIND, self.next, pack(made))
-            self.runs[self.next] = int(to_micros(made.column(TIME)).max()), made.num_rows
-            self.next += 1
-
-    def encode(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        return {"runs": [[number, *run] for number, run in self.runs.items()], "next": self.next}
-
-    @staticmethod
-    def decode(fields: Any) -> KeyRuns:  # noqa: ANN401 - plain JSON
-        """Read what `encode` returned."""
-        return KeyRuns({number: (greatest, rows) for number, greatest, rows in fields["runs"]}, fields["next"])
-
-    def _drop(self, number: int, state: BlobStore) -> None:
-        del self.runs[number]
-        state.drop(_KIND, number)
+_NUMBER: Final = "__number"
 
 
 class DeduplicateOperator:
@@ -94,20 +44,20 @@ class DeduplicateOperator:
         self._no_changes = schema.changes(view).empty_table()
         by = ", ".join(map(identifier, node.key))
         self._contested = f"""
-            SELECT {_ROW} FROM records WHERE ({by}) IN (SELECT ({by}) FROM records GROUP BY {by} HAVING count(*) > 1)
+            SELECT {_NUMBER} FROM records WHERE ({by}) IN (SELECT ({by}) FROM records GROUP BY {by} HAVING count(*) > 1)
                 OR ({by}) IN (SELECT ({by}) FROM stored)
-            ORDER BY {_ROW}
+            ORDER BY {_NUMBER}
         """
         self._near = f"SELECT {by}, {TIME} FROM stored SEMI JOIN records USING ({by})"
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
-        runs = KeyRuns() if state.summary is None else KeyRuns.decode(state.summary)
+        runs = Runs.decode(_KIND, state.summary)
         records, is_duplicate = self._in_order(step.records), np.zeros(step.records.num_rows, dtype=np.bool_)
         if records.num_rows:
             stored = pa.concat_tables([self._stored.empty_table(), *runs.read(state)])
-            keys = records.select(self._stored.names).append_column(_ROW, pa.array(np.arange(records.num_rows)))
-            rows = duckdb_sql.query(self._duck, self._contested, records=keys, stored=stored).column(_ROW).to_numpy()
+            keys = records.select(self._stored.names).append_column(_NUMBER, pa.array(np.arange(records.num_rows)))
+            rows = duckdb_sql.query(self._duck, self._contested, records=keys, stored=stored).column(_NUMBER).to_numpy()
             if len(rows):
                 contested = keys.take(pa.array(rows))
                 near = duckdb_sql.query(self._duck, self._near, records=contested, stored=stored)
@@ -131,7 +81,7 @@ class DeduplicateOperator:
                 groups.add((_KIND, 0), unpack(blob))
         made: list[StoredState] = []
         for tables in groups.tables():
-            runs, store = KeyRuns(), MemoryState()
+            runs, store = Runs(_KIND), MemoryState()
             if (_KIND, 0) in tables:
                 runs.add(tables[_KIND, 0], -MAX_TIME, store)
             made.append((runs.encode(), store))
@@ -158,32 +108,36 @@ class DeduplicateOperator:
         return found
 
 
-class AppendOperator:
-    """Writes records into a table as they are, a row each; it has no state."""
+class RowsOperator:
+    """Writes a stream of records into a table, a row each; what a changelog takes back is deleted. It has no state."""
 
     def __init__(self, view: RecordStream) -> None:
-        self._label = view.source.label
         self._changes = schema.changes(view)
+        self._values = {"pane": "on_time", "revision": 0, "source": view.source.label}
+        self._places = {"partition": PARTITION, "offset": OFFSET, "row": ID}
+        self._first = len(self._changes) - len(schema.value_fields(view))
         self._key_groups = view.key_groups
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
         state.summary = {}
         records = step.records
-        constants = {"op": "insert", "pane": "on_time", "revision": 0, "source": self._label}
-        places = {"partition": PARTITION, "offset": OFFSET}
-        columns = [
-            pa.repeat(pa.scalar(constants[one.name], one.type), records.num_rows)
-            if position < _PLACES and one.name in constants
-            else records.column(places[one.name] if position < _PLACES else one.name)
-            for position, one in enumerate(self._changes)
-        ]
+        ops = pa.repeat("insert", records.num_rows)
+        if DIFF in records.column_names:
+            records = in_merged_order(records)
+            ops = pc.if_else(pc.greater(records.column(DIFF), 0), "insert", "delete")
+        own = [self._own(one, records, ops) for one in list(self._changes)[: self._first]]
+        columns = own + [records.column(name) for name in self._changes.names[self._first :]]
         return OperatorOutput(changes=pa.table(columns, schema=self._changes))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
         """Return no state for each key group."""
         return [({}, MemoryState()) for _ in range(self._key_groups)]
 
-
-_PLACES: Final = 6
-"""The columns of changes before the fields of a record."""
+    def _own(self, column: pa.Field, records: pa.Table, ops: pa.Array) -> pa.Array:
+        """Return one of the columns before the fields of a record."""
+        if column.name == "op":
+            return ops
+        if column.name in self._places:
+            return records.column(self._places[column.name])
+        return pa.repeat(pa.scalar(self._values[column.name], column.type), records.num_rows)

@@ -20,13 +20,25 @@ from windrow.core.decode.derived import Evaluator
 from windrow.core.duckdb_sql import identifier
 from windrow.core.keys import key_groups
 from windrow.core.messages import DeadLetters, Packet, Records
-from windrow.core.schema import DIFF, OFFSET, PARTITION, TIME, WATERMARK, record_schema
-from windrow.expressions import Computed, RecordStream, Stream, View, analyse, stream_of, united, view_of
+from windrow.core.schema import DIFF, ID, OFFSET, PARTITION, SIDE, TIME, WATERMARK, arrow_type, record_schema
+from windrow.expressions import (
+    Computed,
+    JoinSide,
+    RecordStream,
+    Stream,
+    View,
+    analyse,
+    join_sides,
+    stream_of,
+    united,
+    view_of,
+)
 from windrow.model import (
     BooleanType,
     DecimalType,
     Field,
     Graph,
+    JoinNode,
     KeyedNode,
     Node,
     Pipeline,
@@ -46,9 +58,26 @@ DeadLetterTable = Callable[[pa.Table, Sequence[str]], pa.Table]
 
 
 def input_schema(graph: Graph, node: KeyedNode | SinkNode) -> pa.Schema:
-    """Return the schema of the records that a node with state takes: those of a changelog have a `DIFF`."""
-    fields = record_schema(view_of(graph, node))
-    return fields.append(pa.field(DIFF, pa.int64())) if stream_of(graph, node.input).is_changelog else fields
+    """Return the schema of the records that a node with state takes: those of a changelog have a `DIFF`.
+
+    Those of a join have the fields of both sides, of which a record has its own.
+    """
+    if isinstance(node, JoinNode):
+        return pa.unify_schemas([side_schema(side) for side in join_sides(graph, node)])
+    return _with_own(stream_of(graph, node.input), record_schema(view_of(graph, node)))
+
+
+def side_schema(side: JoinSide) -> pa.Schema:
+    """Return the schema of the records of one side of a join."""
+    places = [pa.field(PARTITION, pa.int32()), *(pa.field(name, pa.int64()) for name in (OFFSET, TIME, WATERMARK))]
+    fields = [pa.field(side.names[one.name], arrow_type(one.type)) for one in side.stream.fields]
+    return _with_own(side.stream, pa.schema([*places, *fields])).append(pa.field(SIDE, pa.int8()))
+
+
+def _with_own(stream: Stream, records: pa.Schema) -> pa.Schema:
+    if stream.is_joined:
+        records = records.append(pa.field(ID, pa.string()))
+    return records.append(pa.field(DIFF, pa.int64())) if stream.is_changelog else records
 
 
 class Router:
@@ -76,9 +105,10 @@ class Router:
                     continue
                 names.update(outputs_of(one))
         self._routes = [
-            _Route(graph, one, packed, is_local=one.name in local, is_raw=isinstance(node, SourceNode))
+            _Route(graph, one, place, packed, is_local=one.name in local, is_raw=isinstance(node, SourceNode))
             for one in graph.computed
-            if one.input in names
+            for place, name in enumerate(one.inputs)
+            if name in names
         ]
         self._key_groups = graph.key_groups
 
@@ -236,6 +266,7 @@ class _Route:
         self,
         graph: Graph,
         node: KeyedNode | SinkNode,
+        place: int,
         packed: Callable[[pa.Table], bytes],
         *,
         is_local: bool,
@@ -244,13 +275,16 @@ class _Route:
         view = view_of(graph, node)
         self.name = node.name
         self.is_local = is_local
-        self.input = node.input
+        self.input = node.inputs[place]
         self._packed = packed
         self._is_raw = is_raw
         self._are_ids = isinstance(view, RecordStream)
         self._key, self._key_groups, self._salt = view.key, view.key_groups, _salt(view)
-        given = _given(graph, node.input)
-        self._decoder = None if given is None else KeyedDecoder(view, given, input_schema(graph, node))
+        given = _given(graph, self.input)
+        side = join_sides(graph, node)[place] if isinstance(node, JoinNode) else None
+        self._side = None if side is None else _Side(side.names, place)
+        records = input_schema(graph, node) if side is None else side_schema(side)
+        self._decoder = None if given is None else KeyedDecoder(view, given, records)
         self._duck = duckdb_sql.connect()
         self._waiting: list[pa.Table] = []
 
@@ -258,7 +292,9 @@ class _Route:
         """Take records; return those that the node cannot take, with the reasons."""
         failed, reasons = records.slice(0, 0), list[str]()
         if self._decoder is not None:
-            records, failed, reasons = self._decoder.select(records)
+            taken = records if self._side is None else self._side.named(records)
+            taken, failed, reasons = self._decoder.select(taken)
+            records, failed = taken, failed if self._side is None else self._side.as_given(failed)
         self._waiting.append(records)
         return failed, reasons
 
@@ -293,6 +329,27 @@ class _Route:
         for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
             if start < end:
                 yield Packet(group, Records(self.name, self._packed(records.slice(start, end - start)), self._is_raw))
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One side of a join: the names that its fields have there."""
+
+    names: dict[str, str]
+    number: int
+
+    def named(self, records: pa.Table) -> pa.Table:
+        """Return records with these names, and the number of the side."""
+        side = pa.repeat(pa.scalar(self.number, pa.int8()), records.num_rows)
+        return records.rename_columns(self.names | dict(self._own(records))).append_column(SIDE, side)
+
+    def as_given(self, records: pa.Table) -> pa.Table:
+        """Return records with the names that they were given."""
+        given = {there: here for here, there in self.names.items()}
+        return records.drop_columns(SIDE).rename_columns(given | dict(self._own(records)))
+
+    def _own(self, records: pa.Table) -> Iterator[tuple[str, str]]:
+        yield from ((name, name) for name in records.column_names if name.startswith("__") and name != SIDE)
 
 
 def _salt(view: View) -> int:

@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql
 from windrow.core.columns import MAX_TIME, to_micros, unpack
 from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep
-from windrow.core.schema import OFFSET, PARTITION, WATERMARK
+from windrow.core.schema import ID, OFFSET, PARTITION, WATERMARK
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.time_buffer import Mask, TimeBuffer
@@ -73,13 +74,13 @@ class SettledOperator:
 
 
 def in_merged_order(records: pa.Table) -> pa.Table:
-    """Sort records by watermark, partition and offset."""
-    return records.take(_order(records)) if records.num_rows else records
-
-
-def _order(records: pa.Table) -> pa.Array:
+    """Sort records by watermark, partition and offset; those of a join with the same ones by what they are made of."""
+    if not records.num_rows:
+        return records
     columns = [to_micros(records.column(name)) for name in reversed(MERGED_ORDER)]
-    return pa.array(np.lexsort(columns))
+    if ID in records.column_names:
+        columns.insert(0, pc.rank(records.column(ID).combine_chunks(), tiebreaker="dense").to_numpy())
+    return records.take(pa.array(np.lexsort(columns)))
 
 
 def _settled(records: pa.Table, time: StepTime) -> Mask:

@@ -61,5 +61,5 @@ class SourceTimes:
 
 def sources_of(graph: Graph, node: KeyedNode | SinkNode) -> tuple[int, ...]:
     """Return the numbers of the sources that feed a node."""
-    feeding = stream_of(graph, node.input).sources
+    feeding = {source for name in node.inputs for source in stream_of(graph, name).sources}
     return tuple(number for number, source in enumerate(graph.sources) if source in feeding)

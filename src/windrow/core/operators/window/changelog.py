@@ -71,17 +71,18 @@ class _Windows:
 class ChangelogWindowOperator:
     """The aggregate of each window and key of rows that change.
 
-    On time for a window [a, b) are the rows as of the last watermark before b. Changes after it revise the aggregate:
-    it is updated, or deleted with the last row. Nothing is expired: no change comes after the lateness of the windows
-    that make the changes.
+    On time for a window [a, b) are the rows as of the last watermark before b + `hold` (microseconds), by which changes
+    can be behind and be on time. Changes after it revise the aggregate: it is updated, or deleted with the last row.
+    Nothing is expired: no change comes after the lateness of what makes the changes.
     """
 
-    def __init__(self, pipeline: Pipeline, *, is_traced: bool = False) -> None:
+    def __init__(self, pipeline: Pipeline, hold: int = 0, *, is_traced: bool = False) -> None:
         if not isinstance(pipeline.window, Tumbling | Hopping | Calendar):
             msg = f"a changelog has no {type(pipeline.window).__name__} windows"
             raise TypeError(msg)
         self._pipeline = pipeline
         self._window = pipeline.window
+        self._hold = hold
         self._is_traced = is_traced
         self._duck = duckdb_sql.connect()
         self._results = Results(pipeline)
@@ -100,12 +101,12 @@ class ChangelogWindowOperator:
         summary = WindowSummary() if state.summary is None else WindowSummary.decode(state.summary)
         time = step.time
         rows = unscale(in_windows(self._window, step.records))
-        is_late = to_micros(rows.column(WATERMARK)) >= to_micros(rows.column(END))
+        is_late = to_micros(rows.column(WATERMARK)) >= to_micros(rows.column(END)) + self._hold
         touched = windows_in(rows)
         known = summary.open | summary.fired
         summary.fired |= {start for start in touched if start <= time.ended}
         summary.open |= touched - summary.fired
-        firing = self._ended(summary.open, MAX_TIME if time.end else time.low)
+        firing = self._ended(summary.open, MAX_TIME if time.end else time.low - self._hold)
         summary.open -= firing
         summary.fired |= firing
         rows = rows.drop_columns(END)
@@ -151,7 +152,7 @@ class ChangelogWindowOperator:
         new = rows.filter(pa.array(is_in_windows(_windows(rows), involved))).select(self._no_rows.column_names)
         fires = is_in_windows(_windows(stored), firing)
         # what came before a window fires is in its first pane if it is on time, and so is what comes in the same step
-        ends = window_ends(self._window, _windows(new))
+        ends = window_ends(self._window, _windows(new)) + self._hold
         begins = is_in_windows(_windows(new), firing) & (to_micros(new.column(WATERMARK)) < ends)
         all_rows = pa.concat_tables(
             [
@@ -182,7 +183,7 @@ class ChangelogWindowOperator:
         for name, type_ in PLACE_TYPES:
             values = to_micros(made.column(name).cast(pa.int64()))
             if name == WATERMARK:
-                values = np.where(is_pane, np.maximum(values, ends - 1), values)
+                values = np.where(is_pane, np.maximum(values, ends + self._hold - 1), values)
             changes = changes.append_column(name, pa.array(values).cast(type_))
         return changes
 
