@@ -32,6 +32,8 @@ from windrow.sinks.memory import CollectSink
 from windrow.testing.generator import LogSpec, write_log
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from windrow.core.changelog import StepOutput
 
 SOURCE = """\
@@ -113,24 +115,13 @@ def by_windrow(log: Path, max_records: int) -> tuple[float, list[int]]:
 
 def by_spark(log: Path, max_records: int) -> tuple[float, list[int]]:
     """Return the same of plain PySpark, which reads the log in files of about as many records as a step has."""
-    from pyspark.sql import DataFrame, SparkSession  # noqa: PLC0415 - each process loads what it works with
+    from pyspark.sql import DataFrame  # noqa: PLC0415 - each process loads what it works with
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    state = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    builder = SparkSession.builder.master("local[*]").config("spark.sql.shuffle.partitions", "2")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "4g",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.stateStore.providerClass": state,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    chunks = _chunks(log, max_records)
+    spark = plain_session()
+    folder = chunks(log, max_records)
     records = spark.readStream.schema("user_id string, event_time long, amount decimal(12,2)")
-    events = records.option("maxFilesPerTrigger", 1).json(str(chunks))
+    events = records.option("maxFilesPerTrigger", 1).json(str(folder))
     events = events.withColumn("time", f.timestamp_millis("event_time"))
     left = events.withWatermark("time", "1 hour").dropDuplicatesWithinWatermark(list(FIELDS))
     found = [0, 0]
@@ -146,9 +137,28 @@ def by_spark(log: Path, max_records: int) -> tuple[float, list[int]]:
     return time.monotonic() - began, found
 
 
-def _chunks(log: Path, max_records: int) -> Path:
+def plain_session() -> SparkSession:
+    """Return a session of plain PySpark with its state in RocksDB."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+
+    state = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    builder = SparkSession.builder.master("local[*]").config("spark.sql.shuffle.partitions", "2")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "4g",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stateStore.providerClass": state,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def chunks(log: Path, max_records: int) -> Path:
     """Cut the log into files of so many records, from all partitions abreast."""
-    folder = log.parent / "chunks"
+    folder = log.parent / f"{log.name}-chunks"
     folder.mkdir()
     parts = sorted(log.iterdir())
     files = [part.open("rb") for part in parts]
