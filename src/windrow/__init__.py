@@ -19,7 +19,9 @@ from windrow.api.fluent.aggregates import (
     last,
     last_in_log,
     max,  # noqa: A004 the field's name, read as wr.max
+    max_by,
     min,  # noqa: A004 the field's name, read as wr.min
+    min_by,
     quantile,
     stddev,
     sum,  # noqa: A004 the field's name, read as wr.sum
@@ -85,7 +87,9 @@ __all__ = [
     "log",
     "map_state",
     "max",
+    "max_by",
     "min",
+    "min_by",
     "postgres",
     "quantile",
     "repeat",

@@ -155,6 +155,7 @@ def test_what_yaml_calls_is_a_function_of_the_same_name() -> None:
         text = f"{name}()" if name == "count" else f"{name}(amount)"
         text = text.replace(")", ", 0.5)") if "quantile" in name else text
         text = text.replace(")", ", 10)") if name in {"top_k", "collect_list", "collect_set"} else text
+        text = text.replace(")", ", amount)") if name in {"max_by", "min_by"} else text
         assert eval(f"wr.{text}".replace("amount", "'amount'"), {"wr": wr}) == parse_aggregate(text)  # noqa: S307
 
 

@@ -46,7 +46,9 @@ from windrow.model import (
     LogSource,
     LongType,
     Max,
+    MaxBy,
     Min,
+    MinBy,
     Mode,
     Pipeline,
     PostgresSink,
@@ -200,6 +202,7 @@ def functions(fields: dict[str, DataType]) -> st.SearchStrategy[Function]:
         *each((Min, Max, CountDistinct, ApproxCountDistinct), of),
         *each((TopK, CollectList, CollectSet), of, most),
         *each((First, Last), of, by),
+        *each((MaxBy, MinBy), of, of),
         *each((BoolAnd, BoolOr), condition),
     ]
     if numbers:

@@ -27,7 +27,9 @@ from windrow.model import (
     Last,
     LongType,
     Max,
+    MaxBy,
     Min,
+    MinBy,
     Quantile,
     Stddev,
     Sum,
@@ -70,6 +72,7 @@ def _functions(values: Sequence[str]) -> st.SearchStrategy[Function]:
     at_fractions: list[Callable[[str, float], Function]] = [Quantile, ApproxQuantile]
     by_order: list[Callable[[str, Literal["time", "log"]], Function]] = [First, Last]
     bounded: list[Callable[[str, int], Function]] = [TopK, CollectList, CollectSet]
+    measured: list[Callable[[str, str], Function]] = [MaxBy, MinBy]
     of_conditions: list[Callable[[str], Function]] = [BoolAnd, BoolOr]
     kinds: list[st.SearchStrategy[Function]] = [
         st.just(Count()),
@@ -78,6 +81,7 @@ def _functions(values: Sequence[str]) -> st.SearchStrategy[Function]:
         *(st.builds(kind, numbers, FRACTIONS) for kind in at_fractions),
         *(st.builds(kind, anything, by) for kind in by_order),
         *(st.builds(kind, anything, small) for kind in bounded),
+        *(st.builds(kind, anything, anything) for kind in measured),
         *(st.builds(kind, st.sampled_from(CONDITIONS)) for kind in of_conditions),
     ]
     return st.one_of(kinds)

@@ -146,6 +146,8 @@ def _make(name: str, spec: FunctionSpec, of: str, more: list[str]) -> Function:
             return make(of, _fraction(name, *more))
         case "limit":
             return make(of, _whole(name, *more))
+        case "measure":
+            return make(of, *more)
         case None:
             return make(of, "log") if spec.by_log else make(of)
         case _:
@@ -159,7 +161,7 @@ def call_of(function: Count | UnaryFunction) -> tuple[str, tuple[Argument, ...]]
 
 
 def _example(name: str, of: str = "amount") -> str:
-    more = {"fraction": ", 0.99", "limit": ", 10", None: ""}[AGGREGATE_FUNCTIONS[name].extra]
+    more = {"fraction": ", 0.99", "limit": ", 10", "measure": ", price", None: ""}[AGGREGATE_FUNCTIONS[name].extra]
     return f"{name}({of}{more})"
 
 

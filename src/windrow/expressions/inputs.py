@@ -20,6 +20,8 @@ from windrow.model import (
     Field,
     Formula,
     Function,
+    MaxBy,
+    MinBy,
     Pipeline,
     Punctuated,
 )
@@ -137,6 +139,8 @@ def _of(function: Function) -> tuple[str, ...]:
             return ()
         case Custom(_, of):
             return of
+        case MaxBy(of, measure) | MinBy(of, measure):
+            return of, measure
         case _:
             return (function.of,)
 

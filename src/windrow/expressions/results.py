@@ -72,7 +72,8 @@ def _result(function: Function, given: tuple[Argument, ...]) -> tuple[DataType, 
         case Formula():
             return DoubleType(), True
         case _:
-            return _type_of_one(function, given[0]), given[0].nullable or isinstance(function, Variance | Stddev)
+            is_nullable = any(one.nullable for one in given) or isinstance(function, Variance | Stddev)
+            return _type_of_one(function, given[0]), is_nullable
 
 
 _FIXED_TYPES: dict[Literal["count", "double", "text", "boolean"], DataType] = {

@@ -104,6 +104,22 @@ class Last:
 
 
 @dataclass(frozen=True)
+class MaxBy:
+    """The value of the record with the greatest `measure`; of equal ones, that of the first record by event time."""
+
+    of: str
+    measure: str
+
+
+@dataclass(frozen=True)
+class MinBy:
+    """The value of the record with the least `measure`; of equal ones, that of the first record by event time."""
+
+    of: str
+    measure: str
+
+
+@dataclass(frozen=True)
 class CollectList:
     """The values in order of event time, the first `most` of them, as a JSON array."""
 
@@ -202,6 +218,8 @@ UnaryFunction = (
     | TopK
     | First
     | Last
+    | MaxBy
+    | MinBy
     | CollectList
     | CollectSet
     | Variance
@@ -209,7 +227,7 @@ UnaryFunction = (
     | BoolAnd
     | BoolOr
 )
-"""Functions of one argument, `of`."""
+"""Functions of an argument `of`."""
 
 Function = Count | UnaryFunction | Custom | Formula
 
@@ -221,14 +239,15 @@ class FunctionSpec:
     - `accepts`: values of any type, numbers, numbers that are summed (decimals of limited width), or booleans.
     - `result`: a count (a long, never null), a value of the argument's type, an exact sum or mean, a double, JSON
       text, or a boolean.
-    - `extra`: what the call takes beside the argument: a fraction from 0 to 1, or a limit (a positive whole number).
+    - `extra`: what the call takes beside the argument: a fraction from 0 to 1, a limit (a positive whole number), or a
+      measure, which is another argument.
     - `by_log`: the call means the first or last record by partition and offset, not by event time.
     """
 
     kind: type[Count | UnaryFunction]
     accepts: Literal["any", "number", "summable", "boolean"]
     result: Literal["count", "argument", "sum", "mean", "double", "text", "boolean"]
-    extra: Literal["fraction", "limit"] | None = None
+    extra: Literal["fraction", "limit", "measure"] | None = None
     by_log: bool = False
 
 
@@ -244,6 +263,8 @@ AGGREGATE_FUNCTIONS: Mapping[str, FunctionSpec] = {
     "last": FunctionSpec(Last, "any", "argument"),
     "first_in_log": FunctionSpec(First, "any", "argument", by_log=True),
     "last_in_log": FunctionSpec(Last, "any", "argument", by_log=True),
+    "max_by": FunctionSpec(MaxBy, "any", "argument", extra="measure"),
+    "min_by": FunctionSpec(MinBy, "any", "argument", extra="measure"),
     "variance": FunctionSpec(Variance, "summable", "double"),
     "stddev": FunctionSpec(Stddev, "summable", "double"),
     "bool_and": FunctionSpec(BoolAnd, "boolean", "boolean"),

@@ -18,6 +18,8 @@ from windrow.model import (
     Field,
     Formula,
     Function,
+    MaxBy,
+    MinBy,
     ProcessPipeline,
     Sink,
     SqliteSink,
@@ -85,6 +87,8 @@ def aggregated_texts(function: Function) -> tuple[str, ...]:
             return ()
         case Custom(_, of):
             return of
+        case MaxBy(of, measure) | MinBy(of, measure):
+            return of, measure
         case _:
             return (function.of,)
 

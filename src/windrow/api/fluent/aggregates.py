@@ -19,7 +19,9 @@ from windrow.model import (
     Formula,
     Last,
     Max,
+    MaxBy,
     Min,
+    MinBy,
     Quantile,
     Stddev,
     Sum,
@@ -96,6 +98,16 @@ def first_in_log(of: str, *, where: str | None = None) -> Measure:
 def last_in_log(of: str, *, where: str | None = None) -> Measure:
     """Value of the record with the highest partition and offset."""
     return Measure(Last(of, "log"), where)
+
+
+def max_by(of: str, measure: str, *, where: str | None = None) -> Measure:
+    """Value of the record with the largest `measure`; of equal ones, the first by event time."""
+    return Measure(MaxBy(of, measure), where)
+
+
+def min_by(of: str, measure: str, *, where: str | None = None) -> Measure:
+    """Value of the record with the smallest `measure`; of equal ones, the first by event time."""
+    return Measure(MinBy(of, measure), where)
 
 
 def collect_list(of: str, most: int, *, where: str | None = None) -> Measure:

@@ -9,7 +9,8 @@
 - Quantiles and the most frequent values keep values with how often each came. An approximate quantile counts buckets
   in the place of values: a double's sign, exponent and first bits, so that a bucket's middle is within
   `1 / 2**(BITS + 1)` of all in it. Counts add up, in any order.
-- First, last and collected values travel with their record's place in the order, which no other record has.
+- First, last and collected values, and those by a measure, travel with their record's place in the order, which no
+  other record has.
 - Variance of exact numbers is made of exact sums of values and squares, so it does not depend on any order: a square
   can have 56 digits, so a value is cut into two halves and the squares' parts are summed. Of doubles the state is
   (count, mean, squared distances from it), merged as in Chan, Golub and LeVeque, Updating Formulae and a Pairwise
@@ -49,7 +50,9 @@ from windrow.model import (
     Function,
     Last,
     Max,
+    MaxBy,
     Min,
+    MinBy,
     Pipeline,
     Quantile,
     Stddev,
@@ -74,6 +77,8 @@ def _compile(column: str, name: str, function: Function, given: tuple[Argument, 
     match function:
         case Count():
             return count(name, column, inputs[0].sql if inputs else None)
+        case MaxBy() | MinBy():
+            return by_measure(name, column, *inputs, call="max" if isinstance(function, MaxBy) else "min")
         case Custom(aggregate, of):
             return custom(name, column, aggregate, of, inputs)
         case Formula():
@@ -118,6 +123,9 @@ def _compile_unary(  # noqa: C901, PLR0911, PLR0912 - a case for each of them
             return first_or_last(name, column, of, by=by, call="min")
         case Last(_, by):
             return first_or_last(name, column, of, by=by, call="max")
+        case MaxBy() | MinBy():
+            msg = "a value by a measure has two arguments"
+            raise TypeError(msg)
         case CollectList(_, most):
             return collect_list(name, column, of, most)
         case Variance():
@@ -270,6 +278,18 @@ def first_or_last(
 ) -> AggregateSql:
     """Keep the value of the first (min) or last (max) record."""
     begin = f"{call}({{{_PLACES[by]}, v: {of.sql}}}){of.given}"
+    return AggregateSql(name, (Accumulator(column, begin, call),), f"{identifier(column)}.v")
+
+
+def by_measure(
+    name: str, column: str, of: ArgumentSql, measure: ArgumentSql, *, call: Literal["min", "max"]
+) -> AggregateSql:
+    """Keep the value of the record with the least (min) or greatest (max) measure, of equal ones the first."""
+    sign = "" if call == "min" else "-"
+    place = f"t: {sign}{TIME}, p: {sign}{PARTITION}, o: {sign}{OFFSET}"
+    nullable = [one.sql for one in (of, measure) if one.nullable]
+    given = f" FILTER (WHERE {' AND '.join(f'{one} IS NOT NULL' for one in nullable)})" if nullable else ""
+    begin = f"{call}({{m: {measure.sql}, {place}, v: {of.sql}}}){given}"
     return AggregateSql(name, (Accumulator(column, begin, call),), f"{identifier(column)}.v")
 
 

@@ -31,6 +31,8 @@ from windrow.model import (
     Field,
     Function,
     LongType,
+    MaxBy,
+    MinBy,
     Pipeline,
     Stddev,
     StringType,
@@ -198,6 +200,8 @@ def _why_not_over(function: Function, there: DataType, digits: int) -> str | Non
             return f"has a state of its own, made of {there}"
         case Avg() if digits:
             return "is rounded by the digits of its field, which would change what it has said"
+        case MaxBy() | MinBy() if digits:
+            return "keeps a value and its measure together, of which one would get more digits"
         case ApproxCountDistinct() | ApproxQuantile() | Variance() | Stddev() if digits:
             return f"knows numbers by their digits, which are those of {there}"
         case _:

@@ -31,7 +31,9 @@ from windrow.model import (
     Last,
     LongType,
     Max,
+    MaxBy,
     Min,
+    MinBy,
     Pipeline,
     Quantile,
     Stddev,
@@ -173,7 +175,18 @@ def _input(aggregate: Aggregate, fields: dict[str, Value], row: tuple[Named, ...
     of = argument(aggregate)
     if of is None:
         return True
-    return fields[of] if of in fields else evaluate(of, row)
+    value = fields[of] if of in fields else evaluate(of, row)
+    if isinstance(aggregate.function, MaxBy | MinBy):
+        measure = aggregate.function.measure
+        is_measured = (fields[measure] if measure in fields else evaluate(measure, row)) is not None
+        return value if is_measured else None
+    return value
+
+
+def measured(pipeline: Pipeline, function: MaxBy | MinBy, fields: Mapping[str, Value]) -> Value:
+    """Return what a record is measured by."""
+    of = function.measure
+    return fields[of] if of in fields else evaluate(of, _row(fields_of(pipeline), dict(fields)))
 
 
 def argument(aggregate: Aggregate) -> str | None:
@@ -199,7 +212,7 @@ def result_type(pipeline: Pipeline, aggregate: Aggregate) -> DataType:
             return LongType()
         case Sum(of) | Avg(of):
             return _exact(argument_type(pipeline, of), digits=6 if isinstance(function, Avg) else 0)
-        case Min(of) | Max(of) | Quantile(of) | First(of) | Last(of):
+        case Min(of) | Max(of) | Quantile(of) | First(of) | Last(of) | MaxBy(of) | MinBy(of):
             return argument_type(pipeline, of)
         case ApproxQuantile() | Variance() | Stddev():
             return DoubleType()

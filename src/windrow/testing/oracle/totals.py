@@ -29,7 +29,9 @@ from windrow.model import (
     Formula,
     Last,
     Max,
+    MaxBy,
     Min,
+    MinBy,
     Pipeline,
     Quantile,
     Stddev,
@@ -39,7 +41,7 @@ from windrow.model import (
     Variance,
 )
 from windrow.testing.oracle.answer import JudgedRecord, Near, Value
-from windrow.testing.oracle.expressions import FailedError, Named, argument_type, evaluate, result_type
+from windrow.testing.oracle.expressions import FailedError, Named, argument_type, evaluate, measured, result_type
 
 MEAN_DIGITS = 6
 """The number of digits after the point that an exact mean has more than its field."""
@@ -90,7 +92,7 @@ def _result(pipeline: Pipeline, aggregate: Aggregate, records: list[JudgedRecord
             return _number_result(pipeline, aggregate.function, values)
         case Min() | Max() | BoolAnd() | BoolOr():
             return _chosen(aggregate.function, values)
-        case First() | Last() | TopK() | CollectList() | CollectSet():
+        case First() | Last() | MaxBy() | MinBy() | TopK() | CollectList() | CollectSet():
             number = pipeline.aggregates.index(aggregate)
             return _listed(pipeline, aggregate.function, number, records)
         case Custom() | Formula():
@@ -137,7 +139,7 @@ def _chosen(function: Min | Max | BoolAnd | BoolOr, values: list[Value]) -> Valu
 
 def _listed(
     pipeline: Pipeline,
-    function: First | Last | TopK | CollectList | CollectSet,
+    function: First | Last | MaxBy | MinBy | TopK | CollectList | CollectSet,
     number: int,
     records: list[JudgedRecord],
 ) -> Value:
@@ -151,6 +153,8 @@ def _listed(
             return values[0]
         case Last():
             return values[-1]
+        case MaxBy() | MinBy():
+            return _best(pipeline, function, records).inputs[number]
         case TopK(_, k):
             # sorting keeps the order of equal counts
             most = sorted(distinct, key=values.count, reverse=True)[:k]
@@ -161,6 +165,13 @@ def _listed(
             return list_text(distinct[:most_values], type_)
         case _:
             assert_never(function)
+
+
+def _best(pipeline: Pipeline, function: MaxBy | MinBy, records: list[JudgedRecord]) -> JudgedRecord:
+    """Return the first record with the greatest or least measure."""
+    in_order = sorted(records, key=_by_time)
+    measures = [measured(pipeline, function, record.fields) for record in in_order]
+    return in_order[measures.index(sorted_values(measures)[-1 if isinstance(function, MaxBy) else 0])]
 
 
 def _by_time(record: JudgedRecord) -> tuple[int, int, int]:
