@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -17,11 +19,42 @@ _GROWTH: Final = 4
 
 
 class Run(NamedTuple):
-    """The least and the greatest event time in a run, and the number of its rows."""
+    """The least and the greatest event time in a run, the number of its rows, and a digest of its blob."""
 
     least: int
     greatest: int
     rows: int
+    digest: str
+
+
+_CACHED_BYTES: Final = 256 << 20
+
+
+class _Cache:
+    """The tables of runs that this process has used last, by digest: what a state store holds is slow to read."""
+
+    def __init__(self) -> None:
+        self._tables: OrderedDict[str, pa.Table] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, digest: str) -> pa.Table | None:
+        if digest in self._tables:
+            self._tables.move_to_end(digest)
+        return self._tables.get(digest)
+
+    def put(self, digest: str, table: pa.Table) -> None:
+        if digest not in self._tables:
+            self._tables[digest] = table
+            self._bytes += table.nbytes
+        while self._bytes > _CACHED_BYTES and len(self._tables) > 1:
+            self.drop(next(iter(self._tables)))
+
+    def drop(self, digest: str) -> None:
+        table = self._tables.pop(digest, None)
+        self._bytes -= 0 if table is None else table.nbytes
+
+
+_cache = _Cache()
 
 
 @dataclass
@@ -29,7 +62,7 @@ class Runs:
     """Rows in runs: a step adds one, small ones are merged, and one goes when all of it is past.
 
     So a step writes little more than its own rows, and the runs are few: their rows grow like the powers of a number.
-    `kind` is that of the blobs.
+    As runs never change, a process that has used one keeps it. `kind` is that of the blobs.
     """
 
     kind: str
@@ -63,8 +96,12 @@ class Runs:
             made = made.filter(pa.array(times > after))
             times = to_micros(made.column(TIME))
         if made.num_rows:
-            state.set(self.kind, self.next, pack(made.combine_chunks()))
-            self.runs[self.next] = Run(int(times.min()), int(times.max()), made.num_rows)
+            made = made.combine_chunks()
+            blob = pack(made)
+            digest = hashlib.blake2b(blob, digest_size=16).hexdigest()
+            state.set(self.kind, self.next, blob)
+            _cache.put(digest, made)
+            self.runs[self.next] = Run(int(times.min()), int(times.max()), made.num_rows, digest)
             self.next += 1
 
     def encode(self) -> dict[str, Any]:
@@ -79,12 +116,18 @@ class Runs:
         return Runs(kind, {number: Run(*run) for number, *run in fields["runs"]}, fields["next"])
 
     def _table(self, number: int, state: BlobStore) -> pa.Table:
+        digest = self.runs[number].digest
+        table = _cache.get(digest)
+        if table is not None:
+            return table
         blob = state.get(self.kind, number)
         if blob is None:
             msg = f"run {number} of {self.kind!r} is not in the state"
             raise LookupError(msg)
-        return unpack(blob)
+        table = unpack(blob)
+        _cache.put(digest, table)
+        return table
 
     def _drop(self, number: int, state: BlobStore) -> None:
-        del self.runs[number]
+        _cache.drop(self.runs.pop(number).digest)
         state.drop(self.kind, number)
