@@ -142,11 +142,16 @@ JOINS: dict[str, list[Node]] = {
     ],
     "twice": [SOURCE, OTHER, NEAR, replace(NEAR, name="twice", left="inner", right="renamed", right_key=("u",))],
 }
+SOON = [replace(SOURCE, lateness=MINUTE), replace(OTHER, lateness=2 * MINUTE)]
+JOINS |= {
+    "wide": [*SOON, replace(NEAR, name="wide", how="left", after=9 * MINUTE)],
+    "wide both": [*SOON, replace(NEAR, name="wide both", how="full", before=6 * MINUTE, after=9 * MINUTE)],
+}
 for nodes in (JOINS["again"], JOINS["twice"]):
     renamed = (Derive("u", "user"), Derive("w", "v"))
     nodes.insert(2, SelectNode("renamed", ("other",), derive=renamed, select=("u", "w")))
-CHANGED = {"left", "right", "full", "itself", "behind", "again"}
-LACKING = {"right", "full"}
+CHANGED = {"left", "right", "full", "itself", "behind", "again", "wide", "wide both"}
+LACKING = {"right", "full", "wide both"}
 SOURCES |= JOINS
 
 

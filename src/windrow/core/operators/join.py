@@ -42,6 +42,7 @@ _KINDS: Final = ("left", "right")
 _IS_NEW: Final = "__is_new"
 _ROW: Final = "__row"
 _PLACE: Final = (WATERMARK, PARTITION, OFFSET)
+_PARTNERS: Final = "__partners"
 
 
 @dataclass
@@ -54,22 +55,19 @@ class _Rows:
 
     def old(self, least: int, greatest: int) -> pa.Table:
         """Return the records before the step in a range of event times, and perhaps others."""
-        return pa.concat_tables([self.new.slice(0, 0), *self.runs.read(self.state, least, greatest)])
+        old = pa.concat_tables([self.new.slice(0, 0), *self.runs.read(self.state, least, greatest)])
+        return _marked(old, is_new=False)
 
     def all(self, least: int, greatest: int) -> pa.Table:
         """Return these and those of the step, marked."""
-        old = self.old(least, greatest)
-        tables = [
-            table.append_column(_IS_NEW, pa.repeat(pa.scalar(is_new), table.num_rows))
-            for table, is_new in ((old, False), (self.new, True))
-        ]
-        return pa.concat_tables(tables)
+        return pa.concat_tables([self.old(least, greatest), _marked(self.new, is_new=True)])
 
 
 class JoinOperator:
     """Joins records by key within an interval of event time; with an outer side it takes them in the merged order.
 
-    Both sides are kept in runs: the records of a step meet those before it, and each other.
+    Both sides are kept in runs: the records of a step meet those before it, and each other. Which records of an outer
+    side have met a partner is kept as long as they are, as the partner may go before.
     """
 
     def __init__(self, graph: Graph, node: JoinNode, view: RecordStream) -> None:
@@ -83,6 +81,9 @@ class JoinOperator:
         if made.is_changelog:
             self._made = self._made.append(pa.field(DIFF, pa.int64()))
         self._sql = _JoinSql(graph, node, self._sides, self._made)
+        fields = {one.name: one for stored in self._stored for one in stored}
+        fields |= {_PARTNERS: pa.field(_PARTNERS, pa.int64())}
+        self._paired = [pa.schema([fields[name] for name in sql.paired_columns]) for sql in self._sql.alone]
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: pair the records of the step, find who is alone, drop what is past."""
@@ -96,44 +97,59 @@ class JoinOperator:
             )
             for number, (kind, stored) in enumerate(zip(_KINDS, self._stored, strict=True))
         )
-        made = [self._made.empty_table(), *self._pairs(left, right)]
-        for number, (own, other) in enumerate(((left, right), (right, left))):
-            if self._sides[number].is_outer:
-                made += self._alone(number, own, other, step.time)
-        for side, rows in zip(self._sides, (left, right), strict=True):
-            rows.runs.add(rows.new, max(-MAX_TIME, step.time.low - 1 - side.kept), state)
-        state.summary = {kind: rows.runs.encode() for kind, rows in zip(_KINDS, (left, right), strict=True)}
+        pairs = self._pairs(left, right)
+        made = [self._made.empty_table(), pairs.select(self._made.names).cast(self._made)]
+        state.summary = {}
+        for number, (kind, side, rows) in enumerate(zip(_KINDS, self._sides, (left, right), strict=True)):
+            after = max(-MAX_TIME, step.time.low - 1 - side.kept)
+            if side.is_outer:
+                paired = Runs.decode(f"{kind}_paired", summary.get(f"{kind}_paired"))
+                met = self._met(number, pairs)
+                made += self._alone(number, rows, met, paired, step.time)
+                together = duckdb_sql.query(self._duck, self._sql.alone[number].paired, met=met)
+                paired.add(together.cast(self._paired[number]), after, state)
+                state.summary[paired.kind] = paired.encode()
+            rows.runs.add(rows.new, after, state)
+            state.summary[kind] = rows.runs.encode()
         return OperatorOutput(changes=self._no_changes, records=(pa.concat_tables(made),))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the records of both sides."""
         groups = RowsByKeyGroup(self._view, self._duck)
+        kinds = {kind for summary, _ in states for kind in summary}
         for _, state in states:
             for (kind, _), blob in state.items():
                 groups.add((kind, 0), unpack(blob))
         made: list[StoredState] = []
         for tables in groups.tables():
-            runs, store = {kind: Runs(kind) for kind in _KINDS}, MemoryState()
+            runs, store = {kind: Runs(kind) for kind in kinds}, MemoryState()
             for (kind, _), table in tables.items():
                 runs[kind].add(table, -MAX_TIME, store)
             made.append(({kind: one.encode() for kind, one in runs.items()}, store))
         return made
 
-    def _pairs(self, left: _Rows, right: _Rows) -> Iterator[pa.Table]:
-        """Yield the pairs of the step's records with all others."""
+    def _pairs(self, left: _Rows, right: _Rows) -> pa.Table:
+        """Return the pairs of the step's records with all others."""
         near, far = self._sides
-        if left.new.num_rows:
-            least, greatest = _range(left.new)
-            others = pa.concat_tables([right.old(least - near.back, greatest + near.reach), right.new])
-            if others.num_rows:
-                yield self._query(self._sql.pairs, lefts=left.new, rights=others)
-        if right.new.num_rows:
-            least, greatest = _range(right.new)
+        lefts, rights = (_marked(rows.new, is_new=True) for rows in (left, right))
+        others = rights.slice(0, 0)
+        if lefts.num_rows:
+            least, greatest = _range(lefts)
+            others = pa.concat_tables([right.old(least - near.back, greatest + near.reach), rights])
+        found = [duckdb_sql.query(self._duck, self._sql.pairs, lefts=lefts, rights=others)]
+        if rights.num_rows:
+            least, greatest = _range(rights)
             others = left.old(least - far.back, greatest + far.reach)
             if others.num_rows:
-                yield self._query(self._sql.pairs, lefts=others, rights=right.new)
+                found.append(duckdb_sql.query(self._duck, self._sql.pairs, lefts=others, rights=rights))
+        return pa.concat_tables(found)
 
-    def _alone(self, number: int, own: _Rows, other: _Rows, time: StepTime) -> Iterator[pa.Table]:
+    def _met(self, number: int, pairs: pa.Table) -> pa.Table:
+        """Return the partners that records of a side have met in the step."""
+        columns = self._sql.alone[number].met_columns
+        return pairs.select(list(columns)).rename_columns(list(columns.values()))
+
+    def _alone(self, number: int, own: _Rows, met: pa.Table, paired: Runs, time: StepTime) -> Iterator[pa.Table]:
         """Yield the rows of records that are alone now, or are so no longer.
 
         No partner of a record up to the event time `until` can be on time any more; before the step, up to `before`.
@@ -143,25 +159,27 @@ class JoinOperator:
         before = max(time.before - wait, time.ended, -MAX_TIME)
         until = MAX_TIME if time.end else max(time.low - wait, before)
         least, greatest = before + 1, until
-        for table, back, reach in ((other.new, side.reach, side.back), (own.new, 0, 0)):
-            if table.num_rows and (table is not own.new or side.stream.is_changelog):
+        for table in (met, own.new if side.stream.is_changelog else own.new.slice(0, 0)):
+            if table.num_rows:
                 first, last = _range(table)
-                least, greatest = min(least, first - back), max(greatest, last + reach)
+                least, greatest = min(least, first), max(greatest, last)
         rows = own.all(least, min(greatest, until))
-        times = to_micros(rows.column(TIME))
-        rows = rows.filter(pa.array(times <= until))
+        rows = rows.filter(pa.array(to_micros(rows.column(TIME)) <= until))
         if not rows.num_rows:
             return
-        first, last = _range(rows)
+        tables = {
+            "met": met,
+            "paired": pa.concat_tables([self._paired[number].empty_table(), *paired.read(own.state, *_range(rows))]),
+            "settled": pa.table({"before": pa.array([before], pa.int64())}),
+        }
         rows = rows.append_column(_ROW, _numbers(rows))
-        others = other.all(first - side.back, last + side.reach)
-        settled = pa.table({"before": pa.array([before], pa.int64())})
-        candidates = duckdb_sql.query(self._duck, sql.candidates, rows=rows, others=others, settled=settled)
+        candidates = duckdb_sql.query(self._duck, sql.candidates, rows=rows, **tables)
         if candidates.num_rows:
-            yield self._query(sql.changes, candidates=candidates, others=others, settled=settled)
+            yield duckdb_sql.query(self._duck, sql.changes, candidates=candidates, **tables).cast(self._made)
 
-    def _query(self, sql: str, **tables: pa.Table) -> pa.Table:
-        return duckdb_sql.query(self._duck, sql, **tables).cast(self._made)
+
+def _marked(rows: pa.Table, *, is_new: bool) -> pa.Table:
+    return rows.append_column(_IS_NEW, pa.repeat(pa.scalar(is_new), rows.num_rows))
 
 
 def _numbers(rows: pa.Table) -> pa.Array:
@@ -180,12 +198,17 @@ def _range(table: pa.Table) -> tuple[int, int]:
 class _AloneSql:
     """Queries for the records of a side without a partner; `settled` has the event time `before`.
 
-    `candidates`: rows of the side and others -> the rows whose being alone may change, with a number a record.
-    `changes`: candidates and others -> what changes.
+    `met` are the partners that records have met in the step, from the columns `met_columns` of the pairs; `paired` are
+    the numbers of those that they met before. `candidates`: rows of the side -> the rows whose being alone may change,
+    with a number a record. `changes`: candidates -> what changes. `paired`: met -> what is kept of it, in the columns
+    `paired_columns`.
     """
 
+    met_columns: dict[str, str]
+    paired_columns: tuple[str, ...]
     candidates: str
     changes: str
+    paired: str
 
 
 class _JoinSql:
@@ -196,26 +219,24 @@ class _JoinSql:
         self._node = node
         self._sides = sides
         self._made = made
-        self._keys = " AND ".join(f"l.{identifier(name)} = r.{identifier(name)}" for name in node.key)
+        self.alone = (self._alone(0), self._alone(1))
         is_later = f"(l.{WATERMARK}, l.{PARTITION}, l.{OFFSET}) > (r.{WATERMARK}, r.{PARTITION}, r.{OFFSET})"
         time = {"left": f"l.{TIME}", "right": f"r.{TIME}"}.get(node.how, f"greatest(l.{TIME}, r.{TIME})")
         own = {name: f"CASE WHEN {is_later} THEN l.{name} ELSE r.{name} END" for name in _PLACE}
         own |= {TIME: time, ID: f"{self._id(0, 'l')} || '+' || {self._id(1, 'r')}"}
-        own[DIFF] = (
-            " * ".join(f"{name}.{DIFF}" for name, side in zip("lr", sides, strict=True) if _is_changed(side)) or "1"
-        )
+        changed = [f"{name}.{DIFF}" for name, side in zip("lr", sides, strict=True) if _is_changed(side)]
+        own[DIFF] = " * ".join(changed) or "1"
         fields = {name: f"r.{identifier(name)}" for name in sides[1].names.values()}
         fields |= {name: f"l.{identifier(name)}" for name in sides[0].names.values()}
-        self.pairs = f"SELECT {self._list(own | fields)} FROM lefts l JOIN rights r ON {self._keys} AND {self._near(0)}"
-        self.alone = (self._alone(0), self._alone(1))
+        keys = " AND ".join(f"l.{identifier(name)} = r.{identifier(name)}" for name in node.key)
+        near = f"r.{TIME} BETWEEN l.{TIME} - {sides[0].back} AND l.{TIME} + {sides[0].reach}"
+        met = [one for number in (0, 1) if sides[number].is_outer for one in self._met(number)]
+        self.pairs = f"""
+            SELECT {", ".join([self._list(own | fields), *met])} FROM lefts l JOIN rights r ON {keys} AND {near}
+        """
 
     def _list(self, columns: dict[str, str]) -> str:
         return ", ".join(f"{columns.get(name, 'NULL')} AS {identifier(name)}" for name in self._made.names)
-
-    def _near(self, number: int) -> str:
-        """Return that the record r of the other side is near the record l of this one."""
-        side = self._sides[number]
-        return f"r.{TIME} BETWEEN l.{TIME} - {side.back} AND l.{TIME} + {side.reach}"
 
     def _id(self, number: int, name: str) -> str:
         """Return what the record of a side is made of."""
@@ -229,32 +250,48 @@ class _JoinSql:
             partition = f"({name}.{PARTITION} % {MAX_PARTITIONS})"
         return f"{label} || '/' || {partition} || '/' || {name}.{OFFSET}"
 
+    def _identity(self, number: int) -> tuple[str, ...]:
+        """Return the columns that tell the records of a side apart."""
+        return (ID,) if self._sides[number].stream.is_joined else (PARTITION, OFFSET)
+
+    def _met(self, number: int) -> Iterator[str]:
+        """Yield what a pair says of the side's record and its partner."""
+        own, other = "lr"[number], "rl"[number]
+        for name in (*self._identity(number), TIME):
+            yield f"{own}.{name} AS __{number}{name}"
+        for name in (*_PLACE, _IS_NEW):
+            yield f"{other}.{name} AS __{number}other{name}"
+        yield f"{f'{other}.{DIFF}' if _is_changed(self._sides[1 - number]) else '1'} AS __{number}{_PARTNERS}"
+
     def _alone(self, number: int) -> _AloneSql:
         side, other = self._sides[number], self._sides[1 - number]
-        match_ = f"{self._keys} AND {self._near(number)}"
+        identity, keys = self._identity(number), self._node.key
+        ids = ", ".join(identity)
+        by = ", ".join([*map(identifier, keys), *identity, TIME])
         # the partner of a record that can only be added stays: that record is alone no more
-        settled = "" if _is_changed(other) else f"ANTI JOIN (SELECT * FROM others WHERE NOT {_IS_NEW}) r ON {match_}"
-        touched = f"bool_or({_IS_NEW} OR {_ROW} IN (SELECT {_ROW} FROM met)) OVER (PARTITION BY {_ROW})"
+        settled = "" if _is_changed(other) else f"ANTI JOIN paired USING ({ids})"
+        touched = f"bool_or({_IS_NEW} OR ({ids}) IN (SELECT ({ids}) FROM met WHERE is_new)) OVER (PARTITION BY {_ROW})"
         candidates = f"""
-            WITH open AS (SELECT l.* FROM rows l {settled}),
-            met AS (SELECT l.{_ROW} FROM open l SEMI JOIN (SELECT * FROM others WHERE {_IS_NEW}) r ON {match_})
-            SELECT * FROM open QUALIFY {TIME} > (SELECT before FROM settled) OR {touched}
+            SELECT * FROM rows {settled} QUALIFY {TIME} > (SELECT before FROM settled) OR {touched}
         """
         diff = DIFF if _is_changed(side) else "1"
-        others_diff = f"r.{DIFF}" if _is_changed(other) else "1"
         place = ", ".join(_PLACE)
-        of_r = ", ".join(f"r.{name}" for name in _PLACE)
         wait = side.reach + other.stream.hold
-        own = {name: f"c.{name}" for name in (*_PLACE, DIFF)}
-        ids = (self._id(0, "l"), "''") if number == 0 else ("''", self._id(1, "l"))
-        own |= {TIME: f"l.{TIME}", ID: f"{ids[0]} || '+' || {ids[1]}"}
-        own |= {name: f"l.{identifier(name)}" for name in side.names.values()}
+        name = "lr"[number]
+        own = {one: f"c.{one}" for one in (*_PLACE, DIFF)}
+        ids_made = (self._id(0, name), "''") if number == 0 else ("''", self._id(1, name))
+        own |= {TIME: f"{name}.{TIME}", ID: f"{ids_made[0]} || '+' || {ids_made[1]}"}
+        own |= {one: f"{name}.{identifier(one)}" for one in side.names.values()}
         changes = f"""
             WITH records AS (SELECT DISTINCT ON ({_ROW}) * FROM candidates),
             events AS (
                 SELECT {_ROW}, {_IS_NEW}, {place}, {diff} AS there, 0 AS partners, 0 AS is_settled FROM candidates
                 UNION ALL
-                SELECT l.{_ROW}, r.{_IS_NEW}, {of_r}, 0, {others_diff}, 0 FROM records l JOIN others r ON {match_}
+                SELECT {_ROW}, is_new, watermark, "partition", "offset", 0, met.{_PARTNERS}, 0
+                FROM records JOIN met USING ({ids})
+                UNION ALL
+                SELECT {_ROW}, false, {-MAX_TIME}, -1, -1, 0, paired.{_PARTNERS}, 0
+                FROM records JOIN paired USING ({ids})
                 UNION ALL
                 SELECT {_ROW}, {TIME} > (SELECT before FROM settled), {TIME} + {wait}, {LAST_PARTITION}, {MAX_TIME},
                     0, 0, 1
@@ -270,9 +307,19 @@ class _JoinSql:
                 SELECT *, alone - lag(alone, 1, 0) OVER (PARTITION BY {_ROW} ORDER BY {_IS_NEW}, {place}) AS {DIFF}
                 FROM valued
             )
-            SELECT {self._list(own)} FROM c JOIN records l USING ({_ROW}) WHERE c.{_IS_NEW} AND c.{DIFF} <> 0
+            SELECT {self._list(own)} FROM c JOIN records {name} USING ({_ROW}) WHERE c.{_IS_NEW} AND c.{DIFF} <> 0
         """
-        return _AloneSql(candidates, changes)
+        met = {one: one for one in keys} | {f"__{number}{one}": one for one in (*identity, TIME)}
+        others = zip((*_PLACE, _IS_NEW), ("watermark", "partition", "offset", "is_new"), strict=True)
+        met |= {f"__{number}other{one}": called for one, called in others}
+        met |= {f"__{number}{_PARTNERS}": _PARTNERS}
+        return _AloneSql(
+            met,
+            (*keys, *identity, TIME, _PARTNERS),
+            candidates,
+            changes,
+            f"SELECT {by}, sum({_PARTNERS})::BIGINT AS {_PARTNERS} FROM met GROUP BY {by}",
+        )
 
 
 def _is_changed(side: JoinSide) -> bool:
