@@ -120,8 +120,8 @@ def by_spark(folder: Path, how: str, max_records: int) -> list[float]:
     spark = plain_session()
 
     def read(name: str, schema: str) -> DataFrame:
-        files = (folder / name, max_records)
-        records = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(chunks(*files)))
+        files = str(chunks(folder / name, max_records))
+        records = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(files)
         return records.withColumn("time", f.timestamp_micros("t")).withWatermark("time", "11 minutes").alias(name)
 
     orders = read("orders", "order_id string, user string, t long, amount long")

@@ -17,17 +17,26 @@ from windrow.core.schema import RAW
 from windrow.core.state.widening import StateChange
 from windrow.hosts.memory import MemoryHost
 from windrow.model import (
+    MAX_PARTITIONS,
     Aggregate,
     Count,
+    Decode,
+    Delay,
     Emit,
+    EventTime,
+    Field,
     Graph,
     Hopping,
+    JoinNode,
+    LogSource,
     Max,
     Pipeline,
     Session,
     SinkNode,
     SourceNode,
     SqliteSink,
+    StringType,
+    TimestampType,
     Tumbling,
     Window,
     WindowNode,
@@ -120,3 +129,30 @@ def test_states_of_the_nodes_are_kept_apart_and_migrate_each() -> None:
     expected, found = straight.step(last), cut.step(last)
     assert all(expected[name].changes.num_rows for name in expected)
     assert {name: rows(one) for name, one in found.items()} == {name: rows(one) for name, one in expected.items()}
+
+
+def test_a_field_can_be_called_partition() -> None:
+    decode = Decode((Field("partition", StringType()), Field("t", TimestampType("micros"))))
+    log = SourceNode("log", LogSource("data/log"), decode, EventTime("t", Delay(0)), lateness=MINUTE)
+    by = ("partition",)
+    nodes = (
+        log,
+        replace(log, name="other", source=LogSource("data/other")),
+        WindowNode("sums", "log", by, Tumbling(MINUTE), (Aggregate("n", Count()),), Emit()),
+        JoinNode("joined", "log", "other", by, by, after=MINUTE, how="full"),
+        SinkNode("to sums", "sums", SqliteSink("unused.db", "sums")),
+        SinkNode("to joined", "joined", SqliteSink("unused.db", "joined")),
+    )
+    host = MemoryHost(Graph("graph", nodes), [0, MAX_PARTITIONS])
+    values = [b'{"partition": "p", "t": 0}', b'{"partition": "q", "t": 0}']
+    steps = [host.step(pa.concat_tables([raw(0, 0, *values), raw(MAX_PARTITIONS, 0, values[0])])), host.end()]
+    found = [
+        {name: StepOutput.concat(group.by_sink[name] for group in groups).changes for name in ("to sums", "to joined")}
+        for groups in steps
+    ]
+    sums, joined = (pa.concat_tables([step[name] for step in found]) for name in ("to sums", "to joined"))
+    assert sorted(zip(sums["partition"].to_pylist(), sums["n"].to_pylist(), strict=True)) == [("p", 1), ("q", 1)]
+    assert sorted(zip(joined["row"].to_pylist(), joined["partition"].to_pylist(), strict=True)) == [
+        ("log/0/0+other/0/0", "p"),
+        ("log/0/1+", "q"),
+    ]

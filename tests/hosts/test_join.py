@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from tests.hosts.runs import Runner
-from tests.hosts.spend import HOUR, MINUTE, Files, event, events, spend
+from tests.hosts.spend import HOUR, MINUTE, event, events, spend
+from tests.hosts.two_logs import Logs, fill, open_logs, query, read_tables, run
 
 from windrow.core.state.inspect import inspect_state
-from windrow.hosts.launch import HostName, Options, launch
+from windrow.hosts.launch import HostName
 from windrow.hosts.settings import SparkOptions
 from windrow.hosts.stream.take_savepoint import look, take_savepoint
 from windrow.model import (
@@ -38,14 +37,14 @@ from windrow.sinks import open_sinks
 BOUGHT = events(900, duplicate_share=0.1)
 RETURNED = [*events(300, partitions=2, seed=7), (0, event(30, "x" * 3000)), (1, b"{")]
 ROWS = ("returned", "both", "again")
+VALUES = BOUGHT, RETURNED
 TABLES = (*ROWS, "hours", "pairs")
 
 
-def graph(
-    bought: Files, returned: Files, folder: Path, *, key_groups: int = 2, at_end: Literal["fire", "hold"] = "fire"
-) -> Graph:
+def graph(logs: Logs, folder: Path, *, key_groups: int = 2, at_end: Literal["fire", "hold"] = "fire") -> Graph:
     """Purchases with the returns of the user in the next half hour: as rows, per hour, with more, and pairs alone."""
-    plain = spend(bought.source, SqliteSink("unused.db", "unused"))
+    bought, returned = (log.source for log in logs)
+    plain = spend(bought, SqliteSink("unused.db", "unused"))
     later = replace(plain.time, watermark=Delay(30 * MINUTE))
     total = (Aggregate("total", Sum("amount")), Aggregate("back", Sum("amount_right")), Aggregate("rows", Count()))
     near = JoinNode("near", "bought", "returned", ("user_id",), ("user_id",), 0, 30 * MINUTE, "left")
@@ -53,8 +52,8 @@ def graph(
     return Graph(
         "graph",
         (
-            SourceNode("bought", bought.source, plain.decode, plain.time, lateness=45 * MINUTE),
-            SourceNode("returned", returned.source, plain.decode, later, lateness=45 * MINUTE),
+            SourceNode("bought", bought, plain.decode, plain.time, lateness=45 * MINUTE),
+            SourceNode("returned", returned, plain.decode, later, lateness=45 * MINUTE),
             near,
             replace(near, name="both", how="full", before=5 * MINUTE),
             replace(near, name="pair", how="inner"),
@@ -73,41 +72,18 @@ def graph(
     )
 
 
-def query(folder: Path, sql: str) -> list[Any]:
-    with closing(sqlite3.connect(folder / "graph.db")) as db:
-        return sorted(db.execute(sql).fetchall(), key=repr)
-
-
 def tables(folder: Path) -> dict[str, list[Any]]:
-    """The rows of all tables; of changelogs, without the numbers of steps and of rows.
-
-    The rows of `pairs` say which pane they are of, which no reader of a table depends on.
-    """
-    names = [name for table in TABLES for name in (table, f"{table}_late", f"{table}_dead")]
-    found = {name: query(folder, f'SELECT * FROM "{name}"') for name in names}
-    for name in ("returned", "hours"):
-        found[f"{name}_changes"] = sorted((row[2:] for row in query(folder, f"SELECT * FROM {name}_changes")), key=repr)
-    return found
-
-
-Logs = tuple[Files, Files]
+    return read_tables(folder, TABLES, ("returned", "hours"))
 
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Logs:
-    return Files(tmp_path / "bought", 3), Files(tmp_path / "returned", 2)
+    return open_logs(tmp_path)
 
 
-def fill(logs: Logs, *parts: slice) -> None:
-    for part in parts or (slice(None),):
-        for log, values in zip(logs, (BOUGHT, RETURNED), strict=True):
-            log.append(values[part])
-
-
-def run(host: HostName, logs: Logs, folder: Path, max_records: int) -> dict[str, list[Any]]:
+def run_in(host: HostName, logs: Logs, folder: Path, max_records: int) -> dict[str, list[Any]]:
     folder.mkdir()
-    options = Options(folder / "checkpoint", host, until_end=True, max_records=max_records)
-    launch(graph(*logs, folder), options, lambda _: None, lambda _: None)
+    run(host, graph(logs, folder), folder, max_records)
     return tables(folder)
 
 
@@ -115,9 +91,9 @@ def run(host: HostName, logs: Logs, folder: Path, max_records: int) -> dict[str,
 def expected(tmp_path: Path) -> dict[str, list[Any]]:
     """What the memory host gives in one step."""
     (tmp_path / "whole").mkdir()
-    logs = Files(tmp_path / "whole" / "bought", 3), Files(tmp_path / "whole" / "returned", 2)
-    fill(logs)
-    found = run("memory", logs, tmp_path / "memory", 10_000)
+    logs = open_logs(tmp_path / "whole")
+    fill(logs, VALUES)
+    found = run_in("memory", logs, tmp_path / "memory", 10_000)
     assert all(found[name] for name in (*TABLES, "returned_late", "returned_changes"))
     return found
 
@@ -155,16 +131,16 @@ def test_what_a_join_cannot_take_is_a_dead_letter_of_its_log(expected: dict[str,
 
 
 def test_in_memory_in_many_steps(logs: Logs, tmp_path: Path, expected: dict[str, list[Any]]) -> None:
-    fill(logs)
-    found = run("memory", logs, tmp_path / "steps", 97)
+    fill(logs, VALUES)
+    found = run_in("memory", logs, tmp_path / "steps", 97)
     for name, rows in expected.items():
         assert found[name] == rows, name
 
 
 @pytest.mark.usefixtures("spark")
 def test_as_a_batch(logs: Logs, tmp_path: Path, expected: dict[str, list[Any]]) -> None:
-    fill(logs)
-    assert run("batch", logs, tmp_path / "batch", 400) == expected
+    fill(logs, VALUES)
+    assert run_in("batch", logs, tmp_path / "batch", 400) == expected
 
 
 @pytest.mark.usefixtures("spark")
@@ -172,20 +148,20 @@ def test_a_stream_that_is_stopped_before_it_notes_a_step(
     logs: Logs, runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]
 ) -> None:
     """The sink has the step, Spark has not noted it: the next run computes it again, and nothing changes."""
-    fill(logs)
-    runner.bounded(graph(*logs, tmp_path, at_end="hold"), 300)
+    fill(logs, VALUES)
+    runner.bounded(graph(logs, tmp_path, at_end="hold"), 300)
     last = max((runner.checkpoint / "spark" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     before = tables(tmp_path)
     last.unlink()
-    runner.bounded(graph(*logs, tmp_path), 300)
+    runner.bounded(graph(logs, tmp_path), 300)
     assert tables(tmp_path) == expected
     assert before["hours"] != expected["hours"]
 
 
 @pytest.mark.usefixtures("spark")
 def test_a_savepoint_has_both_sides(logs: Logs, runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]) -> None:
-    fill(logs, slice(200))
-    held = graph(*logs, tmp_path, at_end="hold")
+    fill(logs, VALUES, slice(200))
+    held = graph(logs, tmp_path, at_end="hold")
     runner.bounded(held, 150)
     sinks = open_sinks(held)
     folder = take_savepoint(held, sinks, runner.checkpoint, None, SparkOptions("local[*]"))
@@ -194,6 +170,6 @@ def test_a_savepoint_has_both_sides(logs: Logs, runner: Runner, tmp_path: Path, 
     report = inspect_state(held, states)
     assert {"near/left", "near/right", "pair/left", "both/right"} <= report.kinds.keys()
     assert min(group.keys for group in report.groups) > 0
-    fill(logs, slice(200, None))
-    Runner(tmp_path / "other").bounded(graph(*logs, tmp_path, key_groups=3), 300, savepoint=folder)
+    fill(logs, VALUES, slice(200, None))
+    Runner(tmp_path / "other").bounded(graph(logs, tmp_path, key_groups=3), 300, savepoint=folder)
     assert tables(tmp_path) == expected

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from tests.hosts.runs import Runner, Scene, read
-from tests.hosts.spend import HOUR, MINUTE, Files, Log, Topic, event, events, spend
+from tests.hosts.spend import HOUR, MINUTE, Files, Topic, event, events, spend
+from tests.hosts.two_logs import Logs, fill, open_logs, query, read_tables, run
 from tests.servers.kafka import Kafka
 
 from windrow.errors import SourceError
-from windrow.hosts.launch import HostName, Options, launch
+from windrow.hosts.launch import HostName
 from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay
 from windrow.hosts.settings import SparkOptions
 from windrow.hosts.stream.take_savepoint import take_savepoint
@@ -39,6 +38,7 @@ from windrow.sinks import open_sinks
 
 BOUGHT = events(900, duplicate_share=0.1)
 RETURNED = events(300, partitions=2, seed=7, duplicate_share=0.1)
+VALUES = BOUGHT, RETURNED
 TABLES = ("minutes", "hours", "bought", "all")
 
 
@@ -79,36 +79,18 @@ def graph(
     )
 
 
-def query(folder: Path, sql: str) -> list[Any]:
-    with closing(sqlite3.connect(folder / "graph.db")) as db:
-        return sorted(db.execute(sql).fetchall(), key=repr)
-
-
 def tables(folder: Path) -> dict[str, list[Any]]:
-    """The rows of all tables; of the changelog and the journal, without the numbers of steps and of rows."""
-    names = [name for table in TABLES for name in (table, f"{table}_late", f"{table}_dead")]
-    found = {name: query(folder, f'SELECT * FROM "{name}"') for name in names}
-    return found | {"changes": sorted((row[2:] for row in query(folder, "SELECT * FROM hours_changes")), key=repr)}
-
-
-Logs = tuple[Log, Log]
+    return read_tables(folder, TABLES, ("hours",))
 
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Logs:
-    return Files(tmp_path / "bought", 3), Files(tmp_path / "returned", 2)
+    return open_logs(tmp_path)
 
 
-def fill(logs: Logs, *parts: slice) -> None:
-    for part in parts or (slice(None),):
-        for log, values in zip(logs, (BOUGHT, RETURNED), strict=True):
-            log.append(values[part])
-
-
-def run(host: HostName, logs: Logs, folder: Path, max_records: int) -> dict[str, list[Any]]:
+def run_in(host: HostName, logs: Logs, folder: Path, max_records: int) -> dict[str, list[Any]]:
     folder.mkdir()
-    options = Options(folder / "checkpoint", host, until_end=True, max_records=max_records)
-    launch(graph(logs[0].source, logs[1].source, folder), options, lambda _: None, lambda _: None)
+    run(host, graph(logs[0].source, logs[1].source, folder), folder, max_records)
     return tables(folder)
 
 
@@ -116,27 +98,27 @@ def run(host: HostName, logs: Logs, folder: Path, max_records: int) -> dict[str,
 def expected(tmp_path: Path) -> dict[str, list[Any]]:
     """What the memory host gives in one step."""
     (tmp_path / "whole").mkdir()
-    logs = Files(tmp_path / "whole" / "bought", 3), Files(tmp_path / "whole" / "returned", 2)
-    fill(logs)
-    found = run("memory", logs, tmp_path / "memory", 10_000)
-    assert all(found[name] for name in (*TABLES, "minutes_late", "minutes_dead", "changes"))
+    logs = open_logs(tmp_path / "whole")
+    fill(logs, VALUES)
+    found = run_in("memory", logs, tmp_path / "memory", 10_000)
+    assert all(found[name] for name in (*TABLES, "minutes_late", "minutes_dead", "hours_changes"))
     return found
 
 
 def test_rows_name_their_log(logs: Logs, tmp_path: Path, expected: dict[str, list[Any]]) -> None:
-    fill(logs)
+    fill(logs, VALUES)
     places = {(row[0], row[1]) for row in expected["all"]}
     assert places == {("bought", 0), ("bought", 1), ("bought", 2), ("returned", 0), ("returned", 1)}
     counted = query(tmp_path / "memory", 'SELECT source, "partition", "offset" FROM minutes_dead')
     assert {source for source, *_ in counted} == {"bought", "returned"}
     assert len(counted) == len(set(counted))
-    assert run("memory", logs, tmp_path / "steps", 137) == expected
+    assert run_in("memory", logs, tmp_path / "steps", 137) == expected
 
 
 @pytest.mark.usefixtures("spark")
 def test_as_a_batch(logs: Logs, tmp_path: Path, expected: dict[str, list[Any]]) -> None:
-    fill(logs)
-    assert run("batch", logs, tmp_path / "batch", 400) == expected
+    fill(logs, VALUES)
+    assert run_in("batch", logs, tmp_path / "batch", 400) == expected
 
 
 @pytest.mark.usefixtures("spark")
@@ -144,12 +126,12 @@ def test_a_stream_that_grows_and_is_stopped(
     logs: Logs, runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]
 ) -> None:
     """The sink has the last step, Spark has not noted it: the next run computes it again, and nothing changes."""
-    fill(logs, slice(0, 150))
+    fill(logs, VALUES, slice(0, 150))
     sources = logs[0].source, logs[1].source
     runner.bounded(graph(*sources, tmp_path, at_end="hold"), 130)
     last = max((runner.checkpoint / "spark" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     last.unlink()
-    fill(logs, slice(150, None))
+    fill(logs, VALUES, slice(150, None))
     runner.bounded(graph(*sources, tmp_path), 400)
     assert tables(tmp_path) == expected
     assert set(runner.reports[-1].offsets) == {"bought/0", "bought/1", "bought/2", "returned/0", "returned/1"}
@@ -160,14 +142,14 @@ def test_a_stream_that_grows_and_is_stopped(
 def test_a_savepoint_has_the_positions_in_both(
     logs: Logs, runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]
 ) -> None:
-    fill(logs, slice(0, 150))
+    fill(logs, VALUES, slice(0, 150))
     sources = logs[0].source, logs[1].source
     held = graph(*sources, tmp_path, at_end="hold")
     runner.bounded(held, 300)
     sinks = open_sinks(held)
     folder = take_savepoint(held, sinks, runner.checkpoint, None, SparkOptions("local[*]"))
     sinks.close()
-    fill(logs, slice(150, None))
+    fill(logs, VALUES, slice(150, None))
     Runner(tmp_path / "other").bounded(graph(*sources, tmp_path, key_groups=3), 300, savepoint=folder)
     assert tables(tmp_path) == expected
 
@@ -248,11 +230,11 @@ def test_a_topic_and_a_log(
     kafka: Kafka, topic: Callable[..., str], tmp_path: Path, runner: Runner, expected: dict[str, list[Any]]
 ) -> None:
     bought, returned = Topic(kafka, topic(3)), Files(tmp_path / "returned", 2)
-    fill((bought, returned), slice(0, 200))
+    fill((bought, returned), VALUES, slice(0, 200))
 
     def scene() -> Scene:
         yield read(400)
-        fill((bought, returned), slice(200, None))
+        fill((bought, returned), VALUES, slice(200, None))
         yield read(len(BOUGHT) + len(RETURNED))
 
     given = graph(bought.source, returned.source, tmp_path, at_end="hold")
@@ -260,6 +242,6 @@ def test_a_topic_and_a_log(
     runner.bounded(graph(bought.source, returned.source, tmp_path))
 
     def places_aside(found: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        return {name: found[name] for name in ("minutes", "hours", "bought", "changes")}
+        return {name: found[name] for name in ("minutes", "hours", "bought", "hours_changes")}
 
     assert places_aside(tables(tmp_path)) == places_aside(expected)

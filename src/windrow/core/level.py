@@ -264,6 +264,12 @@ class LevelRunner:
         self._first_clocks = EncodedClocks.of(PartitionClocks.start(partitions))
         self._clocks = ClockSteps(SourceTimes.of(graph))
         self._makers = {sink.name: _maker(graph, sink) for sink in graph.sinks}
+        # the rows of these name a partition, by its number among those of all sources
+        self._with_places = {
+            sink.name
+            for sink in graph.sinks
+            if self._makers[sink.name] == sink.name and not stream_of(graph, sink.input).is_joined
+        }
         self._above_sink = {sink.name: _all_above(graph, sink) for sink in graph.sinks}
 
     def begin(self, known: MemoryState, state: State) -> None:
@@ -333,7 +339,7 @@ class LevelRunner:
         dead = [given.dead[name] for name in (None, *above) if name in given.dead]
         rows = pa.concat_tables(changes) if changes else self._nothing[sink].changes
         return StepOutput(
-            with_labels(self._graph, rows) if "partition" in rows.column_names else rows,
+            with_labels(self._graph, rows) if sink in self._with_places else rows,
             with_labels(self._graph, pa.concat_tables([schema.LATE.empty_table(), *late])),
             with_labels(self._graph, pa.concat_tables([schema.DEAD.empty_table(), *dead])),
             with_labels(self._graph, journal),

@@ -153,6 +153,8 @@ TIME: Final = "__time"
 WATERMARK: Final = "__watermark"
 WINDOW: Final = "__window"
 END: Final = "__end"
+PLACE: Final = (WATERMARK, PARTITION, OFFSET)
+"""The merged order: a record's place among those of all partitions, the same in every run."""
 REVISION: Final = "__revision"
 LAST_PARTITION: Final = 2**31 - 1
 """The partition of what no record made, such as a pane: behind all partitions."""

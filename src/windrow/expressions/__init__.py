@@ -7,6 +7,7 @@ from windrow.expressions.analyse import Expression, analyse, constant_failure, d
 from windrow.expressions.inputs import (
     Argument,
     Computed,
+    aggregated_texts,
     arguments,
     computed,
     computed_arguments,
@@ -41,6 +42,7 @@ __all__ = [
     "SqlCall",
     "Stream",
     "View",
+    "aggregated_texts",
     "analyse",
     "arguments",
     "bracket_problem",

@@ -103,7 +103,7 @@ def computed_arguments(pipeline: Pipeline) -> tuple[Computed, ...]:
         if aggregate.where is not None and analyse(aggregate.where, fields, nullable).type != BooleanType():
             msg = f"{aggregate.where!r} is not a condition; write one that is true or false, such as kind = 'buy'"
             raise PipelineError(msg)
-        for text in _of(aggregate.function):
+        for text in aggregated_texts(aggregate.function):
             analyse(_quoted(text, names), fields, nullable)
         for text in _texts(aggregate, names):
             if text not in names and text not in made:
@@ -126,14 +126,15 @@ def _texts(aggregate: Aggregate, names: Iterable[str]) -> tuple[str, ...]:
     """Return the arguments as expressions, each null where the condition does not hold; a field is its plain name."""
     if isinstance(aggregate.function, Count):
         return () if aggregate.where is None else (aggregate.where,)
-    of = _of(aggregate.function)
+    of = aggregated_texts(aggregate.function)
     if aggregate.where is None:
         return of
     # what comes behind a condition is computed where it holds, and cannot fail where it does not
     return tuple(f"CASE WHEN ({aggregate.where}\n) THEN ({_quoted(text, names)}\n) END" for text in of)
 
 
-def _of(function: Function) -> tuple[str, ...]:
+def aggregated_texts(function: Function) -> tuple[str, ...]:
+    """Return the fields or expressions that an aggregate is over."""
     match function:
         case Count() | Formula():
             return ()

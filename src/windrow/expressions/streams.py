@@ -177,8 +177,8 @@ class JoinSide:
     """One of the streams that a join takes, and by the name of each of its fields that which it has in the join.
 
     A partner of its record is at most `reach` microseconds later, and at most `back` earlier. The records stay alone
-    without a partner if it `is_outer`. `kept` is how long one can still change the join (microseconds of watermark
-    past its event time).
+    without a partner if it `is_outer`: once the watermark is `wait` microseconds past their event time, as no partner
+    is on time then. `kept` is how long one can still change the join (microseconds of watermark past its event time).
     """
 
     stream: Stream
@@ -186,6 +186,7 @@ class JoinSide:
     reach: int
     back: int
     is_outer: bool
+    wait: int
     kept: int
 
 
@@ -205,9 +206,18 @@ def join_sides(graph: Graph, node: JoinNode) -> tuple[JoinSide, JoinSide]:
             node.after,
             node.before,
             node.how in {"left", "full"},
+            node.after + right.hold,
             _kept(left, right, node.after),
         ),
-        JoinSide(right, names, node.before, node.after, node.how in {"right", "full"}, _kept(right, left, node.before)),
+        JoinSide(
+            right,
+            names,
+            node.before,
+            node.after,
+            node.how in {"right", "full"},
+            node.before + left.hold,
+            _kept(right, left, node.before),
+        ),
     )
 
 
@@ -226,7 +236,7 @@ def _joined(graph: Graph, node: JoinNode) -> Stream:
         for name in [side.names[one.name]]
     }
     ordered = dict.fromkeys((*left.names.values(), *right.names.values()))
-    waits = [side.reach + other.stream.hold for side, other in ((left, right), (right, left)) if side.is_outer]
+    waits = [side.wait for side in sides if side.is_outer]
     ends = [side.reach + (other.stream.bound or 0) for side, other in ((left, right), (right, left)) if side.is_outer]
     of = {"left": left, "right": right}.get(node.how)
     time = left.stream.time if of is None else of.stream.time

@@ -11,6 +11,8 @@ from datetime import date
 from math import gcd
 from typing import Literal
 
+from windrow.errors import PipelineError
+
 CalendarUnit = Literal["hour", "day", "week", "month"]
 
 
@@ -79,6 +81,15 @@ def parse_calendar_size(text: str) -> tuple[int, CalendarUnit] | None:
     """Read ``1 day`` (a number, a blank and a unit); None for anything else, such as the duration ``1d``."""
     size = _CALENDAR_SIZE.fullmatch(text.strip())
     return (int(size[1]), _CALENDAR_UNITS[size[2]]) if size else None
+
+
+def parse_day(text: str) -> date:
+    """Read a day such as ``2026-04-01``; raise PipelineError for anything else."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError as exc:
+        msg = f"{text!r} is not a day; write one such as 2026-04-01"
+        raise PipelineError(msg) from exc
 
 
 def format_calendar_size(count: int, unit: CalendarUnit) -> str:

@@ -11,7 +11,6 @@ from typing import assert_never, get_args
 from windrow.api.aggregate_text import NAMES, counting
 from windrow.api.checks.base import (
     Finding,
-    aggregated_texts,
     error,
     is_field,
     is_misspelt,
@@ -22,7 +21,7 @@ from windrow.api.checks.base import (
 )
 from windrow.api.python_code import why_not_callable
 from windrow.errors import PipelineError
-from windrow.expressions import analyse, results, split_call
+from windrow.expressions import aggregated_texts, analyse, results, split_call
 from windrow.expressions.engine import sql_functions
 from windrow.model import (
     ApproxQuantile,

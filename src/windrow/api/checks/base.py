@@ -11,15 +11,9 @@ from windrow.errors import PipelineError
 from windrow.expressions import Expression, View, analyse
 from windrow.model import (
     AnyPipeline,
-    Count,
-    Custom,
     DataType,
     Derive,
     Field,
-    Formula,
-    Function,
-    MaxBy,
-    MinBy,
     ProcessPipeline,
     Sink,
     SqliteSink,
@@ -78,19 +72,6 @@ def no_field(pipeline: View, name: str) -> str:
     close = difflib.get_close_matches(name, _fields(pipeline), n=1)
     hint = f"did you mean {close[0]!r}?" if close else "add it there with its type"
     return f"{name!r} is not a field of decode; {hint}"
-
-
-def aggregated_texts(function: Function) -> tuple[str, ...]:
-    """Return the fields or expressions that an aggregate is over."""
-    match function:
-        case Count() | Formula():
-            return ()
-        case Custom(_, of):
-            return of
-        case MaxBy(of, measure) | MinBy(of, measure):
-            return of, measure
-        case _:
-            return (function.of,)
 
 
 def sink_path(sink: Sink) -> str:

@@ -21,7 +21,17 @@ from windrow.api.checks.time import (
     too_long,
 )
 from windrow.errors import PipelineError
-from windrow.expressions import RecordStream, Stream, View, analyse, is_same_type, sink_view, stream_of, united
+from windrow.expressions import (
+    RecordStream,
+    Stream,
+    View,
+    analyse,
+    is_same_type,
+    join_sides,
+    sink_view,
+    stream_of,
+    united,
+)
 from windrow.model import (
     AnyPipeline,
     BooleanType,
@@ -366,7 +376,7 @@ def _join(graph: Graph, node: JoinNode) -> Iterator[Finding]:
         for index, name in enumerate(names):
             for problem in _key_field(name, names[:index], fields):
                 yield error(_at(node, "join.by"), f"in {called!r}: {problem}")
-    yield from _alike(node, left, right)
+    yield from _alike(graph, node, left, right)
     yield from _interval(node)
 
 
@@ -382,7 +392,7 @@ def _interval(node: JoinNode) -> Iterator[Finding]:
         yield from too_long(_at(node, f"join.{part}"), span)
 
 
-def _alike(node: JoinNode, left: Mapping[str, Field], right: Mapping[str, Field]) -> Iterator[Finding]:
+def _alike(graph: Graph, node: JoinNode, left: Mapping[str, Field], right: Mapping[str, Field]) -> Iterator[Finding]:
     """Yield keys of unlike types, and fields whose names collide."""
     for one, other in zip(node.key, node.right_key, strict=True):
         if one in left and other in right and not is_same_type(left[one].type, right[other].type):
@@ -392,9 +402,8 @@ def _alike(node: JoinNode, left: Mapping[str, Field], right: Mapping[str, Field]
                 f"{right[other].type}: derive a field of the same type, such as CAST({other} AS ...)",
             )
     taken = {name.lower() for name in (*left, *right)}
-    for name in right:
-        made = f"{name}_right"
-        if name not in node.right_key and name.lower() in {one.lower() for one in left} and made.lower() in taken:
+    for name, made in join_sides(graph, node)[1].names.items():
+        if name not in node.right_key and made != name and made.lower() in taken:
             yield error(
                 _at(node, "join"),
                 f"both have {name!r}, and there is a field {made!r} already: select or derive others before",

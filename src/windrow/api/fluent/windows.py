@@ -27,7 +27,7 @@ from windrow.model import (
     When,
     parse_duration,
 )
-from windrow.model.windows import parse_calendar_size
+from windrow.model.windows import parse_calendar_size, parse_day
 
 
 def tumbling(
@@ -64,13 +64,7 @@ def tumbling(
 
 
 def _day(origin: date | str | None) -> date | None:
-    if not isinstance(origin, str):
-        return origin
-    try:
-        return date.fromisoformat(origin)
-    except ValueError as exc:
-        msg = f"window.tumbling.origin: {origin!r} is not a day; write one such as '2026-04-01'"
-        raise PipelineError(msg) from exc
+    return parse_day(origin) if isinstance(origin, str) else origin
 
 
 def hopping(size: Duration, *, slide: Duration, offset: Duration = "0s") -> Hopping:

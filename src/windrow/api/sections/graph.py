@@ -21,7 +21,7 @@ from windrow.api.sections.pipeline import (
 )
 from windrow.api.sections.records import DERIVE, KeyFields
 from windrow.api.spec import DURATION, FIELD_NAME, NAMES, TEXT, Key, Named, Section, Shapes, Spec, choice, each_item
-from windrow.api.yaml_node import YamlMapping, YamlNode
+from windrow.api.yaml_node import YamlNode, read_texts
 from windrow.model import (
     Decode,
     DeduplicateNode,
@@ -181,10 +181,7 @@ class _Pairs(Spec[dict[str, str]]):
 
     def read(self, node: YamlNode) -> dict[str, str]:
         if node.is_mapping:
-            fields = YamlMapping(node)
-            read = {name: fields.attempt(YamlNode.text, entry) for name, entry in fields}
-            fields.check()
-            return {name: result.value for name, result in read.items()}
+            return dict(read_texts(node, str))
         return {name: name for name in each_item(node, YamlNode.text)}
 
     def plain(self, value: dict[str, str]) -> Any:  # noqa: ANN401 - plain YAML

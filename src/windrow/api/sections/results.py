@@ -46,7 +46,7 @@ from windrow.model import (
     Window,
     format_duration,
 )
-from windrow.model.windows import CalendarUnit, format_calendar_size, parse_calendar_size
+from windrow.model.windows import CalendarUnit, format_calendar_size, parse_calendar_size, parse_day
 
 WindowSize = int | tuple[int, CalendarUnit]
 
@@ -65,15 +65,6 @@ def _read_size(node: YamlNode) -> WindowSize:
 
 def _size_text(size: WindowSize) -> str:
     return format_duration(size) if isinstance(size, int) else format_calendar_size(*size)
-
-
-def _read_origin(node: YamlNode) -> date:
-    """Read the day from which calendar windows are counted."""
-    try:
-        return date.fromisoformat(node.text())
-    except ValueError as exc:
-        msg = f"{node.called} {node.text()!r} is not a day; write one such as 2026-04-01"
-        raise node.error(msg) from exc
 
 
 def _tumbling(size: WindowSize, zone: str | None, offset: int, origin: date | None) -> Tumbling | Calendar:
@@ -141,7 +132,7 @@ _TUMBLING = Section(
         ),
         Key(
             "origin",
-            Scalar("day", _read_origin, str),
+            Scalar("day", lambda node: node.parsed(parse_day), str),
             "a day on which a calendar window starts, from which all are counted: with `2026-04-15` and `3 months` "
             "they start on the 15th of January, April, July and October. For months one of the first 28 days.",
         ),

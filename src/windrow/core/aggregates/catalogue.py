@@ -77,15 +77,13 @@ def _compile(column: str, name: str, function: Function, given: tuple[Argument, 
     match function:
         case Count():
             return count(name, column, inputs[0].sql if inputs else None)
-        case MaxBy() | MinBy():
-            return by_measure(name, column, *inputs, call="max" if isinstance(function, MaxBy) else "min")
         case Custom(aggregate, of):
             return custom(name, column, aggregate, of, inputs)
         case Formula():
             # it is over finished results, so `Results` computes it
             return AggregateSql(name, (), f"CAST(NULL AS {sql_type(result)})")
         case _:
-            return _compile_unary(column, name, function, inputs[0])
+            return _compile_unary(column, name, function, *inputs)
 
 
 def _compile_unary(  # noqa: C901, PLR0911, PLR0912 - a case for each of them
@@ -93,6 +91,7 @@ def _compile_unary(  # noqa: C901, PLR0911, PLR0912 - a case for each of them
     name: str,
     function: UnaryFunction,
     of: ArgumentSql,
+    *measure: ArgumentSql,
 ) -> AggregateSql:
     match function:
         case Sum():
@@ -123,9 +122,10 @@ def _compile_unary(  # noqa: C901, PLR0911, PLR0912 - a case for each of them
             return first_or_last(name, column, of, by=by, call="min")
         case Last(_, by):
             return first_or_last(name, column, of, by=by, call="max")
-        case MaxBy() | MinBy():
-            msg = "a value by a measure has two arguments"
-            raise TypeError(msg)
+        case MaxBy():
+            return by_measure(name, column, of, *measure, call="max")
+        case MinBy():
+            return by_measure(name, column, of, *measure, call="min")
         case CollectList(_, most):
             return collect_list(name, column, of, most)
         case Variance():

@@ -18,16 +18,16 @@ from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MAX_TIME, to_micros, unpack
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.operators.base import OperatorOutput, OperatorStep
-from windrow.core.operators.route import side_schema
+from windrow.core.operators.route import side_schema, stream_schema
 from windrow.core.schema import (
     DIFF,
     ID,
     LAST_PARTITION,
     OFFSET,
     PARTITION,
+    PLACE,
     SIDE,
     TIME,
-    WATERMARK,
     record_schema,
 )
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
@@ -41,7 +41,6 @@ from windrow.model import MAX_PARTITIONS, Graph, JoinNode
 _KINDS: Final = ("left", "right")
 _IS_NEW: Final = "__is_new"
 _ROW: Final = "__row"
-_PLACE: Final = (WATERMARK, PARTITION, OFFSET)
 _PARTNERS: Final = "__partners"
 
 
@@ -73,17 +72,18 @@ class JoinOperator:
     def __init__(self, graph: Graph, node: JoinNode, view: RecordStream) -> None:
         self._view = view
         self._sides = join_sides(graph, node)
-        self._stored = [side_schema(side).remove(len(side_schema(side)) - 1) for side in self._sides]
+        self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in self._sides]
         self._duck = duckdb_sql.connect()
         self._no_changes = schema.changes(view).empty_table()
-        made = stream_of(graph, node.name)
-        self._made = record_schema(view).append(pa.field(ID, pa.string()))
-        if made.is_changelog:
-            self._made = self._made.append(pa.field(DIFF, pa.int64()))
+        self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
         self._sql = _JoinSql(graph, node, self._sides, self._made)
+        nothing = [_marked(stored.empty_table(), is_new=True) for stored in self._stored]
+        self._no_pairs = duckdb_sql.query(self._duck, self._sql.pairs, lefts=nothing[0], rights=nothing[1])
         fields = {one.name: one for stored in self._stored for one in stored}
         fields |= {_PARTNERS: pa.field(_PARTNERS, pa.int64())}
-        self._paired = [pa.schema([fields[name] for name in sql.paired_columns]) for sql in self._sql.alone]
+        self._paired = {
+            number: pa.schema([fields[name] for name in sql.paired_columns]) for number, sql in self._sql.alone.items()
+        }
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: pair the records of the step, find who is alone, drop what is past."""
@@ -106,8 +106,12 @@ class JoinOperator:
                 paired = Runs.decode(f"{kind}_paired", summary.get(f"{kind}_paired"))
                 met = self._met(number, pairs)
                 made += self._alone(number, rows, met, paired, step.time)
-                together = duckdb_sql.query(self._duck, self._sql.alone[number].paired, met=met)
-                paired.add(together.cast(self._paired[number]), after, state)
+                together = self._paired[number].empty_table()
+                if met.num_rows:
+                    together = duckdb_sql.query(self._duck, self._sql.alone[number].paired, met=met).cast(
+                        together.schema
+                    )
+                paired.add(together, after, state)
                 state.summary[paired.kind] = paired.encode()
             rows.runs.add(rows.new, after, state)
             state.summary[kind] = rows.runs.encode()
@@ -132,11 +136,12 @@ class JoinOperator:
         """Return the pairs of the step's records with all others."""
         near, far = self._sides
         lefts, rights = (_marked(rows.new, is_new=True) for rows in (left, right))
-        others = rights.slice(0, 0)
+        found = [self._no_pairs]
         if lefts.num_rows:
             least, greatest = _range(lefts)
             others = pa.concat_tables([right.old(least - near.back, greatest + near.reach), rights])
-        found = [duckdb_sql.query(self._duck, self._sql.pairs, lefts=lefts, rights=others)]
+            if others.num_rows:
+                found.append(duckdb_sql.query(self._duck, self._sql.pairs, lefts=lefts, rights=others))
         if rights.num_rows:
             least, greatest = _range(rights)
             others = left.old(least - far.back, greatest + far.reach)
@@ -146,8 +151,9 @@ class JoinOperator:
 
     def _met(self, number: int, pairs: pa.Table) -> pa.Table:
         """Return the partners that records of a side have met in the step."""
-        columns = self._sql.alone[number].met_columns
-        return pairs.select(list(columns)).rename_columns(list(columns.values()))
+        met = self._sql.met[number]
+        columns = [*self._view.key, *(_of_side(number, name) for name in met)]
+        return pairs.select(columns).rename_columns([*self._view.key, *met])
 
     def _alone(self, number: int, own: _Rows, met: pa.Table, paired: Runs, time: StepTime) -> Iterator[pa.Table]:
         """Yield the rows of records that are alone now, or are so no longer.
@@ -155,11 +161,10 @@ class JoinOperator:
         No partner of a record up to the event time `until` can be on time any more; before the step, up to `before`.
         """
         side, sql = self._sides[number], self._sql.alone[number]
-        wait = side.reach + self._sides[1 - number].stream.hold + 1
-        before = max(time.before - wait, time.ended, -MAX_TIME)
-        until = MAX_TIME if time.end else max(time.low - wait, before)
+        before = max(time.before - side.wait - 1, time.ended, -MAX_TIME)
+        until = MAX_TIME if time.end else max(time.low - side.wait - 1, before)
         least, greatest = before + 1, until
-        for table in (met, own.new if side.stream.is_changelog else own.new.slice(0, 0)):
+        for table in (met, own.new) if side.stream.is_changelog else (met,):
             if table.num_rows:
                 first, last = _range(table)
                 least, greatest = min(least, first), max(greatest, last)
@@ -198,13 +203,11 @@ def _range(table: pa.Table) -> tuple[int, int]:
 class _AloneSql:
     """Queries for the records of a side without a partner; `settled` has the event time `before`.
 
-    `met` are the partners that records have met in the step, from the columns `met_columns` of the pairs; `paired` are
-    the numbers of those that they met before. `candidates`: rows of the side -> the rows whose being alone may change,
-    with a number a record. `changes`: candidates -> what changes. `paired`: met -> what is kept of it, in the columns
-    `paired_columns`.
+    `met` are the partners that records have met in the step; `paired` are the numbers of those that they met before.
+    `candidates`: rows of the side -> the rows whose being alone may change, with a number a record. `changes`:
+    candidates -> what changes. `paired`: met -> what is kept of it, in the columns `paired_columns`.
     """
 
-    met_columns: dict[str, str]
     paired_columns: tuple[str, ...]
     candidates: str
     changes: str
@@ -212,25 +215,30 @@ class _AloneSql:
 
 
 class _JoinSql:
-    """Queries of a join. `pairs`: lefts and rights -> pairs; `alone`: by the number of the side."""
+    """Queries of a join. `pairs`: lefts and rights -> pairs; by the number of an outer side `alone`, and `met`.
+
+    `met` is what a pair says of the side's record and of its partner: names, and the SQL of each.
+    """
 
     def __init__(self, graph: Graph, node: JoinNode, sides: tuple[JoinSide, JoinSide], made: pa.Schema) -> None:
         self._graph = graph
         self._node = node
         self._sides = sides
         self._made = made
-        self.alone = (self._alone(0), self._alone(1))
-        is_later = f"(l.{WATERMARK}, l.{PARTITION}, l.{OFFSET}) > (r.{WATERMARK}, r.{PARTITION}, r.{OFFSET})"
+        outer = [number for number, side in enumerate(sides) if side.is_outer]
+        self.met = {number: self._met(number) for number in outer}
+        self.alone = {number: self._alone(number) for number in outer}
+        is_later = " > ".join(f"({', '.join(f'{name}.{one}' for one in PLACE)})" for name in "lr")
         time = {"left": f"l.{TIME}", "right": f"r.{TIME}"}.get(node.how, f"greatest(l.{TIME}, r.{TIME})")
-        own = {name: f"CASE WHEN {is_later} THEN l.{name} ELSE r.{name} END" for name in _PLACE}
+        own = {name: f"CASE WHEN {is_later} THEN l.{name} ELSE r.{name} END" for name in PLACE}
         own |= {TIME: time, ID: f"{self._id(0, 'l')} || '+' || {self._id(1, 'r')}"}
-        changed = [f"{name}.{DIFF}" for name, side in zip("lr", sides, strict=True) if _is_changed(side)]
+        changed = [f"{name}.{DIFF}" for name, side in zip("lr", sides, strict=True) if side.stream.is_changelog]
         own[DIFF] = " * ".join(changed) or "1"
         fields = {name: f"r.{identifier(name)}" for name in sides[1].names.values()}
         fields |= {name: f"l.{identifier(name)}" for name in sides[0].names.values()}
         keys = " AND ".join(f"l.{identifier(name)} = r.{identifier(name)}" for name in node.key)
         near = f"r.{TIME} BETWEEN l.{TIME} - {sides[0].back} AND l.{TIME} + {sides[0].reach}"
-        met = [one for number in (0, 1) if sides[number].is_outer for one in self._met(number)]
+        met = [f"{sql} AS {_of_side(number, name)}" for number in outer for name, sql in self.met[number].items()]
         self.pairs = f"""
             SELECT {", ".join([self._list(own | fields), *met])} FROM lefts l JOIN rights r ON {keys} AND {near}
         """
@@ -254,14 +262,14 @@ class _JoinSql:
         """Return the columns that tell the records of a side apart."""
         return (ID,) if self._sides[number].stream.is_joined else (PARTITION, OFFSET)
 
-    def _met(self, number: int) -> Iterator[str]:
-        """Yield what a pair says of the side's record and its partner."""
+    def _met(self, number: int) -> dict[str, str]:
         own, other = "lr"[number], "rl"[number]
-        for name in (*self._identity(number), TIME):
-            yield f"{own}.{name} AS __{number}{name}"
-        for name in (*_PLACE, _IS_NEW):
-            yield f"{other}.{name} AS __{number}other{name}"
-        yield f"{f'{other}.{DIFF}' if _is_changed(self._sides[1 - number]) else '1'} AS __{number}{_PARTNERS}"
+        partners = f"{other}.{DIFF}" if self._sides[1 - number].stream.is_changelog else "1"
+        return (
+            {name: f"{own}.{name}" for name in (*self._identity(number), TIME)}
+            | {_of_partner(name): f"{other}.{name}" for name in (*PLACE, _IS_NEW)}
+            | {_PARTNERS: partners}
+        )
 
     def _alone(self, number: int) -> _AloneSql:
         side, other = self._sides[number], self._sides[1 - number]
@@ -269,16 +277,16 @@ class _JoinSql:
         ids = ", ".join(identity)
         by = ", ".join([*map(identifier, keys), *identity, TIME])
         # the partner of a record that can only be added stays: that record is alone no more
-        settled = "" if _is_changed(other) else f"ANTI JOIN paired USING ({ids})"
-        touched = f"bool_or({_IS_NEW} OR ({ids}) IN (SELECT ({ids}) FROM met WHERE is_new)) OVER (PARTITION BY {_ROW})"
+        settled = "" if other.stream.is_changelog else f"ANTI JOIN paired USING ({ids})"
+        met = f"SELECT ({ids}) FROM met WHERE {_of_partner(_IS_NEW)}"
+        touched = f"bool_or({_IS_NEW} OR ({ids}) IN ({met})) OVER (PARTITION BY {_ROW})"
         candidates = f"""
             SELECT * FROM rows {settled} QUALIFY {TIME} > (SELECT before FROM settled) OR {touched}
         """
-        diff = DIFF if _is_changed(side) else "1"
-        place = ", ".join(_PLACE)
-        wait = side.reach + other.stream.hold
+        diff = DIFF if side.stream.is_changelog else "1"
+        place = ", ".join(PLACE)
         name = "lr"[number]
-        own = {one: f"c.{one}" for one in (*_PLACE, DIFF)}
+        own = {one: f"c.{one}" for one in (*PLACE, DIFF)}
         ids_made = (self._id(0, name), "''") if number == 0 else ("''", self._id(1, name))
         own |= {TIME: f"{name}.{TIME}", ID: f"{ids_made[0]} || '+' || {ids_made[1]}"}
         own |= {one: f"{name}.{identifier(one)}" for one in side.names.values()}
@@ -287,14 +295,14 @@ class _JoinSql:
             events AS (
                 SELECT {_ROW}, {_IS_NEW}, {place}, {diff} AS there, 0 AS partners, 0 AS is_settled FROM candidates
                 UNION ALL
-                SELECT {_ROW}, is_new, watermark, "partition", "offset", 0, met.{_PARTNERS}, 0
+                SELECT {_ROW}, {", ".join(map(_of_partner, (_IS_NEW, *PLACE)))}, 0, met.{_PARTNERS}, 0
                 FROM records JOIN met USING ({ids})
                 UNION ALL
                 SELECT {_ROW}, false, {-MAX_TIME}, -1, -1, 0, paired.{_PARTNERS}, 0
                 FROM records JOIN paired USING ({ids})
                 UNION ALL
-                SELECT {_ROW}, {TIME} > (SELECT before FROM settled), {TIME} + {wait}, {LAST_PARTITION}, {MAX_TIME},
-                    0, 0, 1
+                SELECT {_ROW}, {TIME} > (SELECT before FROM settled),
+                    {TIME} + {side.wait}, {LAST_PARTITION}, {MAX_TIME}, 0, 0, 1
                 FROM records
             ), counted AS (
                 SELECT {_ROW}, {_IS_NEW}, {place}, sum(sum(there)) OVER moments AS there,
@@ -309,12 +317,7 @@ class _JoinSql:
             )
             SELECT {self._list(own)} FROM c JOIN records {name} USING ({_ROW}) WHERE c.{_IS_NEW} AND c.{DIFF} <> 0
         """
-        met = {one: one for one in keys} | {f"__{number}{one}": one for one in (*identity, TIME)}
-        others = zip((*_PLACE, _IS_NEW), ("watermark", "partition", "offset", "is_new"), strict=True)
-        met |= {f"__{number}other{one}": called for one, called in others}
-        met |= {f"__{number}{_PARTNERS}": _PARTNERS}
         return _AloneSql(
-            met,
             (*keys, *identity, TIME, _PARTNERS),
             candidates,
             changes,
@@ -322,5 +325,9 @@ class _JoinSql:
         )
 
 
-def _is_changed(side: JoinSide) -> bool:
-    return side.stream.is_changelog
+def _of_side(number: int, name: str) -> str:
+    return f"__{number}{name}"
+
+
+def _of_partner(name: str) -> str:
+    return f"__partner{name}"

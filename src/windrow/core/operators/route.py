@@ -64,17 +64,18 @@ def input_schema(graph: Graph, node: KeyedNode | SinkNode) -> pa.Schema:
     """
     if isinstance(node, JoinNode):
         return pa.unify_schemas([side_schema(side) for side in join_sides(graph, node)])
-    return _with_own(stream_of(graph, node.input), record_schema(view_of(graph, node)))
+    return stream_schema(stream_of(graph, node.input), record_schema(view_of(graph, node)))
 
 
 def side_schema(side: JoinSide) -> pa.Schema:
     """Return the schema of the records of one side of a join."""
     places = [pa.field(PARTITION, pa.int32()), *(pa.field(name, pa.int64()) for name in (OFFSET, TIME, WATERMARK))]
     fields = [pa.field(side.names[one.name], arrow_type(one.type)) for one in side.stream.fields]
-    return _with_own(side.stream, pa.schema([*places, *fields])).append(pa.field(SIDE, pa.int8()))
+    return stream_schema(side.stream, pa.schema([*places, *fields])).append(pa.field(SIDE, pa.int8()))
 
 
-def _with_own(stream: Stream, records: pa.Schema) -> pa.Schema:
+def stream_schema(stream: Stream, records: pa.Schema) -> pa.Schema:
+    """Return the schema of the records of a stream: those of a join have an `ID`, those of a changelog a `DIFF`."""
     if stream.is_joined:
         records = records.append(pa.field(ID, pa.string()))
     return records.append(pa.field(DIFF, pa.int64())) if stream.is_changelog else records
@@ -341,15 +342,11 @@ class _Side:
     def named(self, records: pa.Table) -> pa.Table:
         """Return records with these names, and the number of the side."""
         side = pa.repeat(pa.scalar(self.number, pa.int8()), records.num_rows)
-        return records.rename_columns(self.names | dict(self._own(records))).append_column(SIDE, side)
+        return records.rename_columns(self.names).append_column(SIDE, side)
 
     def as_given(self, records: pa.Table) -> pa.Table:
         """Return records with the names that they were given."""
-        given = {there: here for here, there in self.names.items()}
-        return records.drop_columns(SIDE).rename_columns(given | dict(self._own(records)))
-
-    def _own(self, records: pa.Table) -> Iterator[tuple[str, str]]:
-        yield from ((name, name) for name in records.column_names if name.startswith("__") and name != SIDE)
+        return records.drop_columns(SIDE).rename_columns({there: here for here, there in self.names.items()})
 
 
 def _salt(view: View) -> int:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from windrow.core import duckdb_sql
 from windrow.core.columns import MAX_TIME, to_micros, unpack
 from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep
-from windrow.core.schema import ID, OFFSET, PARTITION, WATERMARK
+from windrow.core.schema import ID, PARTITION, PLACE, WATERMARK
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.time_buffer import Mask, TimeBuffer
@@ -26,7 +26,6 @@ from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.tracker import StepTime
 from windrow.expressions import View
 
-MERGED_ORDER: Final = (WATERMARK, PARTITION, OFFSET)
 _KIND: Final = "unsettled"
 
 
@@ -77,7 +76,7 @@ def in_merged_order(records: pa.Table) -> pa.Table:
     """Sort records by watermark, partition and offset; those of a join with the same ones by what they are made of."""
     if not records.num_rows:
         return records
-    columns = [to_micros(records.column(name)) for name in reversed(MERGED_ORDER)]
+    columns = [to_micros(records.column(name)) for name in reversed(PLACE)]
     if ID in records.column_names:
         columns.insert(0, pc.rank(records.column(ID).combine_chunks(), tiebreaker="dense").to_numpy())
     return records.take(pa.array(np.lexsort(columns)))

@@ -175,18 +175,19 @@ def _input(aggregate: Aggregate, fields: dict[str, Value], row: tuple[Named, ...
     of = argument(aggregate)
     if of is None:
         return True
-    value = fields[of] if of in fields else evaluate(of, row)
-    if isinstance(aggregate.function, MaxBy | MinBy):
-        measure = aggregate.function.measure
-        is_measured = (fields[measure] if measure in fields else evaluate(measure, row)) is not None
-        return value if is_measured else None
+    value = _value(of, fields, row)
+    if isinstance(aggregate.function, MaxBy | MinBy) and _value(aggregate.function.measure, fields, row) is None:
+        return None
     return value
+
+
+def _value(of: str, fields: Mapping[str, Value], row: tuple[Named, ...]) -> Value:
+    return fields[of] if of in fields else evaluate(of, row)
 
 
 def measured(pipeline: Pipeline, function: MaxBy | MinBy, fields: Mapping[str, Value]) -> Value:
     """Return what a record is measured by."""
-    of = function.measure
-    return fields[of] if of in fields else evaluate(of, _row(fields_of(pipeline), dict(fields)))
+    return _value(function.measure, fields, _row(fields_of(pipeline), dict(fields)))
 
 
 def argument(aggregate: Aggregate) -> str | None:

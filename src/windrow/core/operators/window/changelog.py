@@ -22,13 +22,14 @@ from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.window.assigner import in_windows
 from windrow.core.operators.window.operator import change_records, merge_summaries, reduce_summary
 from windrow.core.operators.window.panes import PLACE_TYPES, with_window_ends
-from windrow.core.operators.window.sql import PLACE, PaneLists
+from windrow.core.operators.window.sql import PaneLists
 from windrow.core.schema import (
     DIFF,
     END,
     LAST_PARTITION,
     OFFSET,
     PARTITION,
+    PLACE,
     REVISION,
     TIME,
     WATERMARK,

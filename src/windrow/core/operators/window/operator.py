@@ -18,8 +18,8 @@ from windrow.core.operators.window.assigner import assign
 from windrow.core.operators.window.early import EarlyPanes
 from windrow.core.operators.window.panes import Panes, PaneStep, WatermarkPanes
 from windrow.core.operators.window.slices import SLICE_KIND, is_slice_node, windows_of_slices
-from windrow.core.operators.window.sql import PLACE, window_sql
-from windrow.core.schema import DIFF, END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
+from windrow.core.operators.window.sql import window_sql
+from windrow.core.schema import DIFF, END, OFFSET, PARTITION, PLACE, TIME, WATERMARK, WINDOW, record_schema
 from windrow.core.state.migrate import BlobAddress, RowsByKeyGroup, StoredColumns, StoredState, state_of_tables
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange

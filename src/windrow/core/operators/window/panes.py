@@ -23,8 +23,8 @@ from windrow.core.aggregates.catalogue import compile_aggregates
 from windrow.core.columns import MAX_TIME, to_micros
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.window.slices import SliceTree
-from windrow.core.operators.window.sql import PLACE, window_sql
-from windrow.core.schema import LAST_PARTITION, WINDOW
+from windrow.core.operators.window.sql import window_sql
+from windrow.core.schema import LAST_PARTITION, PLACE, WINDOW
 from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
 from windrow.core.watermarks.tracker import StepTime

@@ -44,7 +44,7 @@ from windrow.core.aggregates.catalogue import compile_aggregates
 from windrow.core.columns import MAX_TIME
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.window.triggers import SqlTrigger
-from windrow.core.schema import OFFSET, PARTITION, REVISION, TIME, WATERMARK, WINDOW
+from windrow.core.schema import OFFSET, PARTITION, PLACE, REVISION, TIME, WATERMARK, WINDOW
 from windrow.model import Global, Pipeline
 
 COUNT: Final = "__count"
@@ -57,7 +57,6 @@ ROW: Final = "__row"
 NTH: Final = "__nth"
 WAITING: Final = "__waiting"
 _LATE: Final = 1 << 62
-PLACE: Final = (WATERMARK, PARTITION, OFFSET)
 """The place of a record in the merged order of all partitions."""
 
 
