@@ -268,7 +268,7 @@ class LevelRunner:
         self._with_places = {
             sink.name
             for sink in graph.sinks
-            if self._makers[sink.name] == sink.name and not stream_of(graph, sink.input).is_joined
+            if self._makers[sink.name] == sink.name and not stream_of(graph, sink.input).has_id
         }
         self._above_sink = {sink.name: _all_above(graph, sink) for sink in graph.sinks}
 

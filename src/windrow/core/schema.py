@@ -122,7 +122,7 @@ def row_key(pipeline: View) -> list[pa.Field]:
 
     A row of a join has the places of its records, as text: ``orders/0/17+payments/1/4``.
     """
-    if isinstance(pipeline, RecordStream) and pipeline.is_joined:
+    if isinstance(pipeline, RecordStream) and pipeline.has_id:
         return [pa.field("row", pa.string(), nullable=False)]
     if isinstance(pipeline, RecordStream):
         return [DEAD.field(name) for name in ("source", "partition", "offset")]
@@ -163,7 +163,7 @@ DIFF: Final = "__diff"
 SIDE: Final = "__side"
 """Of the records that a join takes: 0 for the left ones, 1 for the right ones."""
 ID: Final = "__id"
-"""Of the rows of a join: the places of the records that a row is made of, as text. Several rows can have one place."""
+"""What a row is made of, as text, where several rows can have one place: of a join, the places of its records."""
 
 
 def record_schema(pipeline: View | SourceNode) -> pa.Schema:

@@ -44,7 +44,7 @@ class Stream:
     The records of a changelog are changes: rows that were added, and rows that were taken back. `sources` are those
     that they come from, `time` how the first tells event time. A change can come `hold` microseconds behind its event
     time, by the watermark, and be on time; none comes `lateness` or more behind it, counted from the end of the window
-    whose row it changes. Those of a join (`is_joined`) have no place in a log of their own, but that of each partner.
+    whose row it changes. With `has_id` they have no place in a log of their own: their `ID` names what they are made of.
     `terms` are the types of what the sums among the fields are sums of: a sum of sums has no more digits than one of
     their terms.
     """
@@ -55,7 +55,7 @@ class Stream:
     is_changelog: bool = False
     hold: int = 0
     lateness: int = 0
-    is_joined: bool = False
+    has_id: bool = False
     terms: tuple[tuple[str, DataType], ...] = ()
 
     @property
@@ -83,7 +83,7 @@ class RecordStream:
     key_groups: int
     derive: tuple[Derive, ...] = ()
     salt: Literal[1] = 1
-    is_joined: bool = False
+    has_id: bool = False
 
 
 View = AnyPipeline | RecordStream
@@ -124,7 +124,7 @@ def united(graph: Graph, node: SelectNode) -> Stream:
                 f"{name!r} has {_listed(other)}; select the same ones in each"
             )
             raise PipelineError(msg)
-        if other.is_joined != first.is_joined:
+        if other.has_id != first.has_id:
             msg = f"{node.inputs[0]!r} and {name!r} have no union: one has the rows of a join, the other does not"
             raise PipelineError(msg)
         if other.is_changelog != first.is_changelog:
@@ -247,7 +247,7 @@ def _joined(graph: Graph, node: JoinNode) -> Stream:
         is_changelog=bool(waits) or any(side.stream.is_changelog for side in sides),
         hold=max(*(side.stream.hold for side in sides), *waits),
         lateness=max(*(side.stream.bound or 0 for side in sides), *ends),
-        is_joined=True,
+        has_id=True,
     )
 
 
@@ -307,7 +307,7 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
             node.key,
             sink,
             graph.key_groups,
-            is_joined=True,
+            has_id=True,
         )
     given, stream = graph.producer(node.input), stream_of(graph, node.input)
     if isinstance(given, SourceNode):
@@ -347,11 +347,11 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
             )
         case DeduplicateNode(key=key):
             return RecordStream(
-                graph.name, source.source, decode, time, key, sink, graph.key_groups, before, is_joined=stream.is_joined
+                graph.name, source.source, decode, time, key, sink, graph.key_groups, before, has_id=stream.has_id
             )
         case SinkNode():
             return RecordStream(
-                graph.name, source.source, decode, time, (), sink, graph.key_groups, before, is_joined=stream.is_joined
+                graph.name, source.source, decode, time, (), sink, graph.key_groups, before, has_id=stream.has_id
             )
         case _:
             assert_never(node)

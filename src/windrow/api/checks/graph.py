@@ -367,7 +367,7 @@ def _join(graph: Graph, node: JoinNode) -> Iterator[Finding]:
         return
     sides = [(stream_of(graph, name), part) for name, part in ((node.left, "from"), (node.right, "join.with"))]
     for stream, part in sides:
-        if stream.is_changelog and not stream.is_joined:
+        if stream.is_changelog and not stream.has_id:
             yield error(_at(node, part), "a join cannot take the rows of windows, which change; join records")
     if not node.key:
         yield error(_at(node, "join.by"), "is empty; name the fields that a pair has in common")
@@ -433,7 +433,7 @@ def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]
 
 
 def _rows(given: Stream) -> str:
-    return "the rows of an outer join" if given.is_joined else "the rows of windows"
+    return "the rows of an outer join" if given.has_id else "the rows of windows"
 
 
 def _plain(node: WindowNode, which: str) -> Iterator[Finding]:
@@ -469,7 +469,7 @@ def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
 
 def _record_table(graph: Graph, sink: SinkNode) -> Iterator[Finding]:
     given = stream_of(graph, sink.input)
-    if given.is_changelog and not given.is_joined:
+    if given.is_changelog and not given.has_id:
         yield error(
             _at(sink, "from"),
             f"{sink.input!r} selects from the rows of windows, which are no records: take the window itself, and leave "
@@ -480,9 +480,9 @@ def _record_table(graph: Graph, sink: SinkNode) -> Iterator[Finding]:
 def _record_sink(view: RecordStream) -> Iterator[Finding]:
     """A table of records has a row for each, known by its place in the log."""
     if view.sink.key:
-        by = "by the places of its records" if view.is_joined else "by source, partition and offset"
+        by = "by the places of its records" if view.has_id else "by source, partition and offset"
         yield error("sink.key", f"a table of records is {by}; leave the key out")
-    places = {"row"} if view.is_joined else {"source", "partition", "offset"}
+    places = {"row"} if view.has_id else {"source", "partition", "offset"}
     taken = places.union(RESERVED[2:])
     for name in (*(one.name for one in view.decode.fields), *(one.name for one in view.derive)):
         if name.lower() in taken:

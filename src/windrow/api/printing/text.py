@@ -101,16 +101,16 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
 
 def _rows(stream: Stream) -> str:
     """Return what the rows of a table of records are."""
-    if stream.is_joined:
+    if stream.has_id:
         return "one for each row of the join, by the places of its records"
     return "one for each record, by source, partition and offset"
 
 
 def _bound(stream: Stream) -> str:
     """Return how long changes of a stream come."""
-    is_windowed = stream.is_changelog and not stream.is_joined
+    is_windowed = stream.is_changelog and not stream.has_id
     what = "the rows of a window change" if is_windowed else "a record comes"
-    if stream.is_joined:
+    if stream.has_id:
         what = "a row comes, or is taken back," if stream.is_changelog else "a row comes"
     if stream.bound is None:
         return f"{what} however far the watermark is past it"

@@ -248,7 +248,7 @@ class _JoinSql:
 
     def _id(self, number: int, name: str) -> str:
         """Return what the record of a side is made of."""
-        if self._sides[number].stream.is_joined:
+        if self._sides[number].stream.has_id:
             return f"{name}.{ID}"
         if len(self._graph.sources) == 1:
             label, partition = literal(self._graph.sources[0].source.label), f"{name}.{PARTITION}"
@@ -260,7 +260,7 @@ class _JoinSql:
 
     def _identity(self, number: int) -> tuple[str, ...]:
         """Return the columns that tell the records of a side apart."""
-        return (ID,) if self._sides[number].stream.is_joined else (PARTITION, OFFSET)
+        return (ID,) if self._sides[number].stream.has_id else (PARTITION, OFFSET)
 
     def _met(self, number: int) -> dict[str, str]:
         own, other = "lr"[number], "rl"[number]

@@ -76,7 +76,7 @@ def side_schema(side: JoinSide) -> pa.Schema:
 
 def stream_schema(stream: Stream, records: pa.Schema) -> pa.Schema:
     """Return the schema of the records of a stream: those of a join have an `ID`, those of a changelog a `DIFF`."""
-    if stream.is_joined:
+    if stream.has_id:
         records = records.append(pa.field(ID, pa.string()))
     return records.append(pa.field(DIFF, pa.int64())) if stream.is_changelog else records
 
