@@ -20,12 +20,15 @@ from windrow.model import (
     Graph,
     Hopping,
     JoinNode,
+    LookupNode,
     Max,
     Punctuated,
     SelectNode,
     SourceNode,
     SplitNode,
     Sum,
+    TableJoinNode,
+    TableNode,
     Tumbling,
     WindowNode,
 )
@@ -111,6 +114,12 @@ class GraphOracle:
                 found = duplicates if name.endswith(".duplicates") else accepted
             case JoinNode():
                 found = self._joined(node, until)
+            case TableNode():
+                found = self._table(node, until)
+            case LookupNode():
+                found = self._looked_up(node, until)
+            case TableJoinNode():
+                found = self._tables_joined(node, until)
             case WindowNode():
                 found = self._window_rows(node, until)
             case _:
@@ -130,7 +139,11 @@ class GraphOracle:
         """Return whether rows of a stream are taken back."""
         node = self._graph.producer(name)
         is_outer = isinstance(node, JoinNode) and node.how != "inner"
-        return is_outer or isinstance(node, WindowNode) or any(map(self.changes, node.inputs))
+        if isinstance(node, LookupNode):
+            return node.as_of == "event_time"
+        return (
+            is_outer or isinstance(node, WindowNode | TableNode | TableJoinNode) or any(map(self.changes, node.inputs))
+        )
 
     def table(self, name: str) -> dict[tuple[int, int, tuple[Any, ...]], Values]:
         """Return the final table of a window: by start, end and key."""
@@ -229,6 +242,82 @@ class GraphOracle:
             for one in alone:
                 values = {names[name]: value for name, value in one.values.items()}
                 found.append(replace(one, values=defaultdict(none, values), places=f"+{one.places}"))
+        return found
+
+    def _table(self, node: TableNode, until: int) -> list[Record]:
+        last: dict[tuple[Any, ...], Record] = {}
+        for one in sorted(self.rows(node.input, until), key=in_merged_order):
+            last[tuple(one.values[name] for name in node.key)] = one
+        return [one for one in last.values() if not self._removes(node, one)]
+
+    def _removes(self, node: TableNode, version: Record) -> bool:
+        return node.deleted is not None and self._conditions[node.deleted](version.values)
+
+    def _revise(self, node: LookupNode) -> int:
+        if node.as_of == "order":
+            return 0
+        if node.revise is not None:
+            return node.revise
+        lateness = [self._lateness(name) for name in (node.table, node.left)]
+        return next((one for one in lateness if one is not None), 0)
+
+    def _lateness(self, name: str) -> int | None:
+        """Return the lateness of the sources of a stream that no operator changes."""
+        node = self._graph.producer(name)
+        if isinstance(node, SourceNode):
+            return node.lateness
+        found = [self._lateness(one) for one in node.inputs]
+        return None if None in found else max(one for one in found if one is not None)
+
+    def _looked_up(self, node: LookupNode, until: int) -> list[Record]:
+        table = self._graph.producer(node.table)
+        assert isinstance(table, TableNode)
+        found = []
+        for one in self.rows(node.left, until):
+            versions = [
+                other
+                for other in self.rows(table.input, until)
+                if [one.values[name] for name in node.key] == [other.values[name] for name in node.right_key]
+            ]
+            place = in_merged_order(one)[:3]
+            before = [other for other in versions if in_merged_order(other)[:3] < place]
+            held: Record | None
+            if node.as_of == "order":
+                held = max(before, key=in_merged_order, default=None)
+            else:
+                late = [other for other in versions if other.watermark < one.time + self._revise(node)]
+                known = [other for other in [*before, *late] if other.time <= one.time]
+                held = max(known, key=lambda other: (other.time, in_merged_order(other)), default=None)
+            if held is not None and not self._removes(table, held):
+                names = dict(zip(node.right_key, node.key, strict=True))
+                values = {names.get(name, name): value for name, value in held.values.items()}
+                places = f"{one.places}+{held.places}"
+                found.append(replace(one, values=values | one.values, places=places))
+            elif node.how == "left":
+                found.append(replace(one, values=defaultdict(none, one.values), places=f"{one.places}+"))
+        return found
+
+    def _tables_joined(self, node: TableJoinNode, until: int) -> list[Record]:
+        left, right = self.rows(node.left, until), self.rows(node.right, until)
+        pairs = [
+            (one, other)
+            for one in left
+            for other in right
+            if [one.values[name] for name in node.key] == [other.values[name] for name in node.right_key]
+        ]
+        keys = dict(zip(node.right_key, node.key, strict=True))
+        taken = {name for one in left for name in one.values}
+
+        def named(values: Values) -> Values:
+            return {keys.get(name, f"{name}_right" if name in taken else name): value for name, value in values.items()}
+
+        found = [replace(one, values=named(other.values) | one.values, places="") for one, other in pairs]
+        if node.how in {"left", "full"}:
+            alone = [one for one in left if not any(one is pair[0] for pair in pairs)]
+            found += [replace(one, values=defaultdict(none, one.values)) for one in alone]
+        if node.how in {"right", "full"}:
+            alone = [one for one in right if not any(one is pair[1] for pair in pairs)]
+            found += [replace(one, values=defaultdict(none, named(one.values))) for one in alone]
         return found
 
     def _panes(self, node: WindowNode, records: Sequence[Record]) -> dict[tuple[int, int, tuple[Any, ...]], Values]:

@@ -12,6 +12,7 @@ import keyword
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import UnionType
 from typing import Any, Generic, TypeVar
 
 from windrow.api.python_code import code_name
@@ -287,7 +288,7 @@ class Shapes(Spec[T]):
     A shape is the keys that only it has, the model's types, and the section.
     """
 
-    shapes: tuple[tuple[tuple[str, ...], type[Any], Section[Any]], ...]
+    shapes: tuple[tuple[tuple[str, ...], type[Any] | UnionType, Section[Any]], ...]
 
     def form(self) -> str:
         return "mapping"

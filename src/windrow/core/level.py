@@ -38,6 +38,7 @@ from windrow.core.operators.records import DeduplicateOperator, RowsOperator
 from windrow.core.operators.route import ResultDeadLetters, Router, input_schema
 from windrow.core.operators.session.operator import SessionOperator
 from windrow.core.operators.settled import SettledOperator
+from windrow.core.operators.table import LookupOperator, TableOperator
 from windrow.core.operators.window.changelog import ChangelogWindowOperator
 from windrow.core.operators.window.operator import WindowOperator
 from windrow.core.schema import END, PARTITION, TIME, WATERMARK, WINDOW
@@ -53,14 +54,17 @@ from windrow.model import (
     JoinNode,
     KeyedNode,
     LevelNode,
+    LookupNode,
     Pipeline,
     ProcessPipeline,
     ResultNode,
     Runnable,
     Session,
     SinkNode,
+    TableJoinNode,
+    TableNode,
     as_graph,
-    outputs_of,
+    made_by,
 )
 
 
@@ -89,8 +93,12 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
     view = view_of(graph, node)
     if isinstance(view, RecordStream):
         match node:
-            case JoinNode():
+            case JoinNode() | TableJoinNode():
                 operator: Operator = JoinOperator(graph, node, view)
+            case TableNode():
+                operator = TableOperator(graph, node, view)
+            case LookupNode():
+                operator = LookupOperator(graph, node, view)
             case DeduplicateNode():
                 operator = DeduplicateOperator(node, view, stream_of(graph, node.input).bound)
             case _:
@@ -199,7 +207,7 @@ class _Hosted:
         # by the number of the source
         self.is_limited = np.array([one.lateness is not None for one in graph.sources])
         self.lateness = np.array([one.lateness or 0 for one in graph.sources])
-        self.outputs = tuple(outputs_of(node))
+        self.outputs = made_by(node)
         self.router: Router | None = None
         if isinstance(node, KeyedNode) and not place.is_local:
             router = Router(graph, node, local=local)

@@ -111,6 +111,7 @@ def value_fields(pipeline: View) -> list[pa.Field]:
         return [
             pa.field(field.name, arrow_type(field.type), nullable=field.name in nullable)
             for field in record_fields(pipeline)
+            if field.name not in pipeline.row_key
         ]
     if isinstance(pipeline, ProcessPipeline):
         return [pa.field(field.name, arrow_type(field.type)) for field in pipeline.process.returns]
@@ -120,8 +121,11 @@ def value_fields(pipeline: View) -> list[pa.Field]:
 def row_key(pipeline: View) -> list[pa.Field]:
     """Return the Arrow fields that identify a row of the results: window and key, or the place of a record.
 
-    A row of a join has the places of its records, as text: ``orders/0/17+payments/1/4``.
+    A row of a table has its key; one of a join the places of its records, as text: ``orders/0/17+payments/1/4``.
     """
+    if isinstance(pipeline, RecordStream) and pipeline.row_key:
+        types = {field.name: field.type for field in record_fields(pipeline)}
+        return [pa.field(name, arrow_type(types[name]), nullable=False) for name in pipeline.row_key]
     if isinstance(pipeline, RecordStream) and pipeline.has_id:
         return [pa.field("row", pa.string(), nullable=False)]
     if isinstance(pipeline, RecordStream):
@@ -160,6 +164,8 @@ LAST_PARTITION: Final = 2**31 - 1
 """The partition of what no record made, such as a pane: behind all partitions."""
 DIFF: Final = "__diff"
 """In a changelog: 1 for a row that was added, -1 for one that was taken back."""
+DELETED: Final = "__deleted"
+"""Of the versions of a table's rows: whether it removes the row of its key."""
 SIDE: Final = "__side"
 """Of the records that a join takes: 0 for the left ones, 1 for the right ones."""
 ID: Final = "__id"

@@ -17,13 +17,17 @@ from windrow.expressions.inputs import (
 )
 from windrow.expressions.results import Result, formulas, results
 from windrow.expressions.streams import (
+    ROWS_OF,
     JoinSide,
+    JoinSpan,
     RecordStream,
     Stream,
     View,
     is_same_type,
     join_sides,
+    join_spans,
     result_pipelines,
+    revise_of,
     sink_view,
     sink_views,
     stream_of,
@@ -33,10 +37,12 @@ from windrow.expressions.streams import (
 from windrow.expressions.syntax import SqlCall, bracket_problem, split_call
 
 __all__ = [
+    "ROWS_OF",
     "Argument",
     "Computed",
     "Expression",
     "JoinSide",
+    "JoinSpan",
     "RecordStream",
     "Result",
     "SqlCall",
@@ -54,10 +60,12 @@ __all__ = [
     "formulas",
     "is_same_type",
     "join_sides",
+    "join_spans",
     "nullable_fields",
     "record_fields",
     "result_pipelines",
     "results",
+    "revise_of",
     "sink_view",
     "sink_views",
     "split_call",

@@ -11,6 +11,7 @@ from windrow.expressions.analyse import analyse
 from windrow.expressions.inputs import arguments, nullable_fields, record_fields
 from windrow.expressions.results import results
 from windrow.model import (
+    AnyJoinNode,
     AnyPipeline,
     DataType,
     Decode,
@@ -21,6 +22,7 @@ from windrow.model import (
     Graph,
     JoinNode,
     KeyedNode,
+    LookupNode,
     Pipeline,
     ProcessNode,
     ProcessPipeline,
@@ -32,6 +34,8 @@ from windrow.model import (
     SourceNode,
     SplitNode,
     Sum,
+    TableJoinNode,
+    TableNode,
     TimestampType,
     WindowNode,
 )
@@ -41,37 +45,34 @@ from windrow.model import (
 class Stream:
     """What flows between two nodes: records with these fields, an optional one of which can be null.
 
-    The records of a changelog are changes: rows that were added, and rows that were taken back. `sources` are those
-    that they come from, `time` how the first tells event time. A change can come `hold` microseconds behind its event
-    time, by the watermark, and be on time; none comes `lateness` or more behind it, counted from the end of the window
-    whose row it changes. With `has_id` they have no place in a log of their own: their `ID` names what they are made of.
-    `terms` are the types of what the sums among the fields are sums of: a sum of sums has no more digits than one of
-    their terms.
+    The records of a changelog are changes: rows that were added, and rows that were taken back. `rows_of` says what
+    makes them. `sources` are those that they come from, `time` how the first tells event time. A change can come `hold`
+    microseconds behind its event time, by the watermark, and be on time; none comes `bound` or more behind it, counted
+    from the end of the window whose row it changes; None is without an end. With `has_id` they have no place in a log
+    of their own: their `ID` names what they are made of. A table has one row for each `key`; the versions of its rows
+    (`is_versions`) say which of them remove it. `terms` are the types of what the sums among the fields are sums of: a
+    sum of sums has no more digits than one of their terms.
     """
 
     fields: tuple[Field, ...]
     time: EventTime
     sources: tuple[SourceNode, ...]
+    bound: int | None
     is_changelog: bool = False
+    rows_of: Literal["records", "windows", "joins", "tables"] = "records"
     hold: int = 0
-    lateness: int = 0
     has_id: bool = False
+    key: tuple[str, ...] = ()
+    is_versions: bool = False
     terms: tuple[tuple[str, DataType], ...] = ()
-
-    @property
-    def bound(self) -> int | None:
-        """How far behind the watermark its records or changes come at most (microseconds); None if that has no end."""
-        if self.is_changelog:
-            return self.lateness
-        limits = [source.lateness for source in self.sources if source.lateness is not None]
-        return max(limits) if len(limits) == len(self.sources) else None
 
 
 @dataclass(frozen=True)
 class RecordStream:
     """Records with a key as their operator sees them, where it makes records of records; the names are `Pipeline`'s.
 
-    A deduplication is one, a join with the fields of both sides, and a stream on its way into a table.
+    A deduplication is one, a join with the fields of both sides, and a stream on its way into the table of a sink. That
+    has a row for each record, or for each `row_key`, if there is one.
     """
 
     name: str
@@ -84,6 +85,7 @@ class RecordStream:
     derive: tuple[Derive, ...] = ()
     salt: Literal[1] = 1
     has_id: bool = False
+    row_key: tuple[str, ...] = ()
 
 
 View = AnyPipeline | RecordStream
@@ -98,20 +100,29 @@ def stream_of(graph: Graph, name: str) -> Stream:
         case SourceNode():
             nullable = nullable_fields(node)
             fields = tuple(Field(one.name, one.type, one.name in nullable) for one in record_fields(node))
-            return Stream(fields, node.time, (node,))
+            found = Stream(fields, node.time, (node,), node.lateness)
         case SelectNode():
             given = united(graph, node)
-            return replace(given, fields=_selected(given, node))
+            fields = _selected(given, node)
+            is_keyed = {one.name for one in fields}.issuperset(given.key)
+            found = replace(given, fields=fields, key=given.key if is_keyed else ())
         case SplitNode() | DeduplicateNode():
-            return stream_of(graph, node.input)
+            found = stream_of(graph, node.input)
+        case TableNode():
+            found = _table(graph, node, name)
         case JoinNode():
-            return _joined(graph, node)
+            found = _joined(graph, node)
+        case LookupNode():
+            found = _looked_up(graph, node)
+        case TableJoinNode():
+            found = _tables_joined(graph, node)
         case WindowNode() | ProcessNode():
-            return _results(graph, node)
+            found = _results(graph, node)
         case SinkNode():
             raise KeyError(name)
         case _:
             assert_never(node)
+    return found
 
 
 def united(graph: Graph, node: SelectNode) -> Stream:
@@ -124,8 +135,11 @@ def united(graph: Graph, node: SelectNode) -> Stream:
                 f"{name!r} has {_listed(other)}; select the same ones in each"
             )
             raise PipelineError(msg)
-        if other.has_id != first.has_id:
-            msg = f"{node.inputs[0]!r} and {name!r} have no union: one has the rows of a join, the other does not"
+        if other.has_id != first.has_id or other.rows_of != first.rows_of:
+            msg = (
+                f"{node.inputs[0]!r} and {name!r} have no union: one has {ROWS_OF[first.rows_of]}, and the other "
+                f"{ROWS_OF[other.rows_of]}"
+            )
             raise PipelineError(msg)
         if other.is_changelog != first.is_changelog:
             msg = f"{node.inputs[0]!r} and {name!r} have no union: one has records, the other rows that change"
@@ -137,8 +151,23 @@ def united(graph: Graph, node: SelectNode) -> Stream:
         fields=tuple(replace(one, optional=one.name in optional) for one in first.fields),
         sources=sources,
         hold=max(stream.hold for stream in (first, *others)),
-        lateness=max(stream.lateness for stream in (first, *others)),
+        bound=_greatest(first.bound, *(stream.bound for stream in others)),
+        key=() if others else first.key,
     )
+
+
+ROWS_OF: Final = {
+    "records": "records",
+    "windows": "the rows of windows",
+    "joins": "the rows of a join",
+    "tables": "the rows of a table",
+}
+"""What flows in a stream, in words."""
+
+
+def _greatest(*bounds: int | None) -> int | None:
+    """Return the greatest of some bounds, of which None is without an end."""
+    return None if None in bounds else max(one for one in bounds if one is not None)
 
 
 def _types(stream: Stream) -> dict[str, DataType]:
@@ -176,23 +205,31 @@ def _selected(given: Stream, node: SelectNode) -> tuple[Field, ...]:
 class JoinSide:
     """One of the streams that a join takes, and by the name of each of its fields that which it has in the join.
 
-    A partner of its record is at most `reach` microseconds later, and at most `back` earlier. The records stay alone
-    without a partner if it `is_outer`: once the watermark is `wait` microseconds past their event time, as no partner
-    is on time then. `kept` is how long one can still change the join (microseconds of watermark past its event time).
+    The records stay alone without a partner if it `is_outer`.
     """
 
     stream: Stream
     names: dict[str, str]
+    is_outer: bool
+
+
+@dataclass(frozen=True)
+class JoinSpan:
+    """Which partners a record of a side has in an interval join, and for how long it is kept (microseconds).
+
+    A partner of its record is at most `reach` later, and at most `back` earlier. Once the watermark is `wait` past the
+    record's event time, no partner is on time any more. `kept` is how long one can still change the join.
+    """
+
     reach: int
     back: int
-    is_outer: bool
     wait: int
     kept: int
 
 
-def join_sides(graph: Graph, node: JoinNode) -> tuple[JoinSide, JoinSide]:
+def join_sides(graph: Graph, node: AnyJoinNode) -> tuple[JoinSide, JoinSide]:
     """Return the left and the right side of a join; a field of the right that the left has, too, ends in `_right`."""
-    left, right = stream_of(graph, node.left), stream_of(graph, node.right)
+    left, right = (stream_of(graph, name) for name in node.inputs)
     taken = {one.name.lower() for one in left.fields}
     keys = dict(zip(node.right_key, node.key, strict=True))
     names = {
@@ -200,24 +237,17 @@ def join_sides(graph: Graph, node: JoinNode) -> tuple[JoinSide, JoinSide]:
         for one in right.fields
     }
     return (
-        JoinSide(
-            left,
-            {one.name: one.name for one in left.fields},
-            node.after,
-            node.before,
-            node.how in {"left", "full"},
-            node.after + right.hold,
-            _kept(left, right, node.after),
-        ),
-        JoinSide(
-            right,
-            names,
-            node.before,
-            node.after,
-            node.how in {"right", "full"},
-            node.before + left.hold,
-            _kept(right, left, node.before),
-        ),
+        JoinSide(left, {one.name: one.name for one in left.fields}, node.how in {"left", "full"}),
+        JoinSide(right, names, node.how in {"right", "full"}),
+    )
+
+
+def join_spans(graph: Graph, node: JoinNode) -> tuple[JoinSpan, JoinSpan]:
+    """Return the spans of the left and the right side of an interval join."""
+    left, right = stream_of(graph, node.left), stream_of(graph, node.right)
+    return (
+        JoinSpan(node.after, node.before, node.after + right.hold, _kept(left, right, node.after)),
+        JoinSpan(node.before, node.after, node.before + left.hold, _kept(right, left, node.before)),
     )
 
 
@@ -226,28 +256,96 @@ def _kept(side: Stream, other: Stream, reach: int) -> int:
     return max(own, reach + max(other.bound or 0, other.hold))
 
 
-def _joined(graph: Graph, node: JoinNode) -> Stream:
-    """Return the rows of a join: a pair has the later event time of both, or that of the only outer side."""
-    sides = left, right = join_sides(graph, node)
+def _joined_fields(node: AnyJoinNode, left: JoinSide, right: JoinSide) -> tuple[Field, ...]:
+    """Return the fields of both sides; those of a side can be null where a record of the other is alone."""
     fields = {
         name: replace(one, name=name, optional=one.optional or (other.is_outer and name not in node.key), alias=())
         for side, other in ((right, left), (left, right))
         for one in side.stream.fields
         for name in [side.names[one.name]]
     }
-    ordered = dict.fromkeys((*left.names.values(), *right.names.values()))
-    waits = [side.wait for side in sides if side.is_outer]
-    ends = [side.reach + (other.stream.bound or 0) for side, other in ((left, right), (right, left)) if side.is_outer]
+    return tuple(fields[name] for name in dict.fromkeys((*left.names.values(), *right.names.values())))
+
+
+def _joined(graph: Graph, node: JoinNode) -> Stream:
+    """Return the rows of a join: a pair has the later event time of both, or that of the only outer side."""
+    left, right = sides = join_sides(graph, node)
+    outer = [(side, span) for side, span in zip(sides, join_spans(graph, node), strict=True) if side.is_outer]
+    others = {id(left): right, id(right): left}
     of = {"left": left, "right": right}.get(node.how)
     time = left.stream.time if of is None else of.stream.time
+    ends = [span.reach + (others[id(side)].stream.bound or 0) for side, span in outer]
     return Stream(
-        tuple(fields[name] for name in ordered),
+        _joined_fields(node, left, right),
         time if of is not None else replace(time, field=_NO_FIELD, sent=None, future=None),
         tuple(dict.fromkeys(one for side in sides for one in side.stream.sources)),
-        is_changelog=bool(waits) or any(side.stream.is_changelog for side in sides),
-        hold=max(*(side.stream.hold for side in sides), *waits),
-        lateness=max(*(side.stream.bound or 0 for side in sides), *ends),
+        _greatest(*(side.stream.bound for side in sides), *ends),
+        is_changelog=bool(outer) or any(side.stream.is_changelog for side in sides),
+        rows_of="joins",
+        hold=max(*(side.stream.hold for side in sides), *(span.wait for _, span in outer)),
         has_id=True,
+    )
+
+
+def _table(graph: Graph, node: TableNode, name: str) -> Stream:
+    """Return the changelog of a table, or the versions of its rows."""
+    given = stream_of(graph, node.input)
+    if name != node.name:
+        return replace(given, is_versions=True)
+    return replace(given, bound=None, is_changelog=True, rows_of="tables", has_id=True, key=node.key)
+
+
+def revise_of(graph: Graph, node: LookupNode) -> int:
+    """Return how far the watermark can be past a record when a version replaces its row (microseconds)."""
+    if node.as_of == "order":
+        return 0
+    if node.revise is not None:
+        return node.revise
+    left, right = (stream_of(graph, name) for name in node.inputs)
+    return left.bound or 0 if right.bound is None else right.bound
+
+
+def _looked_up(graph: Graph, node: LookupNode) -> Stream:
+    """Return records with the fields of a table's row: changes, if another version can replace the row."""
+    left, right = join_sides(graph, node)
+    given = left.stream
+    fields = _joined_fields(node, left, replace(right, is_outer=False))
+    if node.how == "left":
+        fields = _joined_fields(node, replace(left, is_outer=True), right)
+    made = replace(
+        given, fields=fields, sources=tuple(dict.fromkeys((*given.sources, *right.stream.sources))), key=(), terms=()
+    )
+    if node.as_of == "order":
+        return made
+    return replace(
+        made, bound=_greatest(given.bound, revise_of(graph, node)), is_changelog=True, rows_of="joins", has_id=True
+    )
+
+
+def _tables_joined(graph: Graph, node: TableJoinNode) -> Stream:
+    """Return the join of two tables; its key is that of a side whose rows have one partner at most, else that of both.
+
+    Where rows of a side can be alone, the other has no key in them.
+    """
+    left, right = join_sides(graph, node)
+    keys = [tuple(side.names[name] for name in side.stream.key if name in side.names) for side in (left, right)]
+    has_one = [bool(key) and set(node.key).issuperset(key) for key in keys]
+    if has_one[1] and node.how in {"inner", "left"}:
+        key = keys[0]
+    elif has_one[0] and node.how in {"inner", "right"}:
+        key = keys[1]
+    else:
+        key = tuple(dict.fromkeys([*keys[0], *keys[1]])) if node.how == "inner" and all(keys) else ()
+    return Stream(
+        _joined_fields(node, left, right),
+        replace(left.stream.time, field=_NO_FIELD, sent=None, future=None),
+        tuple(dict.fromkeys(one for side in (left, right) for one in side.stream.sources)),
+        None,
+        is_changelog=True,
+        rows_of="tables",
+        hold=max(left.stream.hold, right.stream.hold),
+        has_id=True,
+        key=key,
     )
 
 
@@ -278,14 +376,14 @@ def _results(graph: Graph, node: ResultNode) -> Stream:
     elif isinstance(pipeline, ProcessPipeline):
         fields += [Field(one.name, one.type, optional=True) for one in pipeline.process.returns]
     time = replace(given.time, field="window_end", sent=None, future=None)
-    lateness = pipeline.emit.lateness if isinstance(pipeline, Pipeline) else 0
     return Stream(
         tuple(fields),
         time,
         given.sources,
+        pipeline.emit.lateness if isinstance(pipeline, Pipeline) else 0,
         is_changelog=True,
+        rows_of="windows",
         hold=given.hold,
-        lateness=lateness,
         terms=tuple(terms),
     )
 
@@ -297,7 +395,7 @@ def view_of(graph: Graph, node: KeyedNode | SinkNode) -> View:
 
 
 def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
-    if isinstance(node, JoinNode):
+    if isinstance(node, AnyJoinNode):
         joined = stream_of(graph, node.name)
         return RecordStream(
             graph.name,
@@ -307,17 +405,17 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
             node.key,
             sink,
             graph.key_groups,
-            has_id=True,
+            has_id=joined.has_id,
         )
     given, stream = graph.producer(node.input), stream_of(graph, node.input)
-    if isinstance(given, SourceNode):
+    if isinstance(given, SourceNode) and not isinstance(node, TableNode):
         source, decode, time, before = given, given.decode, given.time, given.derive
     else:
         source, decode, time, before = stream.sources[0], Decode(stream.fields), stream.time, ()
     match node:
         case WindowNode():
             # nothing is too late inside a graph: a window over windows takes all that these give
-            emit = replace(node.emit, lateness=stream.lateness) if stream.is_changelog else node.emit
+            emit = replace(node.emit, lateness=stream.bound or 0) if stream.is_changelog else node.emit
             return Pipeline(
                 graph.name,
                 source.source,
@@ -345,13 +443,22 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
                 before + node.derive,
                 node.at_end,
             )
-        case DeduplicateNode(key=key):
+        case DeduplicateNode(key=key) | TableNode(key=key):
             return RecordStream(
                 graph.name, source.source, decode, time, key, sink, graph.key_groups, before, has_id=stream.has_id
             )
         case SinkNode():
             return RecordStream(
-                graph.name, source.source, decode, time, (), sink, graph.key_groups, before, has_id=stream.has_id
+                graph.name,
+                source.source,
+                decode,
+                time,
+                stream.key if graph.is_exchanged(node) else (),
+                sink,
+                graph.key_groups,
+                before,
+                has_id=stream.has_id,
+                row_key=stream.key,
             )
         case _:
             assert_never(node)

@@ -128,6 +128,76 @@ class JoinNode:
 
 
 @dataclass(frozen=True)
+class TableNode:
+    """The last record of each `key` of the node `input`, in the order of watermarks over all partitions.
+
+    A record for which the condition `deleted` is true removes the row of its key. The stream is the table's changelog;
+    ``node.versions`` has all records, for joins that look rows up as of their own time.
+    """
+
+    name: str
+    input: str
+    key: tuple[str, ...]
+    deleted: str | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The input."""
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class LookupNode:
+    """The records of the node `left`, each with the row that the table `table` has for its key.
+
+    As of event time that is the last version, by event time, of those up to the record's own. It is looked up when the
+    record comes; versions that come later, by a watermark less than `revise` microseconds past the record's event time,
+    replace it. (None is the lateness of the table's source, or else of the record's.) As of the order of watermarks it
+    is the row at the record's place, whatever its event time, and is never replaced. `how` says whether a record
+    without a row is left out.
+    """
+
+    name: str
+    left: str
+    table: str
+    key: tuple[str, ...]
+    right_key: tuple[str, ...]
+    how: Literal["inner", "left"] = "inner"
+    as_of: Literal["event_time", "order"] = "event_time"
+    revise: int | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The records, and the versions of the table."""
+        return (self.left, versions_of(self.table))
+
+    @property
+    def right(self) -> str:
+        """The table."""
+        return self.table
+
+
+@dataclass(frozen=True)
+class TableJoinNode:
+    """The join of two tables `left` and `right`: a row for each pair of rows with the same key, as SQL has it.
+
+    It is a table, too, kept by the changes of both.
+    """
+
+    name: str
+    left: str
+    right: str
+    key: tuple[str, ...]
+    right_key: tuple[str, ...]
+    how: Literal["inner", "left", "right", "full"] = "inner"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The left and the right one."""
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True)
 class WindowNode:
     """The aggregates of each window and key of the node `input`; the other fields are those of `Pipeline`.
 
@@ -189,7 +259,10 @@ class SinkNode:
 ResultNode = WindowNode | ProcessNode
 """A node whose rows are results by key: its stream, if it has one, is a changelog."""
 
-KeyedNode = ResultNode | DeduplicateNode | JoinNode
+AnyJoinNode = JoinNode | TableJoinNode | LookupNode
+"""A node that joins two streams by key."""
+
+KeyedNode = ResultNode | DeduplicateNode | TableNode | AnyJoinNode
 """A node with an operator: its records are partitioned by key."""
 
 StreamNode = SelectNode | SplitNode | KeyedNode
@@ -264,17 +337,22 @@ class Graph:
 
     @property
     def keyed(self) -> tuple[KeyedNode, ...]:
-        """The nodes with an operator, in order."""
-        return tuple(node for node in self.nodes if isinstance(node, KeyedNode))
-
-    @property
-    def computed(self) -> tuple[KeyedNode | SinkNode, ...]:
-        """The nodes with an operator, in order: the keyed ones, and the sinks of streams that are not results."""
+        """The nodes with an operator, in order; a table that is only looked up in has none."""
         return tuple(
             node
             for node in self.nodes
             if isinstance(node, KeyedNode)
-            or (isinstance(node, SinkNode) and not isinstance(self.producer(node.input), ResultNode))
+            and not (isinstance(node, TableNode) and all(node.name not in one.inputs for one in self.nodes))
+        )
+
+    @property
+    def computed(self) -> tuple[KeyedNode | SinkNode, ...]:
+        """The nodes with an operator, in order: the keyed ones, and the sinks of streams that are not results."""
+        keyed = self.keyed
+        return tuple(
+            node
+            for node in self.nodes
+            if node in keyed or (isinstance(node, SinkNode) and not isinstance(self.producer(node.input), ResultNode))
         )
 
     @property
@@ -300,21 +378,31 @@ class Graph:
     def levels(self) -> tuple[tuple[LevelNode, ...], ...]:
         """The nodes with an operator by level: each behind those that it depends on, with an exchange between.
 
-        A sink of records needs no exchange: it is at the level where they are made.
+        A sink of records is at the level where they are made, but that of a join of tables: its rows have another key
+        than the join.
         """
         after: dict[str, int] = {}  # by stream: the levels that its records have passed
         levels: dict[int, list[LevelNode]] = {}
         computed = self.computed
         for node in self.nodes:
-            passed = max((after[name] for name in node.inputs), default=0)
+            given = passed = max((after[name] for name in node.inputs), default=0)
             if isinstance(node, KeyedNode | SinkNode) and node in computed:
                 if isinstance(node, WindowNode) and node.salt > 1:
                     passed += 1
                     levels.setdefault(passed, []).append(LevelNode(node, is_local=True))
-                passed = max(passed, 1) if isinstance(node, SinkNode) else passed + 1
+                is_here = isinstance(node, SinkNode) and not self.is_exchanged(node)
+                passed = max(passed, 1) if is_here else passed + 1
                 levels.setdefault(passed, []).append(LevelNode(node))
             after |= dict.fromkeys(outputs_of(node), passed)
+            after |= {versions_of(node.name): given} if isinstance(node, TableNode) else {}
         return tuple(tuple(levels[number]) for number in sorted(levels))
+
+    def is_exchanged(self, sink: SinkNode) -> bool:
+        """Return whether the rows of a sink are made by another key than theirs: by a join of tables."""
+        node = self.producer(sink.input)
+        while isinstance(node, SelectNode | SplitNode):
+            node = self.producer(node.inputs[0])
+        return isinstance(node, TableJoinNode)
 
     def level_of(self, node: Node) -> int:
         """Return the number of a node's level, counted from 1."""
@@ -327,9 +415,8 @@ class Graph:
     def is_raw(self, stream: str) -> bool:
         """Return whether the records of a stream have passed no node with state."""
         node = self.producer(stream)
-        return isinstance(node, SourceNode) or (
-            not isinstance(node, KeyedNode) and all(self.is_raw(name) for name in node.inputs)
-        )
+        has_state = isinstance(node, KeyedNode) and stream != versions_of(node.name)
+        return isinstance(node, SourceNode) or (not has_state and all(self.is_raw(name) for name in node.inputs))
 
     def sinks_of(self, stream: str) -> tuple[SinkNode, ...]:
         """Return the sinks that a stream is written to."""
@@ -357,6 +444,8 @@ class Graph:
             case JoinNode():
                 # which pairs there are does not depend on any order, but when a record is alone does
                 return node.how != "inner"
+            case TableNode() | TableJoinNode() | LookupNode():
+                return True
             case _:
                 return self.is_read(node)
 
@@ -379,6 +468,16 @@ class Graph:
         return tuple(one for one in self.below(node) if isinstance(one, SinkNode))
 
 
+def versions_of(table: str) -> str:
+    """Return the name of the stream with the versions of a table's rows."""
+    return f"{table}.versions"
+
+
+def made_by(node: Node) -> tuple[str, ...]:
+    """Return the streams that the operator of a node makes: the versions of a table are made before it."""
+    return (node.name,) if isinstance(node, TableNode) else tuple(outputs_of(node))
+
+
 def outputs_of(node: Node) -> Iterator[str]:
     """Yield the names of the streams that a node makes."""
     match node:
@@ -390,6 +489,8 @@ def outputs_of(node: Node) -> Iterator[str]:
                 yield f"{name}.{other}"
         case DeduplicateNode(name):
             yield from (name, f"{name}.duplicates")
+        case TableNode(name):
+            yield from (name, versions_of(name))
         case _:
             yield node.name
 

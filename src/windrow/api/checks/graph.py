@@ -22,6 +22,7 @@ from windrow.api.checks.time import (
 )
 from windrow.errors import PipelineError
 from windrow.expressions import (
+    ROWS_OF,
     RecordStream,
     Stream,
     View,
@@ -33,6 +34,7 @@ from windrow.expressions import (
     united,
 )
 from windrow.model import (
+    AnyJoinNode,
     AnyPipeline,
     BooleanType,
     Decode,
@@ -42,6 +44,7 @@ from windrow.model import (
     Global,
     Graph,
     JoinNode,
+    LookupNode,
     Node,
     ProcessNode,
     ResultNode,
@@ -51,7 +54,10 @@ from windrow.model import (
     SourceNode,
     SplitNode,
     StreamNode,
+    TableJoinNode,
+    TableNode,
     WindowNode,
+    made_by,
     outputs_of,
 )
 
@@ -87,7 +93,14 @@ def _at(node: Node, part: str = "") -> str:
 
 def _part(node: Node, stream: str) -> str:
     """Return where a node names a stream that it takes."""
-    return "join.with" if isinstance(node, JoinNode) and stream != node.left else "from"
+    if not isinstance(node, AnyJoinNode) or stream == node.left:
+        return "from"
+    return "lookup.table" if isinstance(node, LookupNode) else "join.with"
+
+
+def _named(node: Node) -> tuple[str, ...]:
+    """Return the streams that a node names."""
+    return (node.left, node.right) if isinstance(node, AnyJoinNode) else node.inputs
 
 
 def graph_findings(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -> list[Finding]:
@@ -191,24 +204,34 @@ def _names(graph: Graph) -> Iterator[Finding]:
 def _inputs(graph: Graph) -> Iterator[Finding]:
     if not graph.sources:
         yield error("sources", "there is no source; add one")
-    known = [name for node in graph.nodes for name in outputs_of(node)]
+    known = [name for node in graph.nodes for name in made_by(node)]
     unknown = False
     for node in graph.nodes:
-        for name in node.inputs:
+        for name in _named(node):
             if name not in known:
                 unknown = True
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"name one of {', '.join(known)}"
                 yield error(_at(node, _part(node, name)), f"there is no source or stream {name!r}; {hint}")
+            elif isinstance(node, LookupNode) and name == node.table and not _is_table(graph, name):
+                unknown = True
+                yield error(
+                    _at(node, "lookup.table"),
+                    f"{name!r} is not a table: name a stream with `table`, which says by which key its rows are known",
+                )
     if not unknown:
         yield from _cycles(graph)
+
+
+def _is_table(graph: Graph, name: str) -> bool:
+    return isinstance(graph.producer(name), TableNode)
 
 
 def _cycles(graph: Graph) -> Iterator[Finding]:
     """Streams come after their inputs; those that do not are in a cycle, or behind one."""
     before: set[str] = set()
     for node in graph.nodes:
-        late = [name for name in node.inputs if name not in before]
+        late = [name for name in _named(node) if name not in before]
         if late:
             message = f"it depends on itself, by way of {late[0]!r}; a graph has no cycles"
             yield error(_at(node, _part(node, late[0])), message)
@@ -282,7 +305,9 @@ def _shape(graph: Graph, node: StreamNode) -> Iterator[Finding]:
                 yield from _condition(given, output.sql, _at(node, f"split.{output.name}"))
         case DeduplicateNode():
             yield from _deduplication(node, given)
-        case JoinNode():
+        case TableNode():
+            yield from _table(node, given)
+        case JoinNode() | TableJoinNode() | LookupNode():
             yield from _join(graph, node)
         case WindowNode() | ProcessNode():
             yield from _chained(graph, node, given)
@@ -347,7 +372,9 @@ def _deduplication(node: DeduplicateNode, given: Stream) -> Iterator[Finding]:
     if node.within <= 0:
         yield error(_at(node, "deduplicate.within"), "must be longer than 0, such as 1h")
     if given.is_changelog:
-        yield error(_at(node, "from"), f"{_rows(given)} change, so there are no duplicates; deduplicate records")
+        yield error(
+            _at(node, "from"), f"{ROWS_OF[given.rows_of]} change, so there are no duplicates; deduplicate records"
+        )
 
 
 def _key_field(name: str, before: Sequence[str], fields: Mapping[str, Field]) -> Iterator[str]:
@@ -362,42 +389,91 @@ def _key_field(name: str, before: Sequence[str], fields: Mapping[str, Field]) ->
         yield f"{name!r} is given twice; keep one of them"
 
 
-def _join(graph: Graph, node: JoinNode) -> Iterator[Finding]:
+def _table(node: TableNode, given: Stream) -> Iterator[Finding]:
+    fields = {one.name: one for one in given.fields}
+    if not node.key:
+        yield error(_at(node, "table.key"), "is empty; name the fields that a row is known by")
+    for index, name in enumerate(node.key):
+        for problem in _key_field(name, node.key[:index], fields):
+            yield error(_at(node, f"table.key.{index}"), problem)
+    if node.deleted is not None:
+        yield from _condition(given, node.deleted, _at(node, "table.deleted"))
+    if given.is_changelog:
+        yield error(_at(node, "from"), f"a table is made of records, and {ROWS_OF[given.rows_of]} are taken back")
+
+
+def _lookup(graph: Graph, node: LookupNode) -> Iterator[Finding]:
+    given, table = stream_of(graph, node.left), stream_of(graph, node.table)
+    if given.is_changelog:
+        yield error(_at(node, "from"), f"{ROWS_OF[given.rows_of]} change; look rows up for records")
+    if set(node.right_key) != set(table.key):
+        yield error(
+            _at(node, "lookup.by"),
+            f"{node.table!r} is a table by {', '.join(table.key)}: name the fields that hold these",
+        )
+    yield from _keys(graph, node, "lookup")
+    if node.as_of == "order" and node.revise is not None:
+        yield error(
+            _at(node, "lookup.revise"), "applies as of event time; as of order no row is replaced: leave it out"
+        )
+    if node.revise is not None and node.revise < 0:
+        yield error(_at(node, "lookup.revise"), "must not be negative")
+    yield from too_long(_at(node, "lookup.revise"), node.revise or 0)
+
+
+def _join(graph: Graph, node: AnyJoinNode) -> Iterator[Finding]:
     if not _is_typed(graph, node.right):
         return
+    if isinstance(node, LookupNode):
+        yield from _lookup(graph, node)
+        return
     sides = [(stream_of(graph, name), part) for name, part in ((node.left, "from"), (node.right, "join.with"))]
+    are_tables = [stream.rows_of == "tables" for stream, _ in sides]
     for stream, part in sides:
-        if stream.is_changelog and not stream.has_id:
+        if stream.rows_of == "windows":
             yield error(_at(node, part), "a join cannot take the rows of windows, which change; join records")
+        elif isinstance(node, JoinNode) and stream.rows_of == "tables":
+            yield error(
+                _at(node, part), "a table has no event time of its own: join it with a table, without before and after"
+            )
+    if isinstance(node, TableJoinNode) and not all(are_tables):
+        look_up = f"; or look rows up in {node.right!r}: lookup: {{table: {node.right}, by: ...}}"
+        yield error(
+            _at(node, "join"),
+            "every pair would be kept for ever: say how far apart in event time partners can be, such as after: 15m"
+            + (look_up if are_tables[1] and not are_tables[0] else ", or join two tables"),
+        )
+    yield from _keys(graph, node, "join")
+    if isinstance(node, JoinNode):
+        yield from _interval(node)
+
+
+def _keys(graph: Graph, node: AnyJoinNode, section: str) -> Iterator[Finding]:
+    """Yield what is wrong with the fields that both sides of a join have in common, and with the others."""
     if not node.key:
-        yield error(_at(node, "join.by"), "is empty; name the fields that a pair has in common")
-    left, right = ({one.name: one for one in stream.fields} for stream, _ in sides)
+        yield error(_at(node, f"{section}.by"), "is empty; name the fields that a pair has in common")
+    left, right = ({one.name: one for one in stream_of(graph, name).fields} for name in _named(node))
     for called, names, fields in ((node.left, node.key, left), (node.right, node.right_key, right)):
         for index, name in enumerate(names):
             for problem in _key_field(name, names[:index], fields):
-                yield error(_at(node, "join.by"), f"in {called!r}: {problem}")
+                yield error(_at(node, f"{section}.by"), f"in {called!r}: {problem}")
     yield from _alike(graph, node, left, right)
-    yield from _interval(node)
 
 
 def _interval(node: JoinNode) -> Iterator[Finding]:
-    if node.before == node.after == 0:
-        yield error(
-            _at(node, "join"),
-            "every pair would be kept for ever: say how far apart in event time partners can be, such as after: 15m",
-        )
     for part, span in (("before", node.before), ("after", node.after)):
         if span < 0:
             yield error(_at(node, f"join.{part}"), "must not be negative")
         yield from too_long(_at(node, f"join.{part}"), span)
 
 
-def _alike(graph: Graph, node: JoinNode, left: Mapping[str, Field], right: Mapping[str, Field]) -> Iterator[Finding]:
+def _alike(graph: Graph, node: AnyJoinNode, left: Mapping[str, Field], right: Mapping[str, Field]) -> Iterator[Finding]:
     """Yield keys of unlike types, and fields whose names collide."""
+    section = "lookup" if isinstance(node, LookupNode) else "join"
     for one, other in zip(node.key, node.right_key, strict=True):
         if one in left and other in right and not is_same_type(left[one].type, right[other].type):
             yield error(
-                _at(node, "join.by"),
+                _at(node, f"{section}.by"),
                 f"{one!r} in {node.left!r} is {left[one].type}, but {other!r} in {node.right!r} is "
                 f"{right[other].type}: derive a field of the same type, such as CAST({other} AS ...)",
             )
@@ -405,21 +481,28 @@ def _alike(graph: Graph, node: JoinNode, left: Mapping[str, Field], right: Mappi
     for name, made in join_sides(graph, node)[1].names.items():
         if name not in node.right_key and made != name and made.lower() in taken:
             yield error(
-                _at(node, "join"),
+                _at(node, section),
                 f"both have {name!r}, and there is a field {made!r} already: select or derive others before",
             )
 
 
 def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]:
     """Yield what a window over windows cannot be, and what a window cannot be whose rows others take."""
+    if given.rows_of == "tables":
+        yield error(_at(node, "from"), "the rows of a table have no event time; a window is over records or windows")
+        return
     if given.is_changelog:
         if not isinstance(node, WindowNode) or isinstance(node.window, Session | Global):
             kind = "process" if not isinstance(node, WindowNode) else type(node.window).__name__.lower()
-            yield error(_at(node, "window"), f"a {kind} cannot be over {_rows(given)}, which change; use tumbling")
+            yield error(
+                _at(node, "window"), f"a {kind} cannot be over {ROWS_OF[given.rows_of]}, which change; use tumbling"
+            )
             return
         if node.emit.lateness:
-            yield error(_at(node, "emit.lateness"), f"a window takes every revision of {_rows(given)}; leave it out")
-        yield from _plain(node, f"over {_rows(given)}")
+            yield error(
+                _at(node, "emit.lateness"), f"a window takes every revision of {ROWS_OF[given.rows_of]}; leave it out"
+            )
+        yield from _plain(node, f"over {ROWS_OF[given.rows_of]}")
     if any(isinstance(one, StreamNode) for one in graph.readers(node)):
         if not isinstance(node, WindowNode) or isinstance(node.window, Session | Global):
             kind = "process" if not isinstance(node, WindowNode) else type(node.window).__name__.lower()
@@ -430,10 +513,6 @@ def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]
             yield error(_at(node, "emit.late"), "other streams take each revision; use each")
         if node.emit.mode != "retract":
             yield error(_at(node, "emit.mode"), "other streams need to know what a revision replaces; use retract")
-
-
-def _rows(given: Stream) -> str:
-    return "the rows of an outer join" if given.has_id else "the rows of windows"
 
 
 def _plain(node: WindowNode, which: str) -> Iterator[Finding]:
@@ -449,16 +528,18 @@ def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
     """Yield where state would grow for ever."""
     match node:
         case DeduplicateNode():
-            part, what, late = "deduplicate", "key", "a copy"
+            part, what, late, names = "deduplicate", "key", "a copy", node.inputs
         case JoinNode():
-            part, what, late = "join", "record", "a partner"
+            part, what, late, names = "join", "record", "a partner", node.inputs
+        case LookupNode(as_of="event_time"):
+            part, what, late, names = "lookup", "version of a row", "a record", (node.left,)
         case _:
             return
     try:
-        sources = stream_of(graph, node.name).sources
+        streams = [stream_of(graph, name) for name in names]
     except PipelineError:
         return  # the shapes say what is wrong
-    for source in sources:
+    for source in dict.fromkeys(source for stream in streams if stream.bound is None for source in stream.sources):
         if source.lateness is None:
             yield error(
                 _at(node, part),
@@ -469,7 +550,7 @@ def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
 
 def _record_table(graph: Graph, sink: SinkNode) -> Iterator[Finding]:
     given = stream_of(graph, sink.input)
-    if given.is_changelog and not given.has_id:
+    if given.rows_of == "windows":
         yield error(
             _at(sink, "from"),
             f"{sink.input!r} selects from the rows of windows, which are no records: take the window itself, and leave "
@@ -481,8 +562,10 @@ def _record_sink(view: RecordStream) -> Iterator[Finding]:
     """A table of records has a row for each, known by its place in the log."""
     if view.sink.key:
         by = "by the places of its records" if view.has_id else "by source, partition and offset"
+        by = f"by {', '.join(view.row_key)}" if view.row_key else by
         yield error("sink.key", f"a table of records is {by}; leave the key out")
     places = {"row"} if view.has_id else {"source", "partition", "offset"}
+    places = set() if view.row_key else places
     taken = places.union(RESERVED[2:])
     for name in (*(one.name for one in view.decode.fields), *(one.name for one in view.derive)):
         if name.lower() in taken:

@@ -13,11 +13,13 @@ from windrow.api.fluent.windows import Duration, duration_micros
 from windrow.errors import PipelineError
 from windrow.model import (
     DEFAULT_KEY_GROUPS,
+    AnyJoinNode,
     DeduplicateNode,
     Derive,
     Emit,
     Graph,
     JoinNode,
+    LookupNode,
     Node,
     ProcessNode,
     SelectNode,
@@ -26,6 +28,8 @@ from windrow.model import (
     SourceNode,
     SplitNode,
     StreamNode,
+    TableJoinNode,
+    TableNode,
     WindowNode,
     outputs_of,
 )
@@ -117,6 +121,43 @@ class Named:
         """
         return DeduplicateNode("", self.name, by, duration_micros(within, "deduplicate.within"), scope)
 
+    def table(self, /, *key: str, deleted: str | None = None) -> TableNode:
+        """Keep the last record of each key as a row of a table; it replaces the one before it.
+
+        A record for which the SQL condition `deleted` is true removes the row.
+        """
+        return TableNode("", self.name, key, deleted)
+
+    def lookup(
+        self,
+        table: Named,
+        *,
+        by: str | Sequence[str] | Mapping[str, str],
+        as_of: Literal["event_time", "order"] = "event_time",
+        revise: Duration | None = None,
+        how: Literal["inner", "left"] = "inner",
+    ) -> LookupNode:
+        """Give each record the fields of a table's row.
+
+        Args:
+            table: the table, a stream of this graph.
+            by: the fields that hold the key of the table; where they have other names there, a mapping:
+                ``{"currency": "code"}``.
+            as_of: with `event_time` a record gets the row that held at its event time; with `order` the row that was
+                there when it came, in the order of watermarks.
+            revise: as of event time, how far the watermark can be past a record when a row that comes late still
+                replaces the one that the record got; by default the lateness of the table's source, or else of the
+                record's.
+            how: with `left` a record for which there is no row has null in the fields of the table; with `inner` it is
+                left out.
+
+        Raises:
+            PipelineError: the duration is invalid.
+        """
+        pairs = _pairs(by)
+        micros = None if revise is None else duration_micros(revise, "lookup.revise")
+        return LookupNode("", self.name, table.name, tuple(pairs), tuple(pairs.values()), how, as_of, micros)
+
     def join(
         self,
         other: Named,
@@ -125,13 +166,14 @@ class Named:
         before: Duration = "0s",
         after: Duration = "0s",
         how: Literal["inner", "left", "right", "full"] = "inner",
-    ) -> JoinNode:
-        """Pair these records with those of another stream that are near them in event time.
+    ) -> JoinNode | TableJoinNode:
+        """Pair these records with those of another stream that are near them in event time, or join two tables.
 
-        A pair has the fields of both; one of the other stream that is here, too, ends in `_right`.
+        A pair has the fields of both; one of the other stream that is here, too, ends in `_right`. Tables are joined
+        without `before` and `after`.
 
         Args:
-            other: the stream with the right records.
+            other: the stream with the right records, or the right table.
             by: the fields that a pair has in common; where they have other names on the right, a mapping:
                 ``{"order_id": "id"}``.
             before: how much earlier than this record its partner can be.
@@ -142,25 +184,24 @@ class Named:
         Raises:
             PipelineError: a duration is invalid.
         """
-        names = [by] if isinstance(by, str) else by
-        pairs = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
-        return JoinNode(
-            "",
-            self.name,
-            other.name,
-            tuple(pairs),
-            tuple(pairs.values()),
-            duration_micros(before, "join.before"),
-            duration_micros(after, "join.after"),
-            how,
-        )
+        pairs = _pairs(by)
+        spans = duration_micros(before, "join.before"), duration_micros(after, "join.after")
+        if not any(spans):
+            return TableJoinNode("", self.name, other.name, tuple(pairs), tuple(pairs.values()), how)
+        return JoinNode("", self.name, other.name, tuple(pairs), tuple(pairs.values()), *spans, how)
 
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:
         """Say for which fields results are kept; see `Timed.key_by`."""
         return Keyed(Given(self.name, _derived(expressions)), (*names, *expressions))
 
 
-Made = Selection | SplitNode | DeduplicateNode | JoinNode | Aggregated | Emitted | Processed
+def _pairs(by: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of the right side by those of the left one that equal them."""
+    names = [by] if isinstance(by, str) else by
+    return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+
+
+Made = Selection | SplitNode | DeduplicateNode | TableNode | AnyJoinNode | Aggregated | Emitted | Processed
 
 
 class GraphBuilder:
@@ -192,8 +233,8 @@ class GraphBuilder:
 
         Args:
             name: the name by which the graph knows it.
-            made: a selection, a split, a deduplication, a join, windows (``aggregate`` or ``emit``), or a process
-                function.
+            made: a selection, a split, a deduplication, a table, a lookup, a join, windows (``aggregate`` or
+                ``emit``), or a process function.
             salt: of windows, over how many key groups each key's records are spread before they come together.
             at_end: of a process function, whether the end of a bounded input fires its timers.
 
@@ -236,7 +277,7 @@ def _node(name: str, made: Made, salt: int, at_end: Literal["fire", "hold"]) -> 
     match made:
         case Selection(node):
             return replace(node, name=name)
-        case SplitNode() | DeduplicateNode() | JoinNode():
+        case SplitNode() | DeduplicateNode() | TableNode() | JoinNode() | TableJoinNode() | LookupNode():
             return replace(made, name=name)
         case Aggregated():
             return _node(name, Emitted(made, Emit()), salt, at_end)

@@ -10,6 +10,7 @@ from windrow.api.python_code import code_name
 from windrow.api.sections import TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
 from windrow.model import (
     Adaptive,
+    AnyJoinNode,
     AnyPipeline,
     DeduplicateNode,
     Delay,
@@ -18,6 +19,7 @@ from windrow.model import (
     JoinNode,
     KafkaSource,
     LogSource,
+    LookupNode,
     Pipeline,
     ProcessNode,
     ProcessPipeline,
@@ -30,6 +32,8 @@ from windrow.model import (
     SplitNode,
     SqliteSink,
     StreamNode,
+    TableJoinNode,
+    TableNode,
     WindowNode,
     format_duration,
 )
@@ -90,25 +94,44 @@ def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:
     """Yield what a stream is, in short."""
     match node:
         case SelectNode():
-            if node.where is not None:
-                yield f"where {node.where}"
-            if node.derive or node.select is not None:
-                yield "select " + ", ".join(node.select or ("*", *(one.name for one in node.derive)))
+            yield from _selected(node)
         case SplitNode():
             yield "split"
         case DeduplicateNode():
             yield f"deduplicate by {', '.join(node.key)} within {format_duration(node.within)}"
-        case JoinNode():
-            spans = f"{format_duration(node.before)} before to {format_duration(node.after)} after"
-            yield f"{node.how} join by {', '.join(node.key)}; {spans}"
+        case TableNode():
+            yield f"table by {', '.join(node.key)}"
+        case JoinNode() | TableJoinNode() | LookupNode():
+            yield _joined(node)
         case WindowNode():
             yield f"by {', '.join(node.key)}; {WINDOW.words(node.window)}"
         case ProcessNode():
             yield f"by {', '.join(node.key)}; process"
         case _:
             assert_never(node)
-    if not isinstance(node, SelectNode | SplitNode) and len(graph.levels) > 1:
+    if node in graph.keyed and len(graph.levels) > 1:
         yield f"level {graph.level_of(node)}"
+
+
+def _selected(node: SelectNode) -> Iterator[str]:
+    if node.where is not None:
+        yield f"where {node.where}"
+    if node.derive or node.select is not None:
+        yield "select " + ", ".join(node.select or ("*", *(one.name for one in node.derive)))
+
+
+def _joined(node: AnyJoinNode) -> str:
+    keys = ", ".join(node.key)
+    match node:
+        case JoinNode():
+            spans = f"{format_duration(node.before)} before to {format_duration(node.after)} after"
+            return f"{node.how} join by {keys}; {spans}"
+        case TableJoinNode():
+            return f"{node.how} join by {keys}"
+        case LookupNode():
+            return f"look up in {node.table} by {keys}, as of {node.as_of.replace('_', ' ')}"
+        case _:
+            assert_never(node)
 
 
 def _windowed(pipeline: Pipeline) -> list[str]:

@@ -26,10 +26,12 @@ from windrow.api.sections.pipeline import KEY_GROUPS, NAME, SALT
 from windrow.api.spec import DURATION, arguments
 from windrow.expressions import result_pipelines
 from windrow.model import (
+    AnyJoinNode,
     AnyPipeline,
     DeduplicateNode,
     Graph,
     JoinNode,
+    LookupNode,
     ProcessNode,
     Runnable,
     SelectNode,
@@ -37,6 +39,8 @@ from windrow.model import (
     SourceNode,
     SplitNode,
     StreamNode,
+    TableJoinNode,
+    TableNode,
     WindowNode,
 )
 
@@ -112,6 +116,28 @@ def _stream(graph: Graph, name: str, variables: Mapping[str, str]) -> str:
     return variables[maker.name] + (f"[{output!r}]" if output else "")
 
 
+def _joined(graph: Graph, node: AnyJoinNode, variables: Mapping[str, str]) -> str:
+    """Return the method call that joins a stream with another one."""
+    given = [_stream(graph, node.right, variables), f"by={_by(node)!r}"]
+    match node:
+        case LookupNode():
+            given += [] if node.as_of == "event_time" else [f"as_of={node.as_of!r}"]
+            given += [] if node.revise is None else [f"revise={DURATION.python(node.revise)}"]
+        case JoinNode():
+            spans = {"before": node.before, "after": node.after}
+            given += [f"{name}={DURATION.python(span)}" for name, span in spans.items() if span]
+        case TableJoinNode():
+            pass
+        case _:
+            assert_never(node)
+    given += [] if node.how == "inner" else [f"how={node.how!r}"]
+    return f".{'lookup' if isinstance(node, LookupNode) else 'join'}({', '.join(given)})"
+
+
+def _by(node: AnyJoinNode) -> tuple[str, ...] | dict[str, str]:
+    return node.key if node.key == node.right_key else dict(zip(node.key, node.right_key, strict=True))
+
+
 def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str:
     """Return the expression that makes a stream of others."""
     first, *others = (_stream(graph, name, variables) for name in node.inputs)
@@ -131,12 +157,11 @@ def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str:
             by = ", ".join(map(repr, key))
             rest = "" if scope == "stream" else f", scope={scope!r}"
             return f"{first}.deduplicate({by}, within={DURATION.python(within)}{rest})"
-        case JoinNode():
-            keys = node.key if node.key == node.right_key else dict(zip(node.key, node.right_key, strict=True))
-            spans = {"before": node.before, "after": node.after}
-            given = [f"{name}={DURATION.python(span)}" for name, span in spans.items() if span]
-            given += [] if node.how == "inner" else [f"how={node.how!r}"]
-            return f"{first}.join({', '.join([*others, f'by={keys!r}', *given])})"
+        case TableNode(key=key, deleted=deleted):
+            condition = [] if deleted is None else [f"deleted={deleted!r}"]
+            return f"{first}.table({', '.join([*map(repr, key), *condition])})"
+        case JoinNode() | TableJoinNode() | LookupNode():
+            return first + _joined(graph, node, variables)
         case WindowNode():
             steps = [
                 DERIVE.python(node.derive) if node.derive else "",

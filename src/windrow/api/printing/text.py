@@ -8,9 +8,10 @@ from typing import assert_never
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
 from windrow.api.sections import DELAY, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
-from windrow.expressions import Stream, join_sides, result_pipelines, stream_of
+from windrow.expressions import Stream, join_spans, result_pipelines, revise_of, stream_of
 from windrow.model import (
     Adaptive,
+    AnyJoinNode,
     AnyPipeline,
     DeduplicateNode,
     Delay,
@@ -22,7 +23,9 @@ from windrow.model import (
     Graph,
     JoinNode,
     KeyedNode,
+    LookupNode,
     Pipeline,
+    ProcessNode,
     ProcessPipeline,
     Punctuated,
     ResultNode,
@@ -32,6 +35,9 @@ from windrow.model import (
     SourceNode,
     SplitNode,
     StreamNode,
+    TableJoinNode,
+    TableNode,
+    WindowNode,
     format_duration,
     state_partitions,
 )
@@ -54,7 +60,8 @@ def _graph(graph: Graph) -> str:
             source["lateness"] = f"a record {format_duration(origin.lateness)} behind the watermark goes to TABLE_late"
         lines += [f"source {origin.name}", *_written(source), "  TABLE is that of each sink"]
     for node in graph.streams:
-        lines += [f"stream {node.name} (from {', '.join(node.inputs)})", *_written(_stream(graph, node))]
+        given = node.left if isinstance(node, LookupNode) else ", ".join(node.inputs)
+        lines += [f"stream {node.name} (from {given})", *_written(_stream(graph, node))]
     for sink in graph.sinks:
         is_result = isinstance(graph.producer(sink.input), ResultNode)
         rows = {} if is_result else {"rows": _rows(stream_of(graph, sink.input))}
@@ -81,9 +88,14 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
                 "unique by": f"{', '.join(node.key)}, within {format_duration(node.within)} of event time",
                 "duplicates": f"{node.name}.duplicates",
             }
-        case JoinNode():
+        case TableNode():
+            deleted = f"\na record with {node.deleted} removes the row" if node.deleted else ""
+            nouns = {"table": f"the last record of each {', '.join(node.key)}{deleted}"}
+        case LookupNode():
+            nouns = {"lookup": _looked_up(graph, node)}
+        case JoinNode() | TableJoinNode():
             nouns = {"join": _joined(node)}
-        case _:
+        case WindowNode() | ProcessNode():
             view = result_pipelines(graph)[node.name]
             sources = stream_of(graph, node.input).sources
             passed = _passed(view.time) if len(sources) == 1 else _all_passed(sources)
@@ -92,7 +104,7 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
                 nouns["emit"] = _over_windows(view, passed, stream_of(graph, node.input).hold)
     levels = len(graph.levels)
     return nouns | {
-        "level": f"{graph.level_of(node)} of {levels}" if levels > 1 else "",
+        "level": f"{graph.level_of(node)} of {levels}" if levels > 1 and node in graph.keyed else "",
         "order": _order(graph, node),
         "bound": _bound(stream_of(graph, node.name)) if _kept(graph, node) else "",
         "keeps": _kept(graph, node),
@@ -101,14 +113,17 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
 
 def _rows(stream: Stream) -> str:
     """Return what the rows of a table of records are."""
+    if stream.key:
+        return f"one for each {', '.join(stream.key)}"
     if stream.has_id:
-        return "one for each row of the join, by the places of its records"
+        of = "join" if stream.rows_of == "joins" else "stream"
+        return f"one for each row of the {of}, by the places of its records"
     return "one for each record, by source, partition and offset"
 
 
 def _bound(stream: Stream) -> str:
     """Return how long changes of a stream come."""
-    is_windowed = stream.is_changelog and not stream.has_id
+    is_windowed = stream.rows_of == "windows"
     what = "the rows of a window change" if is_windowed else "a record comes"
     if stream.has_id:
         what = "a row comes, or is taken back," if stream.is_changelog else "a row comes"
@@ -120,17 +135,36 @@ def _bound(stream: Stream) -> str:
     return f"{what} until the watermark is {format_duration(stream.bound)} past {past}"
 
 
-def _joined(node: JoinNode) -> str:
+def _keys(node: AnyJoinNode) -> str:
+    pairs = zip(node.key, node.right_key, strict=True)
+    return ", ".join(f"the same {one}" if one == other else f"{one} = {other}" for one, other in pairs)
+
+
+def _looked_up(graph: Graph, node: LookupNode) -> str:
+    """Return which row of a table a record gets, and what comes of it later."""
+    lines = [f"the row of {node.table} with {_keys(node)}"]
+    if node.as_of == "order":
+        lines.append("the one that is there when the record comes, in the order of watermarks; it stays")
+    else:
+        lines.append("the one that held at the record's event time")
+        revise = revise_of(graph, node)
+        past = f"is {format_duration(revise)} past the record" if revise else "has reached the record's time"
+        lines.append(f"one that comes until the watermark {past} replaces it")
+    alone = "there, with null in the fields of the table" if node.how == "left" else "left out"
+    return "\n".join([*lines, f"a record without a row is {alone}"])
+
+
+def _joined(node: JoinNode | TableJoinNode) -> str:
     """Return which records are pairs, and which are there alone."""
-    keys = (
-        f"the same {one}" if one == other else f"{one} = {other}"
-        for one, other in zip(node.key, node.right_key, strict=True)
-    )
-    lines = [f"pairs of {node.left} and {node.right} with {', '.join(keys)}"]
+    outer = {"left": [node.left], "right": [node.right], "full": [node.left, node.right]}.get(node.how, [])
+    if isinstance(node, TableJoinNode):
+        alone = "a row of {} is there alone while there is no partner"
+        lines = [f"pairs of rows of {node.left} and {node.right} with {_keys(node)}"]
+        return "\n".join([*lines, *(alone.format(name) for name in outer)])
+    lines = [f"pairs of {node.left} and {node.right} with {_keys(node)}"]
     spans = [f"up to {format_duration(node.before)} before"] if node.before else []
     spans += [f"up to {format_duration(node.after)} after"] if node.after else []
     lines.append(f"the event time of {node.right} is {' or '.join(spans)} that of {node.left}")
-    outer = {"left": [node.left], "right": [node.right], "full": [node.left, node.right]}.get(node.how, [])
     alone = "a record of {} without a partner is there alone once none can be on time; a late one takes that back"
     return "\n".join([*lines, *(alone.format(name) for name in outer)])
 
@@ -146,7 +180,7 @@ def _over_windows(pipeline: Pipeline, passed: str, hold: int) -> str:
 
 def _order(graph: Graph, node: KeyedNode) -> str:
     """Return in which order a node takes its records, if that is not the order in which they come."""
-    settles = isinstance(node, DeduplicateNode | JoinNode) or graph.is_raw(node.input)
+    settles = not isinstance(node, ResultNode) or graph.is_raw(node.input)
     if not graph.is_ordered(node) or not settles:
         return ""
     of = stream_of(graph, node.name).sources
@@ -161,11 +195,8 @@ def _kept(graph: Graph, node: KeyedNode) -> str:
         if bound is None:
             return "every key, for ever"
         return f"a key until the watermark is {format_duration(node.within + bound)} past its record"
-    if isinstance(node, JoinNode):
-        kept = zip(node.inputs, join_sides(graph, node), strict=True)
-        return "\n".join(
-            f"a record of {name} until the watermark is {format_duration(side.kept)} past it" for name, side in kept
-        )
+    if not isinstance(node, ResultNode):
+        return _kept_of_join(graph, node)
     view = result_pipelines(graph)[node.name]
     if not isinstance(view, Pipeline) or isinstance(view.window, Global):
         return ""
@@ -173,6 +204,26 @@ def _kept(graph: Graph, node: KeyedNode) -> str:
     if not view.emit.lateness:
         return f"{what} of a window until the watermark has reached its end"
     return f"{what} of a window until the watermark is {format_duration(view.emit.lateness)} past its end"
+
+
+def _kept_of_join(graph: Graph, node: TableNode | AnyJoinNode) -> str:
+    if isinstance(node, TableNode):
+        return "the row of each key" if node in graph.keyed else ""
+    if isinstance(node, TableJoinNode):
+        return "the rows of both tables"
+    if isinstance(node, JoinNode):
+        kept = zip(node.inputs, join_spans(graph, node), strict=True)
+        return "\n".join(
+            f"a record of {name} until the watermark is {format_duration(span.kept)} past it" for name, span in kept
+        )
+    if node.as_of == "order":
+        return f"the row of each key of {node.table}"
+    revise = revise_of(graph, node)
+    past = max(revise, stream_of(graph, node.left).bound or 0)
+    return (
+        f"of each key of {node.table} the rows that held until the watermark is {format_duration(past)} past them\n"
+        f"a record of {node.left} until the watermark is {format_duration(revise)} past it"
+    )
 
 
 def _source(pipeline: AnyPipeline | SourceNode, table: str) -> dict[str, str]:

@@ -29,12 +29,15 @@ from windrow.model import (
     Graph,
     JoinNode,
     LogSource,
+    LookupNode,
     ProcessNode,
     SelectNode,
     SinkNode,
     SourceNode,
     SplitNode,
     StreamNode,
+    TableJoinNode,
+    TableNode,
     WindowNode,
     outputs_of,
 )
@@ -83,13 +86,34 @@ def _deduplication_parts(node: DeduplicateNode) -> Mapping[str, Any]:
     return dict(vars(node)) | {"from": node.input, "deduplicate": settings}
 
 
-def _join(left: str, join: Mapping[str, Any]) -> JoinNode:
+def _table(input: str, table: Mapping[str, Any]) -> TableNode:  # noqa: A002 - the model's name
+    return TableNode("", input, **table)
+
+
+def _table_parts(node: TableNode) -> Mapping[str, Any]:
+    return dict(vars(node)) | {"from": node.input, "table": {"key": node.key, "deleted": node.deleted}}
+
+
+def _lookup(left: str, lookup: Mapping[str, Any]) -> LookupNode:
+    by = lookup["by"]
+    settings = {name: lookup[name] for name in ("how", "as_of", "revise")}
+    return LookupNode("", left, lookup["table"], tuple(by), tuple(by.values()), **settings)
+
+
+def _lookup_parts(node: LookupNode) -> Mapping[str, Any]:
+    settings = dict(vars(node)) | {"by": dict(zip(node.key, node.right_key, strict=True))}
+    return dict(vars(node)) | {"from": node.left, "lookup": settings}
+
+
+def _join(left: str, join: Mapping[str, Any]) -> JoinNode | TableJoinNode:
     by = join["by"]
+    if not join["before"] and not join["after"]:
+        return TableJoinNode("", left, join["right"], tuple(by), tuple(by.values()), join["how"])
     return JoinNode("", left, join["right"], tuple(by), tuple(by.values()), join["before"], join["after"], join["how"])
 
 
-def _join_parts(node: JoinNode) -> Mapping[str, Any]:
-    settings = dict(vars(node)) | {"by": dict(zip(node.key, node.right_key, strict=True))}
+def _join_parts(node: JoinNode | TableJoinNode) -> Mapping[str, Any]:
+    settings = {"before": 0, "after": 0} | dict(vars(node)) | {"by": dict(zip(node.key, node.right_key, strict=True))}
     return dict(vars(node)) | {"from": node.left, "join": settings}
 
 
@@ -195,7 +219,13 @@ _JOIN: Section[Mapping[str, Any]] = Section(
     "",
     dict,
     (
-        Key("with", TEXT, "the source or stream with the right records.", required=True, field="right"),
+        Key(
+            "with",
+            TEXT,
+            "the source or stream with the right records, or the right table.",
+            required=True,
+            field="right",
+        ),
         Key(
             "by",
             _Pairs(),
@@ -215,6 +245,50 @@ _JOIN: Section[Mapping[str, Any]] = Section(
     ),
     parts=lambda settings: {"with": settings["right"], **settings},
 )
+_TABLE: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key("key", NAMES, "the fields that a row is known by: a record replaces the one before it.", required=True),
+        Key("deleted", TEXT, "a condition; a record for which it is true removes the row."),
+    ),
+    parts=dict,
+)
+_LOOKUP: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key("table", TEXT, "the table.", required=True),
+        Key(
+            "by",
+            _Pairs(),
+            "the fields that hold the key of the table; where they have other names there, a mapping: "
+            "`{currency: code}`.",
+            required=True,
+        ),
+        Key(
+            "as_of",
+            choice("event_time", "order"),
+            "with `event_time` a record gets the row that held at its event time; with `order` the row that was there "
+            "when it came, in the order of watermarks.",
+            default="event_time",
+        ),
+        Key(
+            "revise",
+            DURATION,
+            "as of event time, how far the watermark can be past a record when a row that comes late still replaces "
+            "the one that the record got; the `lateness` of the table's source, or else of the record's, if left out.",
+        ),
+        Key(
+            "how",
+            choice("inner", "left"),
+            "with `left` a record for which there is no row has null in the fields of the table; with `inner` it is "
+            "left out.",
+            default="inner",
+        ),
+    ),
+    parts=dict,
+)
 _STREAMS: Named[Any] = Named(
     "mapping of names",
     Shapes(
@@ -230,8 +304,23 @@ _STREAMS: Named[Any] = Named(
                 ),
             ),
             (
+                ("table",),
+                TableNode,
+                Section("", _table, (_from(_STREAM), Key("table", _TABLE, "", required=True)), parts=_table_parts),
+            ),
+            (
+                ("lookup",),
+                LookupNode,
+                Section(
+                    "",
+                    _lookup,
+                    (_from(_STREAM, "left"), Key("lookup", _LOOKUP, "", required=True)),
+                    parts=_lookup_parts,
+                ),
+            ),
+            (
                 ("join",),
-                JoinNode,
+                JoinNode | TableJoinNode,
                 Section(
                     "",
                     _join,

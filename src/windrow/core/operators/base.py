@@ -191,7 +191,7 @@ class OperatorStep:
 class OperatorOutput:
     """The output of an operator in a step: rows for its sinks, or packets for the key groups of the next level.
 
-    `records` are those of its streams, in the order of `windrow.model.outputs_of`, if nodes read them. `late_records`
+    `records` are those of its streams, in the order of `windrow.model.made_by`, if nodes read them. `late_records`
     of its records were late, `duplicates` duplicates; `open_windows` are open after the step.
     """
 

@@ -1,4 +1,4 @@
-"""Joins: pairs of records of two streams with the same key that are near each other in event time.
+"""Joins: pairs of records with the same key that are near each other in event time, and pairs of rows of two tables.
 
 A pair is as good as the later of its two records: it has the greater watermark, and its place. So the pairs up to a
 watermark are the same, whichever record was read first. A record is alone once the watermark proves that no partner can
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.columns import MAX_TIME, to_micros, unpack
+from windrow.core.columns import MAX_TIME, to_micros
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import side_schema, stream_schema
@@ -31,12 +31,12 @@ from windrow.core.schema import (
     record_schema,
 )
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
-from windrow.core.state.runs import Runs
-from windrow.core.state.store import MemoryState, OperatorState
+from windrow.core.state.runs import Runs, migrate_runs
+from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.tracker import StepTime
-from windrow.expressions import JoinSide, RecordStream, join_sides, stream_of
-from windrow.model import MAX_PARTITIONS, Graph, JoinNode
+from windrow.expressions import JoinSide, JoinSpan, RecordStream, Stream, join_sides, join_spans, stream_of
+from windrow.model import MAX_PARTITIONS, Graph, JoinNode, TableJoinNode
 
 _KINDS: Final = ("left", "right")
 _IS_NEW: Final = "__is_new"
@@ -63,20 +63,21 @@ class _Rows:
 
 
 class JoinOperator:
-    """Joins records by key within an interval of event time; with an outer side it takes them in the merged order.
+    """Joins records by key within an interval of event time, or tables; it takes the merged order but for inner joins.
 
     Both sides are kept in runs: the records of a step meet those before it, and each other. Which records of an outer
-    side have met a partner is kept as long as they are, as the partner may go before.
+    side have met a partner is kept as long as they are, as the partner may go before; no row of a table does.
     """
 
-    def __init__(self, graph: Graph, node: JoinNode, view: RecordStream) -> None:
+    def __init__(self, graph: Graph, node: JoinNode | TableJoinNode, view: RecordStream) -> None:
         self._view = view
         self._sides = join_sides(graph, node)
+        self._spans = join_spans(graph, node) if isinstance(node, JoinNode) else None
         self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in self._sides]
         self._duck = duckdb_sql.connect()
         self._no_changes = schema.changes(view).empty_table()
         self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
-        self._sql = _JoinSql(graph, node, self._sides, self._made)
+        self._sql = _JoinSql(graph, node, self._sides, self._spans, self._made)
         nothing = [_marked(stored.empty_table(), is_new=True) for stored in self._stored]
         self._no_pairs = duckdb_sql.query(self._duck, self._sql.pairs, lefts=nothing[0], rights=nothing[1])
         fields = {one.name: one for stored in self._stored for one in stored}
@@ -99,10 +100,15 @@ class JoinOperator:
         )
         pairs = self._pairs(left, right)
         made = [self._made.empty_table(), pairs.select(self._made.names).cast(self._made)]
+        if self._spans is None:
+            made += self._without_partner(0, left, right, step.records)
+            made += self._without_partner(1, right, left, step.records)
         state.summary = {}
         for number, (kind, side, rows) in enumerate(zip(_KINDS, self._sides, (left, right), strict=True)):
-            after = max(-MAX_TIME, step.time.low - 1 - side.kept)
-            if side.is_outer:
+            after = -MAX_TIME
+            if self._spans is not None:
+                after = max(after, step.time.low - 1 - self._spans[number].kept)
+            if side.is_outer and self._spans is not None:
                 paired = Runs.decode(f"{kind}_paired", summary.get(f"{kind}_paired"))
                 met = self._met(number, pairs)
                 made += self._alone(number, rows, met, paired, step.time)
@@ -113,38 +119,32 @@ class JoinOperator:
                     )
                 paired.add(together, after, state)
                 state.summary[paired.kind] = paired.encode()
-            rows.runs.add(rows.new, after, state)
+            rows.runs.add(rows.new, after, state, self._compact if self._spans is None else None)
             state.summary[kind] = rows.runs.encode()
-        return OperatorOutput(changes=self._no_changes, records=(pa.concat_tables(made),))
+        records = pa.concat_tables(made)
+        if self._spans is None:
+            records = duckdb_sql.query(self._duck, _NET, rows=records).cast(self._made)
+        return OperatorOutput(changes=self._no_changes, records=(records,))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the records of both sides."""
-        groups = RowsByKeyGroup(self._view, self._duck)
-        kinds = {kind for summary, _ in states for kind in summary}
-        for _, state in states:
-            for (kind, _), blob in state.items():
-                groups.add((kind, 0), unpack(blob))
-        made: list[StoredState] = []
-        for tables in groups.tables():
-            runs, store = {kind: Runs(kind) for kind in kinds}, MemoryState()
-            for (kind, _), table in tables.items():
-                runs[kind].add(table, -MAX_TIME, store)
-            made.append(({kind: one.encode() for kind, one in runs.items()}, store))
-        return made
+        return migrate_runs(RowsByKeyGroup(self._view, self._duck), states)
+
+    def _compact(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
+        """Return the rows of a table without those that have been removed."""
+        return duckdb_sql.query(self._duck, _LIVE, rows=rows).cast(rows.schema)
 
     def _pairs(self, left: _Rows, right: _Rows) -> pa.Table:
         """Return the pairs of the step's records with all others."""
-        near, far = self._sides
+        spans = self._spans
         lefts, rights = (_marked(rows.new, is_new=True) for rows in (left, right))
         found = [self._no_pairs]
         if lefts.num_rows:
-            least, greatest = _range(lefts)
-            others = pa.concat_tables([right.old(least - near.back, greatest + near.reach), rights])
+            others = pa.concat_tables([right.old(*_near(lefts, None if spans is None else spans[0])), rights])
             if others.num_rows:
                 found.append(duckdb_sql.query(self._duck, self._sql.pairs, lefts=lefts, rights=others))
         if rights.num_rows:
-            least, greatest = _range(rights)
-            others = left.old(least - far.back, greatest + far.reach)
+            others = left.old(*_near(rights, None if spans is None else spans[1]))
             if others.num_rows:
                 found.append(duckdb_sql.query(self._duck, self._sql.pairs, lefts=others, rights=rights))
         return pa.concat_tables(found)
@@ -161,8 +161,9 @@ class JoinOperator:
         No partner of a record up to the event time `until` can be on time any more; before the step, up to `before`.
         """
         side, sql = self._sides[number], self._sql.alone[number]
-        before = max(time.before - side.wait - 1, time.ended, -MAX_TIME)
-        until = MAX_TIME if time.end else max(time.low - side.wait - 1, before)
+        wait = 0 if self._spans is None else self._spans[number].wait
+        before = max(time.before - wait - 1, time.ended, -MAX_TIME)
+        until = MAX_TIME if time.end else max(time.low - wait - 1, before)
         least, greatest = before + 1, until
         for table in (met, own.new) if side.stream.is_changelog else (met,):
             if table.num_rows:
@@ -182,6 +183,39 @@ class JoinOperator:
         if candidates.num_rows:
             yield duckdb_sql.query(self._duck, sql.changes, candidates=candidates, **tables).cast(self._made)
 
+    def _without_partner(self, number: int, own: _Rows, others: _Rows, records: pa.Table) -> Iterator[pa.Table]:
+        """Yield the rows of a table's rows that are without a partner now, or are so no longer."""
+        if not self._sides[number].is_outer:
+            return
+        sql = self._sql.alone[number]
+        everything = -MAX_TIME, MAX_TIME
+        rows = duckdb_sql.query(self._duck, sql.concerned, rows=own.all(*everything), records=records)
+        if rows.num_rows:
+            candidates = rows.append_column(_ROW, _numbers(rows))
+            # a row of a table is settled at once
+            tables = {"candidates": candidates, "settled": pa.table({"before": pa.array([MAX_TIME], pa.int64())})}
+            for name, partners in (("met", _marked(others.new, is_new=True)), ("paired", others.old(*everything))):
+                tables[name] = duckdb_sql.query(self._duck, sql.partners, candidates=candidates, others=partners)
+            yield duckdb_sql.query(self._duck, sql.changes, **tables).cast(self._made)
+
+
+_NET: Final = f"""
+    SELECT * EXCLUDE (__net, __one) REPLACE (__net::BIGINT AS {DIFF}) FROM (
+        SELECT *, sum({DIFF}) OVER changes AS __net, row_number() OVER changes AS __one FROM rows
+        WINDOW changes AS (PARTITION BY {", ".join(PLACE)}, {ID})
+    ) WHERE __net <> 0 AND __one = 1
+"""
+"""What the changes of a row at one place come to."""
+
+_LIVE: Final = f"""
+    SELECT * EXCLUDE (__net, __last) REPLACE (__net::BIGINT AS {DIFF}) FROM (
+        SELECT *, sum({DIFF}) OVER (PARTITION BY {ID}) AS __net,
+            row_number() OVER (PARTITION BY {ID} ORDER BY {", ".join(f"{name} DESC" for name in PLACE)}) AS __last
+        FROM rows
+    ) WHERE __net <> 0 AND __last = 1
+"""
+"""What the changes of a row come to; that which removes it stays where it was added in another run."""
+
 
 def _marked(rows: pa.Table, *, is_new: bool) -> pa.Table:
     return rows.append_column(_IS_NEW, pa.repeat(pa.scalar(is_new), rows.num_rows))
@@ -199,19 +233,44 @@ def _range(table: pa.Table) -> tuple[int, int]:
     return int(times.min()), int(times.max())
 
 
+def _near(table: pa.Table, span: JoinSpan | None) -> tuple[int, int]:
+    """Return the event times that partners of records can have."""
+    if span is None:
+        return -MAX_TIME, MAX_TIME
+    least, greatest = _range(table)
+    return least - span.back, greatest + span.reach
+
+
 @dataclass(frozen=True)
 class _AloneSql:
     """Queries for the records of a side without a partner; `settled` has the event time `before`.
 
     `met` are the partners that records have met in the step; `paired` are the numbers of those that they met before.
-    `candidates`: rows of the side -> the rows whose being alone may change, with a number a record. `changes`:
-    candidates -> what changes. `paired`: met -> what is kept of it, in the columns `paired_columns`.
+    `concerned`: rows of a table and the records of a step -> those with the key of one. `candidates`: rows of the side
+    -> the rows whose being alone may change, with a number a record. `partners`: candidates and the rows of the
+    other table -> `met`, or `paired`. `changes`: candidates -> what changes. `paired`: met -> what is kept of it,
+    in the columns `paired_columns`.
     """
 
     paired_columns: tuple[str, ...]
+    concerned: str
+    partners: str
     candidates: str
     changes: str
     paired: str
+
+
+def id_sql(graph: Graph, stream: Stream, name: str) -> str:
+    """Return what a record of a stream, in the relation `name`, is made of: its place, or its `ID`."""
+    if stream.has_id:
+        return f"{name}.{ID}"
+    if len(graph.sources) == 1:
+        label, partition = literal(graph.sources[0].source.label), f"{name}.{PARTITION}"
+    else:
+        labels = ", ".join(literal(source.source.label) for source in graph.sources)
+        label = f"([{labels}])[{name}.{PARTITION} // {MAX_PARTITIONS} + 1]"
+        partition = f"({name}.{PARTITION} % {MAX_PARTITIONS})"
+    return f"{label} || '/' || {partition} || '/' || {name}.{OFFSET}"
 
 
 class _JoinSql:
@@ -220,10 +279,18 @@ class _JoinSql:
     `met` is what a pair says of the side's record and of its partner: names, and the SQL of each.
     """
 
-    def __init__(self, graph: Graph, node: JoinNode, sides: tuple[JoinSide, JoinSide], made: pa.Schema) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        node: JoinNode | TableJoinNode,
+        sides: tuple[JoinSide, JoinSide],
+        spans: tuple[JoinSpan, JoinSpan] | None,
+        made: pa.Schema,
+    ) -> None:
         self._graph = graph
         self._node = node
         self._sides = sides
+        self._spans = spans
         self._made = made
         outer = [number for number, side in enumerate(sides) if side.is_outer]
         self.met = {number: self._met(number) for number in outer}
@@ -237,10 +304,12 @@ class _JoinSql:
         fields = {name: f"r.{identifier(name)}" for name in sides[1].names.values()}
         fields |= {name: f"l.{identifier(name)}" for name in sides[0].names.values()}
         keys = " AND ".join(f"l.{identifier(name)} = r.{identifier(name)}" for name in node.key)
-        near = f"r.{TIME} BETWEEN l.{TIME} - {sides[0].back} AND l.{TIME} + {sides[0].reach}"
+        near = ""
+        if spans is not None:
+            near = f"AND r.{TIME} BETWEEN l.{TIME} - {spans[0].back} AND l.{TIME} + {spans[0].reach}"
         met = [f"{sql} AS {_of_side(number, name)}" for number in outer for name, sql in self.met[number].items()]
         self.pairs = f"""
-            SELECT {", ".join([self._list(own | fields), *met])} FROM lefts l JOIN rights r ON {keys} AND {near}
+            SELECT {", ".join([self._list(own | fields), *met])} FROM lefts l JOIN rights r ON {keys} {near}
         """
 
     def _list(self, columns: dict[str, str]) -> str:
@@ -248,15 +317,7 @@ class _JoinSql:
 
     def _id(self, number: int, name: str) -> str:
         """Return what the record of a side is made of."""
-        if self._sides[number].stream.has_id:
-            return f"{name}.{ID}"
-        if len(self._graph.sources) == 1:
-            label, partition = literal(self._graph.sources[0].source.label), f"{name}.{PARTITION}"
-        else:
-            labels = ", ".join(literal(source.source.label) for source in self._graph.sources)
-            label = f"([{labels}])[{name}.{PARTITION} // {MAX_PARTITIONS} + 1]"
-            partition = f"({name}.{PARTITION} % {MAX_PARTITIONS})"
-        return f"{label} || '/' || {partition} || '/' || {name}.{OFFSET}"
+        return id_sql(self._graph, self._sides[number].stream, name)
 
     def _identity(self, number: int) -> tuple[str, ...]:
         """Return the columns that tell the records of a side apart."""
@@ -283,6 +344,14 @@ class _JoinSql:
         candidates = f"""
             SELECT * FROM rows {settled} QUALIFY {TIME} > (SELECT before FROM settled) OR {touched}
         """
+        by_key = ", ".join(map(identifier, keys))
+        concerned = f"SELECT * FROM rows SEMI JOIN records USING ({by_key})"
+        partners = f"""
+            SELECT c.{ID}, {", ".join(f"o.{name} AS {_of_partner(name)}" for name in (*PLACE, _IS_NEW))},
+                o.{DIFF} AS {_PARTNERS}
+            FROM (SELECT DISTINCT {ID}, {by_key} FROM candidates) c JOIN others o USING ({by_key})
+        """
+        wait = 0 if self._spans is None else self._spans[number].wait
         diff = DIFF if side.stream.is_changelog else "1"
         place = ", ".join(PLACE)
         name = "lr"[number]
@@ -302,7 +371,7 @@ class _JoinSql:
                 FROM records JOIN paired USING ({ids})
                 UNION ALL
                 SELECT {_ROW}, {TIME} > (SELECT before FROM settled),
-                    {TIME} + {side.wait}, {LAST_PARTITION}, {MAX_TIME}, 0, 0, 1
+                    {TIME} + {wait}, {LAST_PARTITION}, {MAX_TIME}, 0, 0, 1
                 FROM records
             ), counted AS (
                 SELECT {_ROW}, {_IS_NEW}, {place}, sum(sum(there)) OVER moments AS there,
@@ -319,6 +388,8 @@ class _JoinSql:
         """
         return _AloneSql(
             (*keys, *identity, TIME, _PARTNERS),
+            concerned,
+            partners,
             candidates,
             changes,
             f"SELECT {by}, sum({_PARTNERS})::BIGINT AS {_PARTNERS} FROM met GROUP BY {by}",

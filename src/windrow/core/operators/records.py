@@ -8,14 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MAX_TIME, unpack
-from windrow.core.duckdb_sql import identifier
+from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.settled import in_merged_order
-from windrow.core.schema import DIFF, ID, OFFSET, PARTITION, TIME, record_schema
+from windrow.core.schema import DIFF, ID, OFFSET, PARTITION, PLACE, TIME, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Runs
 from windrow.core.state.store import MemoryState, OperatorState
@@ -109,35 +108,37 @@ class DeduplicateOperator:
 
 
 class RowsOperator:
-    """Writes a stream of records into a table, a row each; what a changelog takes back is deleted. It has no state."""
+    """Writes a stream of records into a table, a row each; what a changelog takes back is deleted. It has no state.
+
+    A row that is taken back, and one with its key that is added at the same place, are an update.
+    """
 
     def __init__(self, view: RecordStream) -> None:
         self._changes = schema.changes(view)
-        self._values = {"pane": "on_time", "revision": 0, "source": view.source.label}
-        self._places = {"partition": PARTITION, "offset": OFFSET, "row": ID}
-        self._first = len(self._changes) - len(schema.value_fields(view))
         self._key_groups = view.key_groups
+        self._duck = duckdb_sql.connect()
+        places = {"source": literal(view.source.label), "partition": PARTITION, "offset": OFFSET, "row": ID}
+        key = [field.name for field in schema.row_key(view)]
+        self._columns = {"op": "'insert'", "pane": "'on_time'", "revision": "0"}
+        self._columns |= {name: identifier(name) for name in self._changes.names[len(self._columns) :]}
+        self._columns |= {} if view.row_key else {name: places[name] for name in key}
+        by = ", ".join([*PLACE, *(self._columns[name] for name in key)])
+        self._op = f"""
+            CASE WHEN {DIFF} > 0 THEN if(bool_or({DIFF} < 0) OVER changes, 'update_after', 'insert')
+                ELSE if(bool_or({DIFF} > 0) OVER changes, 'update_before', 'delete') END
+        """
+        self._order = f"WINDOW changes AS (PARTITION BY {by}) ORDER BY {by}, {DIFF}"
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
         state.summary = {}
-        records = step.records
-        ops = pa.repeat("insert", records.num_rows)
+        records, columns, order = step.records, self._columns, ""
         if DIFF in records.column_names:
-            records = in_merged_order(records)
-            ops = pc.if_else(pc.greater(records.column(DIFF), 0), "insert", "delete")
-        own = [self._own(one, records, ops) for one in list(self._changes)[: self._first]]
-        columns = own + [records.column(name) for name in self._changes.names[self._first :]]
-        return OperatorOutput(changes=pa.table(columns, schema=self._changes))
+            columns, order = columns | {"op": self._op}, self._order
+        selected = ", ".join(f"{sql} AS {identifier(name)}" for name, sql in columns.items())
+        rows = duckdb_sql.query(self._duck, f"SELECT {selected} FROM records {order}", records=records)
+        return OperatorOutput(changes=rows.cast(self._changes))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
         """Return no state for each key group."""
         return [({}, MemoryState()) for _ in range(self._key_groups)]
-
-    def _own(self, column: pa.Field, records: pa.Table, ops: pa.Array) -> pa.Array:
-        """Return one of the columns before the fields of a record."""
-        if column.name == "op":
-            return ops
-        if column.name in self._places:
-            return records.column(self._places[column.name])
-        return pa.repeat(pa.scalar(self._values[column.name], column.type), records.num_rows)

@@ -20,7 +20,7 @@ from windrow.core.decode.derived import Evaluator
 from windrow.core.duckdb_sql import identifier
 from windrow.core.keys import key_groups
 from windrow.core.messages import DeadLetters, Packet, Records
-from windrow.core.schema import DIFF, ID, OFFSET, PARTITION, SIDE, TIME, WATERMARK, arrow_type, record_schema
+from windrow.core.schema import DELETED, DIFF, ID, OFFSET, PARTITION, SIDE, TIME, WATERMARK, arrow_type, record_schema
 from windrow.expressions import (
     Computed,
     JoinSide,
@@ -34,11 +34,11 @@ from windrow.expressions import (
     view_of,
 )
 from windrow.model import (
+    AnyJoinNode,
     BooleanType,
     DecimalType,
     Field,
     Graph,
-    JoinNode,
     KeyedNode,
     Node,
     Pipeline,
@@ -46,7 +46,10 @@ from windrow.model import (
     SinkNode,
     SourceNode,
     SplitNode,
+    TableNode,
+    made_by,
     outputs_of,
+    versions_of,
 )
 
 CHUNK_RECORDS = 1 << 18
@@ -62,9 +65,15 @@ def input_schema(graph: Graph, node: KeyedNode | SinkNode) -> pa.Schema:
 
     Those of a join have the fields of both sides, of which a record has its own.
     """
-    if isinstance(node, JoinNode):
+    if isinstance(node, AnyJoinNode):
         return pa.unify_schemas([side_schema(side) for side in join_sides(graph, node)])
-    return stream_schema(stream_of(graph, node.input), record_schema(view_of(graph, node)))
+    (given,) = _taken(node)
+    return stream_schema(stream_of(graph, given), record_schema(view_of(graph, node)))
+
+
+def _taken(node: KeyedNode | SinkNode) -> tuple[str, ...]:
+    """Return the streams whose records the operator of a node takes: that of a table, the versions of its rows."""
+    return (versions_of(node.name),) if isinstance(node, TableNode) else node.inputs
 
 
 def side_schema(side: JoinSide) -> pa.Schema:
@@ -78,6 +87,8 @@ def stream_schema(stream: Stream, records: pa.Schema) -> pa.Schema:
     """Return the schema of the records of a stream: those of a join have an `ID`, those of a changelog a `DIFF`."""
     if stream.has_id:
         records = records.append(pa.field(ID, pa.string()))
+    if stream.is_versions:
+        records = records.append(pa.field(DELETED, pa.bool_()))
     return records.append(pa.field(DIFF, pa.int64())) if stream.is_changelog else records
 
 
@@ -94,21 +105,23 @@ class Router:
         packed: Callable[[pa.Table], bytes] = pack,
         local: Container[str] = (),
     ) -> None:
-        self._stages: list[_Selection | _Split] = []
-        names = set(outputs_of(node))
+        self._stages: list[_Selection | _Split | _Versions] = []
+        names = set(made_by(node))
         for one in graph.nodes:
             if names.intersection(one.inputs):
                 if isinstance(one, SelectNode):
                     self._stages.append(_Selection(graph, one))
+                    names.update(outputs_of(one))
                 elif isinstance(one, SplitNode):
                     self._stages.append(_Split(graph, one))
-                else:
-                    continue
-                names.update(outputs_of(one))
+                    names.update(outputs_of(one))
+                elif isinstance(one, TableNode):
+                    self._stages.append(_Versions(graph, one))
+                    names.add(versions_of(one.name))
         self._routes = [
             _Route(graph, one, place, packed, is_local=one.name in local, is_raw=isinstance(node, SourceNode))
             for one in graph.computed
-            for place, name in enumerate(one.inputs)
+            for place, name in enumerate(_taken(one))
             if name in names
         ]
         self._key_groups = graph.key_groups
@@ -232,6 +245,31 @@ class _Split:
         return made, *_joined(records, failures)
 
 
+class _Versions:
+    """Says of each record of a table whether it removes the row of its key."""
+
+    def __init__(self, graph: Graph, node: TableNode) -> None:
+        self.name = node.name
+        self._input = node.input
+        stream = stream_of(graph, node.input)
+        self._deleted = None if node.deleted is None else _condition(stream, node.deleted, "table.deleted")
+
+    def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
+        """Return the stream by its name, and the records for which the condition failed, with the reasons."""
+        records = tables[self._input]
+        if self._deleted is None:
+            is_deleted, failed = pa.repeat(pa.scalar(value=False), records.num_rows), dict[int, str]()
+        else:
+            (held,), failed = self._deleted.compute(records)
+            is_deleted = pc.fill_null(held, fill_value=False)
+        made = records.append_column(DELETED, is_deleted)
+        if failed:
+            is_kept = np.ones(records.num_rows, dtype=np.bool_)
+            is_kept[list(failed)] = False
+            made = made.filter(pa.array(is_kept))
+        return {versions_of(self.name): made}, *_joined(records, [(records, failed)])
+
+
 def _columns(stream: Stream, texts: Sequence[tuple[str, str]]) -> tuple[Computed, ...]:
     nullable = frozenset(one.name for one in stream.fields if one.optional)
     return tuple(Computed(name, name, analyse(sql, stream.fields, nullable)) for name, sql in texts)
@@ -276,13 +314,15 @@ class _Route:
         view = view_of(graph, node)
         self.name = node.name
         self.is_local = is_local
-        self.input = node.inputs[place]
+        self.input = _taken(node)[place]
         self._packed = packed
         self._is_raw = is_raw
         self._are_ids = isinstance(view, RecordStream)
         self._key, self._key_groups, self._salt = view.key, view.key_groups, _salt(view)
+        if isinstance(node, SinkNode) and graph.is_exchanged(node) and not self._key:
+            self._key = (ID,)
         given = _given(graph, self.input)
-        side = join_sides(graph, node)[place] if isinstance(node, JoinNode) else None
+        side = join_sides(graph, node)[place] if isinstance(node, AnyJoinNode) else None
         self._side = None if side is None else _Side(side.names, place)
         records = input_schema(graph, node) if side is None else side_schema(side)
         self._decoder = None if given is None else KeyedDecoder(view, given, records)

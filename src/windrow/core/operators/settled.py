@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from windrow.core import duckdb_sql
 from windrow.core.columns import MAX_TIME, to_micros, unpack
 from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep
-from windrow.core.schema import ID, PARTITION, PLACE, WATERMARK
+from windrow.core.schema import ID, PARTITION, PLACE, SIDE, WATERMARK
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.time_buffer import Mask, TimeBuffer
@@ -73,10 +73,11 @@ class SettledOperator:
 
 
 def in_merged_order(records: pa.Table) -> pa.Table:
-    """Sort records by watermark, partition and offset; those of a join with the same ones by what they are made of."""
+    """Sort records by watermark, partition and offset; with the same ones by side of a join, and by what they are."""
     if not records.num_rows:
         return records
-    columns = [to_micros(records.column(name)) for name in reversed(PLACE)]
+    sides = [SIDE] if SIDE in records.column_names else []
+    columns = [to_micros(records.column(name)) for name in reversed([*PLACE, *sides])]
     if ID in records.column_names:
         columns.insert(0, pc.rank(records.column(ID).combine_chunks(), tiebreaker="dense").to_numpy())
     return records.take(pa.array(np.lexsort(columns)))

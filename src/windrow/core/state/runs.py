@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +12,11 @@ import pyarrow as pa
 
 from windrow.core.columns import MAX_TIME, pack, to_micros, unpack
 from windrow.core.schema import TIME
-from windrow.core.state.store import BlobStore
+from windrow.core.state.migrate import RowsByKeyGroup, StoredState
+from windrow.core.state.store import BlobStore, MemoryState
+
+Compaction = Callable[[pa.Table, bool], pa.Table]
+"""Returns the rows that are needed of some that are stored, given whether these are all."""
 
 _GROWTH: Final = 4
 """A run is merged with the one before unless that has more than so many times its rows."""
@@ -75,8 +79,11 @@ class Runs:
             if run.least <= greatest and run.greatest >= least:
                 yield self._table(number, state)
 
-    def add(self, rows: pa.Table, after: int, state: BlobStore) -> None:
-        """Add a run, and drop the runs, and the rows of runs that are merged, whose time is not `after` that."""
+    def add(self, rows: pa.Table, after: int, state: BlobStore, compact: Compaction | None = None) -> None:
+        """Add a run, and drop the runs, and the rows of runs that are merged, whose time is not `after` that.
+
+        Of runs that are merged, those rows are kept that `compact` returns; it is told whether there are no others.
+        """
         for number, run in list(self.runs.items()):
             if run.greatest <= after:
                 self._drop(number, state)
@@ -91,6 +98,10 @@ class Runs:
             count += run.rows
             self._drop(number, state)
         made = pa.concat_tables(reversed(tables))
+        if compact is not None:
+            made = compact(made, not self.runs)
+            if not made.num_rows:
+                return
         times = to_micros(made.column(TIME))
         if int(times.min()) <= after:
             made = made.filter(pa.array(times > after))
@@ -131,3 +142,18 @@ class Runs:
     def _drop(self, number: int, state: BlobStore) -> None:
         _cache.drop(self.runs.pop(number).digest)
         state.drop(self.kind, number)
+
+
+def migrate_runs(groups: RowsByKeyGroup, states: Sequence[StoredState]) -> list[StoredState]:
+    """Return the states of an operator that keeps nothing but runs, each row in the key group of its key."""
+    kinds = {kind for summary, _ in states for kind in summary}
+    for _, state in states:
+        for (kind, _), blob in state.items():
+            groups.add((kind, 0), unpack(blob))
+    made: list[StoredState] = []
+    for tables in groups.tables():
+        runs, store = {kind: Runs(kind) for kind in kinds}, MemoryState()
+        for (kind, _), table in tables.items():
+            runs[kind].add(table, -MAX_TIME, store)
+        made.append(({kind: one.encode() for kind, one in runs.items()}, store))
+    return made

@@ -169,7 +169,10 @@ class ChangelogWindowOperator:
         made = duckdb_sql.query(self._duck, self._sql.changes, history=history)
         kept = duckdb_sql.query(self._duck, self._sql.kept, rows=all_rows).select(self._no_rows.column_names)
         stays = ~is_in_windows(_windows(kept), evicted)
-        store_panes(state, _ROWS, cast_table(kept.filter(pa.array(stays)), self._no_rows.schema))
+        kept = cast_table(kept.filter(pa.array(stays)), self._no_rows.schema)
+        store_panes(state, _ROWS, kept)
+        for start in (involved & known) - windows_in(kept):
+            state.drop(_ROWS, start)  # all of its rows have been taken back
         last = duckdb_sql.query(self._duck, self._sql.revisions, history=history, stored=revisions)
         stays = ~is_in_windows(_windows(last), evicted)
         last = cast_table(last.select(self._no_revisions.column_names), self._no_revisions.schema)

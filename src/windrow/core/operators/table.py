@@ -1,0 +1,279 @@
+"""Tables: the last record of each key as a changelog, and records that look up the row of a key.
+
+Both take their records in the merged order. A table keeps the last version of each key, and a lookup those that a
+record can still look up: with its event time as the time that is asked for, that is the last one before all records
+that can come, and all after it (Snodgrass, "Developing Time-Oriented Database Applications in SQL", 1999, ch. 5, calls
+such a table a valid-time state table).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.core import duckdb_sql, schema
+from windrow.core.columns import MAX_TIME, to_micros
+from windrow.core.duckdb_sql import identifier
+from windrow.core.operators.base import OperatorOutput, OperatorStep
+from windrow.core.operators.join import id_sql
+from windrow.core.operators.route import side_schema, stream_schema
+from windrow.core.schema import DELETED, DIFF, ID, PLACE, SIDE, TIME, WATERMARK, record_schema
+from windrow.core.state.migrate import RowsByKeyGroup, StoredState
+from windrow.core.state.runs import Compaction, Runs, migrate_runs
+from windrow.core.state.store import OperatorState
+from windrow.core.state.widening import StateChange
+from windrow.expressions import RecordStream, join_sides, revise_of, stream_of
+from windrow.model import Graph, LookupNode, TableNode, versions_of
+
+_VERSIONS: Final = "versions"
+_LEFT: Final = "left"
+_NUMBER: Final = "__number"
+"""The number of a record in its step, in the merged order; -1 for those before the step."""
+_ROW: Final = "__row"
+
+
+class TableOperator:
+    """Keeps the last version of each key; one that comes takes back the row before it."""
+
+    def __init__(self, graph: Graph, node: TableNode, view: RecordStream) -> None:
+        self._view = view
+        self._duck = duckdb_sql.connect()
+        self._no_changes = schema.changes(view).empty_table()
+        given = stream_of(graph, versions_of(node.name))
+        self._stored = stream_schema(given, record_schema(view))
+        self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
+        by = ", ".join(map(identifier, node.key))
+        place = [*PLACE, *([ID] if given.has_id else [])]
+        self._near = f"SELECT * FROM ({_last_version('stored', by, place)}) SEMI JOIN records USING ({by})"
+        last = _last_version("versions", by, place)
+        self._last = {False: last, True: f"SELECT * FROM ({last}) WHERE NOT {DELETED}"}
+        versions = f"versions AS (PARTITION BY {by} ORDER BY {_NUMBER})"
+        own = {ID: id_sql(graph, given, "c")}
+        columns = {name: own.get(name, f"c.{identifier(name)}") for name in self._made.names}
+        added = ", ".join([*(f"{sql} AS {identifier(name)}" for name, sql in (columns | {DIFF: "1"}).items()), _NUMBER])
+        columns |= {name: f"c.__next{name}" for name in PLACE} | {DIFF: "-1"}
+        removed = ", ".join(f"{sql} AS {identifier(name)}" for name, sql in columns.items())
+        self._changes = f"""
+            WITH c AS (
+                SELECT *, lead({_NUMBER}) OVER versions AS __next,
+                    {", ".join(f"lead({name}) OVER versions AS __next{name}" for name in PLACE)}
+                FROM rows WINDOW {versions}
+            )
+            SELECT * EXCLUDE ({_NUMBER}) FROM (
+                SELECT {added} FROM c WHERE {_NUMBER} >= 0 AND NOT {DELETED}
+                UNION ALL
+                SELECT {removed}, __next AS {_NUMBER} FROM c WHERE __next IS NOT NULL AND NOT {DELETED}
+            ) ORDER BY {_NUMBER}, {DIFF}
+        """
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        runs = Runs.decode(_VERSIONS, (state.summary or {}).get(_VERSIONS))
+        records, changes = step.records.select(self._stored.names), self._made.empty_table()
+        if records.num_rows:
+            given = _numbered(records, 0)
+            stored = _before(self._stored, runs, state)
+            before = duckdb_sql.query(self._duck, self._near, stored=stored, records=records).cast(given.schema)
+            rows = pa.concat_tables([before, given])
+            changes = duckdb_sql.query(self._duck, self._changes, rows=rows).cast(self._made)
+        runs.add(records, -MAX_TIME, state, self._compact)
+        state.summary = {_VERSIONS: runs.encode()}
+        return OperatorOutput(changes=self._no_changes, records=(changes,))
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
+        """Migrate the last versions."""
+        return migrate_runs(RowsByKeyGroup(self._view, self._duck), states)
+
+    def _compact(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
+        """Return the last version of each key; one that removes the row counts while another run can have the row."""
+        return duckdb_sql.query(self._duck, self._last[is_all], versions=rows).cast(rows.schema)
+
+
+class LookupOperator:
+    """Gives each record the version of its key that holds for it.
+
+    As of the order of records that is the last one before it. As of event time it is, of the versions up to the
+    record's own event time, the last by event time; of those that come after the record, the ones count that are less
+    than `revise` behind it by the watermark. Of versions with the same event time the last by place counts.
+    """
+
+    def __init__(self, graph: Graph, node: LookupNode, view: RecordStream) -> None:
+        self._node = node
+        self._view = view
+        self._duck = duckdb_sql.connect()
+        self._no_changes = schema.changes(view).empty_table()
+        left, right = join_sides(graph, node)
+        self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in (left, right)]
+        self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
+        # how far behind the watermark a record can be, and a version; None is without an end
+        self._bounds = left.stream.bound, right.stream.bound
+        self._revise = revise_of(graph, node)
+        self._is_revised = node.as_of == "event_time"
+        self._sql = _LookupSql(graph, node, self._made)
+
+    def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
+        """Run one step of one key group."""
+        summary = state.summary or {}
+        runs, kept = (Runs.decode(kind, summary.get(kind)) for kind in (_VERSIONS, _LEFT))
+        given = _numbered(step.records, 0)
+        sides = to_micros(given.column(SIDE))
+        lefts, versions = (
+            given.filter(pa.array(sides == number)).select([*stored.names, _NUMBER])
+            for number, stored in enumerate(self._stored)
+        )
+        made = [self._made.empty_table()]
+        if lefts.num_rows or versions.num_rows:
+            stored = _before(self._stored[1], runs, state)
+            touched = lefts
+            if versions.num_rows and self._is_revised:
+                least = int(to_micros(versions.column(TIME)).min())
+                before = _before(self._stored[0], kept, state, least)
+                before = duckdb_sql.query(self._duck, self._sql.touched, lefts=before, versions=versions)
+                touched = pa.concat_tables([lefts, before.cast(lefts.schema)])
+            made += self._rows(lefts, touched, versions, stored, given)
+        low = step.time.low
+        runs.add(versions.drop_columns(_NUMBER), -MAX_TIME, state, self._compaction(low))
+        state.summary = {_VERSIONS: runs.encode()}
+        if self._is_revised:
+            kept.add(lefts.drop_columns(_NUMBER), max(-MAX_TIME, low - self._revise), state)
+            state.summary[_LEFT] = kept.encode()
+        return OperatorOutput(changes=self._no_changes, records=(pa.concat_tables(made),))
+
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
+        """Migrate the versions, and the records whose row can be replaced."""
+        return migrate_runs(RowsByKeyGroup(self._view, self._duck), states)
+
+    def _rows(
+        self, lefts: pa.Table, touched: pa.Table, versions: pa.Table, stored: pa.Table, given: pa.Table
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of a step's records, and what its versions change of the records that they touch."""
+        tables = {"stored": stored, "versions": versions}
+        if lefts.num_rows:
+            yield duckdb_sql.query(self._duck, self._sql.plain, lefts=lefts, **tables).cast(self._made)
+        if touched.num_rows and versions.num_rows and self._node.as_of == "event_time":
+            tables = {"lefts": _with_rows(touched), "versions": versions, "places": given.select([_NUMBER, *PLACE])}
+            tables |= {"all_versions": _with_rows(pa.concat_tables([stored, versions]))}
+            yield duckdb_sql.query(self._duck, self._sql.changes, **tables).cast(self._made)
+
+    def _compaction(self, low: int) -> Compaction:
+        """Return what drops the versions that no record can look up any more."""
+        bound, late = self._bounds
+        horizon = -MAX_TIME if bound is None else max(-MAX_TIME, low - max(bound, self._revise))
+        gone = -MAX_TIME if late is None else max(-MAX_TIME, min(horizon, low - late))
+
+        def compact(rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
+            limits = pa.table({"horizon": [horizon], "gone": [gone], "is_all": [is_all]})
+            return duckdb_sql.query(self._duck, self._sql.needed, versions=rows, limits=limits).cast(rows.schema)
+
+        return compact
+
+
+class _LookupSql:
+    """Queries of a lookup: `lefts` are records, `versions` those of the step, `stored` those before it.
+
+    `plain`: records of the step -> their rows; as of event time only of those whose key has no version in the step.
+    `touched`: records before the step -> those that one of its versions concerns. `changes`: records whose key has a
+    version in the step -> what changes; all versions and these have a row number, `places` has the place of each number
+    of the step. `needed`: versions -> those that can be looked up, given `limits`: of the versions up to the event time
+    `horizon` only the last of each key can be, and if that removes the row, it can go if it is not after `gone`.
+    """
+
+    def __init__(self, graph: Graph, node: LookupNode, made: pa.Schema) -> None:
+        left, right = join_sides(graph, node)
+        revise = revise_of(graph, node)
+        keys = ", ".join(map(identifier, node.key))
+        same = " AND ".join(f"l.{identifier(name)} = v.{identifier(name)}" for name in node.key)
+        place = [*PLACE, *([ID] if right.stream.has_id else [])]
+        columns = {name: f"CASE WHEN NOT v.{DELETED} THEN v.{identifier(name)} END" for name in right.names.values()}
+        columns |= {name: f"l.{identifier(name)}" for name in left.names.values()} | {TIME: f"l.{TIME}"}
+        columns[ID] = id_sql(graph, left.stream, "l")
+        if node.as_of == "event_time":
+            columns[ID] += f" || '+' || CASE WHEN NOT v.{DELETED} THEN {id_sql(graph, right.stream, 'v')} ELSE '' END"
+        own = columns | {name: f"l.{name}" for name in PLACE} | {DIFF: "1"}
+        there = f"WHERE NOT v.{DELETED}" if node.how == "inner" else ""
+        if node.as_of == "order":
+            self.plain = f"""
+                WITH v AS ({_last_version("stored", keys, place)} UNION ALL SELECT * FROM versions)
+                SELECT {_columns(made, own)} FROM lefts l ASOF LEFT JOIN v ON {same} AND l.{_NUMBER} >= v.{_NUMBER}
+                {there}
+            """
+        else:
+            self.plain = f"""
+                WITH v AS ({_last_version("stored", f"{keys}, {TIME}", place)})
+                SELECT {_columns(made, own)}
+                FROM (SELECT * FROM lefts ANTI JOIN versions USING ({keys})) l
+                    ASOF LEFT JOIN v ON {same} AND l.{TIME} >= v.{TIME}
+                {there}
+            """
+        is_in_time = f"v.{WATERMARK} < l.{TIME} + {revise}"
+        self.touched = f"""
+            SELECT l.* FROM lefts l SEMI JOIN versions v ON {same} AND v.{TIME} <= l.{TIME} AND {is_in_time}
+        """
+        moved = columns | {name: f"p.{name}" for name in PLACE} | {DIFF: "m.__change"}
+        shown = "AND __shown IS NOT NULL" if node.how == "inner" else ""
+        self.changes = f"""
+            WITH l AS (SELECT * FROM lefts SEMI JOIN versions USING ({keys})),
+            v AS ({_last_version("(SELECT * FROM all_versions WHERE __number < 0)", f"{keys}, {TIME}", place)}),
+            held AS (
+                SELECT l.{_ROW}, l.{_NUMBER} AS __at, if(v.{_ROW} IS NULL, {{'t': {-MAX_TIME}, 'n': -2, 'v': -1}},
+                    {{'t': v.{TIME}, 'n': -1, 'v': v.{_ROW}}}) AS __best
+                FROM l ASOF LEFT JOIN v ON {same} AND l.{TIME} >= v.{TIME}
+                UNION ALL
+                SELECT l.{_ROW}, greatest(l.{_NUMBER}, v.{_NUMBER}), {{'t': v.{TIME}, 'n': v.{_NUMBER}, 'v': v.{_ROW}}}
+                FROM l JOIN all_versions v ON {same} AND v.{_NUMBER} >= 0 AND v.{TIME} <= l.{TIME}
+                    AND (v.{_NUMBER} < l.{_NUMBER} OR {is_in_time})
+            ), best AS (
+                SELECT {_ROW}, __at, (max(max(__best)) OVER (PARTITION BY {_ROW} ORDER BY __at)).v AS __held
+                FROM held GROUP BY {_ROW}, __at
+            ), shown AS (
+                SELECT b.{_ROW}, __at, CASE WHEN NOT v.{DELETED} THEN __held END AS __shown
+                FROM best b LEFT JOIN all_versions v ON v.{_ROW} = __held
+            ), moved AS (
+                SELECT *, lag(__shown) OVER times AS __was, row_number() OVER times AS __nth FROM shown
+                WINDOW times AS (PARTITION BY {_ROW} ORDER BY __at)
+            ), m AS (
+                SELECT {_ROW}, __at, __shown, 1 AS __change FROM moved
+                WHERE __at >= 0 AND (__nth = 1 OR __shown IS DISTINCT FROM __was) {shown}
+                UNION ALL
+                SELECT {_ROW}, __at, __was AS __shown, -1 FROM moved
+                WHERE __at >= 0 AND __nth > 1 AND __shown IS DISTINCT FROM __was {shown.replace("__shown", "__was")}
+            )
+            SELECT {_columns(made, moved)} FROM m JOIN l USING ({_ROW}) JOIN places p ON p.{_NUMBER} = __at
+                LEFT JOIN all_versions v ON v.{_ROW} = __shown
+        """
+        order = ", ".join(f"{name} DESC" for name in ([*place] if node.as_of == "order" else [TIME, *place]))
+        is_past = "true" if node.as_of == "order" else f"{TIME} <= horizon"
+        is_gone = "true" if node.as_of == "order" else f"{TIME} <= gone"
+        self.needed = f"""
+            SELECT versions.* FROM versions, limits WHERE true QUALIFY NOT ({is_past})
+                OR (row_number() OVER (PARTITION BY {keys}, {is_past} ORDER BY {order}) = 1
+                    AND NOT (is_all AND {DELETED} AND {is_gone}))
+        """
+
+
+def _last_version(rows: str, by: str, place: Sequence[str]) -> str:
+    """Return SQL for the last of some versions in the merged order, for each of some columns."""
+    order = ", ".join(f"{name} DESC" for name in place)
+    return f"SELECT * FROM {rows} QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
+
+
+def _columns(made: pa.Schema, columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{columns[name]} AS {identifier(name)}" for name in made.names)
+
+
+def _numbered(rows: pa.Table, first: int) -> pa.Table:
+    """Number rows, from `first` on."""
+    return rows.append_column(_NUMBER, pa.array(np.arange(first, first + rows.num_rows)))
+
+
+def _with_rows(rows: pa.Table) -> pa.Table:
+    return rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+
+
+def _before(stored: pa.Schema, runs: Runs, state: OperatorState, least: int = -MAX_TIME) -> pa.Table:
+    """Return the rows of runs, which are before those of a step."""
+    rows = pa.concat_tables([stored.empty_table(), *runs.read(state, least)])
+    return rows.append_column(_NUMBER, pa.repeat(pa.scalar(-1), rows.num_rows))

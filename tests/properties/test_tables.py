@@ -1,0 +1,178 @@
+"""Tables and joins of tables are the oracle's in every cut of the log, by one changelog, which fits what is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.pipelines import MINUTE
+from tests.examples import examples
+from tests.properties.graph_oracle import FOREVER, GraphOracle, Values
+from tests.properties.test_graphs import CONDITIONS, OTHER, RENAMED, SOURCE, Case, Run
+
+from windrow.core.columns import unpack
+from windrow.core.level import migrate
+from windrow.core.schema import row_key
+from windrow.core.state.widening import StateChange
+from windrow.expressions import sink_view
+from windrow.hosts.memory import MemoryHost
+from windrow.model import (
+    MAX_PARTITIONS,
+    DeduplicateNode,
+    Derive,
+    Graph,
+    Node,
+    SelectNode,
+    SinkNode,
+    SqliteSink,
+    StreamNode,
+    TableJoinNode,
+    TableNode,
+)
+
+SOURCES: list[Node] = [replace(SOURCE, lateness=None), replace(OTHER, lateness=None)]
+USERS = TableNode("users", "log", ("id",), "v > 6")
+PRICES = TableNode("prices", "renamed", ("u",), "w > 6")
+PAIRS = TableNode("pairs", "renamed", ("u", "w"))
+ONE = TableJoinNode("joined", "users", "prices", ("user",), ("u",))
+MANY = TableJoinNode("joined", "users", "pairs", ("user",), ("u",))
+AGAIN: list[Node] = [
+    SelectNode("others", ("renamed",), derive=(Derive("x", "u"), Derive("y", "w")), select=("x", "y")),
+    TableNode("last", "others", ("x",)),
+    TableJoinNode("again", "joined", "last", ("user",), ("x",), "left"),
+]
+GRAPHS: dict[str, list[Node]] = {
+    "table": [USERS],
+    "table of records without copies": [
+        DeduplicateNode("unique", "log", ("id", "user"), 5 * MINUTE),
+        replace(USERS, input="unique"),
+    ],
+    **{how: [RENAMED, USERS, PRICES, replace(ONE, how=how)] for how in ("inner", "left", "right", "full")},
+    **{f"many {how}": [RENAMED, USERS, PAIRS, replace(MANY, how=how)] for how in ("inner", "left", "right", "full")},
+    "again": [RENAMED, USERS, PRICES, ONE, *AGAIN],
+    "selected": [RENAMED, USERS, PRICES, ONE, SelectNode("some", ("joined",), "v > 3", (), ("id", "v"))],
+    "itself": [USERS, TableJoinNode("joined", "users", "users", ("user",), ("user",))],
+}
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """A graph of tables, each with a sink, and a log of both sources."""
+    nodes = GRAPHS[draw(st.sampled_from(list(GRAPHS)))]
+    chance, size = Random(draw(st.integers(0, 2**32))), draw(st.integers(0, 50))
+    sources = SOURCES if RENAMED in nodes else SOURCES[:1]
+    tables = [node for node in nodes if isinstance(node, TableNode | TableJoinNode) or node.name == "some"]
+    sinks = [SinkNode(f"to {node.name}", node.name, SqliteSink("unused.db", node.name)) for node in tables]
+    partitions = [
+        number * MAX_PARTITIONS + one for number in range(len(sources)) for one in range(draw(st.integers(1, 3)))
+    ]
+    records: list[tuple[int, int, Values]] = []
+    for number in range(size):
+        values = {"id": chance.choice("abc"), "user": chance.choice("AB"), "v": chance.randint(0, 9)}
+        records.append((chance.choice(partitions), max(0, number + chance.randint(-8, 3)) * MINUTE, values))
+    ends = st.lists(st.integers(0, size), max_size=8).map(sorted)
+    return Case(Graph("graph", (*sources, *nodes, *sinks), 3), records, tuple(partitions), (draw(ends), draw(ends)))
+
+
+def changelog(run: Run, sink: SinkNode) -> list[dict[str, Any]]:
+    """Return the changes of a sink; those of different keys are in no order."""
+    table = pa.concat_tables([output[sink.name].changes for output in run.outputs])
+    key = [field.name for field in row_key(sink_view(run.graph, sink))]
+    rows = table.to_pylist()
+    return sorted(rows, key=lambda row: [str(row[name]) for name in key])
+
+
+def table_of(run: Run, sink: SinkNode) -> dict[Any, Values]:
+    """Apply a changelog, which must fit what is there."""
+    key = [field.name for field in row_key(sink_view(run.graph, sink))]
+    table: dict[Any, Values] = {}
+    for row in changelog(run, sink):
+        place, values = tuple(row[name] for name in key), dict(list(row.items())[3:])
+        match row["op"]:
+            case "insert":
+                assert place not in table, row
+                table[place] = values
+            case "update_before":
+                assert table[place] == values, row
+            case "update_after":
+                assert place in table, row
+                table[place] = values
+            case "delete":
+                assert table.pop(place) == values, row
+    return table
+
+
+def compare(case: Case) -> None:
+    oracle = GraphOracle(case.graph, case.log, CONDITIONS)
+    runs = [Run(case, cuts) for cuts in case.cuts]
+    for run in runs:
+        run.end()
+    for sink in case.graph.sinks:
+        view = sink_view(case.graph, sink)
+        names = [one.name for one in view.decode.fields if one.name not in {"t", "t_right"}]
+        expected = Counter(tuple(row.values[name] for name in names) for row in oracle.rows(sink.input, FOREVER))
+        for run in runs:
+            found = table_of(run, sink)
+            assert Counter(tuple(row[name] for name in names) for row in found.values()) == expected, sink.name
+        assert changelog(runs[0], sink) == changelog(runs[1], sink), sink.name
+
+
+@examples(100)
+@given(cases())
+def test_tables_are_the_oracles_in_every_cut(case: Case) -> None:
+    compare(case)
+
+
+@pytest.mark.long
+@examples(3000)
+@given(cases())
+def test_many_tables(case: Case) -> None:
+    compare(case)
+
+
+@examples(25)
+@given(cases(), st.integers(0, 30))
+def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at: int) -> None:
+    at = min(at, len(case.records))
+    straight, resumed = Run(case, [at]), Run(replace(case, records=case.records[:at]), [])
+    other = replace(case.graph, key_groups=2)
+    changes = {node.name: StateChange(aggregates=(), lateness=0) for node in case.graph.keyed}
+    states = migrate(other, changes, resumed.host.states)
+    resumed.graph, resumed.host = other, MemoryHost(other, resumed.partitions)
+    resumed.host.begin(states)
+    resumed.step(case.records[at:])
+    for run in (straight, resumed):
+        run.end()
+    for sink in case.graph.sinks:
+        assert changelog(straight, sink) == changelog(resumed, sink), sink.name
+
+
+@examples(10)
+@given(st.integers(0, 2**32), st.sampled_from(["table", "full", "many left"]))
+def test_state_is_bounded_by_the_rows_of_the_tables(seed: int, name: str) -> None:
+    chance = Random(seed)
+    nodes = GRAPHS[name]
+    sources = SOURCES if RENAMED in nodes else SOURCES[:1]
+    tables: list[StreamNode] = [node for node in nodes if isinstance(node, TableNode | TableJoinNode)]
+    sinks = [SinkNode(f"to {node.name}", node.name, SqliteSink("unused.db", node.name)) for node in tables]
+    partitions = tuple(number * MAX_PARTITIONS for number in range(len(sources)))
+    run = Run(Case(Graph("graph", (*sources, *nodes, *sinks), 1), [], partitions, ([], [])), [])
+    for number in range(60):
+        values = [
+            {"id": chance.choice("abc"), "user": chance.choice("AB"), "v": chance.randint(0, 6)} for _ in range(20)
+        ]
+        run.step([(partition, number * MINUTE, row) for partition in partitions for row in values])
+    # three users, up to two prices or fourteen pairs: a few times that many rows, of 1200 records of each source
+    kept = sum(
+        unpack(blob).num_rows
+        for state in run.host.states
+        for (kind, _), blob in state.items()
+        if "unsettled" not in kind
+    )
+    assert kept < 200
