@@ -494,7 +494,7 @@ def test_a_join_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
         (("with: payments", "with: minutes"), "16: streams.paid.join.with: it depends on itself, by way of"),
         (
             ("{tumbling: 5m}", "{session: 5m}"),
-            "21: streams.minutes.window: a session cannot be over the rows of an",
+            "21: streams.minutes.window: a session cannot be over the rows of a join",
         ),
         (("table: paid}", "table: paid, key: [order_id]}"), "24: sinks.to_paid.sink.key: a table of records is by the"),
         (("number: long", "row: long"), "24: sinks.to_paid.from: the field 'row' is a column of every table"),

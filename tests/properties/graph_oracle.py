@@ -17,6 +17,7 @@ from windrow.model import (
     Aggregate,
     Count,
     DeduplicateNode,
+    Global,
     Graph,
     Hopping,
     JoinNode,
@@ -181,6 +182,11 @@ class GraphOracle:
         return [replace(one, values={name: one.values[copies.get(name, name)] for name in node.select}) for one in held]
 
     def _window_rows(self, node: WindowNode, until: int) -> list[Record]:
+        if isinstance(node.window, Global):
+            panes = self._panes(node, self.rows(node.input, until))
+            return [
+                Record(0, until, 0, 0, dict(zip(node.key, key, strict=True)) | row) for (*_, key), row in panes.items()
+            ]
         hold = self.hold(node.input)
         return [
             Record(end - 1, end - 1 + hold, 0, 0, dict(zip(node.key, key, strict=True)) | values)
@@ -325,7 +331,7 @@ class GraphOracle:
         groups: defaultdict[tuple[int, int, tuple[Any, ...]], list[Values]] = defaultdict(list)
         for one in records:
             for start, end in windows_of(node.window, one.time):
-                if all_in_time or one.watermark < end + node.emit.lateness:
+                if all_in_time or isinstance(node.window, Global) or one.watermark < end + node.emit.lateness:
                     groups[start, end, tuple(one.values[name] for name in node.key)].append(one.values)
         return {group: {item.name: aggregate(item, rows) for item in node.aggregates} for group, rows in groups.items()}
 
@@ -347,6 +353,8 @@ def windows_of(window: object, time: int) -> list[tuple[int, int]]:
         case Hopping(size, slide):
             last = time // slide * slide
             return [(start, start + size) for start in range(last, time - size, -slide)]
+        case Global():
+            return [(BEGINNING, FOREVER)]
         case _:
             raise TypeError(window)
 

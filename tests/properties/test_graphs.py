@@ -145,6 +145,24 @@ JOINS: dict[str, list[Node]] = {
     ],
     "twice": [SOURCE, OTHER, NEAR, replace(NEAR, name="twice", left="inner", right="renamed", right_key=("u",))],
 }
+COUNTED = (
+    WindowNode("own counts", "log", ("user",), Tumbling(4 * MINUTE), FIRST, Emit(lateness=9 * MINUTE)),
+    WindowNode("other counts", "other", ("user",), Tumbling(4 * MINUTE), FIRST, Emit(lateness=6 * MINUTE)),
+)
+PAIRED = JoinNode("pairs", "own counts", "other counts", ("user",), ("user",))
+AS_RECORDS = SelectNode(
+    "paired", ("pairs",), derive=(Derive("v", "n"), Derive("id", "user")), select=("user", "v", "id")
+)
+JOINS |= {
+    "paired": [SOURCE, OTHER, *COUNTED, PAIRED, AS_RECORDS],
+    "paired, left": [
+        SOURCE,
+        OTHER,
+        *COUNTED,
+        replace(PAIRED, how="left", after=5 * MINUTE),
+        replace(AS_RECORDS, name="paired, left"),
+    ],
+}
 SOON = [replace(SOURCE, lateness=MINUTE), replace(OTHER, lateness=2 * MINUTE)]
 JOINS |= {
     "wide": [*SOON, replace(NEAR, name="wide", how="left", after=9 * MINUTE)],
@@ -176,7 +194,19 @@ LOOKUPS: dict[str, list[Node]] = {
     ],
 }
 SOURCES |= LOOKUPS
-CHANGED = {"left", "right", "full", "itself", "behind", "again", "wide", "wide both", *LOOKUPS}
+CHANGED = {
+    "left",
+    "right",
+    "full",
+    "itself",
+    "behind",
+    "again",
+    "wide",
+    "wide both",
+    "paired",
+    "paired, left",
+    *LOOKUPS,
+}
 CHANGED -= {"in order", "own last"}
 LACKING = {"right", "full", "wide both"}
 SOURCES |= JOINS

@@ -41,7 +41,8 @@ from windrow.core.operators.settled import SettledOperator
 from windrow.core.operators.table import LookupOperator, TableOperator
 from windrow.core.operators.window.changelog import ChangelogWindowOperator
 from windrow.core.operators.window.operator import WindowOperator
-from windrow.core.schema import END, PARTITION, TIME, WATERMARK, WINDOW
+from windrow.core.operators.window.running import RunningAggregateOperator
+from windrow.core.schema import END, ID, PARTITION, REVISION, TIME, WATERMARK, WINDOW
 from windrow.core.state.store import MemoryState, OperatorState, State, blobs_of, scoped_kind
 from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.clocks import PartitionClocks
@@ -50,6 +51,7 @@ from windrow.core.watermarks.tracker import ClockSteps, EncodedClocks
 from windrow.expressions import RecordStream, stream_of, view_of
 from windrow.model import (
     DeduplicateNode,
+    Global,
     Graph,
     JoinNode,
     KeyedNode,
@@ -106,10 +108,15 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
         return SettledOperator(view, operator) if graph.is_ordered(node) else operator
     if isinstance(view, ProcessPipeline):
         return ProcessOperator(view)
-    if isinstance(view.window, Session):
-        return SessionOperator(view)
+    return SessionOperator(view) if isinstance(view.window, Session) else _open_windows(graph, node, view)
+
+
+def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> Operator:
     is_traced = graph.is_read(node)
     given = stream_of(graph, node.inputs[0])
+    if isinstance(view.window, Global) and (given.is_changelog or is_traced):
+        running = RunningAggregateOperator(view, is_traced=is_traced)
+        return running if given.is_changelog else SettledOperator(view, running)
     if given.is_changelog:
         return ChangelogWindowOperator(view, given.hold, is_traced=is_traced)
     window = WindowOperator(view, is_traced=is_traced)
@@ -235,8 +242,16 @@ class _Hosted:
         yield from output.packets
         if self.router is not None:
             streams = dict(zip(self.outputs, output.records, strict=True))
+            if REVISION in output.records[0].column_names:
+                streams = {name: self._with_ids(name, table) for name, table in streams.items()}
             yield from self.router.add(streams, self.dead_letters)
             yield from self.router.close()
+
+    def _with_ids(self, name: str, rows: pa.Table) -> pa.Table:
+        """Return the rows of windows with their `ID`: the names of the stream, the window and the key, the revision."""
+        columns = [rows.column(one).cast(pa.string()) for one in ("window_start", "window_end", *self.view.key)]
+        parts = [pa.scalar(name), *columns, rows.column(REVISION).cast(pa.string())]
+        return rows.append_column(ID, pc.binary_join_element_wise(*parts, "/"))
 
     def results(self, group: int, output: OperatorOutput) -> Iterator[Packet]:
         """Yield packets with what the sinks are given, for a later level."""

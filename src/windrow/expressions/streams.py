@@ -19,6 +19,7 @@ from windrow.model import (
     Derive,
     EventTime,
     Field,
+    Global,
     Graph,
     JoinNode,
     KeyedNode,
@@ -375,15 +376,18 @@ def _results(graph: Graph, node: ResultNode) -> Stream:
         ]
     elif isinstance(pipeline, ProcessPipeline):
         fields += [Field(one.name, one.type, optional=True) for one in pipeline.process.returns]
+    is_running = isinstance(pipeline, Pipeline) and isinstance(pipeline.window, Global)
     time = replace(given.time, field="window_end", sent=None, future=None)
     return Stream(
         tuple(fields),
         time,
         given.sources,
-        pipeline.emit.lateness if isinstance(pipeline, Pipeline) else 0,
+        None if is_running else pipeline.emit.lateness if isinstance(pipeline, Pipeline) else 0,
         is_changelog=True,
-        rows_of="windows",
+        rows_of="tables" if is_running else "windows",
         hold=given.hold,
+        has_id=True,
+        key=pipeline.key if is_running else ("window_start", "window_end", *pipeline.key),
         terms=tuple(terms),
     )
 

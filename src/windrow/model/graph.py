@@ -443,11 +443,26 @@ class Graph:
                 return node.scope == "stream"
             case JoinNode():
                 # which pairs there are does not depend on any order, but when a record is alone does
-                return node.how != "inner"
+                return node.how != "inner" or any(map(self.is_taken_back, node.inputs))
             case TableNode() | TableJoinNode() | LookupNode():
                 return True
             case _:
                 return self.is_read(node)
+
+    def is_taken_back(self, stream: str) -> bool:
+        """Return whether rows of a stream can be taken back."""
+        node = self.producer(stream)
+        match node:
+            case WindowNode() | TableJoinNode():
+                return True
+            case TableNode():
+                return stream == node.name
+            case LookupNode():
+                return node.as_of == "event_time"
+            case JoinNode():
+                return node.how != "inner" or any(map(self.is_taken_back, node.inputs))
+            case _:
+                return any(map(self.is_taken_back, node.inputs))
 
     def is_chained(self, node: KeyedNode) -> bool:
         """Return whether a node's input has passed another node with state, or another one takes its rows."""

@@ -135,7 +135,6 @@ def _parts(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -
     for sink in graph.sinks:
         stream, view = graph.producer(sink.input), _sink_view(graph, sink)
         if isinstance(view, RecordStream):
-            found += _record_table(graph, sink)
             found += [
                 replace(finding, where=_at(sink, finding.where))
                 for rule in (sink_address, sink_table, _record_sink)
@@ -172,6 +171,11 @@ def _of_view(graph: Graph, findings: Sequence[Finding], node: ResultNode, sink: 
     """Yield findings with their places in the graph; a stream between has been checked where it is made."""
     is_direct = isinstance(graph.producer(node.input), SourceNode)
     is_changelog = stream_of(graph, node.input).is_changelog
+    # without windows, each change of a row revises the results, which need no trigger then
+    is_running = isinstance(node, WindowNode) and isinstance(node.window, Global)
+    is_running &= is_changelog or any(isinstance(one, StreamNode) for one in graph.readers(node))
+    untold = {"emit.lateness"} if is_changelog else set()
+    untold |= {"window.global", "emit.late"} if is_running else set()
     for finding in findings:
         section, _, rest = finding.where.partition(".")
         own = any(one.name == rest for one in node.derive)
@@ -180,7 +184,7 @@ def _of_view(graph: Graph, findings: Sequence[Finding], node: ResultNode, sink: 
                 yield replace(finding, where=_at(graph.producer(node.input), finding.where))
         elif section in {"name", "key_groups"}:
             yield finding
-        elif not (is_changelog and finding.where == "emit.lateness"):
+        elif finding.where not in untold:
             yield replace(finding, where=_at(sink if section == "sink" else node, finding.where))
 
 
@@ -430,9 +434,7 @@ def _join(graph: Graph, node: AnyJoinNode) -> Iterator[Finding]:
     sides = [(stream_of(graph, name), part) for name, part in ((node.left, "from"), (node.right, "join.with"))]
     are_tables = [stream.rows_of == "tables" for stream, _ in sides]
     for stream, part in sides:
-        if stream.rows_of == "windows":
-            yield error(_at(node, part), "a join cannot take the rows of windows, which change; join records")
-        elif isinstance(node, JoinNode) and stream.rows_of == "tables":
+        if isinstance(node, JoinNode) and stream.rows_of == "tables":
             yield error(
                 _at(node, part), "a table has no event time of its own: join it with a table, without before and after"
             )
@@ -488,11 +490,15 @@ def _alike(graph: Graph, node: AnyJoinNode, left: Mapping[str, Field], right: Ma
 
 def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]:
     """Yield what a window over windows cannot be, and what a window cannot be whose rows others take."""
-    if given.rows_of == "tables":
-        yield error(_at(node, "from"), "the rows of a table have no event time; a window is over records or windows")
+    is_running = isinstance(node, WindowNode) and isinstance(node.window, Global)
+    if given.rows_of == "tables" and not is_running:
+        yield error(
+            _at(node, "from"),
+            "the rows of a table have no event time, so they are in no windows; use window: {global: {}}",
+        )
         return
     if given.is_changelog:
-        if not isinstance(node, WindowNode) or isinstance(node.window, Session | Global):
+        if not isinstance(node, WindowNode) or isinstance(node.window, Session):
             kind = "process" if not isinstance(node, WindowNode) else type(node.window).__name__.lower()
             yield error(
                 _at(node, "window"), f"a {kind} cannot be over {ROWS_OF[given.rows_of]}, which change; use tumbling"
@@ -504,12 +510,14 @@ def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]
             )
         yield from _plain(node, f"over {ROWS_OF[given.rows_of]}")
     if any(isinstance(one, StreamNode) for one in graph.readers(node)):
-        if not isinstance(node, WindowNode) or isinstance(node.window, Session | Global):
+        if not isinstance(node, WindowNode) or isinstance(node.window, Session):
             kind = "process" if not isinstance(node, WindowNode) else type(node.window).__name__.lower()
-            yield error(_at(node), f"other streams cannot take the rows of a {kind}; only tumbling, hopping, calendar")
+            yield error(
+                _at(node), f"other streams cannot take the rows of a {kind}; only tumbling, hopping, calendar, global"
+            )
             return
         yield from _plain(node, "whose rows other streams take")
-        if node.emit.late != "each":
+        if node.emit.late != "each" and not is_running:
             yield error(_at(node, "emit.late"), "other streams take each revision; use each")
         if node.emit.mode != "retract":
             yield error(_at(node, "emit.mode"), "other streams need to know what a revision replaces; use retract")
@@ -546,16 +554,6 @@ def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
                 f"every {what} would be kept for ever, as nothing says how late {late} can be: give sources."
                 f"{source.name} a lateness, such as 1d",
             )
-
-
-def _record_table(graph: Graph, sink: SinkNode) -> Iterator[Finding]:
-    given = stream_of(graph, sink.input)
-    if given.rows_of == "windows":
-        yield error(
-            _at(sink, "from"),
-            f"{sink.input!r} selects from the rows of windows, which are no records: take the window itself, and leave "
-            "out what is not wanted where the table is read",
-        )
 
 
 def _record_sink(view: RecordStream) -> Iterator[Finding]:

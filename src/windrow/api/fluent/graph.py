@@ -163,8 +163,8 @@ class Named:
         other: Named,
         *,
         by: str | Sequence[str] | Mapping[str, str],
-        before: Duration = "0s",
-        after: Duration = "0s",
+        before: Duration | None = None,
+        after: Duration | None = None,
         how: Literal["inner", "left", "right", "full"] = "inner",
     ) -> JoinNode | TableJoinNode:
         """Pair these records with those of another stream that are near them in event time, or join two tables.
@@ -185,8 +185,8 @@ class Named:
             PipelineError: a duration is invalid.
         """
         pairs = _pairs(by)
-        spans = duration_micros(before, "join.before"), duration_micros(after, "join.after")
-        if not any(spans):
+        spans = duration_micros(before or "0s", "join.before"), duration_micros(after or "0s", "join.after")
+        if before is None and after is None:
             return TableJoinNode("", self.name, other.name, tuple(pairs), tuple(pairs.values()), how)
         return JoinNode("", self.name, other.name, tuple(pairs), tuple(pairs.values()), *spans, how)
 

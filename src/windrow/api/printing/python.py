@@ -125,7 +125,8 @@ def _joined(graph: Graph, node: AnyJoinNode, variables: Mapping[str, str]) -> st
             given += [] if node.revise is None else [f"revise={DURATION.python(node.revise)}"]
         case JoinNode():
             spans = {"before": node.before, "after": node.after}
-            given += [f"{name}={DURATION.python(span)}" for name, span in spans.items() if span]
+            spans = {name: span for name, span in spans.items() if span} or {"after": 0}
+            given += [f"{name}={DURATION.python(span)}" for name, span in spans.items()]
         case TableJoinNode():
             pass
         case _:

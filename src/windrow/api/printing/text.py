@@ -100,7 +100,10 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
             sources = stream_of(graph, node.input).sources
             passed = _passed(view.time) if len(sources) == 1 else _all_passed(sources)
             nouns = {"derive": _derived(node.derive)} | _keyed(view, passed)
-            if isinstance(view, Pipeline) and stream_of(graph, node.input).is_changelog:
+            is_running = isinstance(view, Pipeline) and isinstance(view.window, Global)
+            if is_running and (stream_of(graph, node.input).is_changelog or graph.is_read(node)):
+                nouns["emit"] = "each change of a row revises the results of its key"
+            elif isinstance(view, Pipeline) and stream_of(graph, node.input).is_changelog:
                 nouns["emit"] = _over_windows(view, passed, stream_of(graph, node.input).hold)
     levels = len(graph.levels)
     return nouns | {
@@ -164,7 +167,8 @@ def _joined(node: JoinNode | TableJoinNode) -> str:
     lines = [f"pairs of {node.left} and {node.right} with {_keys(node)}"]
     spans = [f"up to {format_duration(node.before)} before"] if node.before else []
     spans += [f"up to {format_duration(node.after)} after"] if node.after else []
-    lines.append(f"the event time of {node.right} is {' or '.join(spans)} that of {node.left}")
+    near = f"{' or '.join(spans)} that" if spans else "the same as that"
+    lines.append(f"the event time of {node.right} is {near} of {node.left}")
     alone = "a record of {} without a partner is there alone once none can be on time; a late one takes that back"
     return "\n".join([*lines, *(alone.format(name) for name in outer)])
 
@@ -199,7 +203,8 @@ def _kept(graph: Graph, node: KeyedNode) -> str:
         return _kept_of_join(graph, node)
     view = result_pipelines(graph)[node.name]
     if not isinstance(view, Pipeline) or isinstance(view.window, Global):
-        return ""
+        is_running = isinstance(view, Pipeline) and (stream_of(graph, node.input).is_changelog or graph.is_read(node))
+        return "all rows" if is_running else ""
     what = "rows" if stream_of(graph, node.input).is_changelog else "aggregates"
     if not view.emit.lateness:
         return f"{what} of a window until the watermark has reached its end"

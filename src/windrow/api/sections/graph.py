@@ -107,13 +107,17 @@ def _lookup_parts(node: LookupNode) -> Mapping[str, Any]:
 
 def _join(left: str, join: Mapping[str, Any]) -> JoinNode | TableJoinNode:
     by = join["by"]
-    if not join["before"] and not join["after"]:
+    before, after = join["before"], join["after"]
+    if before is None and after is None:
         return TableJoinNode("", left, join["right"], tuple(by), tuple(by.values()), join["how"])
-    return JoinNode("", left, join["right"], tuple(by), tuple(by.values()), join["before"], join["after"], join["how"])
+    return JoinNode("", left, join["right"], tuple(by), tuple(by.values()), before or 0, after or 0, join["how"])
 
 
 def _join_parts(node: JoinNode | TableJoinNode) -> Mapping[str, Any]:
-    settings = {"before": 0, "after": 0} | dict(vars(node)) | {"by": dict(zip(node.key, node.right_key, strict=True))}
+    spans: dict[str, int | None] = {"before": None, "after": None}
+    if isinstance(node, JoinNode):
+        spans |= {"before": node.before or None, "after": node.after if node.after or not node.before else None}
+    settings = dict(vars(node)) | spans | {"by": dict(zip(node.key, node.right_key, strict=True))}
     return dict(vars(node)) | {"from": node.left, "join": settings}
 
 
@@ -233,8 +237,8 @@ _JOIN: Section[Mapping[str, Any]] = Section(
             "`{order_id: id}`.",
             required=True,
         ),
-        Key("before", DURATION, "how much earlier than the left record the right one of a pair can be.", default=0),
-        Key("after", DURATION, "how much later than the left record the right one of a pair can be.", default=0),
+        Key("before", DURATION, "how much earlier than the left record the right one of a pair can be."),
+        Key("after", DURATION, "how much later than the left record the right one of a pair can be."),
         Key(
             "how",
             choice("inner", "left", "right", "full"),

@@ -122,7 +122,7 @@ class JoinOperator:
             rows.runs.add(rows.new, after, state, self._compact if self._spans is None else None)
             state.summary[kind] = rows.runs.encode()
         records = pa.concat_tables(made)
-        if self._spans is None:
+        if any(side.stream.is_changelog for side in self._sides):
             records = duckdb_sql.query(self._duck, _NET, rows=records).cast(self._made)
         return OperatorOutput(changes=self._no_changes, records=(records,))
 

@@ -52,8 +52,8 @@ from windrow.model import Calendar, Hopping, Pipeline, Tumbling
 
 _ROWS: Final = "rows"
 _REVISIONS: Final = "revisions"
-_IS_STORED: Final = "__stored"
-_FIRES: Final = "__fires"
+IS_STORED: Final = "__stored"
+FIRES: Final = "__fires"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ChangelogWindowOperator:
         self._is_traced = is_traced
         self._duck = duckdb_sql.connect()
         self._results = Results(pipeline)
-        self._sql = _ChangelogSql(pipeline, unscale(record_schema(pipeline).empty_table()))
+        self._sql = ChangelogSql(pipeline, unscale(record_schema(pipeline).empty_table()))
         fields = unscale(record_schema(pipeline).empty_table()).append_column(DIFF, pa.array([], pa.int64()))
         self._no_rows = fields.append_column(WINDOW, pa.array([], pa.int64()))
         keys = [self._no_rows.schema.field(name) for name in pipeline.key]
@@ -201,10 +201,10 @@ def _windows(table: pa.Table) -> np.ndarray:
 
 
 def _marked(rows: pa.Table, *, is_stored: np.ndarray, fires: np.ndarray) -> pa.Table:
-    return rows.append_column(_IS_STORED, pa.array(is_stored)).append_column(_FIRES, pa.array(fires))
+    return rows.append_column(IS_STORED, pa.array(is_stored)).append_column(FIRES, pa.array(fires))
 
 
-class _ChangelogSql:
+class ChangelogSql:
     """Queries over changes of rows: `rows` are those of the windows that a step concerns, the stored ones marked.
 
     A window and key has a version for each cause: version 0 are the rows that are stored, or on time where the window
@@ -224,19 +224,19 @@ class _ChangelogSql:
         of_rows = ", ".join(f"n.{name}" for name in columns)
         place = ", ".join(PLACE)
         is_each = pipeline.emit.late == "each"
-        number = f"dense_rank() OVER (PARTITION BY {by}, {_IS_STORED} ORDER BY {place})" if is_each else "1"
-        numbered = f"(SELECT *, CASE WHEN {_IS_STORED} THEN 0 ELSE {number} END AS __version FROM rows)"
+        number = f"dense_rank() OVER (PARTITION BY {by}, {IS_STORED} ORDER BY {place})" if is_each else "1"
+        numbered = f"(SELECT *, CASE WHEN {IS_STORED} THEN 0 ELSE {number} END AS __version FROM rows)"
         # where equal rows were added more than once, and for aggregates that depend on order: the last time
         last = f"max({{'w': {WATERMARK}, 'p': {PARTITION}, 'o': {OFFSET}}}) FILTER ({DIFF} > 0) AS __last"
         self.versions = f"""
-            SELECT {by}, __version, bool_or({_FIRES}) OVER (PARTITION BY {by}) AS {_FIRES}, {place} FROM (
-                SELECT {by}, __version, bool_or({_FIRES}) AS {_FIRES}, max({WATERMARK}) AS {WATERMARK},
+            SELECT {by}, __version, bool_or({FIRES}) OVER (PARTITION BY {by}) AS {FIRES}, {place} FROM (
+                SELECT {by}, __version, bool_or({FIRES}) AS {FIRES}, max({WATERMARK}) AS {WATERMARK},
                     max({PARTITION}) AS {PARTITION}, max({OFFSET}) AS {OFFSET}
                 FROM {numbered} WHERE __version > 0 GROUP BY {by}, __version
                 UNION ALL
-                SELECT {by}, 0 AS __version, bool_or({_FIRES}) AS {_FIRES}, {-MAX_TIME} AS {WATERMARK},
+                SELECT {by}, 0 AS __version, bool_or({FIRES}) AS {FIRES}, {-MAX_TIME} AS {WATERMARK},
                     {LAST_PARTITION} AS {PARTITION}, {MAX_TIME} AS {OFFSET}
-                FROM rows GROUP BY {by} HAVING bool_or({_FIRES} OR NOT {_IS_STORED})
+                FROM rows GROUP BY {by} HAVING bool_or({FIRES} OR NOT {IS_STORED})
             )
         """
         both = " AND ".join(f"v.{name} = n.{name}" for name in (WINDOW, *map(identifier, pipeline.key)))
@@ -256,7 +256,7 @@ class _ChangelogSql:
         self.history = f"""
             SELECT *, lag(__live, 1, false) OVER versions AS __was, lead(__live) OVER versions AS __next_live,
                 {", ".join(f"lead({name}) OVER versions AS __next{name}" for name in PLACE)},
-                (coalesce(__stored_revision, -1) + sum((__live AND (__version > 0 OR {_FIRES}))::INTEGER)
+                (coalesce(__stored_revision, -1) + sum((__live AND (__version > 0 OR {FIRES}))::INTEGER)
                     OVER (versions ROWS UNBOUNDED PRECEDING))::INTEGER AS {REVISION}
             FROM (
                 SELECT * EXCLUDE ({REVISION}, __there), {REVISION} AS __stored_revision,
@@ -271,7 +271,7 @@ class _ChangelogSql:
                 SELECT CASE WHEN __version = 0 OR NOT __was THEN 'insert' ELSE 'update_after' END AS op,
                     CASE WHEN __version = 0 THEN 'on_time' ELSE 'late' END AS pane, {REVISION} AS revision,
                     {lists.change}, {place}, 2 * __version AS __rank
-                FROM history WHERE __live AND (__version > 0 OR {_FIRES})
+                FROM history WHERE __live AND (__version > 0 OR {FIRES})
                 UNION ALL
                 SELECT if(__next_live, 'update_before', 'delete') AS op, 'late' AS pane, {REVISION} AS revision,
                     {lists.change}, {", ".join(f"__next{name} AS {name}" for name in PLACE)},

@@ -19,7 +19,7 @@ from windrow.core.operators.window.early import EarlyPanes
 from windrow.core.operators.window.panes import Panes, PaneStep, WatermarkPanes
 from windrow.core.operators.window.slices import SLICE_KIND, is_slice_node, windows_of_slices
 from windrow.core.operators.window.sql import window_sql
-from windrow.core.schema import DIFF, END, OFFSET, PARTITION, PLACE, TIME, WATERMARK, WINDOW, record_schema
+from windrow.core.schema import DIFF, END, OFFSET, PARTITION, PLACE, REVISION, TIME, WATERMARK, WINDOW, record_schema
 from windrow.core.state.migrate import BlobAddress, RowsByKeyGroup, StoredColumns, StoredState, state_of_tables
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
@@ -167,6 +167,7 @@ def change_records(changes: pa.Table) -> pa.Table:
         OFFSET: changes.column(OFFSET),
         TIME: pa.array(times),
         WATERMARK: changes.column(WATERMARK),
+        REVISION: changes.column("revision"),
     }
     values = {name: changes.column(name) for name in fields}
     return pa.table(own | values | {DIFF: pc.if_else(is_added, 1, -1).cast(pa.int64())})
