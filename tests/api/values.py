@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Literal
 
 from hypothesis import strategies as st
@@ -256,6 +257,15 @@ def declared(draw: st.DrawFn, name: str, type_: DataType, *, may_lack: bool) -> 
 
 
 @st.composite
+def decodes(draw: st.DrawFn, fields: tuple[Field, ...], time: EventTime) -> Decode:
+    """Draw which field takes the keys of tombstones, where the others may be null."""
+    mark = time.watermark.field if isinstance(time.watermark, Punctuated) else None
+    needed = [one for one in fields if not one.optional and one.name not in {time.field, time.sent, mark}]
+    takes = len(needed) == 1 and isinstance(needed[0].type, StringType | LongType) and draw(st.booleans())
+    return Decode(tuple(replace(one, tombstones=takes and one is needed[0]) for one in fields))
+
+
+@st.composite
 def pipelines(draw: st.DrawFn) -> Pipeline:
     names = draw(st.lists(NAMES, min_size=5, max_size=9, unique_by=str.lower))
     time, mark, sent, domain, *others = names
@@ -270,11 +280,13 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
     emit = draw(emits(window))
     groups = draw(st.integers(1, 32_768))
     spreads = emit.early is None and not isinstance(window, Session)
+    told = draw(times(time, mark, sent))
+    fields = tuple(draw(declared(name, type_, may_lack=name in others)) for name, type_ in types.items())
     return Pipeline(
         name=draw(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)),
         source=draw(SOURCES),
-        decode=Decode(tuple(draw(declared(name, type_, may_lack=name in others)) for name, type_ in types.items())),
-        time=draw(times(time, mark, sent)),
+        decode=draw(decodes(fields, told)),
+        time=told,
         key=key,
         window=window,
         aggregates=draw(aggregates(data)),

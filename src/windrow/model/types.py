@@ -130,13 +130,15 @@ _OPTIONAL = "?"
 class Field:
     """A field of a record. An `optional` one is null where a record does not have it.
 
-    A record may have it under another name, one of `alias`; of several names the first that is there counts.
+    A record may have it under another name, one of `alias`; of several names the first that is there counts. With
+    `tombstones`, a record that has a key but no value (a tombstone) is read as one that has its key in this field.
     """
 
     name: str
     type: DataType
     optional: bool = False
     alias: tuple[str, ...] = ()
+    tombstones: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -161,6 +163,11 @@ class Decode:
             if field.name == name:
                 return field
         raise KeyError(name)
+
+    @property
+    def tombstone_key(self) -> Field | None:
+        """The field that the key of a tombstone is read into; None if tombstones are dead letters."""
+        return next((field for field in self.fields if field.tombstones), None)
 
 
 def parse_field_type(text: str) -> tuple[DataType, bool]:

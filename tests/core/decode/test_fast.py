@@ -86,6 +86,27 @@ SHAPES = {
         mark=Field("w", MILLIS, alias=("mark",)),
         log_time_inside=False,
     ),
+    "tombstones": ExactDecoder(
+        fields=(
+            Field("k", StringType(), tombstones=True),
+            Field("t", MILLIS),
+            Field("s", MILLIS),
+            Field("x", DecimalType(12, 2), optional=True),
+        ),
+        time=EventTime("t", Delay(0), future=HOUR, sent="s"),
+        key=("k",),
+        mark=None,
+        log_time_inside=False,
+        tombstones=Field("k", StringType(), tombstones=True),
+    ),
+    "tombstones in a log": ExactDecoder(
+        fields=(Field("k", LongType(), tombstones=True), Field("t", MILLIS), Field("x", StringType(), optional=True)),
+        time=EventTime("t", Delay(0), future=HOUR),
+        key=("k",),
+        mark=Field("w", MILLIS),
+        log_time_inside=True,
+        tombstones=Field("k", LongType(), tombstones=True),
+    ),
     "odd names": ExactDecoder(
         fields=(Field('"q\\/', StringType()), Field("\u00e4.$ (", MILLIS), Field(" ", DoubleType())),
         time=EventTime("\u00e4.$ (", Delay(0)),
@@ -97,14 +118,16 @@ SHAPES = {
 FAST = {name: FastDecoder(exact) for name, exact in SHAPES.items()}
 
 
-def batch(values: list[bytes | None], log_times: list[int | None] | None = None) -> pa.RecordBatch:
+def batch(
+    values: list[bytes | None], log_times: list[int | None] | None = None, keys: list[bytes | None] | None = None
+) -> pa.RecordBatch:
     count = len(values)
     return pa.record_batch(
         [
             pa.array([0] * count, pa.int32()),
             pa.array(range(count), pa.int64()),
             pa.array(log_times or [None] * count, pa.int64()).cast(schema.MICROS),
-            pa.nulls(count, pa.binary()),
+            pa.array(keys or [None] * count, pa.binary()),
             pa.array(values, pa.binary()),
         ],
         schema=schema.RAW,
@@ -159,7 +182,7 @@ ordinary = st.sampled_from([str(T0), '"u1"', "12.34", "1", "0", "-7.5", '"12.5"'
 nothing = st.one_of(st.just("null"), ordinary)
 values = st.one_of(ordinary, ordinary, numbers, strings, literals, nested)
 names = {
-    shape: [*(name for field in exact.fields for name in field.names), "w", "_log_time", "K", "other"]
+    shape: [*(name for field in exact.fields for name in field.names), "w", "_log_time", "K", "_key", "_value"]
     for shape, exact in SHAPES.items()
 }
 
@@ -232,11 +255,18 @@ def lines(shape: str) -> st.SearchStrategy[bytes | None]:
 log_times = st.one_of(st.none(), st.sampled_from([0, T0 * 1000, -(2**63) + 1, 2**63 - 1]))
 
 
+log_keys = st.one_of(
+    st.none(),
+    st.sampled_from([b"", b"EUR", b"7", b"-0", b"\x00", b"\xff", b"9" * 18, b"9" * 19]),
+    numbers.map(str.encode),
+)
+
+
 def agrees(shape: str, examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
-    @given(st.lists(st.tuples(lines(shape), log_times), min_size=1, max_size=40))
-    def holds(rows: list[tuple[bytes | None, int | None]]) -> None:
-        assert_agrees(shape, batch([value for value, _ in rows], [time for _, time in rows]))
+    @given(st.lists(st.tuples(lines(shape), log_times, log_keys), min_size=1, max_size=40))
+    def holds(rows: list[tuple[bytes | None, int | None, bytes | None]]) -> None:
+        assert_agrees(shape, batch(*map(list, zip(*rows, strict=True))))
 
     holds()
 
@@ -279,6 +309,8 @@ ORDINARY = {
         '{"user id":"u","t":1,"value":null,"x":2.5,"l":3,"mark":7}',
         '{"k":"u","t":1,"l":3,"w":null}',
     ],
+    "tombstones": [],
+    "tombstones in a log": ['{"k":1,"t":1767225600000,"x":"a"}', '{"k":1,"t":1,"_key":"5","_value":7}'],
     "odd names": [],
 }
 

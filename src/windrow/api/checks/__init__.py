@@ -20,7 +20,7 @@ from windrow.api.checks.aggregate import (
 from windrow.api.checks.base import Finding
 from windrow.api.checks.connectors import sink_address, sink_key, sink_table, source_address, sqlite_digits
 from windrow.api.checks.emit import discard_panes, no_lateness, session_panes, triggers
-from windrow.api.checks.fields import decode_fields, derived_fields, pipeline_name, result_columns
+from windrow.api.checks.fields import decode_fields, derived_fields, pipeline_name, result_columns, tombstones
 from windrow.api.checks.graph import graph_findings
 from windrow.api.checks.key import key_fields, key_groups, null_keys, salt
 from windrow.api.checks.process import process_code, process_state, process_ttl
@@ -45,6 +45,7 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     pipeline_name,
     source_address,
     decode_fields,
+    tombstones,
     derived_fields,
     time_field,
     sent_field,
@@ -84,6 +85,7 @@ PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
     pipeline_name,
     source_address,
     decode_fields,
+    tombstones,
     derived_fields,
     time_field,
     sent_field,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from windrow.api.checks.base import Finding, derived_field, error, is_name, result_names, warning
 from windrow.errors import PipelineError
 from windrow.expressions import View, constant_failure
-from windrow.model import AnyPipeline, Derive
+from windrow.model import AnyPipeline, Derive, LongType, Punctuated, StringType
 
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -50,6 +50,27 @@ def decode_fields(pipeline: View) -> Iterator[Finding]:
                     f"decode.{field.name}.alias.{index}",
                     f"{name!r} is the name of two fields (or differs from {other!r} in case only); keep one of them",
                 )
+
+
+def tombstones(pipeline: View) -> Iterator[Finding]:
+    """The key of a tombstone is in one field, of a type that its text can be, and any other field can be null."""
+    keys = [field for field in pipeline.decode.fields if field.tombstones]
+    for field in keys:
+        where = f"decode.{field.name}.tombstones"
+        if field is not keys[0]:
+            yield error(where, f"{keys[0].name!r} holds the key of a tombstone already; keep one of them")
+        if not isinstance(field.type, StringType | LongType):
+            yield error(where, f"{field.name!r} is a {field.type}, and the key of a record is text; use string or long")
+    # the times are the log timestamp, and records may lack a punctuation's field anyway
+    mark = pipeline.time.watermark.field if isinstance(pipeline.time.watermark, Punctuated) else None
+    filled = {pipeline.time.field, pipeline.time.sent, mark}
+    for field in pipeline.decode.fields:
+        if keys and not field.tombstones and not field.optional and field.name not in filled:
+            message = (
+                f"a tombstone has only its key ({keys[0].name!r}) and its log timestamp; make {field.name!r} optional: "
+                f'"{field.type}?"'
+            )
+            yield error(f"decode.{field.name}", message)
 
 
 def derived_fields(pipeline: View) -> Iterator[Finding]:

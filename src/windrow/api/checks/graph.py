@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from windrow.api.checks.base import Finding, error
 from windrow.api.checks.connectors import sink_address, sink_table, source_address
-from windrow.api.checks.fields import RESERVED, decode_fields, derived_fields
+from windrow.api.checks.fields import RESERVED, decode_fields, derived_fields, tombstones
 from windrow.api.checks.time import (
     adaptive_delay,
     all_idle,
@@ -64,6 +64,7 @@ from windrow.model import (
 SOURCE_RULES: tuple[Callable[[View], Iterable[Finding]], ...] = (
     source_address,
     decode_fields,
+    tombstones,
     derived_fields,
     time_field,
     sent_field,

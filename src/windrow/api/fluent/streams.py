@@ -350,22 +350,29 @@ class FieldType:
 
     type: str | DataType
     alias: tuple[str, ...] = ()
+    tombstones: bool = False
 
     def named(self, name: str) -> Field:
         """Return the field with a name; raise PipelineError if its type is invalid."""
         if not isinstance(self.type, str):
-            return Field(name, self.type, alias=self.alias)
+            return Field(name, self.type, alias=self.alias, tombstones=self.tombstones)
         try:
             type_, optional = parse_field_type(self.type)
         except PipelineError as exc:
             msg = f"decode.{name}: {exc.message}"
             raise PipelineError(msg) from exc
-        return Field(name, type_, optional, self.alias)
+        return Field(name, type_, optional, self.alias, self.tombstones)
 
 
-def field(type_: str | DataType, *, alias: Sequence[str] = ()) -> FieldType:
-    """Give a field other names that records may have it under: ``amount=wr.field("decimal(12,2)", alias=["amt"])``."""
+def field(type_: str | DataType, *, alias: Sequence[str] = (), tombstones: bool = False) -> FieldType:
+    """Declare a field with more than its type: ``amount=wr.field("decimal(12,2)", alias=["amt"])``.
+
+    Args:
+        type_: the type, with a question mark if a record may lack the field.
+        alias: other names that records may have it under.
+        tombstones: a record that has a key but no value is read with its key in this field.
+    """
     if isinstance(alias, str):
         msg = f"alias must be a list of names: [{alias!r}]"
         raise PipelineError(msg)
-    return FieldType(type_, tuple(alias))
+    return FieldType(type_, tuple(alias), tombstones)

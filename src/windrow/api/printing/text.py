@@ -267,7 +267,8 @@ def _lines(noun: str, meaning: str) -> list[str]:
 
 def _field(field: Field) -> str:
     also = f" (or {', '.join(field.alias)})" if field.alias else ""
-    return f"{field.name} {field.type_text}{also}"
+    key = " (of a tombstone the key)" if field.tombstones else ""
+    return f"{field.name} {field.type_text}{also}{key}"
 
 
 def _fields(pipeline: AnyPipeline | SourceNode) -> str:

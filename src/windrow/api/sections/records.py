@@ -11,6 +11,7 @@ from typing import Any
 from windrow.api.spec import (
     DURATION,
     FIELD_NAME,
+    FLAG,
     FRACTION,
     Key,
     Kind,
@@ -43,7 +44,7 @@ _REST_OF_TYPE = re.compile(r"\s*\d+\s*\)\??")
 
 
 class _Decode(Spec[Decode]):
-    """``{user: string, country: "string?", amount: {type: "decimal(12,2)", alias: [amt]}}``."""
+    """``{user: string, amount: {type: "decimal(12,2)", alias: [amt]}}``."""
 
     def form(self) -> str:
         return "mapping of names to types"
@@ -62,7 +63,7 @@ class _Decode(Spec[Decode]):
 
     def plain(self, value: Decode) -> dict[str, Any]:
         return {
-            field.name: {"type": field.type_text, "alias": list(field.alias)} if field.alias else field.type_text
+            field.name: {"type": field.type_text} | more if (more := _more(field)) else field.type_text
             for field in value.fields
         }
 
@@ -70,23 +71,36 @@ class _Decode(Spec[Decode]):
         return call_by_names(".decode", [(field.name, _python_field(field)) for field in value.fields])
 
     def document(self, path: str) -> Iterator[str]:
-        yield f"- `{path}.FIELD` (type or mapping, required): the type, or `{{type: ..., alias: [...]}}`."
+        yield (
+            f"- `{path}.FIELD` (type or mapping, required): the type, or a mapping with the type and the settings here."
+        )
         yield f"- `{path}.FIELD.type` (type, required): the type, with a question mark if the field is optional."
         yield (
             f"- `{path}.FIELD.alias` (list of names, default none): other names that the field may have in records. A "
             "record that has two of the names, with different values, is a [dead letter](errors.md#dead-letters). In "
             'Python `amount=wr.field("decimal(12,2)?", alias=["amt"])`.'
         )
+        yield (
+            f"- `{path}.FIELD.tombstones` (`true` or `false`, default `false`): a record that has a key but no value, "
+            "a [tombstone](#tombstones), is read with its key in this field. In Python "
+            '`currency=wr.field("string", tombstones=True)`.'
+        )
 
 
 def _read_field(name: str, node: YamlNode) -> Field:
     if not node.is_mapping:
         return Field(name, *node.parsed(_parse_whole_type))
-    fields = YamlMapping(node, ("type", "alias"))
+    fields = YamlMapping(node, ("type", "alias", "tombstones"))
     type_ = fields.required("type", lambda one: one.parsed(_parse_whole_type), 'such as type: "decimal(12,2)"')
     alias = fields.optional("alias", lambda one: one.each(YamlNode.text), ())
+    tombstones = fields.optional("tombstones", FLAG.read, default=False)
     fields.check()
-    return Field(name, *type_.value, alias.value)
+    return Field(name, *type_.value, alias.value, tombstones.value)
+
+
+def _more(field: Field) -> dict[str, Any]:
+    """Return what a field has besides its type."""
+    return ({"alias": list(field.alias)} if field.alias else {}) | ({"tombstones": True} if field.tombstones else {})
 
 
 def _parse_whole_type(text: str) -> tuple[DataType, bool]:
@@ -98,7 +112,8 @@ def _parse_whole_type(text: str) -> tuple[DataType, bool]:
 
 def _python_field(field: Field) -> str:
     plain = repr(field.type_text)
-    return f"wr.field({plain}, alias={list(field.alias)!r})" if field.alias else plain
+    more = "".join(f", {name}={value!r}" for name, value in _more(field).items())
+    return f"wr.field({plain}{more})" if more else plain
 
 
 DECODE = _Decode()

@@ -98,12 +98,12 @@ class Deriver:
 
 
 def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Sequence[str]) -> DeadRows:
-    """Return dead letters of records that are good JSON, with their log timestamps."""
+    """Return dead letters of records that are good JSON, or tombstones, with their log timestamps."""
     log_times = raw.column("log_time").take(pa.array(rows))
     if exact.log_time_inside and len(rows):
         found = []
         for value, log_time in zip(raw.column("value").take(pa.array(rows)), log_times.cast(pa.int64()), strict=True):
-            inside = parse_object(value.as_py()).get(LOG_TIME)
+            inside = parse_object(value.as_py()).get(LOG_TIME) if value.is_valid else None
             found.append(log_time.as_py() if inside is None else convert(LOG_TIME, LOG_TIME_TYPE, inside))
         log_times = pa.array(found, pa.int64()).cast(schema.MICROS)
     return DeadRows(rows, log_times, pa.array(reasons, pa.string()))

@@ -36,10 +36,14 @@ from windrow.model import (
 LOG_TIME = "_log_time"
 """The field of an embedded log's record that holds its log timestamp."""
 LOG_TIME_TYPE = TimestampType("millis")
+KEY, VALUE = "_key", "_value"
+"""The fields of an embedded log's record that is a tombstone: its key, and null."""
 MAX_DEPTH = 256
 """Deeper nesting is malformed. The limit is ours, so that it does not depend on the depth of the caller's stack."""
 
 _TOO_DEEP = f"malformed: nested too deeply (more than {MAX_DEPTH} levels)"
+_NO_VALUE = "malformed: no value"
+_NO_LOG_TIME = "no log time"
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
 _ESCAPE_BUT_LONE_SURROGATE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u]|\\u(?![dD][89a-fA-F])"
@@ -81,7 +85,7 @@ class MalformedError(Exception):
 class ExactDecoder:
     """The fields that a record must have. `mark` is the punctuation's, `log_time_inside` says to read `_log_time`.
 
-    `times` are the least and the greatest event time, in microseconds.
+    `times` are the least and the greatest event time, in microseconds. `tombstones` is the field of a tombstone's key.
     """
 
     fields: tuple[Field, ...]
@@ -90,6 +94,7 @@ class ExactDecoder:
     mark: Field | None
     log_time_inside: bool
     times: tuple[int, int] = (MIN_TIMESTAMP, MAX_TIMESTAMP)
+    tombstones: Field | None = None
 
     @staticmethod
     def of(pipeline: AnyPipeline | SourceNode) -> ExactDecoder:
@@ -101,15 +106,20 @@ class ExactDecoder:
             mark=mark_field(pipeline),
             log_time_inside=isinstance(pipeline.source, LogSource),
             times=times_with_windows(pipeline.window if isinstance(pipeline, Pipeline) else Global()),
+            tombstones=pipeline.decode.tombstone_key,
         )
 
-    def decode(self, raw: bytes | None, log_time: int | None) -> Outcome:
-        """Decode one record's value; `log_time` is the log's own timestamp in microseconds, if it has one."""
+    def decode(self, raw: bytes | None, log_time: int | None, key: bytes | None = None) -> Outcome:
+        """Decode one record's value and key; `log_time` is the log's own timestamp in microseconds, if it has one."""
         try:
+            if raw is None and key is not None and self.tombstones is not None:
+                return self._tombstone(self.tombstones, _key_text(key), log_time)
             record = parse_object(raw)
             if self.log_time_inside and record.get(LOG_TIME) is not None:
                 inside = convert(LOG_TIME, LOG_TIME_TYPE, record[LOG_TIME])
                 log_time = _micros(inside)
+            if self.tombstones is not None and self.log_time_inside and record.get(VALUE, record) is None:
+                return self._tombstone(self.tombstones, record.get(KEY), log_time)
             return self._meaning(record, log_time)
         except (MalformedError, BadValueError) as exc:
             return Bad(str(exc), log_time)
@@ -129,6 +139,17 @@ class ExactDecoder:
         self._guard(self.time.field, time, log_time)
         self._require_windows(time)
         return Good(values, time, mark)
+
+    def _tombstone(self, field: Field, key: object, log_time: int | None) -> Good:
+        """Return a tombstone as a record: its key, the log timestamp as its times, and nulls."""
+        if key is None:
+            raise MalformedError(_NO_VALUE)
+        value = convert(field.name, field.type, key)
+        if log_time is None:
+            raise BadValueError(_NO_LOG_TIME)
+        self._require_windows(log_time)
+        values: dict[str | None, Value] = {self.time.field: log_time, self.time.sent: log_time, field.name: value}
+        return Good(tuple(values.get(one.name) for one in self.fields), log_time, None)
 
     def _mark(self, record: Mapping[str, object], log_time: int | None) -> int | None:
         if self.mark is None or not _names_with_value(self.mark, record):
@@ -168,8 +189,7 @@ def no_window_reason(field: str, *, begins_early: bool) -> str:
 def _corrected(name: str, time: int, sent: int, log_time: int | None) -> int:
     """Return an event time without the skew of the device's clock, as the log's timestamp beside `sent` shows it."""
     if log_time is None:
-        msg = "no log time"
-        raise BadValueError(msg)
+        raise BadValueError(_NO_LOG_TIME)
     correction = log_time - sent
     corrected = time + correction
     if not MIN_TIMESTAMP <= corrected <= MAX_TIMESTAMP:
@@ -217,8 +237,7 @@ def parse_object(raw: bytes | None) -> dict[str, object]:
     Numbers stay text (`NumberText`). Raises MalformedError.
     """
     if raw is None:
-        msg = "malformed: no value"
-        raise MalformedError(msg)
+        raise MalformedError(_NO_VALUE)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as exc:
@@ -246,6 +265,14 @@ def parse_object(raw: bytes | None) -> dict[str, object]:
         msg = f"not an object: {_kind(value)}"
         raise MalformedError(msg)
     return value
+
+
+def _key_text(key: bytes) -> str:
+    try:
+        return key.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        msg = f"malformed: the key is not UTF-8 at byte {exc.start}"
+        raise MalformedError(msg) from exc
 
 
 def _too_deep(text: str) -> bool:
@@ -296,11 +323,12 @@ def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tu
     """Decode the given rows of a batch in `schema.RAW`, one by one; the marks are the pure ones."""
     values = raw.column("value").take(pa.array(rows)).to_pylist()
     log_times = raw.column("log_time").take(pa.array(rows)).cast(pa.int64()).to_pylist()
+    keys = raw.column("key").take(pa.array(rows)).to_pylist()
     good: list[tuple[int, Good]] = []
     marks: list[tuple[int, PureMark]] = []
     dead: list[tuple[int, Bad]] = []
-    for row, value, log_time in zip(rows.tolist(), values, log_times, strict=True):
-        outcome = decoder.decode(value, log_time)
+    for row, value, log_time, key in zip(rows.tolist(), values, log_times, keys, strict=True):
+        outcome = decoder.decode(value, log_time, key)
         match outcome:
             case Good():
                 good.append((row, outcome))

@@ -24,7 +24,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.decode.exact import LOG_TIME, LOG_TIME_TYPE, MAX_DEPTH, ExactDecoder, GoodRows, Rows, is_optional
+from windrow.core.decode.exact import (
+    LOG_TIME,
+    LOG_TIME_TYPE,
+    MAX_DEPTH,
+    VALUE,
+    ExactDecoder,
+    GoodRows,
+    Rows,
+    is_optional,
+)
 from windrow.core.decode.values import MAX_TIMESTAMP, MICROS_PER_UNIT, MIN_TIMESTAMP
 from windrow.model import BooleanType, DataType, DecimalType, DoubleType, Field, LongType, StringType, TimestampType
 
@@ -48,7 +57,9 @@ class FastDecoder:
     def __init__(self, exact: ExactDecoder) -> None:
         self._exact = exact
         self._reads = _json_fields(exact)
-        self._suspicion = exact_path_pattern(self._reads)
+        self._suspicion = exact_path_pattern(
+            self._reads, has_tombstones=exact.log_time_inside and exact.tombstones is not None
+        )
         structure = json.dumps({read.name: _sql_type(read.type) for read in self._reads})
         self._duck = duckdb_sql.connect()
         self._query = (
@@ -104,7 +115,29 @@ class FastDecoder:
         moments = times.fill_null(least).to_numpy()
         trusted &= (moments >= least) & (moments <= greatest)
         good = GoodRows(rows, times, [columns[field.name].values for field in self._exact.fields], marks)
-        return good if trusted.all() else good.keep(trusted)
+        good = good if trusted.all() else good.keep(trusted)
+        key = self._exact.tombstones
+        return good if key is None else GoodRows.merge(good, self._tombstones(raw, key))
+
+    def _tombstones(self, raw: pa.RecordBatch, field: Field) -> GoodRows:
+        """Return the records with a key, but no value, as far as they are clearly good."""
+        rows: Rows = np.flatnonzero(_mask(pc.and_(raw.column("value").is_null(), raw.column("key").is_valid())))
+        keys = valid_text(raw.column("key").take(pa.array(rows)))
+        times = raw.column("log_time").take(pa.array(rows)).cast(pa.int64())
+        least, greatest = self._exact.times
+        plain = pc.match_substring_regex(keys, _KEY_PATTERNS[str(field.type)])
+        in_range = pc.and_(pc.greater_equal(times, least), pc.less_equal(times, greatest))
+        trusted = pc.fill_null(pc.and_(plain, in_range), fill_value=False)
+        rows, keys, times = rows[_mask(trusted)], keys.filter(trusted), times.filter(trusted)
+        filled = {self._exact.time.field: times.cast(schema.MICROS)}
+        if self._exact.time.sent is not None:
+            filled[self._exact.time.sent] = filled[self._exact.time.field]
+        filled[field.name] = keys.cast(schema.arrow_type(field.type))
+        columns = [
+            filled[one.name] if one.name in filled else pa.nulls(len(rows), schema.arrow_type(one.type))
+            for one in self._exact.fields
+        ]
+        return GoodRows(rows, times, columns, pa.nulls(len(rows), pa.int64()))
 
     def _plain(self, value: pa.Array) -> pa.Array:
         """Return a mask of the values that DuckDB reads as the exact decoder does; it is false for nulls."""
@@ -242,6 +275,8 @@ def _mask(array: pa.Array) -> Mask:
 DOUBLE_DIGITS = 15
 """Decimals of this many digits and their nearest doubles are one to one."""
 _WORKING_SCALE = 6
+_KEY_PATTERNS = {str(StringType()): r"^[^\x00]*$", str(LongType()): r"^(?:0|-?[1-9][0-9]{0,17})$"}
+"""By type: a pattern of keys of tombstones that are clearly good."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 _NOT_STRICT = (
@@ -261,14 +296,17 @@ class JsonField:
     optional: bool = False
 
 
-def exact_path_pattern(fields: Iterable[JsonField]) -> str:
+def exact_path_pattern(fields: Iterable[JsonField], *, has_tombstones: bool = False) -> str:
     """Return an RE2 expression that matches every record whose fields must be read by the exact decoder.
 
     Of a record without a match it remains to check that DuckDB takes it for JSON, that it is not nested too deeply,
-    that the fields are there and in range, and the form of ISO times; nothing else.
+    that the fields are there and in range, and the form of ISO times; nothing else. With `has_tombstones` a record
+    whose `_value` is null is a tombstone.
     """
     fields = list(fields)
-    parts = [*_NOT_STRICT, _escapes(field.name for field in fields)]
+    parts = [*_NOT_STRICT, _escapes([*(field.name for field in fields), *([VALUE] if has_tombstones else [])])]
+    if has_tombstones:
+        parts.append(rf'"{VALUE}"\s*:\s*n')
     parts += [rf'"{_literal(field.name)}"\s*:\s*(?:{_bad_value(field)})' for field in fields]
     return "|".join(parts)
 

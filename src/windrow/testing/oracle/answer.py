@@ -41,12 +41,13 @@ class LogRecord:
     """A record as it lies in a partition of the log.
 
     `log_time` is the broker's timestamp in microseconds; a log source has it in the JSON (``_log_time``) instead.
-    `value` is None for a tombstone.
+    `value` is None for a tombstone, of a log source also in the JSON (``_value``, with the key in ``_key``).
     """
 
     offset: int
     log_time: int | None
     value: bytes | None
+    key: bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from windrow.model import (
     DataType,
     DecimalType,
     DoubleType,
+    Field,
     LogSource,
     LongType,
     Pipeline,
@@ -47,8 +48,17 @@ class Reading:
 
 def read(pipeline: Pipeline, record: LogRecord) -> Reading:
     """Read one record; raise DeadLetterError if it is not good."""
-    content = _json_object(record.value)
+    is_bare = record.value is None and record.key is not None and _tombstone_field(pipeline) is not None
+    content = {} if is_bare else _json_object(record.value)
     log_time = _log_time(pipeline, record, content)
+    if is_bare or (
+        isinstance(pipeline.source, LogSource)
+        and _tombstone_field(pipeline) is not None
+        and "_value" in content
+        and content["_value"] is None
+    ):
+        fields = _tombstone(pipeline, _utf8(record.key) if is_bare else content.get("_key"), log_time)
+        return _reading(pipeline, fields, _micros(fields[pipeline.time.field]), None)
     latest = None if pipeline.time.future is None or log_time is None else log_time + pipeline.time.future
     mark = _mark(pipeline, content, latest)
     needed = [pipeline.time.field, *(name for name in pipeline.key if name not in _derived(pipeline))]
@@ -58,6 +68,11 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
     time = _event_time(pipeline, fields, log_time)
     if latest is not None and time > latest:
         raise DeadLetterError(FUTURE)
+    return _reading(pipeline, fields, time, mark)
+
+
+def _reading(pipeline: Pipeline, fields: dict[str, Value], time: int, mark: int | None) -> Reading:
+    """Return what a record with these fields is, or raise DeadLetterError."""
     if any(start < YEAR_0001 or end > YEAR_10000 - 1 for start, end in windows_of(pipeline.window, time)):
         raise DeadLetterError(OUT_OF_RANGE)
     try:
@@ -73,6 +88,31 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
     if sum(len(text.encode()) for text in texts if isinstance(text, str)) > LONGEST_KEY:
         raise DeadLetterError(LONG_KEY)
     return Reading(fields, time, mark, taken)
+
+
+def _tombstone_field(pipeline: Pipeline) -> Field | None:
+    return next((field for field in pipeline.decode.fields if field.tombstones), None)
+
+
+def _tombstone(pipeline: Pipeline, key: object, log_time: int | None) -> dict[str, Value]:
+    """Return the fields of a record that says that its key is gone."""
+    named = _tombstone_field(pipeline)
+    if key is None or named is None:
+        raise DeadLetterError(MALFORMED)
+    fields: dict[str, Value] = dict.fromkeys(field.name for field in pipeline.decode.fields)
+    fields[named.name] = value_of(named.type, key)
+    if log_time is None:
+        raise DeadLetterError(NO_LOG_TIME)
+    if not YEAR_0001 <= log_time < YEAR_10000:
+        raise DeadLetterError(OUT_OF_RANGE)
+    return fields | {name: log_time for name in (pipeline.time.field, pipeline.time.sent) if name is not None}
+
+
+def _utf8(key: bytes | None) -> str:
+    try:
+        return (key or b"").decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise DeadLetterError(MALFORMED) from exc
 
 
 def _log_time(pipeline: Pipeline, record: LogRecord, content: dict[str, object]) -> int | None:
