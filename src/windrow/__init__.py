@@ -28,7 +28,7 @@ from windrow.api.fluent.aggregates import (
     top_k,
     variance,
 )
-from windrow.api.fluent.connectors import kafka, log, postgres, sqlite
+from windrow.api.fluent.connectors import file, kafka, log, postgres, sqlite
 from windrow.api.fluent.graph import graph
 from windrow.api.fluent.process import list_state, map_state, value_state
 from windrow.api.fluent.streams import field
@@ -73,6 +73,7 @@ __all__ = [
     "every",
     "every_count",
     "field",
+    "file",
     "first",
     "first_in_log",
     "formula",

@@ -221,6 +221,14 @@ def test_problems_of_two_sources_have_their_lines(change: tuple[str, str], expec
     assert any(one.startswith(expected) for one in found), found
 
 
+def test_a_file_among_several_sources_is_to_be_idle() -> None:
+    file = ("{log: {path: data/refunds}}", "{file: {path: refunds.csv, key: user, log: data/refunds}}")
+    found = [one.where for one in validate(read(two_sources(file))) if "`idle`" in one.message]
+    assert found == []
+    found = [one.where for one in validate(read(two_sources(file, (", idle: 1m", "")))) if "`idle`" in one.message]
+    assert found == ["sources.refunds.time"]
+
+
 def test_unknown_keys_are_reported_with_their_lines() -> None:
     with pytest.raises(PipelineError) as caught:
         read(

@@ -37,6 +37,7 @@ from windrow.model import (
     EventTime,
     Every,
     Field,
+    FileSource,
     First,
     Formula,
     Function,
@@ -284,7 +285,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
     fields = tuple(draw(declared(name, type_, may_lack=name in others)) for name, type_ in types.items())
     return Pipeline(
         name=draw(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)),
-        source=draw(SOURCES),
+        source=draw(st.one_of(SOURCES, st.builds(FileSource, st.just("rates.csv"), st.just((time,)), PATHS))),
         decode=draw(decodes(fields, told)),
         time=told,
         key=key,

@@ -35,6 +35,7 @@ LEAST = {
 OTHERS: list[dict[str, Any]] = [
     {},
     {"source": {"kafka": {"servers": "a:1", "topic": "a"}}},
+    {"source": {"file": {"path": "a.csv", "key": "k", "log": "a"}}},
     {"sink": {"postgres": {"url": "postgresql://a/a", "table": "a"}}},
     {"time": {"field": "t", "punctuated": "w"}},
     {"time": {"field": "t", "delay": {"adaptive": {"target": 1, "min": "1m", "max": "1m"}}}},

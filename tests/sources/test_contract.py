@@ -15,7 +15,7 @@ from tests.sources.streaming import DDL, Stream, raw, records
 
 from windrow.core.schema import RAW
 from windrow.errors import InputError, SourceError, WindrowError
-from windrow.model import KafkaSource, LogSource, Source
+from windrow.model import FileSource, KafkaSource, LogSource, Source
 from windrow.sources import open_source
 from windrow.sources.kafka import preflight
 
@@ -184,6 +184,7 @@ def test_a_range_is_read_in_order_a_partition_a_task(make: Callable[[int], Log],
 
 NOT_THERE: list[tuple[Source, type[WindrowError]]] = [
     (LogSource("/nowhere/at/all"), InputError),
+    (FileSource("rates.csv", ("currency",), "/nowhere/at/all"), InputError),
     (KafkaSource("127.0.0.1:1", "spend"), SourceError),
 ]
 
@@ -193,6 +194,6 @@ def test_a_source_that_is_not_there_is_named(
     source: Source, error: type[WindrowError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("windrow.sources.kafka.preflight", partial(preflight, timeout=1.0))
-    place = source.path if isinstance(source, LogSource) else source.servers
+    place = source.servers if isinstance(source, KafkaSource) else "/nowhere/at/all"
     with pytest.raises(error, match=place):
         open_source(source).partitions()

@@ -62,6 +62,10 @@ class ProgressLine:
         """Print a fault after which the run continues."""
         self._console.print(f"{self._label}: {message}", soft_wrap=True, markup=False)
 
+    def on_warning(self, message: str) -> None:
+        """Print what the run continues in spite of."""
+        self.on_trouble(f"warning: {message}")
+
     def on_step(self, report: StepReport) -> None:
         """Show a step."""
         self.totals.add(report)

@@ -139,6 +139,7 @@ def command(
         backfill=backfill,
         spark=spark,
         on_trouble=progress.on_trouble if server is None else server.on_trouble(progress.on_trouble),
+        on_warning=progress.on_warning,
         retry=None if retry is None else retry / 1_000_000,
         on_ready=(lambda: None) if server is None else server.on_ready,
         on_data_loss=on_data_loss,

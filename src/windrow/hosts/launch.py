@@ -13,7 +13,7 @@ from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.model import Runnable, as_graph
 from windrow.sinks import open_sinks
 from windrow.sinks.base import SinkGroup
-from windrow.sources import open_sources
+from windrow.sources import followed_files, open_sources
 from windrow.sources.base import OnDataLoss
 
 HostName = Literal["stream", "batch", "memory"]
@@ -31,8 +31,9 @@ class Options:
     With `step_time`, live steps that would take longer than so many microseconds read fewer records.
     `fresh` first removes the checkpoint and the tables. A new checkpoint starts from `savepoint` if that is given, or
     with `backfill` from a batch run over all records in the log. `on_trouble` is called with each fault that is
-    retried, and with lost records if `on_data_loss` is "continue"; `on_ready` when a stream begins to take steps, also
-    after a fault. A stream gives up after `retry` seconds of faults without a step (None: a minute, on a cluster ten).
+    retried, and with lost records if `on_data_loss` is "continue"; `on_warning` if a file that is followed cannot be
+    read; `on_ready` when a stream begins to take steps, also after a fault. A stream gives up after `retry` seconds of
+    faults without a step (None: a minute, on a cluster ten).
     """
 
     checkpoint: Folder
@@ -46,6 +47,7 @@ class Options:
     backfill: bool = False
     spark: SparkOptions = AS_GIVEN
     on_trouble: Callable[[str], None] = lambda _: None
+    on_warning: Callable[[str], None] = lambda _: None
     on_ready: Callable[[], None] = lambda: None
     retry: float | None = None
     on_data_loss: OnDataLoss = "stop"
@@ -57,6 +59,8 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
     """
     on_step = naming_partitions(as_graph(pipeline), on_step)
+    for file in followed_files(pipeline):
+        file.update()
     if options.fresh:
         open_sources(pipeline).partitions()  # a log that cannot be read costs no results
     sinks = open_sinks(pipeline)
@@ -129,6 +133,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
         savepoint=savepoint,
         spark=options.spark,
         on_trouble=options.on_trouble,
+        on_warning=options.on_warning,
         on_ready=options.on_ready,
         retry=options.retry,
         on_data_loss=options.on_data_loss,

@@ -203,6 +203,9 @@ Meaning = dict[str, Any]
 
 FREE = {
     ("source", "log", "path"),
+    ("source", "file", "path"),
+    ("source", "file", "key"),
+    ("source", "file", "log"),
     ("source", "kafka", "servers"),
     ("source", "kafka", "options"),
     ("source", "kafka", "start"),

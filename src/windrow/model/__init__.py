@@ -32,7 +32,17 @@ from windrow.model.aggregates import (
     function_name,
     function_spec,
 )
-from windrow.model.connectors import KafkaSource, LogSource, PostgresSink, Sink, Source, SqliteSink
+from windrow.model.connectors import (
+    DELETED,
+    LOG_TIME,
+    FileSource,
+    KafkaSource,
+    LogSource,
+    PostgresSink,
+    Sink,
+    Source,
+    SqliteSink,
+)
 from windrow.model.graph import (
     MAX_PARTITIONS,
     AnyJoinNode,
@@ -91,6 +101,8 @@ from windrow.model.windows import Calendar, CalendarUnit, Global, Hopping, Sessi
 __all__ = [
     "AGGREGATE_FUNCTIONS",
     "DEFAULT_KEY_GROUPS",
+    "DELETED",
+    "LOG_TIME",
     "MAX_PARTITIONS",
     "Adaptive",
     "Aggregate",
@@ -124,6 +136,7 @@ __all__ = [
     "EventTime",
     "Every",
     "Field",
+    "FileSource",
     "First",
     "Formula",
     "Function",

@@ -42,7 +42,26 @@ class KafkaSource:
         return self.topic
 
 
-Source = LogSource | KafkaSource
+@dataclass(frozen=True)
+class FileSource:
+    """A table in a file, whose changes by `key` are appended to the embedded log in the folder `log`, and read there.
+
+    The file is CSV or JSON lines, by the ending of its name.
+    """
+
+    path: str
+    key: tuple[str, ...]
+    log: str
+
+    @property
+    def label(self) -> str:
+        """The name of the source in the late output, the dead letters and the clock journal."""
+        return PurePath(self.log).name
+
+
+Source = LogSource | KafkaSource | FileSource
+LOG_TIME, DELETED = "_log_time", "_deleted"
+"""The fields of an embedded log's record that hold its log timestamp, and whether the row of a file was deleted."""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,18 @@
-"""Connectors that read: the embedded log and Kafka."""
+"""Connectors that read: the embedded log, also the one of a file, and Kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from windrow.model import KafkaSource, LogSource, Runnable, as_graph
+from windrow.model import FileSource, KafkaSource, LogSource, Runnable, as_graph
 from windrow.model import Source as SourceModel
 from windrow.sources.base import Cut, Source
 
-__all__ = ["Cut", "Source", "open_source", "open_sources", "partition_finders"]
+if TYPE_CHECKING:
+    from windrow.sources.file import FollowedFile
+
+__all__ = ["Cut", "Source", "followed_files", "open_source", "open_sources", "partition_finders"]
 
 
 def open_source(source: SourceModel) -> Source:
@@ -19,6 +22,8 @@ def open_source(source: SourceModel) -> Source:
             from windrow.sources.log import EmbeddedLog  # noqa: PLC0415 - Arrow only when a source is opened
 
             return EmbeddedLog(source)
+        case FileSource(log=log):
+            return open_source(LogSource(log))
         case KafkaSource():
             from windrow.sources.kafka import KafkaTopic  # noqa: PLC0415 - the same
 
@@ -37,6 +42,17 @@ def open_sources(pipeline: Runnable) -> Source:
     return SeveralLogs({one.name: open_source(one.source) for one in (first, *others)})
 
 
+def followed_files(pipeline: Runnable) -> list[FollowedFile]:
+    """Return the files whose changes a run has to append to their logs before it reads these."""
+    found = []
+    for node in as_graph(pipeline).sources:
+        if isinstance(node.source, FileSource):
+            from windrow.sources.file import FollowedFile  # noqa: PLC0415 - Arrow only where there is a file
+
+            found.append(FollowedFile(node.source, node.decode))
+    return found
+
+
 def partition_finders(pipeline: Runnable) -> list[tuple[str, Callable[[], list[int]]]]:
     """Return the name of each log, and a function that finds its partitions.
 
@@ -46,7 +62,7 @@ def partition_finders(pipeline: Runnable) -> list[tuple[str, Callable[[], list[i
     found: list[tuple[str, Callable[[], list[int]]]] = []
     for node in as_graph(pipeline).sources:
         match node.source:
-            case LogSource():
+            case LogSource() | FileSource():
                 log = open_source(node.source)
                 found.append((log.name, log.partitions))
             case KafkaSource():

@@ -18,7 +18,7 @@ from windrow.api.checks.aggregate import (
     formulas,
 )
 from windrow.api.checks.base import Finding
-from windrow.api.checks.connectors import sink_address, sink_key, sink_table, source_address, sqlite_digits
+from windrow.api.checks.connectors import file_fields, sink_address, sink_key, sink_table, source_address, sqlite_digits
 from windrow.api.checks.emit import discard_panes, no_lateness, session_panes, triggers
 from windrow.api.checks.fields import decode_fields, derived_fields, pipeline_name, result_columns, tombstones
 from windrow.api.checks.graph import graph_findings
@@ -46,6 +46,7 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     source_address,
     decode_fields,
     tombstones,
+    file_fields,
     derived_fields,
     time_field,
     sent_field,
@@ -86,6 +87,7 @@ PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
     source_address,
     decode_fields,
     tombstones,
+    file_fields,
     derived_fields,
     time_field,
     sent_field,

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import assert_never
 from urllib.parse import urlsplit
 
-from windrow.api.checks.base import Finding, error, result_names, sink_path, type_of, warning
+from windrow.api.checks.base import Finding, decoded_type, error, no_field, result_names, sink_path, type_of, warning
 from windrow.expressions import View
 from windrow.model import (
+    DELETED,
     AnyPipeline,
+    BooleanType,
     Count,
     Custom,
     DataType,
     DecimalType,
+    FileSource,
     Formula,
     Function,
     KafkaSource,
@@ -41,11 +45,13 @@ _OWN_OPTIONS = {
 
 
 def source_address(pipeline: View) -> Iterator[Finding]:
-    """A log has a path; a topic has a name that Kafka allows, and brokers with ports."""
+    """A log and a file have a path; a topic has a name that Kafka allows, and brokers with ports."""
     match pipeline.source:
         case LogSource(path):
             if not path:
                 yield error("source.log.path", "is empty; name the folder that holds partition-0.jsonl ...")
+        case FileSource(path, _, log):
+            yield from _file(path, log)
         case KafkaSource(servers, topic, _, options):
             if not all(_SERVER.fullmatch(server.strip()) for server in servers.split(",")):
                 message = f"{servers!r} must be HOST:PORT, or several with commas, such as localhost:9092"
@@ -61,6 +67,36 @@ def source_address(pipeline: View) -> Iterator[Finding]:
                     yield error(where, f"must not have the prefix; write {option.removeprefix('kafka.')}")
         case _:
             assert_never(pipeline.source)
+
+
+_ENDINGS = (".csv", ".jsonl", ".ndjson")
+
+
+def _file(path: str, log: str) -> Iterator[Finding]:
+    if not path.endswith(_ENDINGS):
+        message = f"{path!r} must be CSV (its name ends in .csv) or JSON lines (.jsonl, .ndjson)"
+        yield error("source.file.path", message)
+    elif not Path(path).is_file():
+        yield warning("source.file.path", f"there is no file {path}, and a run needs it when it starts")
+    if not log:
+        yield error("source.file.log", "is empty; name the folder in which the changes of the file are kept")
+
+
+def file_fields(pipeline: View) -> Iterator[Finding]:
+    """A file has a key of decoded fields, and what is read of it says whether its row was deleted."""
+    if not isinstance(pipeline.source, FileSource):
+        return
+    if not pipeline.source.key:
+        yield error("source.file.key", "is empty; name the fields by which the file has at most one row")
+    for index, name in enumerate(pipeline.source.key):
+        if decoded_type(pipeline, name) is None:
+            yield error(f"source.file.key.{index}", no_field(pipeline, name))
+    deleted = decoded_type(pipeline, DELETED)
+    if deleted is None:
+        message = f"a row that leaves the file comes once more, with {DELETED!r}; decode it: {DELETED}: boolean"
+        yield warning("decode", message)
+    elif deleted != BooleanType():
+        yield error(f"decode.{DELETED}", f"{DELETED!r} is a {deleted}, but in the log of a file it is a boolean")
 
 
 _SCHEMES = ("postgresql", "postgres")

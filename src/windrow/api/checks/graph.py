@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from windrow.api.checks.base import Finding, error
-from windrow.api.checks.connectors import sink_address, sink_table, source_address
+from windrow.api.checks.base import Finding, error, warning
+from windrow.api.checks.connectors import file_fields, sink_address, sink_table, source_address
 from windrow.api.checks.fields import RESERVED, decode_fields, derived_fields, tombstones
 from windrow.api.checks.time import (
     adaptive_delay,
@@ -41,6 +41,7 @@ from windrow.model import (
     DeduplicateNode,
     DoubleType,
     Field,
+    FileSource,
     Global,
     Graph,
     JoinNode,
@@ -65,6 +66,7 @@ SOURCE_RULES: tuple[Callable[[View], Iterable[Finding]], ...] = (
     source_address,
     decode_fields,
     tombstones,
+    file_fields,
     derived_fields,
     time_field,
     sent_field,
@@ -125,6 +127,12 @@ def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
     )
     for rule in SOURCE_RULES:
         yield from (replace(finding, where=_at(node, finding.where)) for finding in rule(view))
+    if isinstance(node.source, FileSource) and node.time.idle is None and len(graph.sources) > 1:
+        message = (
+            "has no `idle`: a file seldom changes, and what depends on it and on other sources waits until it does; "
+            "give 1m or so"
+        )
+        yield warning(_at(node, "time"), message)
     if node.lateness is not None and node.lateness < 0:
         yield error(_at(node, "lateness"), "must not be negative")
     yield from too_long(_at(node, "lateness"), node.lateness or 0)

@@ -8,8 +8,10 @@ from typing import assert_never
 from windrow.api.checks.base import Finding, decoded_type, error, no_field, warning
 from windrow.expressions import View
 from windrow.model import (
+    LOG_TIME,
     Adaptive,
     Delay,
+    FileSource,
     Global,
     KafkaSource,
     LogSource,
@@ -108,6 +110,8 @@ def adaptive_delay(pipeline: View) -> Iterator[Finding]:
 
 def zero_delay(pipeline: Pipeline) -> Iterator[Finding]:
     """With a delay of 0 a record is late as soon as it is out of order across a window's end."""
+    if isinstance(pipeline.source, FileSource) and pipeline.time.field == LOG_TIME:
+        return  # in the log of a file, no log timestamp is before that of an earlier record
     if pipeline.time.watermark == Delay(0) and not isinstance(pipeline.window, Global):
         message = "is 0s: any record out of order can be late; give how far out of order records arrive (10m)"
         yield warning("time.delay", message)
@@ -122,11 +126,13 @@ def all_idle(pipeline: View) -> Iterator[Finding]:
 
 
 def no_future_guard(pipeline: View) -> Iterator[Finding]:
-    """Event times are held to log timestamps, or one wrong clock makes other records late or expired."""
-    if pipeline.time.future is not None:
+    """Event times are, or are held to, log timestamps, or one wrong clock makes other records late or expired."""
+    if pipeline.time.future is not None or pipeline.time.field == LOG_TIME:
         return
     match pipeline.source:
         case KafkaSource():
+            hint = "give 1h or so"
+        case FileSource():
             hint = "give 1h or so"
         case LogSource():
             hint = "give 1h or so, and records their log timestamp in `_log_time` (epoch milliseconds)"

@@ -7,12 +7,23 @@ from os import PathLike, fspath
 from typing import Literal
 
 from windrow.api.fluent.streams import Stream
-from windrow.model import KafkaSource, LogSource, PostgresSink, SqliteSink
+from windrow.model import FileSource, KafkaSource, LogSource, PostgresSink, SqliteSink
 
 
 def log(path: str | PathLike[str]) -> Stream:
     """Read an embedded log: a folder with ``partition-0.jsonl``, ``partition-1.jsonl`` ..."""
     return Stream(LogSource(fspath(path)))
+
+
+def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | PathLike[str]) -> Stream:
+    """Read a table in a CSV or JSON lines file, whose changes by `key` are appended to an embedded log, and read there.
+
+    Args:
+        path: the file, whose name ends in .csv, .jsonl or .ndjson.
+        key: the field or fields by which the file has at most one row.
+        log: the folder of the log.
+    """
+    return Stream(FileSource(fspath(path), _key_names(key), fspath(log)))
 
 
 def kafka(

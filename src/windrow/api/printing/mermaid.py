@@ -15,6 +15,7 @@ from windrow.model import (
     DeduplicateNode,
     Delay,
     Emit,
+    FileSource,
     Graph,
     JoinNode,
     KafkaSource,
@@ -153,6 +154,8 @@ def _source(source: Source) -> str:
     match source:
         case LogSource(path):
             return f"log {path}"
+        case FileSource(path):
+            return f"file {path}"
         case KafkaSource(servers, topic):
             return f"kafka {topic} at {servers}"
         case _:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windrow.api.spec import FLAG, NAMES, TEXT, Key, Kind, OneOf, Scalar, Section, choice
 from windrow.api.yaml_node import YamlMapping, YamlNode
-from windrow.model import KafkaSource, LogSource, PostgresSink, Sink, Source, SqliteSink
+from windrow.model import FileSource, KafkaSource, LogSource, PostgresSink, Sink, Source, SqliteSink
 from windrow.model.connectors import mask_option, mask_url
 
 
@@ -19,6 +19,15 @@ _LOG = Section(
     "wr.log",
     LogSource,
     (Key("path", TEXT, "the folder.", required=True, positional=True),),
+)
+_FILE = Section(
+    "wr.file",
+    FileSource,
+    (
+        Key("path", TEXT, "the file.", required=True, positional=True),
+        Key("key", NAMES, "the decoded fields by which the file has at most one row.", required=True),
+        Key("log", TEXT, "the folder of the log; created if it does not exist.", required=True),
+    ),
 )
 _KAFKA = Section(
     "wr.kafka",
@@ -68,6 +77,16 @@ SOURCE: OneOf[Source] = OneOf(
             "a run with `--until-end` that leaves one out warns, with the file's name. The field `_log_time` (epoch "
             "milliseconds) of a record is its log timestamp. A [tombstone](#tombstones) is a line with null in the "
             'field `_value`, and the key in `_key`: `{"_key": "EUR", "_value": null, "_log_time": 1767225600000}`.',
+        ),
+        "file": Kind(
+            (FileSource,),
+            _FILE,
+            lambda source: (
+                f"the file {source.path}, whose changes by {', '.join(source.key)} are in the embedded log {source.log}"
+            ),
+            "a small table in a file: CSV with a header (`.csv`), or a JSON object a line (`.jsonl`, `.ndjson`). It is "
+            "read when a run starts, and in a live run again when it changes; the rows that changed are appended to an "
+            "embedded log, which is what the run reads ([tables in files](#tables-in-files)).",
         ),
         "kafka": Kind(
             (KafkaSource,),

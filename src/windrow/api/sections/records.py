@@ -240,7 +240,14 @@ TIME = Section(
     ".event_time",
     _event_time,
     (
-        Key("field", FIELD_NAME, "the event time, a timestamp.", required=True, positional=True),
+        Key(
+            "field",
+            FIELD_NAME,
+            "the event time, a timestamp. In an embedded log, and that of a file, it can be the log timestamp, if "
+            "`_log_time: timestamp_millis` is decoded.",
+            required=True,
+            positional=True,
+        ),
         Key(
             "delay",
             DELAY,

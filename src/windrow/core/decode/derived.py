@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.decode.exact import (
-    LOG_TIME,
     LOG_TIME_TYPE,
     DeadRows,
     ExactDecoder,
@@ -33,6 +32,7 @@ from windrow.core.schema import arrow_type
 from windrow.errors import RunError
 from windrow.expressions import Computed, Expression, computed, duckdb_message
 from windrow.model import (
+    LOG_TIME,
     AnyPipeline,
     BooleanType,
     DataType,

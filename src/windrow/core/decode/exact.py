@@ -20,10 +20,12 @@ from windrow.core import schema
 from windrow.core.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP, BadValueError, NumberText, Value, convert
 from windrow.core.windows import times_with_windows
 from windrow.model import (
+    LOG_TIME,
     AnyPipeline,
     DataType,
     EventTime,
     Field,
+    FileSource,
     Global,
     LogSource,
     Pipeline,
@@ -33,8 +35,6 @@ from windrow.model import (
     format_duration,
 )
 
-LOG_TIME = "_log_time"
-"""The field of an embedded log's record that holds its log timestamp."""
 LOG_TIME_TYPE = TimestampType("millis")
 KEY, VALUE = "_key", "_value"
 """The fields of an embedded log's record that is a tombstone: its key, and null."""
@@ -104,7 +104,7 @@ class ExactDecoder:
             time=pipeline.time,
             key=pipeline.key,
             mark=mark_field(pipeline),
-            log_time_inside=isinstance(pipeline.source, LogSource),
+            log_time_inside=isinstance(pipeline.source, LogSource | FileSource),
             times=times_with_windows(pipeline.window if isinstance(pipeline, Pipeline) else Global()),
             tombstones=pipeline.decode.tombstone_key,
         )

@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.decode.exact import (
-    LOG_TIME,
     LOG_TIME_TYPE,
     MAX_DEPTH,
     VALUE,
@@ -35,7 +34,17 @@ from windrow.core.decode.exact import (
     is_optional,
 )
 from windrow.core.decode.values import MAX_TIMESTAMP, MICROS_PER_UNIT, MIN_TIMESTAMP
-from windrow.model import BooleanType, DataType, DecimalType, DoubleType, Field, LongType, StringType, TimestampType
+from windrow.model import (
+    LOG_TIME,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    Field,
+    LongType,
+    StringType,
+    TimestampType,
+)
 
 Mask = npt.NDArray[np.bool_]
 

@@ -43,11 +43,11 @@ from windrow.hosts.written_log import write_log
 from windrow.model import Runnable, as_graph, with_at_end
 from windrow.sinks.base import Sink, SinkGroup
 from windrow.sinks.memory import CollectSink
-from windrow.sources import Cut, open_sources
+from windrow.sources import Cut, followed_files, open_sources
 from windrow.sources.base import OnDataLoss
 
 _POLL = 1
-"""Seconds between looks at whether to stop."""
+"""Seconds between looks at whether to stop, and at the files that are followed."""
 
 _ROOM = 1 << 20
 """Bytes on the checkpoint's disk, below which a step that failed did so for want of them."""
@@ -69,8 +69,9 @@ class StreamSettings:
 
     `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can hold processing times.
     `bounds` are watermarks from the clock journal of another run, which this one repeats. `on_trouble` is called with
-    each fault after which the run retries, and with lost records if `on_data_loss` lets the run continue, `on_ready`
-    when a query has started. After `retry` seconds without a step (by default a minute, on a cluster ten) it gives up.
+    each fault after which the run retries, and with lost records if `on_data_loss` lets the run continue, `on_warning`
+    if a file that is followed cannot be read, `on_ready` when a query has started. After `retry` seconds without a step
+    (by default a minute, on a cluster ten) it gives up.
     """
 
     checkpoint: Folder
@@ -84,6 +85,7 @@ class StreamSettings:
     bounds: WatermarkBounds = NO_BOUNDS
     spark: SparkOptions = AS_GIVEN
     on_trouble: Callable[[str], None] = lambda _: None
+    on_warning: Callable[[str], None] = lambda _: None
     on_ready: Callable[[], None] = lambda: None
     retry: float | None = None
     on_data_loss: OnDataLoss = "stop"
@@ -97,6 +99,7 @@ class StreamRun:
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
         self._source = open_sources(pipeline)
+        self._files = [] if settings.until_end else followed_files(pipeline)
         self._stop = threading.Event()
         self._last_reported = -1
         self._unsure: StepReport | None = None
@@ -304,6 +307,8 @@ class StreamRun:
             while not query.awaitTermination(_POLL):
                 if writer.failure is not None:
                     raise writer.failure
+                for file in self._files:
+                    file.poll(self._settings.on_warning)
                 if self._stop.is_set() and writer.close(_STEP):
                     writer.settle()
                     return False

@@ -16,6 +16,7 @@ from windrow.model import (
     DecimalType,
     DoubleType,
     Field,
+    FileSource,
     LogSource,
     LongType,
     Pipeline,
@@ -52,7 +53,7 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
     content = {} if is_bare else _json_object(record.value)
     log_time = _log_time(pipeline, record, content)
     if is_bare or (
-        isinstance(pipeline.source, LogSource)
+        isinstance(pipeline.source, LogSource | FileSource)
         and _tombstone_field(pipeline) is not None
         and "_value" in content
         and content["_value"] is None
@@ -117,7 +118,7 @@ def _utf8(key: bytes | None) -> str:
 
 def _log_time(pipeline: Pipeline, record: LogRecord, content: dict[str, object]) -> int | None:
     """Return the log timestamp, if there is one."""
-    if isinstance(pipeline.source, LogSource) and content.get("_log_time") is not None:
+    if isinstance(pipeline.source, LogSource | FileSource) and content.get("_log_time") is not None:
         return _micros(value_of(TimestampType("millis"), content["_log_time"]))
     return record.log_time
 
