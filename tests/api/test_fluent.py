@@ -19,6 +19,7 @@ from windrow.model import (
     Avg,
     Calendar,
     Count,
+    Cumulate,
     DecimalType,
     Decode,
     Derive,
@@ -106,6 +107,7 @@ def test_all_windows() -> None:
     for origin in ("2026-04-15", date(2026, 4, 15)):
         assert wr.tumbling("3 months", origin=origin) == Calendar(3, "month", origin=date(2026, 4, 15))
     assert wr.tumbling("1d") == Tumbling(86_400_000_000)
+    assert wr.cumulate("1d", "1h", offset="1s") == Cumulate(86_400_000_000, 3_600_000_000, 1_000_000)
     assert wr.hopping("1h", slide="1m", offset="1s") == Hopping(3_600_000_000, 60_000_000, 1_000_000)
     assert wr.session(timedelta(minutes=30)) == Session(1_800_000_000)
     assert wr.global_window() == Global()

@@ -27,6 +27,7 @@ from windrow.model import (
     CollectSet,
     Count,
     CountDistinct,
+    Cumulate,
     DataType,
     DecimalType,
     Decode,
@@ -125,6 +126,13 @@ def hoppings(draw: st.DrawFn) -> Hopping:
     return Hopping(draw(st.integers(1, min(MOST, slide * 10_000))), slide, draw(st.integers(0, slide - 1)))
 
 
+@st.composite
+def cumulates(draw: st.DrawFn) -> Cumulate:
+    steps = draw(st.integers(1, 10_000))
+    step = draw(st.integers(1, MOST // steps))
+    return Cumulate(steps * step, step, draw(st.integers(0, steps * step - 1)))
+
+
 CALENDARS = st.builds(
     Calendar,
     count=st.integers(1, 1_200),
@@ -134,7 +142,7 @@ CALENDARS = st.builds(
     origin=st.none() | st.dates().filter(lambda day: day.day <= 28),
 )
 WINDOWS: st.SearchStrategy[Window] = st.one_of(
-    tumblings(), hoppings(), CALENDARS, st.builds(Session, LONGER), st.just(Global())
+    tumblings(), hoppings(), cumulates(), CALENDARS, st.builds(Session, LONGER), st.just(Global())
 )
 COUNTS: st.SearchStrategy[Trigger] = st.builds(Records, st.integers(1, 10**6))
 AT_ENDS: st.SearchStrategy[Literal["fire", "hold"]] = st.sampled_from(["fire", "hold"])

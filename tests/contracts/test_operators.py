@@ -22,6 +22,7 @@ from windrow.model import (
     Aggregate,
     Calendar,
     Count,
+    Cumulate,
     DeduplicateNode,
     Emit,
     Field,
@@ -78,6 +79,7 @@ OPERATORS: dict[str, tuple[StreamNode, ...]] = {
     "tumbling": (windowed(Tumbling(5 * MINUTE)),),
     "salted": (windowed(Tumbling(5 * MINUTE), salt=2),),
     "hopping": (windowed(Hopping(6 * MINUTE, 2 * MINUTE)),),
+    "cumulate": (windowed(Cumulate(6 * MINUTE, 2 * MINUTE)),),
     "calendar": (windowed(Calendar(1, "day", "Europe/Berlin")),),
     "session": (windowed(Session(5 * MINUTE)),),
     "global": (windowed(Global(), Emit(early=Records(1))),),
@@ -97,6 +99,10 @@ OPERATORS: dict[str, tuple[StreamNode, ...]] = {
     "over windows": (
         replace(windowed(Tumbling(5 * MINUTE)), name="inner"),
         WindowNode("made", "inner", ("user",), Hopping(20 * MINUTE, 10 * MINUTE), OVER, Emit()),
+    ),
+    "cumulate over cumulate": (
+        replace(windowed(Cumulate(6 * MINUTE, 2 * MINUTE)), name="inner"),
+        WindowNode("made", "inner", ("user",), Cumulate(12 * MINUTE, 4 * MINUTE), OVER, Emit()),
     ),
 }
 CLEAN = replace(UNIQUE, name="clean")

@@ -14,10 +14,10 @@ from windrow.core.windows import (
     hops_of,
     slice_starts,
     times_with_windows,
-    window_ends,
+    window_bounds,
     windows_of,
 )
-from windrow.model import Calendar, Global, Hopping, Session, Tumbling, Window
+from windrow.model import Calendar, Cumulate, Global, Hopping, Session, Tumbling, Window
 from windrow.testing.oracle.windows import windows_of as oracle_windows_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -110,7 +110,7 @@ def test_boundaries_are_exact_to_the_microsecond(kind: Tumbling | Calendar, star
         assert window(kind, start) == (start, end)
         assert window(kind, end - 1) == (start, end)
         assert window(kind, end)[0] == end
-    assert window_ends(kind, np.array(starts[:-1])).tolist() == starts[1:]
+    assert window_bounds(kind, np.array(starts[:-1])).ends.tolist() == starts[1:]
 
 
 def test_days_of_a_changed_clock_have_23_and_25_hours() -> None:
@@ -169,9 +169,33 @@ def test_a_record_is_in_every_window_that_holds_its_time(hopping: Hopping, times
     assert list(zip(*(a.tolist() for a in expand(hopping, of_slices)), strict=True)) == expected
 
 
+@given(
+    st.builds(
+        lambda step, steps, offset: Cumulate(step * steps, step, offset), *[st.integers(1, 9)] * 2, st.integers(-99, 99)
+    ),
+    st.lists(st.integers(-300, 300), max_size=5),
+)
+def test_a_record_is_in_each_cumulate_window_that_holds_its_time(window: Cumulate, times: list[int]) -> None:
+    expected = [
+        (place, window.size * k + window.offset, window.size * k + window.offset + length)
+        for place, time in enumerate(times)
+        for k in range(-450, 450)
+        for length in range(window.step, window.size + 1, window.step)
+        if 0 <= time - window.size * k - window.offset < length
+    ]
+    given = np.array(times, dtype=np.int64)
+    for of in (given, slice_starts(window, given)):
+        places, numbers = expand(window, hops_of(window, of))
+        starts, ends = window_bounds(window, numbers)
+        assert list(zip(places.tolist(), starts.tolist(), ends.tolist(), strict=True)) == expected
+
+
 WINDOWS = st.one_of(
     st.builds(Tumbling, st.integers(1, 40 * DAY), st.integers(0, 40 * DAY)),
     st.builds(Hopping, st.integers(1, 40 * DAY), st.integers(DAY, 40 * DAY), st.integers(0, 40 * DAY)),
+    st.builds(
+        lambda step, offset: Cumulate(4 * step, step, offset), st.integers(1, 10 * DAY), st.integers(0, 40 * DAY)
+    ),
     CALENDARS,
     st.builds(Session, st.integers(1, 40 * DAY)),
 )
@@ -185,6 +209,7 @@ WINDOWS = st.one_of(
         (Hopping(HOUR, HOUR // 4), GLOBAL_START + 3 * HOUR // 4, GLOBAL_END - HOUR),
         # 0:10 to 1:00 of each hour
         (Hopping(5 * HOUR // 6, HOUR, HOUR // 6), GLOBAL_START, GLOBAL_END - 5 * HOUR // 6),
+        (Cumulate(HOUR, HOUR // 4, 1), GLOBAL_START + 1, GLOBAL_END - HOUR + 1),
         (Calendar(1, "month"), GLOBAL_START, GLOBAL_END - 31 * DAY),
         (Calendar(1, "day", "Etc/GMT-9"), GLOBAL_START + 15 * HOUR, GLOBAL_END - 9 * HOUR),
         (Session(HOUR), GLOBAL_START, GLOBAL_END - HOUR),

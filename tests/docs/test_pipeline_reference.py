@@ -40,6 +40,7 @@ OTHERS: list[dict[str, Any]] = [
     {"time": {"field": "t", "punctuated": "w"}},
     {"time": {"field": "t", "delay": {"adaptive": {"target": 1, "min": "1m", "max": "1m"}}}},
     {"window": {"hopping": {"size": "5m", "slide": "1m"}}},
+    {"window": {"cumulate": {"size": "5m", "step": "1m"}}},
     {"window": {"session": "5m"}},
     {"window": {"global": {}}},
     {"emit": {"late": "each"}},

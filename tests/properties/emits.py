@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from windrow.model import (
     AllOf,
     AnyOf,
+    Cumulate,
     Emit,
     Every,
     Global,
@@ -41,6 +42,16 @@ def hops(tick: int) -> st.SearchStrategy[Hopping]:
         st.sampled_from([1, 3, 5, 6, 9]),
         st.integers(1, 6),
         st.integers(0, 4),
+    )
+
+
+def cumulates(tick: int) -> st.SearchStrategy[Cumulate]:
+    """Draw a cumulate window of a few ticks."""
+    return st.builds(
+        lambda step, steps, offset: Cumulate(step * steps * tick, step * tick, offset % (step * steps) * tick),
+        st.integers(1, 3),
+        st.integers(1, 6),
+        st.integers(0, 10),
     )
 
 

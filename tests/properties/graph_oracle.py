@@ -16,6 +16,7 @@ from windrow.model import (
     MAX_PARTITIONS,
     Aggregate,
     Count,
+    Cumulate,
     DeduplicateNode,
     Global,
     Graph,
@@ -355,6 +356,9 @@ def windows_of(window: object, time: int) -> list[tuple[int, int]]:
             return [(start, start + size) for start in range(last, time - size, -slide)]
         case Global():
             return [(BEGINNING, FOREVER)]
+        case Cumulate(size, step):
+            start = time // size * size
+            return [(start, start + length) for length in range(step, size + 1, step) if time < start + length]
         case _:
             raise TypeError(window)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 from tests.properties.aggregates import NUMBERS, aggregates
-from tests.properties.emits import emits, hops, sizes
+from tests.properties.emits import cumulates, emits, hops, sizes
 
 from windrow.core.tick import PlayStep, Tick
 from windrow.model import (
@@ -194,7 +194,8 @@ def windows(draw: st.DrawFn, tick: int, *, calendar: bool) -> Window:
         unit: Literal["day", "week", "month"] = draw(st.sampled_from(["day", "day", "week", "month"]))
         offset = draw(st.sampled_from([0, 0, HOUR, 5 * HOUR // 2]))
         return Calendar(draw(st.integers(1, 3)), unit, draw(st.sampled_from(ZONES)), offset)
-    return draw(sizes(tick) | hops(tick) | st.integers(1, 6).map(lambda gap: Session(gap * tick)) | st.just(Global()))
+    sessions = st.integers(1, 6).map(lambda gap: Session(gap * tick))
+    return draw(sizes(tick) | hops(tick) | cumulates(tick) | sessions | st.just(Global()))
 
 
 @st.composite

@@ -20,7 +20,7 @@ from windrow.core.schema import RAW
 from windrow.core.state.widening import StateChange
 from windrow.core.tick import PlayStep, Tick
 from windrow.hosts.memory import MemoryHost
-from windrow.model import Aggregate, Calendar, Count, Formula, Hopping, Pipeline, Tumbling
+from windrow.model import Aggregate, Calendar, Count, Formula, Pipeline, Sliced, Tumbling
 
 _COUNT = Aggregate("records", Count())
 
@@ -69,7 +69,7 @@ def same(pipeline: Pipeline) -> StateChange:
 
 def hold(case: Case, data: st.DataObject) -> None:
     """Play a case with and without a change of the key groups somewhere in it."""
-    salts = [1, 2, 3] if isinstance(case.pipeline.window, Tumbling | Calendar | Hopping) else [1]
+    salts = [1, 2, 3] if isinstance(case.pipeline.window, Tumbling | Calendar | Sliced) else [1]
     if case.pipeline.emit.early is not None:
         salts = [1]
     before = replace(case.pipeline, salt=data.draw(st.sampled_from(salts), "salt before"))

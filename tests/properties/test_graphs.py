@@ -28,6 +28,7 @@ from windrow.model import (
     Adaptive,
     Aggregate,
     Count,
+    Cumulate,
     Decode,
     DeduplicateNode,
     Delay,
@@ -82,7 +83,7 @@ CONDITIONS = {
     "w > 6": lambda row: row["w"] is not None and row["w"] > 6,
     "total > 5": lambda row: row["total"] is not None and row["total"] > 5,
 }
-FIRST_WINDOWS: list[Window] = [Tumbling(4 * MINUTE), Hopping(6 * MINUTE, 2 * MINUTE)]
+FIRST_WINDOWS: list[Window] = [Tumbling(4 * MINUTE), Hopping(6 * MINUTE, 2 * MINUTE), Cumulate(6 * MINUTE, 2 * MINUTE)]
 FIRST = (Aggregate("total", Sum("v")), Aggregate("n", Count()), Aggregate("top", Max("v")))
 SECOND = (Aggregate("total", Sum("total")), Aggregate("n", Count()), Aggregate("top", Max("top")))
 
@@ -249,7 +250,7 @@ def graphs(draw: st.DrawFn, *starts: str) -> Graph:
             nodes.append(SelectNode(f"over {name}", (at,), "total > 5"))
             at = f"over {name}"
         by = draw(st.sampled_from([key, "n"]))
-        windows: list[Window] = [Tumbling(size), Hopping(size, size // 2)]
+        windows: list[Window] = [Tumbling(size), Hopping(size, size // 2), Cumulate(size, size // 4)]
         kind = draw(st.sampled_from(windows))
         aggregates = tuple(one for one in SECOND if one.name != by)
         nodes.append(WindowNode(name, at, (by,), kind, aggregates, Emit()))

@@ -220,6 +220,7 @@ class ReadResult(Generic[T]):
 _SYNONYMS = {
     **dict.fromkeys(("tumble", "fixed", "calendar"), "tumbling"),
     **dict.fromkeys(("hop", "slide", "sliding"), "hopping"),
+    **dict.fromkeys(("cumulative", "cumulating"), "cumulate"),
     **dict.fromkeys(("sessions", "session_window"), "session"),
 }
 """Names of windows in other engines, and the key here."""

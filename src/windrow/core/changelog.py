@@ -104,7 +104,7 @@ def late_output(connection: duckdb.DuckDBPyConnection, pipeline: View, expired: 
         SELECT {literal(pipeline.source.label)} AS source, {PARTITION} AS "partition", {OFFSET} AS "offset",
             {TIME} AS event_time, {WINDOW} AS window_start, {END} AS window_end,
             ({WATERMARK} - {END}) // 1000 AS lateness_ms, 'expired' AS reason, to_json({{{record}}}) AS record
-        FROM expired ORDER BY {PARTITION}, {OFFSET}, {WINDOW}
+        FROM expired ORDER BY {PARTITION}, {OFFSET}, {WINDOW}, {END}
     """
     return query(connection, sql, expired=expired).cast(schema.LATE)
 

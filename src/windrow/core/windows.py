@@ -1,5 +1,8 @@
 """Window assignment: the windows that an event time falls in, by vectorised arithmetic on microseconds.
 
+A window is known by a number, the time at which it starts. Cumulate windows share their starts, so they are known by
+their ends.
+
 Calendar windows (hours to months in a time zone) are computed once a distinct local day; all others by arithmetic.
 """
 
@@ -14,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.core.columns import Micros
-from windrow.model import Calendar, Global, Hopping, Session, Tumbling, Window
+from windrow.model import Calendar, Cumulate, Global, Hopping, Session, Sliced, Tumbling, Window
 
 GLOBAL_START: Final = -62_135_596_800_000_000
 """0001-01-01T00:00:00Z, where the global window starts."""
@@ -31,7 +34,7 @@ class WindowBounds(NamedTuple):
 
 
 class Hops(NamedTuple):
-    """Hopping windows of each time: the starts of the first and the last; of a time in a gap, last is before first."""
+    """Windows of each time, where these overlap: the first and the last; of a time in a gap, last is before first."""
 
     first: Micros
     last: Micros
@@ -43,7 +46,7 @@ def times_with_windows(window: Window) -> tuple[int, int]:
     Every time between them has such windows too, as a later time's windows begin and end no earlier.
     """
     match window:
-        case Tumbling(size, offset) | Hopping(size, offset=offset):
+        case Tumbling(size, offset) | Hopping(size, offset=offset) | Cumulate(size, offset=offset):
             slide = window.slide if isinstance(window, Hopping) else size
             # the last window that begins too early, and the first that ends too late
             early = (GLOBAL_START - 1 - offset) // slide * slide + offset
@@ -77,35 +80,48 @@ def windows_of(window: Tumbling | Calendar | Global | Session, times: Micros) ->
             assert_never(window)
 
 
-def window_ends(window: Tumbling | Hopping | Calendar | Global, starts: Micros) -> Micros:
-    """Return the ends of windows, given their starts."""
+def window_bounds(window: Tumbling | Sliced | Calendar | Global, windows: Micros) -> WindowBounds:
+    """Return the starts and ends of windows, given their numbers."""
     match window:
         case Tumbling(size) | Hopping(size):
-            return starts + size
+            return WindowBounds(windows, windows + size)
+        case Cumulate(size, _, offset):
+            return WindowBounds((windows - 1 - offset) // size * size + offset, windows)
         case Calendar() | Global():
-            return windows_of(window, starts).ends
+            return windows_of(window, windows)
         case _:
             assert_never(window)
 
 
-def slice_starts(window: Hopping, times: Micros) -> Micros:
+def slice_starts(window: Sliced, times: Micros) -> Micros:
     """Return the start of each time's slice, the longest span in which all times have the same windows."""
     return (times - window.offset) // window.slice * window.slice + window.offset
 
 
-def hops_of(window: Hopping, times: Micros) -> Hops:
-    """Return each time's windows; they are `window.slide` apart."""
+def hops_of(window: Sliced, times: Micros) -> Hops:
+    """Return the numbers of each time's windows; they are `distance` apart."""
     since = times - window.offset
-    first = ((since - window.size) // window.slide + 1) * window.slide + window.offset
-    return Hops(first, since // window.slide * window.slide + window.offset)
+    match window:
+        case Hopping(size, slide, offset):
+            return Hops(((since - size) // slide + 1) * slide + offset, since // slide * slide + offset)
+        case Cumulate(size, step, offset):
+            return Hops((since // step + 1) * step + offset, (since // size + 1) * size + offset)
+        case _:
+            assert_never(window)
 
 
-def expand(window: Hopping, hops: Hops) -> tuple[Micros, Micros]:
-    """Return a row for each pair of time and window: the index of the time, and the start of the window."""
-    counts = np.maximum((hops.last - hops.first) // window.slide + 1, 0)
+def distance(window: Sliced) -> int:
+    """Return how far apart the numbers of a time's windows are."""
+    return window.slide if isinstance(window, Hopping) else window.step
+
+
+def expand(window: Sliced, hops: Hops) -> tuple[Micros, Micros]:
+    """Return a row for each pair of time and window: the index of the time, and the number of the window."""
+    apart = distance(window)
+    counts = np.maximum((hops.last - hops.first) // apart + 1, 0)
     places = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return places, hops.first[places] + number * window.slide
+    return places, hops.first[places] + number * apart
 
 
 _SECOND: Final = 1_000_000

@@ -96,7 +96,17 @@ from windrow.model.types import (
     parse_field_type,
     parse_type,
 )
-from windrow.model.windows import Calendar, CalendarUnit, Global, Hopping, Session, Tumbling, Window
+from windrow.model.windows import (
+    Calendar,
+    CalendarUnit,
+    Cumulate,
+    Global,
+    Hopping,
+    Session,
+    Sliced,
+    Tumbling,
+    Window,
+)
 
 __all__ = [
     "AGGREGATE_FUNCTIONS",
@@ -123,6 +133,7 @@ __all__ = [
     "Context",
     "Count",
     "CountDistinct",
+    "Cumulate",
     "Custom",
     "CustomAggregate",
     "DataType",
@@ -178,6 +189,7 @@ __all__ = [
     "Session",
     "Sink",
     "SinkNode",
+    "Sliced",
     "Source",
     "SourceNode",
     "SplitNode",

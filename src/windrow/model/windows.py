@@ -39,6 +39,23 @@ class Hopping:
 
 
 @dataclass(frozen=True)
+class Cumulate:
+    """Windows [k * size + offset, k * size + offset + i * step) for every whole k and i from 1 to size / step.
+
+    The windows of one k have the same start, and each holds the one before; the size is a multiple of the step.
+    """
+
+    size: int
+    step: int
+    offset: int = 0
+
+    @property
+    def slice(self) -> int:
+        """The longest length of which every window is made whole."""
+        return self.step
+
+
+@dataclass(frozen=True)
 class Calendar:
     """Windows of so many hours, days, weeks or months in a time zone, where a day may have 23 or 25 hours.
 
@@ -70,7 +87,10 @@ class Global:
     """One window for all time."""
 
 
-Window = Tumbling | Hopping | Calendar | Session | Global
+Window = Tumbling | Hopping | Cumulate | Calendar | Session | Global
+
+Sliced = Hopping | Cumulate
+"""Windows that overlap, and so are made of slices."""
 
 
 _CALENDAR_SIZE = re.compile(r"([0-9]{1,9})\s+(hour|day|week|month)s?")

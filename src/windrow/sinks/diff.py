@@ -328,7 +328,7 @@ def _differences(pipeline: AnyPipeline, one: Path, other: Path) -> Iterator[str]
     for table, order in (
         (tables.result, quote_all(tables.result.key)),
         (tables.changes, quote_all((*key, "epoch", "seq"))),
-        (tables.late, quote_all(("source", "partition", "offset", "window_start"))),
+        (tables.late, quote_all(("source", "partition", "offset", "window_start", "window_end"))),
         (tables.dead, quote_all(("source", "partition", "offset"))),
     ):
         columns = [column for column in table.columns if column not in {"epoch", "seq"}]

@@ -19,6 +19,7 @@ from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     Aggregate,
     Calendar,
+    Cumulate,
     Decode,
     Delay,
     Emit,
@@ -27,13 +28,20 @@ from windrow.model import (
     Hopping,
     Last,
     Punctuated,
+    Sliced,
     Sum,
     TimestampType,
     Tumbling,
 )
 
 WINDOWS = st.sampled_from(
-    [Tumbling(5 * MINUTE), Tumbling(5 * MINUTE, MINUTE), Hopping(6 * MINUTE, 4 * MINUTE), Calendar(1, "day")]
+    [
+        Tumbling(5 * MINUTE),
+        Tumbling(5 * MINUTE, MINUTE),
+        Hopping(6 * MINUTE, 4 * MINUTE),
+        Cumulate(6 * MINUTE, 2 * MINUTE),
+        Calendar(1, "day"),
+    ]
 )
 EMITS = st.builds(
     Emit,
@@ -57,7 +65,7 @@ def rows(output: StepOutput) -> list[list[dict[str, object]]]:
 @examples(20)
 @given(WINDOWS, EMITS, STEPS, st.integers(2, 4))
 def test_every_step_is_the_same_however_keys_are_spread(
-    window: Tumbling | Hopping | Calendar, emit: Emit, steps: list[list[tuple[int, bytes]]], salt: int
+    window: Tumbling | Sliced | Calendar, emit: Emit, steps: list[list[tuple[int, bytes]]], salt: int
 ) -> None:
     aggregates = (Aggregate("total", Sum("amount")), Aggregate("last", Last("amount")))
     plain = main(window=window, emit=emit, aggregates=aggregates, time=EventTime("t", Delay(2 * MINUTE)))
@@ -69,7 +77,10 @@ def test_every_step_is_the_same_however_keys_are_spread(
 def by_key(tables: list[list[dict[str, object]]]) -> list[list[dict[str, object]]]:
     """Keys are in the order of their groups; what is of one key stays in its own."""
     changes, *rest = tables
-    return [sorted(changes, key=lambda row: (str(row["window_start"]), str(row["user"]))), *rest]
+    return [
+        sorted(changes, key=lambda row: (str(row["window_start"]), str(row["window_end"]), str(row["user"]))),
+        *rest,
+    ]
 
 
 def test_a_hot_key_is_in_as_many_groups_as_its_salt() -> None:

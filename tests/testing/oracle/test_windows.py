@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from windrow.model import Calendar, Hopping, Session, Tumbling, Window
+from windrow.model import Calendar, Cumulate, Hopping, Session, Tumbling, Window
 from windrow.testing.oracle.clock import BOUNDS, bucket_bound
 from windrow.testing.oracle.windows import windows_of
 from windrow.testing.transcript.times import parse_story_time
@@ -21,6 +21,9 @@ from windrow.testing.transcript.times import parse_story_time
         (Hopping(7, 3), 7, [(3, 10), (6, 13)]),
         (Hopping(2, 5, 1), 2, [(1, 3)]),
         (Hopping(2, 5, 1), 3, []),
+        (Cumulate(9, 3), 5, [(0, 6), (0, 9)]),
+        (Cumulate(9, 3), 6, [(0, 9)]),
+        (Cumulate(6, 2, 1), 0, [(-5, 1)]),
         (Session(5), -1, [(-1, 4)]),
     ],
 )

@@ -33,7 +33,7 @@ from windrow.api.checks.time import (
     time_field,
     zero_delay,
 )
-from windrow.api.checks.window import global_window, hopping_windows, window_lengths, window_zone
+from windrow.api.checks.window import cumulate_windows, global_window, hopping_windows, window_lengths, window_zone
 from windrow.errors import PipelineError, Place, join_errors
 from windrow.model import Graph, Pipeline, ProcessPipeline, Runnable
 
@@ -54,6 +54,7 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     window_lengths,
     window_zone,
     hopping_windows,
+    cumulate_windows,
     durations,
     adaptive_delay,
     all_idle,

@@ -15,6 +15,7 @@ from windrow.model import (
     AnyPipeline,
     BooleanType,
     Count,
+    Cumulate,
     Custom,
     DataType,
     DecimalType,
@@ -162,7 +163,10 @@ def sink_key(pipeline: AnyPipeline) -> Iterator[Finding]:
     where = f"{sink_path(pipeline.sink)}.key"
     # with mode discard each pane is a row of its own
     revision = ("revision",) if isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard" else ()
-    missing = [name for name in ("window_start", *pipeline.key, *revision) if name not in key]
+    # cumulate windows share their starts
+    is_cumulate = isinstance(pipeline, Pipeline) and isinstance(pipeline.window, Cumulate)
+    bounds = ("window_start", "window_end") if is_cumulate else ("window_start",)
+    missing = [name for name in (*bounds, *pipeline.key, *revision) if name not in key]
     if missing:
         yield error(
             where, f"lacks {', '.join(missing)}, so rows would overwrite each other; add it, or leave `key` out"

@@ -521,9 +521,8 @@ def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]
     if any(isinstance(one, StreamNode) for one in graph.readers(node)):
         if not isinstance(node, WindowNode) or isinstance(node.window, Session):
             kind = "process" if not isinstance(node, WindowNode) else type(node.window).__name__.lower()
-            yield error(
-                _at(node), f"other streams cannot take the rows of a {kind}; only tumbling, hopping, calendar, global"
-            )
+            known = "tumbling, hopping, cumulate, calendar and global windows"
+            yield error(_at(node), f"other streams cannot take the rows of a {kind}; only those of {known}")
             return
         yield from _plain(node, "whose rows other streams take")
         if node.emit.late != "each" and not is_running:

@@ -69,7 +69,7 @@ def salt(pipeline: Pipeline) -> Iterator[Finding]:
         return
     if isinstance(pipeline.window, Session | Global):
         kind = "sessions" if isinstance(pipeline.window, Session) else "a global window"
-        yield error("salt", f"is for tumbling and hopping windows, not for {kind}; leave it out")
+        yield error("salt", f"is for tumbling, hopping, cumulate and calendar windows, not for {kind}; leave it out")
     if pipeline.emit.early is not None:
         yield error(
             "salt",

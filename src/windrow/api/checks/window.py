@@ -9,7 +9,7 @@ from typing import assert_never
 
 from windrow.api.checks.base import Finding, error, warning
 from windrow.api.checks.time import too_long
-from windrow.model import Calendar, Global, Hopping, Pipeline, Session, Tumbling, format_duration
+from windrow.model import Calendar, Cumulate, Global, Hopping, Pipeline, Session, Tumbling, format_duration
 
 _DAY = 86_400_000_000
 _EVERY_MONTH = 28
@@ -29,6 +29,10 @@ def window_lengths(pipeline: Pipeline) -> Iterator[Finding]:
             yield from _length("window.hopping.size", size)
             yield from _length("window.hopping.slide", slide)
             yield from _offset("window.hopping.offset", offset, slide, "the slide")
+        case Cumulate(size, step, offset):
+            yield from _length("window.cumulate.size", size)
+            yield from _length("window.cumulate.step", step)
+            yield from _offset("window.cumulate.offset", offset, size, "the window")
         case Session(gap):
             yield from _length("window.session", gap)
         case Global():
@@ -102,6 +106,23 @@ def hopping_windows(pipeline: Pipeline) -> Iterator[Finding]:
             f"give a slide of at most {format_duration(window.size)}"
         )
         yield warning(where, message)
+
+
+def cumulate_windows(pipeline: Pipeline) -> Iterator[Finding]:
+    """The greatest window is made of whole steps, of at most 10,000."""
+    window = pipeline.window
+    if not isinstance(window, Cumulate) or window.size <= 0 or window.step <= 0:
+        return
+    where, size = "window.cumulate.step", format_duration(window.size)
+    steps = -(-window.size // window.step)
+    if window.size % window.step:
+        yield error(where, f"{format_duration(window.step)} does not divide the size, {size}, into whole steps")
+    elif steps > _MOST_HOPS:
+        message = (
+            f"puts a record into up to {steps} windows, and a late record revises all of them; "
+            f"at most {_MOST_HOPS} are allowed: give a step of {format_duration(-(-window.size // _MOST_HOPS))} or more"
+        )
+        yield error(where, message)
 
 
 def global_window(pipeline: Pipeline) -> Iterator[Finding]:

@@ -156,7 +156,7 @@ class Keyed:
     key: tuple[str, ...]
 
     def window(self, window: Window) -> Windowed:
-        """Divide event time into windows: `windrow.tumbling`, `hopping`, `session` or `global_window`.
+        """Divide event time into windows: `windrow.tumbling`, `hopping`, `cumulate`, `session` or `global_window`.
 
         Raises:
             PipelineError: the argument is not a window.

@@ -15,6 +15,7 @@ from windrow.model import (
     AllOf,
     AnyOf,
     Calendar,
+    Cumulate,
     Every,
     Global,
     Hopping,
@@ -73,6 +74,15 @@ def hopping(size: Duration, *, slide: Duration, offset: Duration = "0s") -> Hopp
         duration_micros(size, "window.hopping.size"),
         duration_micros(slide, "window.hopping.slide"),
         duration_micros(offset, "window.hopping.offset"),
+    )
+
+
+def cumulate(size: Duration, step: Duration, *, offset: Duration = "0s") -> Cumulate:
+    """Cut time into windows [k * size + offset, k * size + offset + i * step): running results, from 0 each size."""
+    return Cumulate(
+        duration_micros(size, "window.cumulate.size"),
+        duration_micros(step, "window.cumulate.step"),
+        duration_micros(offset, "window.cumulate.offset"),
     )
 
 

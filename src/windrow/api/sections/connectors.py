@@ -102,7 +102,8 @@ SOURCE: OneOf[Source] = OneOf(
 
 _KEY_DOC = (
     "the primary key of the result table, if it should differ from `window_start`, `window_end` and the pipeline's "
-    "key. It must contain `window_start` and the pipeline's key, and with `mode: discard` also `revision`."
+    "key. It must contain `window_start` (of cumulate windows also `window_end`) and the pipeline's key, and with "
+    "`mode: discard` also `revision`."
 )
 _CHANGELOG_DOC = (
     "whether `T_changes` is written. With `false` it stays empty, and the database grows half as fast; the result "

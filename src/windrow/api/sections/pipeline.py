@@ -52,7 +52,7 @@ SALT = Key(
     Scalar("whole number, 1 to `key_groups`", YamlNode.number),
     "the number of key groups over which the records of each key are spread, for keys with a large share of all "
     "records. On-time records are pre-aggregated there, and the partial results are merged in the key's own group: one "
-    "more shuffle, the same results. For tumbling, hopping and calendar windows, without `early`.",
+    "more shuffle, the same results. For tumbling, hopping, cumulate and calendar windows, without `early`.",
     default=1,
 )
 DERIVED = Key(

@@ -31,6 +31,7 @@ from windrow.model import (
     AllOf,
     AnyOf,
     Calendar,
+    Cumulate,
     Custom,
     Emit,
     Every,
@@ -163,6 +164,27 @@ _HOPPING = Section(
         ),
     ),
 )
+_CUMULATE = Section(
+    "wr.cumulate",
+    Cumulate,
+    (
+        Key("size", DURATION, "the greatest length of a window.", required=True, positional=True),
+        Key(
+            "step",
+            DURATION,
+            "by how much each window is longer than the one before. The size is a multiple of it, by at most 10,000.",
+            required=True,
+            positional=True,
+        ),
+        Key(
+            "offset",
+            DURATION,
+            "windows start at the epoch plus a multiple of the size plus this offset, which must be shorter than the "
+            "size.",
+            default=0,
+        ),
+    ),
+)
 WINDOW: OneOf[Window] = OneOf(
     "kind of window",
     {
@@ -180,6 +202,16 @@ WINDOW: OneOf[Window] = OneOf(
                 f"{_shift_words(window.offset)}"
             ),
             "overlapping windows of the same size: a record is in each window that contains its event time.",
+        ),
+        "cumulate": Kind(
+            (Cumulate,),
+            _CUMULATE,
+            lambda window: (
+                f"cumulate, {format_duration(window.size)} at most, growing by {format_duration(window.step)}"
+                f"{_shift_words(window.offset)}"
+            ),
+            "windows that grow: all those of one `size` start together, and each is a `step` longer than the one "
+            "before. A result from the start of the day to each hour of it is `{size: 1d, step: 1h}`.",
         ),
         "session": Kind(
             (Session,),

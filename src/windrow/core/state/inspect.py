@@ -16,7 +16,7 @@ from windrow.core.state.store import MemoryState
 from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.sources import sources_of
 from windrow.expressions import View, view_of
-from windrow.model import Hopping, Pipeline, ProcessPipeline, Runnable, Session, as_graph
+from windrow.model import Pipeline, ProcessPipeline, Runnable, Session, Sliced, as_graph
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ def inspect_state(pipeline: Runnable, states: Iterable[tuple[int, MemoryState]],
 
 
 def _windows_of_slices(pipeline: View, summary: Any, low: int) -> set[int]:  # noqa: ANN401 - plain JSON
-    """Return the open hopping windows that the stored slices belong to."""
+    """Return the open windows that the stored slices belong to."""
     slices = dict(summary.get("slices", ())).get(0, ())
-    if not isinstance(pipeline, Pipeline) or not isinstance(pipeline.window, Hopping) or not slices:
+    if not isinstance(pipeline, Pipeline) or not isinstance(pipeline.window, Sliced) or not slices:
         return set()
     return windows_of_slices(pipeline.window, slices, low)
 

@@ -59,7 +59,7 @@ def split_by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 @dataclass
 class WindowSummary:
-    """The operator's summary; windows are known by their start.
+    """The operator's summary; windows are known by their number (see `windrow.core.windows`).
 
     `open` holds the windows that have something of their own and have not fired, `waiting` those of them that late
     records wait for, `fired` those that have fired and can still be revised. `slices` holds by level the starts of the

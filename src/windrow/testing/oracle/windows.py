@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import assert_never
 from zoneinfo import ZoneInfo
 
-from windrow.model import Calendar, Global, Hopping, Session, Tumbling, Window
+from windrow.model import Calendar, Cumulate, Global, Hopping, Session, Tumbling, Window
 
 ALL_TIME = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 """0001-01-01 00:00 and 9999-12-31 23:59:59.999999."""
@@ -23,6 +23,9 @@ def windows_of(window: Window, time: int) -> list[tuple[int, int]]:
             last = (time - offset) // slide
             first = (time - size - offset) // slide + 1
             return [(k * slide + offset, k * slide + offset + size) for k in range(first, last + 1)]
+        case Cumulate(size, step, offset):
+            start = time - (time - offset) % size
+            return [(start, end) for end in range(start + step, start + size + 1, step) if time < end]
         case Calendar():
             return [_calendar(window, time)]
         case Session(gap):

@@ -1,7 +1,7 @@
 """Times and windows as stories write them, to microseconds and back.
 
-A time is ``[YYYY-MM-DD ]HH:MM[:SS[.ffffff]]`` or ``YYYY-MM-DD``, UTC; a window is its start, ``start/end`` or
-``global``.
+A time is ``[YYYY-MM-DD ]HH:MM[:SS[.ffffff]]`` or ``YYYY-MM-DD``, UTC; a window is its start, ``start/end`` (sessions
+and cumulate windows) or ``global``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 
 from windrow.api.yaml_node import YamlNode
 from windrow.errors import PipelineError
-from windrow.model import Global, Hopping, Pipeline, Session
+from windrow.model import Cumulate, Global, Hopping, Pipeline, Session
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -77,6 +77,8 @@ def read_window_bounds(node: YamlNode, pipeline: Pipeline) -> tuple[int, int]:
     end = node.parsed(lambda _: parse_story_time(second)) if slash else None
     if isinstance(pipeline.window, Session):
         return _session(node, pipeline.window, start, end)
+    if isinstance(pipeline.window, Cumulate):
+        return _cumulate(node, pipeline.window, start, end)
     found = _window_from(pipeline, start)
     if found is None:
         msg = f"{node.called}: no window starts at {first!r}"
@@ -92,7 +94,7 @@ def window_text(pipeline: Pipeline, window: tuple[int, int]) -> str:
     match pipeline.window:
         case Global():
             return GLOBAL
-        case Session():
+        case Session() | Cumulate():
             return f'"{format_time(window[0])}/{format_time(window[1])}"'
         case _:
             return f'"{format_time(window[0])}"'
@@ -108,6 +110,16 @@ def _session(node: YamlNode, window: Session, start: int, end: int | None) -> tu
     return start, end
 
 
+def _cumulate(node: YamlNode, window: Cumulate, start: int, end: int | None) -> tuple[int, int]:
+    if end is None:
+        msg = f'{node.called}: a cumulate window is written "start/end", as several have the same start'
+        raise node.error(msg)
+    if (start - window.offset) % window.size or (end - start) % window.step or not 0 < end - start <= window.size:
+        msg = f"{node.called}: there is no window {node.text()!r}"
+        raise node.error(msg)
+    return start, end
+
+
 def _global() -> tuple[int, int]:
     from windrow.core.windows import GLOBAL_END, GLOBAL_START  # noqa: PLC0415 - numpy, which reading does without
 
@@ -118,10 +130,10 @@ def _window_from(pipeline: Pipeline, start: int) -> int | None:
     """Return the end of the window that starts then, if one does."""
     import numpy as np  # noqa: PLC0415 - only for stories that have rows
 
-    from windrow.core.windows import hops_of, window_ends, windows_of  # noqa: PLC0415 - as above
+    from windrow.core.windows import hops_of, window_bounds, windows_of  # noqa: PLC0415 - as above
 
     window, at = pipeline.window, np.array([start])
-    if isinstance(window, Global | Session):
+    if isinstance(window, Global | Session | Cumulate):
         return None
     starts = hops_of(window, at).last if isinstance(window, Hopping) else windows_of(window, at).starts
-    return int(window_ends(window, at)[0]) if starts[0] == start else None
+    return int(window_bounds(window, at).ends[0]) if starts[0] == start else None

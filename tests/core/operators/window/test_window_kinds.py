@@ -16,6 +16,7 @@ from windrow.model import (
     AllOf,
     AnyOf,
     Calendar,
+    Cumulate,
     Delay,
     Emit,
     EventTime,
@@ -61,6 +62,12 @@ CLOSED: st.SearchStrategy[Window] = st.one_of(
         st.integers(1, 24).map(lambda n: n * MINUTE),
         st.integers(1, 8).map(lambda n: n * MINUTE),
         st.integers(-3, 3).map(lambda n: n * MINUTE),
+    ),
+    st.builds(
+        lambda step, steps, offset: Cumulate(step * steps * MINUTE, step * MINUTE, offset * MINUTE),
+        st.integers(1, 4),
+        st.integers(1, 30),
+        st.integers(-3, 3),
     ),
     st.builds(
         Calendar,

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from windrow.core.columns import MIN_TIME, Micros, to_micros
 from windrow.core.schema import END, TIME, WATERMARK, WINDOW
-from windrow.core.windows import expand, hops_of, slice_starts, windows_of
-from windrow.model import Calendar, Global, Hopping, Pipeline, Session, Tumbling, Window
+from windrow.core.windows import Hops, expand, hops_of, slice_starts, window_bounds, windows_of
+from windrow.model import Calendar, Cumulate, Global, Hopping, Pipeline, Session, Sliced, Tumbling, Window
 
 Mask = npt.NDArray[np.bool_]
 
@@ -31,14 +31,15 @@ class Assigned(NamedTuple):
 def on_time_for_all(window: Window, times: Micros, watermarks: Micros, ended: int) -> tuple[Mask, Micros]:
     """Return which records are on time for every window that they are in, none of which has fired, and these windows.
 
-    A hopping window stands there by the start of the record's slice. `ended` is the time up to which windows have fired
-    at an end before.
+    Windows that overlap stand there as the start of the record's slice. `ended` is the time up to which windows have
+    fired at an end before.
     """
     match window:
-        case Hopping():
+        case Hopping() | Cumulate():
             hops = hops_of(window, times)
             # no time past the first window's end, which is the least of all, is past any other's
-            on_time = (watermarks < hops.first + window.size) & (hops.first > ended) & (hops.first <= hops.last)
+            first = window_bounds(window, hops.first)
+            on_time = (watermarks < first.ends) & (first.starts > ended) & (hops.first <= hops.last)
             return on_time, slice_starts(window, times)
         case Tumbling() | Calendar():
             starts, ends = windows_of(window, times)
@@ -55,7 +56,7 @@ def assign(pipeline: Pipeline, records: pa.Table, ended: int, forgotten_until: i
     """
     times = to_micros(records.column(TIME))
     match pipeline.window:
-        case Hopping() as window:
+        case (Hopping() | Cumulate()) as window:
             hops = hops_of(window, times)
             whole = _with_window(records, times, times).slice(0, 0)
             if pipeline.emit.early is None:
@@ -66,9 +67,7 @@ def assign(pipeline: Pipeline, records: pa.Table, ended: int, forgotten_until: i
                 whole = whole.filter(pa.array(sliced))
                 records = records.filter(pa.array(~sliced))
                 hops = hops_of(window, times[~sliced])
-            places, starts = expand(window, hops)
-            rows = _with_window(records.take(pa.array(places)), starts, starts + window.size)
-            return _assigned(pipeline, rows, whole, forgotten_until)
+            return _assigned(pipeline, _expanded(window, records, hops), whole, forgotten_until)
         case Session():
             msg = "sessions are not known by their records' times alone"
             raise TypeError(msg)
@@ -77,17 +76,21 @@ def assign(pipeline: Pipeline, records: pa.Table, ended: int, forgotten_until: i
             return _assigned(pipeline, rows, rows.slice(0, 0), forgotten_until)
 
 
-def in_windows(window: Tumbling | Hopping | Calendar, records: pa.Table) -> pa.Table:
+def in_windows(window: Tumbling | Sliced | Calendar, records: pa.Table) -> pa.Table:
     """Return a row for each record and window that it is in, with WINDOW and END."""
     times = to_micros(records.column(TIME))
-    if isinstance(window, Hopping):
-        places, starts = expand(window, hops_of(window, times))
-        return _with_window(records.take(pa.array(places)), starts, starts + window.size)
+    if isinstance(window, Sliced):
+        return _expanded(window, records, hops_of(window, times))
     return _with_window(records, *windows_of(window, times))
 
 
-def _with_window(records: pa.Table, starts: Micros, ends: Micros) -> pa.Table:
-    return records.append_column(WINDOW, pa.array(starts)).append_column(END, pa.array(ends))
+def _expanded(window: Sliced, records: pa.Table, hops: Hops) -> pa.Table:
+    places, windows = expand(window, hops)
+    return _with_window(records.take(pa.array(places)), windows, window_bounds(window, windows).ends)
+
+
+def _with_window(records: pa.Table, windows: Micros, ends: Micros) -> pa.Table:
+    return records.append_column(WINDOW, pa.array(windows)).append_column(END, pa.array(ends))
 
 
 def _assigned(pipeline: Pipeline, rows: pa.Table, whole: pa.Table, forgotten_until: int) -> Assigned:

@@ -20,8 +20,8 @@ from windrow.core.columns import MAX_TIME, cast_table, pack, to_micros, unpack, 
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.window.assigner import in_windows
-from windrow.core.operators.window.operator import change_records, merge_summaries, reduce_summary
-from windrow.core.operators.window.panes import PLACE_TYPES, with_window_ends
+from windrow.core.operators.window.operator import begun_windows, change_records, merge_summaries, reduce_summary
+from windrow.core.operators.window.panes import PLACE_TYPES, with_window_bounds
 from windrow.core.operators.window.sql import PaneLists
 from windrow.core.schema import (
     DIFF,
@@ -47,8 +47,8 @@ from windrow.core.state.window_store import (
     store_panes,
     windows_in,
 )
-from windrow.core.windows import window_ends
-from windrow.model import Calendar, Hopping, Pipeline, Tumbling
+from windrow.core.windows import window_bounds
+from windrow.model import Calendar, Pipeline, Sliced, Tumbling
 
 _ROWS: Final = "rows"
 _REVISIONS: Final = "revisions"
@@ -78,7 +78,7 @@ class ChangelogWindowOperator:
     """
 
     def __init__(self, pipeline: Pipeline, hold: int = 0, *, is_traced: bool = False) -> None:
-        if not isinstance(pipeline.window, Tumbling | Hopping | Calendar):
+        if not isinstance(pipeline.window, Tumbling | Sliced | Calendar):
             msg = f"a changelog has no {type(pipeline.window).__name__} windows"
             raise TypeError(msg)
         self._pipeline = pipeline
@@ -105,7 +105,7 @@ class ChangelogWindowOperator:
         is_late = to_micros(rows.column(WATERMARK)) >= to_micros(rows.column(END)) + self._hold
         touched = windows_in(rows)
         known = summary.open | summary.fired
-        summary.fired |= {start for start in touched if start <= time.ended}
+        summary.fired |= begun_windows(self._window, touched, time.ended)
         summary.open |= touched - summary.fired
         firing = self._ended(summary.open, MAX_TIME if time.end else time.low - self._hold)
         summary.open -= firing
@@ -153,7 +153,7 @@ class ChangelogWindowOperator:
         new = rows.filter(pa.array(is_in_windows(_windows(rows), involved))).select(self._no_rows.column_names)
         fires = is_in_windows(_windows(stored), firing)
         # what came before a window fires is in its first pane if it is on time, and so is what comes in the same step
-        ends = window_ends(self._window, _windows(new)) + self._hold
+        ends = window_bounds(self._window, _windows(new)).ends + self._hold
         begins = is_in_windows(_windows(new), firing) & (to_micros(new.column(WATERMARK)) < ends)
         all_rows = pa.concat_tables(
             [
@@ -181,7 +181,7 @@ class ChangelogWindowOperator:
 
     def _finished(self, made: pa.Table) -> pa.Table:
         """Return changes with results, ends and places."""
-        changes = self._results.of(with_window_ends(self._pipeline, made.drop_columns(list(PLACE))))
+        changes = self._results.of(with_window_bounds(self._pipeline, made.drop_columns(list(PLACE))))
         ends = to_micros(changes.column("window_end"))
         is_pane = np.equal(made.column(PARTITION).to_numpy(), LAST_PARTITION)
         for name, type_ in PLACE_TYPES:
@@ -192,8 +192,8 @@ class ChangelogWindowOperator:
         return changes
 
     def _ended(self, windows: Collection[int], time: int) -> set[int]:
-        starts = np.fromiter(windows, dtype=np.int64, count=len(windows))
-        return set(starts[window_ends(self._window, starts) <= time].tolist())
+        numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
+        return set(numbers[window_bounds(self._window, numbers).ends <= time].tolist())
 
 
 def _windows(table: pa.Table) -> np.ndarray:

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.aggregates.accumulators import Results
-from windrow.core.columns import MIN_TIME, Micros, to_micros
-from windrow.core.operators.window.panes import LateChunks, PaneStep, with_window_ends
+from windrow.core.columns import MIN_TIME, to_micros
+from windrow.core.operators.window.panes import LateChunks, PaneStep, with_window_bounds
 from windrow.core.operators.window.sql import (
     CHUNK,
     COUNT,
@@ -35,7 +35,7 @@ from windrow.core.operators.window.triggers import sql_trigger, start_trigger, t
 from windrow.core.schema import REVISION, TIME, WINDOW
 from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
-from windrow.core.windows import window_ends
+from windrow.core.windows import WindowBounds, window_bounds
 from windrow.model import PaneSoFar, Pipeline, Session, Trigger
 
 
@@ -87,7 +87,7 @@ class EarlyPanes:
             panes = duckdb_sql.query(self._duck, self._sql.settle, events=events, clock=clock)
             rows = duckdb_sql.query(self._duck, self._sql.changes, events=events)
             changes.append(
-                self._results.of(with_window_ends(self._pipeline, rows))
+                self._results.of(with_window_bounds(self._pipeline, rows))
                 if rows.num_rows
                 else schema.changes(self._pipeline).empty_table()
             )
@@ -126,7 +126,7 @@ class EarlyPanes:
             self._duck, self._sql.observed, records=step.on_time.append_column(ROW, rows), panes=panes
         )
         found = evaluate_trigger(
-            self._trigger, observed, window_ends(self._window, to_micros(observed.column(WINDOW))), step
+            self._trigger, observed, window_bounds(self._window, to_micros(observed.column(WINDOW))), step
         )
         memory = observed.select([WINDOW, *self._pipeline.key]).take(found.firsts)
         return (
@@ -195,8 +195,8 @@ class _TriggerRun:
         self._asked.begin_anew()
 
 
-def evaluate_trigger(trigger: Trigger, observed: pa.Table, ends: Micros, step: PaneStep) -> Evaluation:
-    """Ask a trigger at each on-time record in log order, and at the step's tick; `ends` are those of told windows."""
+def evaluate_trigger(trigger: Trigger, observed: pa.Table, bounds: WindowBounds, step: PaneStep) -> Evaluation:
+    """Ask a trigger at each on-time record in log order, and at the step's tick; `bounds` are those of told windows."""
     chunks = np.zeros(step.on_time.num_rows, dtype=np.int64)
     early = np.zeros(step.on_time.num_rows, dtype=np.bool_)
     firsts: list[int] = []
@@ -209,7 +209,7 @@ def evaluate_trigger(trigger: Trigger, observed: pa.Table, ends: Micros, step: P
         if nth is None or nth == 1:
             firsts.append(place)
             windows.append(window)
-            followed.append(_TriggerRun(trigger, (window, int(ends[place])), tuple(known)))
+            followed.append(_TriggerRun(trigger, (int(bounds.starts[place]), int(bounds.ends[place])), tuple(known)))
         if nth is not None:
             chunks[row], early[row] = followed[-1].at_record(time)
     now, latest = step.time.now, step.time.latest

@@ -24,8 +24,8 @@ from windrow.core.state.migrate import BlobAddress, RowsByKeyGroup, StoredColumn
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.core.state.window_store import WindowSummary, is_in_windows, split_by_window, windows_in
-from windrow.core.windows import window_ends
-from windrow.model import Global, Hopping, Pipeline, Session
+from windrow.core.windows import window_bounds
+from windrow.model import Calendar, Global, Pipeline, Session, Sliced, Tumbling
 
 
 class WindowOperator:
@@ -59,27 +59,26 @@ class WindowOperator:
         time = step.time
         judged = assign(self._pipeline, step.records, time.ended, summary.forgotten_until)
 
-        missed = late_output(self._duck, self._pipeline, judged.rows.filter(pa.array(judged.expired)))
+        missed = late_output(self._duck, self._pipeline, self._started(judged.rows.filter(pa.array(judged.expired))))
         rows, whole = unscale(judged.rows), unscale(judged.whole)
         parts = pa.concat_tables([self._no_parts, *step.parts])
         windows = to_micros(rows.column(WINDOW))
         touched = set(np.unique(windows[~judged.expired]).tolist())
         slices = windows_in(whole)
-        if isinstance(self._window, Hopping):
+        if isinstance(self._window, Sliced):
             slices |= windows_in(parts)
         else:
             touched |= windows_in(parts)
         known = frozenset(summary.open | summary.fired)
-        endless = isinstance(self._window, Global)
-        if not endless:
-            summary.fired |= {start for start in touched if start <= time.ended}
+        if not isinstance(self._window, Global):
+            summary.fired |= begun_windows(self._window, touched, time.ended)
         on_time = judged.on_time & ~is_in_windows(windows, summary.fired)
         summary.open |= touched - summary.fired
         reached = MAX_TIME if time.end else time.low
         firing = self._passed(summary.open | self._of_slices(slices, summary, time.before), reached)
         due = self._due(rows.filter(pa.array(~on_time & ~judged.expired)), firing, summary, state)
         summary.waiting -= firing
-        if not endless:
+        if not isinstance(self._window, Global):
             summary.open -= firing
             summary.fired |= firing
         evicted = self._passed(summary.fired, time.low - self._pipeline.emit.lateness)
@@ -128,18 +127,23 @@ class WindowOperator:
         together.forgotten_until = change.forgotten_until(together.forgotten_until, low, lateness)
         return [(reduce_summary(together, set(tables)).encode(), state_of_tables(tables)) for tables in groups.tables()]
 
+    def _started(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the start of the window in the place of its number."""
+        starts = window_bounds(self._window, to_micros(rows.column(WINDOW))).starts
+        return rows.set_column(rows.column_names.index(WINDOW), WINDOW, pa.array(starts))
+
     def _of_slices(self, more: set[int], summary: WindowSummary, after: int) -> set[int]:
         """Return the windows of slices, those of the state and some more, that end after a time."""
-        if not isinstance(self._window, Hopping):
+        if not isinstance(self._window, Sliced):
             return set()
         return windows_of_slices(self._window, summary.slices.get(0, set()) | more, after)
 
     def _passed(self, windows: Collection[int], time: int) -> frozenset[int]:
         """Return the windows that end by a time; the global one ends after all time."""
-        starts = np.fromiter(windows, dtype=np.int64, count=len(windows))
+        numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
         if isinstance(self._window, Global):
             return frozenset(windows if time == MAX_TIME else ())
-        return frozenset(starts[window_ends(self._window, starts) <= max(time, MIN_TIME)].tolist())
+        return frozenset(numbers[window_bounds(self._window, numbers).ends <= max(time, MIN_TIME)].tolist())
 
     def _due(self, late: pa.Table, firing: Collection[int], summary: WindowSummary, state: OperatorState) -> pa.Table:
         """Return the late records whose windows have fired by now; let the others wait."""
@@ -155,6 +159,12 @@ class WindowOperator:
                 due.append(unpack(blob))
                 state.drop("waiting", start)
         return pa.concat_tables([self._no_records, *(table.select(self._no_records.column_names) for table in due)])
+
+
+def begun_windows(window: Tumbling | Sliced | Calendar, windows: Collection[int], time: int) -> set[int]:
+    """Return the windows that start by a time."""
+    numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
+    return set(numbers[window_bounds(window, numbers).starts <= time].tolist())
 
 
 def change_records(changes: pa.Table) -> pa.Table:

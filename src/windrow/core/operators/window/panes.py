@@ -28,8 +28,8 @@ from windrow.core.schema import LAST_PARTITION, PLACE, WINDOW
 from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
 from windrow.core.watermarks.tracker import StepTime
-from windrow.core.windows import window_ends
-from windrow.model import Hopping, Pipeline, Session
+from windrow.core.windows import window_bounds
+from windrow.model import Pipeline, Session, Sliced
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PaneStep:
     """The input of a step, judged: records and the windows that they concern.
 
     `on_time` are records of windows that have not fired before, `whole` those of slices (WINDOW is the slice's start),
-    `parts` panes that salted key groups made of such records (of hopping windows, slices),
+    `parts` panes that salted key groups made of such records (of windows that overlap, slices),
     `due` late records of windows that have fired by now. `firing` are the windows that fire in this step, `known` those
     that had something before it, `evicted` those that nothing can reach after it. Those that end by `reached`
     have fired.
@@ -85,7 +85,7 @@ class WatermarkPanes:
         self._chunks = LateChunks(pipeline, connection, PLACE if is_traced else PLACE[1:])
         self._slices = (
             SliceTree(pipeline.window, connection, self._sql, self._no_panes)
-            if isinstance(pipeline.window, Hopping)
+            if isinstance(pipeline.window, Sliced)
             else None
         )
 
@@ -148,7 +148,7 @@ class WatermarkPanes:
 
     def _changes(self, rows: pa.Table) -> pa.Table:
         """Return changes of what a statement made."""
-        return self._results.of(with_window_ends(self._pipeline, rows))
+        return self._results.of(with_window_bounds(self._pipeline, rows))
 
 
 PLACE_TYPES: Final = tuple(zip(PLACE, (pa.int64(), pa.int32(), pa.int64()), strict=True))
@@ -168,14 +168,15 @@ def _retained(panes: pa.Table, evicted: Collection[int]) -> pa.Table:
     return panes.filter(pa.array(~is_in_windows(to_micros(panes.column(WINDOW)), evicted)))
 
 
-def with_window_ends(pipeline: Pipeline, changes: pa.Table) -> pa.Table:
-    """Put the ends of windows into changes as statements make them."""
+def with_window_bounds(pipeline: Pipeline, changes: pa.Table) -> pa.Table:
+    """Put the starts and ends of windows into changes as statements make them, where both are a window's number."""
     if isinstance(pipeline.window, Session):
         msg = "the end of a session is not known by its start"
         raise TypeError(msg)
-    starts, places = np.unique(to_micros(changes.column("window_start")), return_inverse=True)
-    ends = pa.array(window_ends(pipeline.window, starts)[places])
-    return changes.set_column(changes.column_names.index("window_end"), "window_end", ends)
+    windows, places = np.unique(to_micros(changes.column("window_start")), return_inverse=True)
+    for name, bounds in zip(("window_start", "window_end"), window_bounds(pipeline.window, windows), strict=True):
+        changes = changes.set_column(changes.column_names.index(name), name, pa.array(bounds[places]))
+    return changes
 
 
 MAX_REVISIONS: Final = 256
@@ -218,5 +219,5 @@ class LateChunks:
         if not others:
             return first
         rows = pa.concat_tables([first, *others])
-        by = [(name, "ascending") for name in ("window_start", *self._keys)]
+        by = [(name, "ascending") for name in ("window_start", "window_end", *self._keys)]
         return rows.take(pc.sort_indices(rows, sort_keys=by))  # a stable sort

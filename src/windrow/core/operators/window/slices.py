@@ -1,4 +1,4 @@
-"""Slices of hopping windows: each record is aggregated once, and a window that fires merges slices.
+"""Slices of windows that overlap: each record is aggregated once, and a window that fires merges slices.
 
 Slices are merged into nodes of `_FANOUT` slices, these into nodes of `_FANOUT` times as many and so on, each once and
 not before a window needs it, so a window is made of few parts. Source: Tangwongsan, Hirzel, Schneider, Wu: General
@@ -21,8 +21,8 @@ from windrow.core.operators.window.sql import WindowSql
 from windrow.core.schema import WINDOW
 from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
-from windrow.core.windows import Hops, expand, hops_of
-from windrow.model import Hopping
+from windrow.core.windows import Hops, distance, expand, hops_of, window_bounds
+from windrow.model import Sliced
 
 SLICE_KIND: Final = "slices"
 """The kind of their blobs; that of the nodes of a level has its number behind."""
@@ -31,10 +31,10 @@ _FANOUT = 4
 
 
 class SliceTree:
-    """The slices (level 0) and nodes (the levels above) of hopping windows, known by level and start."""
+    """The slices (level 0) and nodes (the levels above) of windows that overlap, known by level and start."""
 
     def __init__(
-        self, window: Hopping, connection: duckdb.DuckDBPyConnection, statements: WindowSql, no_panes: pa.Table
+        self, window: Sliced, connection: duckdb.DuckDBPyConnection, statements: WindowSql, no_panes: pa.Table
     ) -> None:
         self._window = window
         self._duck = connection
@@ -136,8 +136,8 @@ class SliceTree:
 
     def _cover(self, window: int) -> Iterator[tuple[int, int]]:
         """Yield the level and start of the fewest nodes that make a window."""
-        first = (window - self._window.offset) // self._window.slice
-        last = first + self._window.size // self._window.slice
+        starts, ends = window_bounds(self._window, np.array([window]))
+        first, last = (int(bound - self._window.offset) // self._window.slice for bound in (starts[0], ends[0]))
         level, length = 0, self._window.slice
         while first < last:
             while first < last and first % _FANOUT:
@@ -154,17 +154,18 @@ class SliceTree:
 
     def _done(self, starts: Collection[int], low: int) -> list[bool]:
         """Return for each start of a slice or node whether the last window that can hold it ends by a time."""
-        done: list[bool] = (hops_of(self._window, _starts_array(starts)).last + self._window.size <= low).tolist()
+        last = hops_of(self._window, _starts_array(starts)).last
+        done: list[bool] = (window_bounds(self._window, last).ends <= low).tolist()
         return done
 
 
-def windows_of_slices(window: Hopping, slices: Collection[int], after: int) -> set[int]:
+def windows_of_slices(window: Sliced, slices: Collection[int], after: int) -> set[int]:
     """Return the windows of slices that end after a time."""
     first, last = hops_of(window, np.sort(_starts_array(slices)))
     # each window once: of two slices next to each other, the second has few that the first has not
-    first[1:] = np.maximum(first[1:], last[:-1] + window.slide)
-    _, starts = expand(window, Hops(first, last))
-    return set(starts[starts + window.size > after].tolist())
+    first[1:] = np.maximum(first[1:], last[:-1] + distance(window))
+    _, windows = expand(window, Hops(first, last))
+    return set(windows[window_bounds(window, windows).ends > after].tolist())
 
 
 def _panes_of(panes: pa.Table, starts: Collection[int]) -> pa.Table:

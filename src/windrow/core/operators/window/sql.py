@@ -77,7 +77,7 @@ class PaneLists:
         self.merged = each(lambda one: one.merged())
         self.running = each(lambda one: one.merged(" OVER history"))
         values = ", ".join(f"{one.finish} AS {identifier(one.name)}" for one in fold)
-        # the operator knows where windows end, and replaces the end
+        # the operator knows where windows start and end, and replaces both
         self.change = f"{WINDOW} AS window_start, {WINDOW} AS window_end, {self.keys}, {values}"
         # one revision for each late record, or one for all of them
         is_each = pipeline.emit.late == "each"
@@ -100,8 +100,8 @@ class WindowSql:
     window and key. `revise`: base (panes) and late (records) -> history: every base row that is revised and every
     revision of it, as panes with `__rank` (the base, where there is one, before its revisions), `__base` and `__last`.
     `settle`: base and history -> panes as they are after the revisions. `fired`: panes -> on-time changes. `revised`:
-    history -> late changes. In changes, which are by window and key, the end of a window is yet to be put in the place
-    of its start.
+    history -> late changes. In changes, which are by window and key, both bounds of a window are its number, yet to
+    be replaced.
     """
 
     begin: str
@@ -229,8 +229,7 @@ class EarlyPaneSql:
     `empty`: no records -> no panes. `observed`: records (with ROW) and panes -> what a trigger in Python evaluates, in
     order. `events`: records, panes, late, firing and clock -> all that happens to a window and key in the step, in the
     order of effect (if the trigger is evaluated in Python, records have CHUNK and EARLY, and there is a table memory).
-    `changes`: events -> changes; the end of a window is yet to be put in the place of its start. `settle`: events and
-    clock -> panes.
+    `changes`: events -> changes, where both bounds of a window are its number. `settle`: events and clock -> panes.
     """
 
     empty: str
