@@ -26,6 +26,7 @@ from windrow.model import (
     Emit,
     EventTime,
     Every,
+    EveryEventTime,
     Field,
     Global,
     Hopping,
@@ -120,6 +121,7 @@ def test_all_windows() -> None:
 
 
 def test_all_triggers() -> None:
+    assert wr.every_event_time("1m") == EveryEventTime(60_000_000)
     trigger = wr.any_of(wr.all_of(wr.every("30s"), wr.every_count(10)), wr.repeat(wr.every_count(1), times=3))
     pipeline = aggregated().emit(early=trigger, mode="accumulate").to(wr.sqlite("a.db", table="t"))
     assert pipeline.emit == Emit(

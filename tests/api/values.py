@@ -37,6 +37,7 @@ from windrow.model import (
     Emit,
     EventTime,
     Every,
+    EveryEventTime,
     Field,
     FileSource,
     First,
@@ -149,6 +150,7 @@ AT_ENDS: st.SearchStrategy[Literal["fire", "hold"]] = st.sampled_from(["fire", "
 LATES: st.SearchStrategy[Literal["each", "batch"]] = st.sampled_from(["each", "batch"])
 MODES: st.SearchStrategy[Mode] = st.sampled_from(["retract", "accumulate", "discard"])
 TICKS: st.SearchStrategy[Trigger] = st.builds(Every, LONGER)
+EVENT_TIMES: st.SearchStrategy[Trigger] = st.builds(EveryEventTime, LONGER)
 
 
 def composed(leaves: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Trigger]:
@@ -164,7 +166,7 @@ def composed(leaves: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Trigger]:
 @st.composite
 def emits(draw: st.DrawFn, window: Window) -> Emit:
     at_end, mode = draw(AT_ENDS), draw(MODES)
-    early = composed(COUNTS) if mode == "discard" else composed(st.one_of(COUNTS, TICKS))
+    early = EVENT_TIMES | (composed(COUNTS) if mode == "discard" else composed(st.one_of(COUNTS, TICKS)))
     if isinstance(window, Global):
         return Emit(mode=mode, at_end=at_end, early=draw(early))
     late = draw(LATES)

@@ -45,6 +45,7 @@ OTHERS: list[dict[str, Any]] = [
     {"window": {"global": {}}},
     {"emit": {"late": "each"}},
     {"emit": {"early": {"every": "1s"}}},
+    {"emit": {"early": {"event_time": "1s"}}},
     {"emit": {"early": {"count": 1}}},
     {"emit": {"early": {"any_of": [{"count": 1}, {"count": 1}]}}},
     {"emit": {"early": {"all_of": [{"count": 1}, {"count": 1}]}}},

@@ -10,6 +10,7 @@ from windrow.model import (
     Cumulate,
     Emit,
     Every,
+    EveryEventTime,
     Global,
     Hopping,
     Mode,
@@ -73,6 +74,11 @@ def triggers(leaves: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Trigger]:
     return leaves | st.recursive(leaves, composed, max_leaves=4)
 
 
+def event_times(tick: int) -> st.SearchStrategy[Trigger]:
+    """Draw panes by event time, which do not depend on where a key's records are."""
+    return st.integers(1, 8).map(lambda halves: EveryEventTime(halves * max(tick // 2, 1)))
+
+
 @st.composite
 def emits(draw: st.DrawFn, window: Window, tick: int, *, one: bool, ticking: bool) -> Emit:
     """Draw what is written when; `one` says that every key lives in one partition, `ticking` that there are ticks."""
@@ -81,7 +87,7 @@ def emits(draw: st.DrawFn, window: Window, tick: int, *, one: bool, ticking: boo
     match window:
         case Global():
             # what the on-time pane is depends on the early ones, so they must not depend on the steps
-            early: Trigger | None = draw(triggers(COUNTS) if one else st.just(Records(1)))
+            early: Trigger | None = draw(event_times(tick) | (triggers(COUNTS) if one else st.just(Records(1))))
             mode: Mode = draw(st.sampled_from(modes if one else ["retract", "accumulate"]))
         case Session():
             early = draw(st.none() | timed) if ticking else None
@@ -89,7 +95,8 @@ def emits(draw: st.DrawFn, window: Window, tick: int, *, one: bool, ticking: boo
         case _:
             mode = draw(st.sampled_from(modes))
             leaves = COUNTS | timed if ticking and mode != "discard" else COUNTS
-            early = draw(st.none() | triggers(leaves)) if one or mode != "discard" else None
+            counted = triggers(leaves) if one or mode != "discard" else st.none()
+            early = draw(st.none() | counted | event_times(tick))
     return Emit(
         lateness=0 if isinstance(window, Global) else draw(st.sampled_from([0, 1, 3, 10, 30, 60])) * tick,
         late="each" if isinstance(window, Global) else draw(st.sampled_from(["each", "each", "batch"])),

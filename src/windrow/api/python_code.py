@@ -19,6 +19,7 @@ from windrow.model import (
     AnyPipeline,
     Custom,
     Every,
+    EveryEventTime,
     Pipeline,
     ProcessPipeline,
     Records,
@@ -85,7 +86,7 @@ def _predicates(trigger: Trigger | None) -> Iterator[str]:
                 yield from _predicates(part)
         case Repeat(part, _):
             yield from _predicates(part)
-        case Every() | Records() | None:
+        case Every() | EveryEventTime() | Records() | None:
             return
         case _:
             assert_never(trigger)

@@ -81,7 +81,19 @@ from windrow.model.pipeline import (
 )
 from windrow.model.process import Context, KeyedState, ListState, MapState, Process, ProcessFunction, Timer, ValueState
 from windrow.model.time import Adaptive, Delay, EventTime, Punctuated, Watermark, format_duration, parse_duration
-from windrow.model.triggers import AllOf, AnyOf, Emit, Every, Mode, PaneSoFar, Records, Repeat, Trigger, When
+from windrow.model.triggers import (
+    AllOf,
+    AnyOf,
+    Emit,
+    Every,
+    EveryEventTime,
+    Mode,
+    PaneSoFar,
+    Records,
+    Repeat,
+    Trigger,
+    When,
+)
 from windrow.model.types import (
     BooleanType,
     DataType,
@@ -146,6 +158,7 @@ __all__ = [
     "Emit",
     "EventTime",
     "Every",
+    "EveryEventTime",
     "Field",
     "FileSource",
     "First",

@@ -9,7 +9,7 @@ from windrow.model.aggregates import Aggregate
 from windrow.model.connectors import Sink, Source
 from windrow.model.process import Process
 from windrow.model.time import EventTime
-from windrow.model.triggers import AllOf, AnyOf, Emit, Every, Records, Repeat, Trigger, When
+from windrow.model.triggers import AllOf, AnyOf, Emit, Every, EveryEventTime, Records, Repeat, Trigger, When
 from windrow.model.types import Decode, Derive
 from windrow.model.windows import Window
 
@@ -93,7 +93,7 @@ def _has_every(trigger: Trigger) -> bool:
             return any(_has_every(part) for part in triggers)
         case Repeat(inner):
             return _has_every(inner)
-        case Records() | When():
+        case EveryEventTime() | Records() | When():
             return False
         case _:
             assert_never(trigger)

@@ -1,7 +1,7 @@
 """Emission: when the panes of a window are written, and how late records change them.
 
 The watermark triggers the on-time pane, `Emit.early` the panes before it. An early trigger counts on-time records and
-processing time since the last pane of its window and key, and begins anew with each pane.
+processing time since the last pane of its window and key, and begins anew with each pane; or it goes by event time.
 """
 
 from __future__ import annotations
@@ -33,6 +33,17 @@ class Emit:
 @dataclass(frozen=True)
 class Every:
     """At the first tick that is `micros` of processing time or more after the window's first unseen record came."""
+
+    micros: int
+
+
+@dataclass(frozen=True)
+class EveryEventTime:
+    """Whenever the watermark has advanced by `micros` within the window: at its start + `micros`, + 2 * `micros` ...
+
+    A pane at such a time holds the on-time records whose own watermark is below it; it is left out if it would be equal
+    to the one before. So panes are a function of the log, whatever partitions a key is in.
+    """
 
     micros: int
 
@@ -89,4 +100,4 @@ class When:
     predicate: Callable[[PaneSoFar], bool]
 
 
-Trigger = Every | Records | AnyOf | AllOf | Repeat | When
+Trigger = Every | EveryEventTime | Records | AnyOf | AllOf | Repeat | When

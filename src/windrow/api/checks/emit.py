@@ -8,23 +8,29 @@ from typing import assert_never
 from windrow.api.checks.base import Finding, error, warning
 from windrow.api.checks.time import too_long
 from windrow.api.python_code import why_not_callable
-from windrow.model import AllOf, AnyOf, Every, Global, Pipeline, Records, Repeat, Session, Trigger, When
+from windrow.model import AllOf, AnyOf, Every, EveryEventTime, Global, Pipeline, Records, Repeat, Session, Trigger, When
 
 _FEWEST = 2
 
 
 def triggers(pipeline: Pipeline) -> Iterator[Finding]:
-    """Counts are at least 1, times longer than nothing, compositions of two triggers or more, functions plain ones."""
-    if pipeline.emit.early is not None:
-        yield from _trigger("emit.early", pipeline.emit.early)
+    """Counts are at least 1, times longer than nothing, compositions of two triggers or more that can be combined."""
+    early = pipeline.emit.early
+    if early is None:
+        return
+    yield from _trigger("emit.early", early)
+    parts = list(each_part(early))
+    if len(parts) > 1 and any(isinstance(part, EveryEventTime) for part in parts):
+        message = "event_time cannot be combined: its panes are at fixed times and do not begin anew; use it alone"
+        yield error("emit.early", message)
 
 
 def _trigger(where: str, trigger: Trigger) -> Iterator[Finding]:
     match trigger:
         case Every(micros):
-            if micros <= 0:
-                yield error(f"{where}.every", "must be longer than 0, such as 30s")
-            yield from too_long(f"{where}.every", micros)
+            yield from _period(f"{where}.every", micros)
+        case EveryEventTime(micros):
+            yield from _period(f"{where}.event_time", micros)
         case Records(number):
             if number < 1:
                 yield error(f"{where}.count", f"must be 1 or more, not {number}")
@@ -40,6 +46,12 @@ def _trigger(where: str, trigger: Trigger) -> Iterator[Finding]:
             yield from _predicate(f"{where}.when", predicate)
         case _:
             assert_never(trigger)
+
+
+def _period(where: str, micros: int) -> Iterator[Finding]:
+    if micros <= 0:
+        yield error(where, "must be longer than 0, such as 30s")
+    yield from too_long(where, micros)
 
 
 def _predicate(where: str, predicate: object) -> Iterator[Finding]:
@@ -60,7 +72,9 @@ def session_panes(pipeline: Pipeline) -> Iterator[Finding]:
         return
     emit = pipeline.emit
     if not all(isinstance(part, Every) for part in each_part(emit.early)):
-        message = "counts start over whenever two sessions merge; use early: {every: 30s} alone"
+        message = (
+            "counts start over whenever two sessions merge, and so would event time; use early: {every: 30s} alone"
+        )
         yield error("emit.early", message)
     if emit.mode == "discard":
         message = (
@@ -110,7 +124,7 @@ def each_part(trigger: Trigger | None) -> Iterator[Trigger]:
                 yield from each_part(part)
         case Repeat(part, _):
             yield from each_part(part)
-        case Every() | Records() | When():
+        case Every() | EveryEventTime() | Records() | When():
             return
         case _:
             assert_never(trigger)

@@ -255,7 +255,8 @@ class Aggregated:
             mode: a revision takes the old row back and gives the new one (retract), gives the new one alone
                 (accumulate), or holds only what is new (discard).
             at_end: at the end of a bounded input, windows that are still open fire, or stay open.
-            early: when a window's result is written before that: `windrow.every`, `every_count` and others.
+            early: when a window's result is written before that: `windrow.every`, `every_event_time`, `every_count` and
+                others.
 
         Raises:
             PipelineError: a duration is invalid, or `early` is not a trigger.

@@ -1,7 +1,7 @@
 """Windows, triggers, delays and durations: the arguments of the stages that concern time.
 
 A trigger, the argument `early` of `emit`, looks at a window's on-time records and at processing time since its last
-pane, and begins anew with each pane.
+pane, and begins anew with each pane; or at event time since the window's start.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from windrow.model import (
     Calendar,
     Cumulate,
     Every,
+    EveryEventTime,
     Global,
     Hopping,
     PaneSoFar,
@@ -99,6 +100,11 @@ def global_window() -> Global:
 def every(length: Duration) -> Every:
     """Fire after some processing time since the first record that no pane has shown; replays do not repeat it."""
     return Every(duration_micros(length, "emit.early.every"))
+
+
+def every_event_time(length: Duration) -> EveryEventTime:
+    """Fire whenever the watermark has advanced by so much within the window; in YAML, `event_time`. Not combined."""
+    return EveryEventTime(duration_micros(length, "emit.early.event_time"))
 
 
 def every_count(number: int) -> Records:

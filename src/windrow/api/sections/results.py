@@ -35,6 +35,7 @@ from windrow.model import (
     Custom,
     Emit,
     Every,
+    EveryEventTime,
     Formula,
     Global,
     Hopping,
@@ -276,6 +277,13 @@ TRIGGER: OneOf[Trigger] = OneOf(
             Wrapped("wr.every", Every, "micros", DURATION),
             lambda trigger: f"{format_duration(trigger.micros)} of processing time after a record",
             "fires after this processing time. A replay cannot repeat these panes, but it repeats those that follow.",
+        ),
+        "event_time": Kind(
+            (EveryEventTime,),
+            Wrapped("wr.every_event_time", EveryEventTime, "micros", DURATION),
+            lambda trigger: f"whenever the watermark has advanced by {format_duration(trigger.micros)} in the window",
+            "fires whenever the watermark has advanced by this much since the window's start. These panes are repeated "
+            "by a replay. Not combined with others.",
         ),
         "count": Kind(
             (Records,),

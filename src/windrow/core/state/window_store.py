@@ -63,8 +63,9 @@ class WindowSummary:
 
     `open` holds the windows that have something of their own and have not fired, `waiting` those of them that late
     records wait for, `fired` those that have fired and can still be revised. `slices` holds by level the starts of the
-    slices that windows are made of, `pending` by window the processing time from which on it waits for an early pane.
-    Windows that end by `forgotten_until` were forgotten when lateness was shorter than it is now.
+    slices that windows are made of, `pending` by window the processing time from which on it waits for an early pane
+    (by event time, the watermark at which it has one). Windows that end by `forgotten_until` were forgotten when
+    lateness was shorter than it is now.
     """
 
     open: set[int] = field(default_factory=set)

@@ -92,8 +92,9 @@ def _changelog(
         pane = panes.setdefault(window_key, Pane(start, end))
         on_time = isinstance(pipeline.window, Global) or record.watermark < end
         (pane.on_time if on_time else pane.late).append(record)
+    reached = float("inf") if pipeline.emit.at_end == "fire" else low
     changes = {
-        window_key: changelog(pipeline, pane, fired=_has_fired(pipeline, pane, low))
+        window_key: changelog(pipeline, pane, fired=_has_fired(pipeline, pane, low), reached=reached)
         for window_key, pane in panes.items()
     }
     return {window_key: rows for window_key, rows in changes.items() if rows}

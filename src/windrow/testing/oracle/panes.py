@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
-from windrow.model import AllOf, AnyOf, Every, Global, PaneSoFar, Pipeline, Records, Repeat, Trigger, When
+from windrow.model import (
+    AllOf,
+    AnyOf,
+    Every,
+    EveryEventTime,
+    Global,
+    PaneSoFar,
+    Pipeline,
+    Records,
+    Repeat,
+    Trigger,
+    When,
+)
 from windrow.testing.oracle.answer import Change, JudgedRecord
 from windrow.testing.oracle.totals import results
 
@@ -49,11 +61,20 @@ class _Writing:
         self.new = []
 
 
-def changelog(pipeline: Pipeline, pane: Pane, *, fired: bool) -> list[Change]:
-    """Return early panes, then, if the window has fired, the on-time pane and a revision for each late record."""
+def changelog(pipeline: Pipeline, pane: Pane, *, fired: bool, reached: float) -> list[Change]:
+    """Return early panes, then, if the window has fired, the on-time pane and a revision for each late record.
+
+    `reached` is how far the low watermark has come.
+    """
     writing = _Writing(pipeline)
-    early = None if pipeline.emit.early is None else asked(pipeline.emit.early)
+    trigger = pipeline.emit.early
+    if isinstance(trigger, EveryEventTime):
+        _write_by_event_time(writing, pane, trigger.micros, reached)
+        trigger = None
+    early = None if trigger is None else asked(trigger)
     for record in pane.on_time:
+        if record in writing.total:
+            continue
         writing.add(record)
         if early is not None and early.says(
             PaneSoFar(pane.start, pane.end, len(writing.total), len(writing.new), writing.panes, record.time)
@@ -68,6 +89,20 @@ def changelog(pipeline: Pipeline, pane: Pane, *, fired: bool) -> list[Change]:
         writing.add(record)
         writing.write("late")
     return writing.changes
+
+
+def _write_by_event_time(writing: _Writing, pane: Pane, period: int, reached: float) -> None:
+    """Write a pane for each period of the watermark since the start, if there is a record that the last had not."""
+
+    def shown_at(record: JudgedRecord) -> int:
+        since = max(0, int(max(record.watermark, pane.start)) - pane.start)
+        return pane.start + since - since % period + period
+
+    for at in sorted(set(map(shown_at, pane.on_time))):
+        if at < pane.end and at <= reached:
+            writing.new = [record for record in pane.on_time if shown_at(record) == at]
+            writing.total = [record for record in pane.on_time if record.watermark < at]
+            writing.write("early")
 
 
 class Asked(Protocol):
@@ -87,6 +122,9 @@ def asked(trigger: Trigger) -> Asked:
     match trigger:
         case Every():
             return _Never()
+        case EveryEventTime():
+            msg = "it has no part in other triggers"
+            raise TypeError(msg)
         case Records(number):
             return _Records(number)
         case When():

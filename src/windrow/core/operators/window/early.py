@@ -1,14 +1,15 @@
 """Early panes: panes that a trigger fires before the watermark, then the on-time pane and the revisions.
 
-A trigger that SQL can evaluate (`SqlTrigger`) costs no loop. Any other is evaluated in Python for each record, in the
-order of the log.
+A trigger that SQL can evaluate (`SqlTrigger`) costs no loop, nor do panes by event time: which of them shows a record
+first is known by the record's own watermark. Any other trigger is evaluated in Python for each record, in the order of
+the log.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import duckdb
 import numpy as np
@@ -32,11 +33,14 @@ from windrow.core.operators.window.sql import (
     early_pane_sql,
 )
 from windrow.core.operators.window.triggers import sql_trigger, start_trigger, trigger_periods
-from windrow.core.schema import REVISION, TIME, WINDOW
+from windrow.core.schema import REVISION, TIME, WATERMARK, WINDOW
 from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
-from windrow.core.windows import WindowBounds, window_bounds
-from windrow.model import PaneSoFar, Pipeline, Session, Trigger
+from windrow.core.windows import GLOBAL_END, WindowBounds, window_bounds
+from windrow.model import EveryEventTime, PaneSoFar, Pipeline, Session, Trigger
+
+_LAST_PANE: Final = GLOBAL_END - 1
+"""No early pane is at the end of a window."""
 
 
 class EarlyPanes:
@@ -51,7 +55,7 @@ class EarlyPanes:
         self._pipeline = pipeline
         self._window = pipeline.window
         self._trigger = trigger
-        self._plain = sql_trigger(trigger)
+        self._plain = trigger if isinstance(trigger, EveryEventTime) else sql_trigger(trigger)
         self._shortest = min(trigger_periods(trigger), default=None)
         self._duck = connection
         self._sql = early_pane_sql(pipeline, self._plain)
@@ -82,7 +86,8 @@ class EarlyPanes:
                 still = replace(step.time, now=None)
                 step = replace(step, time=still, on_time=step.on_time.slice(0, 0), firing=frozenset())
             clock = pa.table({"now": pa.array([step.time.now], pa.int64()),
-                              "latest": pa.array([step.time.latest], pa.int64())})  # fmt: skip
+                              "latest": pa.array([step.time.latest], pa.int64()),
+                              "reached": pa.array([min(step.reached, _LAST_PANE)], pa.int64())})  # fmt: skip
             events = self._events(replace(step, due=late), panes, clock)
             panes = duckdb_sql.query(self._duck, self._sql.settle, events=events, clock=clock)
             rows = duckdb_sql.query(self._duck, self._sql.changes, events=events)
@@ -95,13 +100,19 @@ class EarlyPanes:
 
     def _ticked(self, step: PaneStep, summary: WindowSummary) -> set[int]:
         """Return the windows that an early pane may be due for by now."""
+        if isinstance(self._trigger, EveryEventTime):
+            reached = min(step.reached, _LAST_PANE)
+            return {window for window, at in summary.pending.items() if at <= reached}
         if step.time.now is None or self._shortest is None:
             return set()
         return {window for window, since in summary.pending.items() if step.time.now - since >= self._shortest}
 
     def _note_pending(self, panes: pa.Table, windows: set[int], summary: WindowSummary) -> None:
-        """Note from when on windows wait for an early pane; where no tick has come yet, at the first one."""
-        if self._shortest is None:
+        """Note from when on windows wait for an early pane; where no tick has come yet, at the first one.
+
+        By event time, note the watermark at which they have one.
+        """
+        if self._shortest is None and not isinstance(self._trigger, EveryEventTime):
             return
         for window in windows:
             summary.pending.pop(window, None)
@@ -115,9 +126,18 @@ class EarlyPanes:
         firing = pa.table({WINDOW: pa.array(sorted(step.firing), pa.int64())})
         tables = {"panes": panes, "late": step.due, "firing": firing, "clock": clock}
         if self._plain is not None:
-            return duckdb_sql.query(self._duck, self._sql.events, records=step.on_time, **tables)
+            records = step.on_time
+            if isinstance(self._trigger, EveryEventTime):
+                records = records.append_column(SINCE, self._shown_at(records, self._trigger.micros))
+            return duckdb_sql.query(self._duck, self._sql.events, records=records, **tables)
         records, memory = self._evaluate(step, panes)
         return duckdb_sql.query(self._duck, self._sql.events, records=records, memory=memory, **tables)
+
+    def _shown_at(self, records: pa.Table, period: int) -> pa.Array:
+        """Return the watermark at which an early pane first holds each on-time record; GLOBAL_END where none does."""
+        starts, ends = window_bounds(self._window, to_micros(records.column(WINDOW)))
+        at = starts + ((np.maximum(to_micros(records.column(WATERMARK)), starts) - starts) // period + 1) * period
+        return pa.array(np.where(at < ends, at, GLOBAL_END))
 
     def _evaluate(self, step: PaneStep, panes: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Evaluate the trigger at each record and at the tick; return the records in chunks, and its state."""

@@ -25,7 +25,8 @@ expression is written by the function of its name. Columns that the queries add 
 | `__next_...` | `revise` | the place of the revision that replaces the row, where revisions are traced |
 
 Places are -2 for what the last pane emitted, -1 for what was pending before the step, 0, 1, ... for on-time records in
-chunks that end with an early pane, and `_LATE` for late records. A pane is the running merge of the rows up to its
+chunks that end with an early pane, and `_LATE` for late records. With early panes by event time, what is pending has a
+place for each pane that it waits for. A pane is the running merge of the rows up to its
 place; in mode discard, of the rows since the pane before.
 """
 
@@ -45,7 +46,8 @@ from windrow.core.columns import MAX_TIME
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.window.triggers import SqlTrigger
 from windrow.core.schema import OFFSET, PARTITION, PLACE, REVISION, TIME, WATERMARK, WINDOW
-from windrow.model import Global, Pipeline
+from windrow.core.windows import GLOBAL_START
+from windrow.model import EveryEventTime, Global, Pipeline
 
 COUNT: Final = "__count"
 SINCE: Final = "__since"
@@ -219,12 +221,13 @@ def _revised_query(pipeline: Pipeline, lists: PaneLists, *, is_traced: bool) -> 
 
 @dataclass(frozen=True)
 class EarlyPaneSql:
-    """Queries over tables of records, panes, `firing` (windows) and `clock` (one row: now and latest, may be null).
+    """Queries over tables of records, panes, `firing` (windows) and `clock` (one row: now, latest and reached).
 
     Panes are stored as up to two rows a window and key: what the last pane emitted (with REVISION), and what is
     pending (REVISION is null). COUNT is how many records the first holds in all, and how many are pending. SINCE is the
     processing time at which the first pending record came, PANES how many early panes there were, MEMORY what the
-    trigger remembers.
+    trigger remembers. With early panes by event time, SINCE is the watermark at which a pane shows a record, there is a
+    pending row for each, and records have SINCE, too.
 
     `empty`: no records -> no panes. `observed`: records (with ROW) and panes -> what a trigger in Python evaluates, in
     order. `events`: records, panes, late, firing and clock -> all that happens to a window and key in the step, in the
@@ -242,7 +245,11 @@ class EarlyPaneSql:
 _EVENT_ORDER = f"__place, {PARTITION}, {OFFSET}"
 
 
-def early_pane_sql(pipeline: Pipeline, trigger: SqlTrigger | None) -> EarlyPaneSql:
+_Evaluated = SqlTrigger | EveryEventTime | None
+"""A trigger that SQL evaluates, or None."""
+
+
+def early_pane_sql(pipeline: Pipeline, trigger: _Evaluated) -> EarlyPaneSql:
     """Write the queries of a pipeline; `trigger` is None if it is evaluated in Python."""
     lists = PaneLists(pipeline)
     return EarlyPaneSql(
@@ -250,7 +257,7 @@ def early_pane_sql(pipeline: Pipeline, trigger: SqlTrigger | None) -> EarlyPaneS
         observed=_observed_query(lists.by),
         events=_events_query(pipeline, lists, trigger),
         changes=_changes_query(pipeline, lists),
-        settle=_settle_query(pipeline, lists),
+        settle=_settle_query(pipeline, lists, trigger),
     )
 
 
@@ -277,11 +284,11 @@ def _observed_query(by: str) -> str:
     """
 
 
-def _events_query(pipeline: Pipeline, lists: PaneLists, trigger: SqlTrigger | None) -> str:
+def _events_query(pipeline: Pipeline, lists: PaneLists, trigger: _Evaluated) -> str:
     """Return the query of all that happens to a window and key in a step, with the panes that follow each row."""
     by = lists.by
     return f"""
-        WITH {_placed_cte(by, trigger)}, {_events_cte(lists)}, {_located_cte(by)}, {_due_cte(by, trigger)},
+        WITH {_events_ctes(lists, trigger)}, {_located_cte(by)}, {_due_cte(by, trigger)},
             {_fired_cte(pipeline)}
         SELECT * REPLACE (__early_panes + sum({EARLY}::INTEGER) OVER (PARTITION BY {by}) AS {PANES}),
             sum(__panes_here) OVER places - __panes_here AS __panes_before,
@@ -315,10 +322,12 @@ def _placed_cte(by: str, trigger: SqlTrigger | None) -> str:
     """
 
 
-def _events_cte(lists: PaneLists) -> str:
+def _events_ctes(lists: PaneLists, trigger: _Evaluated) -> str:
     """`events`: stored panes, chunks of on-time records and late records, with their places."""
     by, begin = lists.by, lists.begin
-    return f"""events AS (
+    if isinstance(trigger, EveryEventTime):
+        return _timed_events_ctes(lists)
+    return f"""{_placed_cte(by, trigger)}, events AS (
         SELECT {by}, CASE WHEN {REVISION} IS NULL THEN -1 ELSE -2 END AS __place, -1 AS {PARTITION},
             -1 AS {OFFSET}, {lists.columns}, {REVISION}, {COUNT}, {SINCE}, {PANES}, {MEMORY}, false AS {EARLY}
         FROM panes
@@ -326,6 +335,28 @@ def _events_cte(lists: PaneLists) -> str:
         SELECT {by}, {CHUNK} AS __place, -1 AS {PARTITION}, -1 AS {OFFSET}, {begin}, {_PENDING},
             bool_or({EARLY}) AS {EARLY}
         FROM placed GROUP BY {by}, {CHUNK}
+        UNION ALL BY NAME
+        SELECT {by}, {_LATE} AS __place, {lists.late_place}, {begin}, {_PENDING}, false AS {EARLY}
+        FROM late GROUP BY {lists.late_by}
+    )"""
+
+
+def _timed_events_ctes(lists: PaneLists) -> str:
+    """`events` where early panes are by event time: what waits for a pane is one row, whenever it came."""
+    by, begin = lists.by, lists.begin
+    return f"""waiting AS (
+        SELECT {by}, {begin}, count(*) AS {COUNT}, {SINCE} FROM records GROUP BY {by}, {SINCE}
+        UNION ALL BY NAME
+        SELECT {by}, {lists.columns}, {COUNT}, {SINCE} FROM panes WHERE {REVISION} IS NULL
+    ), events AS (
+        SELECT {by}, -2 AS __place, -1 AS {PARTITION}, -1 AS {OFFSET}, {lists.columns}, {REVISION}, {COUNT}, {SINCE},
+            {PANES}, {MEMORY}, false AS {EARLY}
+        FROM panes WHERE {REVISION} IS NOT NULL
+        UNION ALL BY NAME
+        SELECT {by}, {SINCE} - {GLOBAL_START} AS __place, -1 AS {PARTITION}, -1 AS {OFFSET}, {lists.merged},
+            NULL::INTEGER AS {REVISION}, sum({COUNT})::BIGINT AS {COUNT}, {SINCE}, NULL::INTEGER AS {PANES},
+            NULL::VARCHAR AS {MEMORY}, {SINCE} <= (SELECT reached FROM clock) AS {EARLY}
+        FROM waiting GROUP BY {by}, {SINCE}
         UNION ALL BY NAME
         SELECT {by}, {_LATE} AS __place, {lists.late_place}, {begin}, {_PENDING}, false AS {EARLY}
         FROM late GROUP BY {lists.late_by}
@@ -345,7 +376,7 @@ def _located_cte(by: str) -> str:
     )"""
 
 
-def _due_cte(by: str, trigger: SqlTrigger | None) -> str:
+def _due_cte(by: str, trigger: _Evaluated) -> str:
     """`due`: located events with the early panes that processing time, or a trigger in Python, adds."""
     if trigger is None:
         return f"""due AS (
@@ -354,7 +385,7 @@ def _due_cte(by: str, trigger: SqlTrigger | None) -> str:
                 {EARLY} OR (__newest AND NOT __firing AND coalesce(__due, false)) AS {EARLY})
             FROM located LEFT JOIN memory USING ({by})
         )"""
-    if trigger.micros is None:
+    if isinstance(trigger, EveryEventTime) or trigger.micros is None:
         return "due AS (SELECT * FROM located)"
     again = "" if trigger.times is None else f"AND __early_panes + greatest(__place, 0) < {trigger.times}"
     return f"""due AS (
@@ -424,8 +455,9 @@ def _panes_cte() -> str:
     )"""
 
 
-def _settle_query(pipeline: Pipeline, lists: PaneLists) -> str:
+def _settle_query(pipeline: Pipeline, lists: PaneLists, trigger: _Evaluated) -> str:
     """Return the query of the panes as they are stored after the step: what was emitted, and what is pending."""
+    apart = f", CASE WHEN NOT __emitted THEN {SINCE} END" if isinstance(trigger, EveryEventTime) else ""
     return f"""
         SELECT {lists.by}, {lists.merged},
             CASE WHEN __emitted THEN max(coalesce(__last_revision, 0) + __panes_all - 1) END::INTEGER AS {REVISION},
@@ -435,5 +467,5 @@ def _settle_query(pipeline: Pipeline, lists: PaneLists) -> str:
         FROM (
             SELECT *, __panes_before < __panes_all AS __emitted FROM events
             {"WHERE __panes_before >= __panes_all - 1" if pipeline.emit.mode == "discard" else ""}
-        ) GROUP BY {lists.by}, __emitted
+        ) GROUP BY {lists.by}, __emitted{apart}
     """

@@ -8,7 +8,7 @@ from typing import Any, Protocol, assert_never
 
 from windrow.core.operators.base import qualified_name
 from windrow.errors import RunError
-from windrow.model import AllOf, AnyOf, Every, PaneSoFar, Records, Repeat, Trigger, When
+from windrow.model import AllOf, AnyOf, Every, EveryEventTime, PaneSoFar, Records, Repeat, Trigger, When
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def sql_trigger(trigger: Trigger) -> SqlTrigger | None:
                 records = [part.records for part in parts if part.records is not None]
                 spans = [part.micros for part in parts if part.micros is not None]
                 found = SqlTrigger(min(records, default=None), min(spans, default=None), None)
-        case AllOf() | When():
+        case AllOf() | When() | EveryEventTime():
             pass
         case _:
             assert_never(trigger)
@@ -55,7 +55,7 @@ def trigger_periods(trigger: Trigger) -> Iterator[int]:
                 yield from trigger_periods(part)
         case Repeat(inner):
             yield from trigger_periods(inner)
-        case Records() | When():
+        case EveryEventTime() | Records() | When():
             return
         case _:
             assert_never(trigger)
@@ -90,6 +90,9 @@ def start_trigger(trigger: Trigger) -> TriggerState:
             return _CombinedTrigger(triggers, needed=len(triggers))
         case Repeat(inner, times):
             return _RepeatTrigger(inner, times)
+        case EveryEventTime():
+            msg = "panes by event time do not depend on the panes before"
+            raise TypeError(msg)
         case _:
             assert_never(trigger)
 
