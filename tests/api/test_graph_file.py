@@ -384,6 +384,11 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
             ["9: streams.hours.emit.lateness: "],
         ),
         ([("emit: {lateness: 1h}", "emit: {lateness: 1h, late: batch}")], ["19: streams.minutes.emit.late: "]),
+        ([("emit: {lateness: 1h}", "emit: {lateness: 1h, late: {count: 2}}")], ["19: streams.minutes.emit.late: "]),
+        (
+            [("n: count()}}\n  unique", "n: count()}, emit: {late: {count: 2}}}\n  unique")],
+            ["9: streams.hours.emit.late: "],
+        ),
         ([("emit: {lateness: 1h}", "emit: {lateness: 1h, mode: accumulate}")], ["19: streams.minutes.emit.mode: "]),
         (
             [

@@ -173,6 +173,7 @@ BASE = {
         ("window", "{hopping: {size: 1h, slide: 1m}}", "hopping, 1h long, one every 1m\n"),
         ("window", "{session: 30m}", "sessions of records less than 30m apart"),
         ("emit", "{early: {every: 30s}}", "an early pane is written 30s of processing time after a record\n"),
+        ("emit", "{lateness: 1h, late: {count: 5}}", "revise it for 1h (one revision for every 5 of a key)\n"),
         ("emit", "{early: {event_time: 30s}}", "whenever the watermark has advanced by 30s in the window\n"),
         ("emit", "{early: {any_of: [{count: 1}, {count: 5}]}}", "(after every record or after every 5 records)\n"),
         ("emit", "{early: {all_of: [{count: 2}, {count: 5}]}}", "(after every 2 records and after every 5 records)\n"),

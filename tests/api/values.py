@@ -47,6 +47,7 @@ from windrow.model import (
     Hopping,
     KafkaSource,
     Last,
+    Late,
     LogSource,
     LongType,
     Max,
@@ -148,6 +149,7 @@ WINDOWS: st.SearchStrategy[Window] = st.one_of(
 COUNTS: st.SearchStrategy[Trigger] = st.builds(Records, st.integers(1, 10**6))
 AT_ENDS: st.SearchStrategy[Literal["fire", "hold"]] = st.sampled_from(["fire", "hold"])
 LATES: st.SearchStrategy[Literal["each", "batch"]] = st.sampled_from(["each", "batch"])
+COUNTED: st.SearchStrategy[Late] = st.builds(Records, st.integers(1, 10**6))
 MODES: st.SearchStrategy[Mode] = st.sampled_from(["retract", "accumulate", "discard"])
 TICKS: st.SearchStrategy[Trigger] = st.builds(Every, LONGER)
 EVENT_TIMES: st.SearchStrategy[Trigger] = st.builds(EveryEventTime, LONGER)
@@ -169,8 +171,9 @@ def emits(draw: st.DrawFn, window: Window) -> Emit:
     early = EVENT_TIMES | (composed(COUNTS) if mode == "discard" else composed(st.one_of(COUNTS, TICKS)))
     if isinstance(window, Global):
         return Emit(mode=mode, at_end=at_end, early=draw(early))
-    late = draw(LATES)
+    late = draw(LATES | COUNTED)
     if isinstance(window, Session):
+        late = draw(LATES)
         mode = draw(MODES.filter(lambda mode: mode != "discard"))
         early = TICKS
     return Emit(draw(LENGTHS), late, mode, at_end, draw(st.one_of(st.none(), early)))

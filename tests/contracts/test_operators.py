@@ -86,6 +86,7 @@ OPERATORS: dict[str, tuple[StreamNode, ...]] = {
     "global": (windowed(Global(), Emit(early=Records(1))),),
     "early": (windowed(Tumbling(5 * MINUTE), Emit(lateness=10 * MINUTE, early=Records(2))),),
     "early by event time": (windowed(Tumbling(5 * MINUTE), Emit(lateness=10 * MINUTE, early=EveryEventTime(MINUTE))),),
+    "late by count": (windowed(Tumbling(5 * MINUTE), Emit(lateness=10 * MINUTE, late=Records(2))),),
     "process": (process(),),
     "process in order": (process(order="event_time", ttl=30 * MINUTE),),
     "deduplicate": (UNIQUE,),

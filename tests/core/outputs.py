@@ -8,10 +8,10 @@ from typing import Any, Literal
 from windrow.core.changelog import StepOutput
 from windrow.core.tick import PlayStep
 from windrow.hosts import memory
-from windrow.model import Runnable
+from windrow.model import Late, Runnable
 
 
-def unchanging(output: StepOutput, late: str) -> dict[str, Any]:
+def unchanging(output: StepOutput, late: Late) -> dict[str, Any]:
     """On-time panes, late output, dead letters and the final table; with `late` each also each key's changes.
 
     Keys must live in one partition each.

@@ -44,6 +44,7 @@ OTHERS: list[dict[str, Any]] = [
     {"window": {"session": "5m"}},
     {"window": {"global": {}}},
     {"emit": {"late": "each"}},
+    {"emit": {"late": {"count": 1}}},
     {"emit": {"early": {"every": "1s"}}},
     {"emit": {"early": {"event_time": "1s"}}},
     {"emit": {"early": {"count": 1}}},

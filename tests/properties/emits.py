@@ -13,6 +13,7 @@ from windrow.model import (
     EveryEventTime,
     Global,
     Hopping,
+    Late,
     Mode,
     PaneSoFar,
     Records,
@@ -79,6 +80,18 @@ def event_times(tick: int) -> st.SearchStrategy[Trigger]:
     return st.integers(1, 8).map(lambda halves: EveryEventTime(halves * max(tick // 2, 1)))
 
 
+def lates(window: Window) -> st.SearchStrategy[Late]:
+    """Draw when late records revise a window."""
+    match window:
+        case Global():
+            return st.just("each")
+        case Session():
+            return st.sampled_from(["each", "each", "batch"])
+        case _:
+            words: st.SearchStrategy[Late] = st.sampled_from(["each", "each", "batch"])
+            return words | st.integers(1, 4).map(Records)
+
+
 @st.composite
 def emits(draw: st.DrawFn, window: Window, tick: int, *, one: bool, ticking: bool) -> Emit:
     """Draw what is written when; `one` says that every key lives in one partition, `ticking` that there are ticks."""
@@ -99,7 +112,7 @@ def emits(draw: st.DrawFn, window: Window, tick: int, *, one: bool, ticking: boo
             early = draw(st.none() | counted | event_times(tick))
     return Emit(
         lateness=0 if isinstance(window, Global) else draw(st.sampled_from([0, 1, 3, 10, 30, 60])) * tick,
-        late="each" if isinstance(window, Global) else draw(st.sampled_from(["each", "each", "batch"])),
+        late=draw(lates(window)),
         mode=mode,
         at_end=draw(st.sampled_from(["fire", "fire", "hold"])) if not ticking else "fire",
         early=early,

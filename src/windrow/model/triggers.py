@@ -17,14 +17,15 @@ Mode = Literal["retract", "accumulate", "discard"]
 class Emit:
     """A window fires at the watermark; records up to `lateness` microseconds late revise it.
 
-    `early` writes panes before that. `late` is one revision for each late record, or one a step. `mode` says what a
-    pane holds: all records of its window, with the row it replaces taken back (retract) or not (accumulate), or only
-    what is new since the last pane (discard). `at_end` says what a bounded run does with windows that are still open
-    when the input ends.
+    `early` writes panes before that. `late` is one revision for each late record, one a step, or one for so many of
+    them (and one for those that are left when the window is forgotten or the input ends). `mode` says what a pane
+    holds: all records of its window, with the row it replaces taken back (retract) or not (accumulate), or only what is
+    new since the last pane (discard). `at_end` says what a bounded run does with windows that are still open when the
+    input ends.
     """
 
     lateness: int = 0
-    late: Literal["each", "batch"] = "each"
+    late: Late = "each"
     mode: Mode = "retract"
     at_end: Literal["fire", "hold"] = "fire"
     early: Trigger | None = None
@@ -50,9 +51,12 @@ class EveryEventTime:
 
 @dataclass(frozen=True)
 class Records:
-    """At every `number`-th on-time record of a window and key, in log order."""
+    """At every `number`-th record of a window and key, in log order: on-time ones if early, or late ones."""
 
     number: int
+
+
+Late = Literal["each", "batch"] | Records
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from windrow.api.checks.aggregate import (
 )
 from windrow.api.checks.base import Finding
 from windrow.api.checks.connectors import file_fields, sink_address, sink_key, sink_table, source_address, sqlite_digits
-from windrow.api.checks.emit import discard_panes, no_lateness, session_panes, triggers
+from windrow.api.checks.emit import discard_panes, late_panes, no_lateness, session_panes, triggers
 from windrow.api.checks.fields import decode_fields, derived_fields, pipeline_name, result_columns, tombstones
 from windrow.api.checks.graph import graph_findings
 from windrow.api.checks.key import key_fields, key_groups, null_keys, salt
@@ -64,6 +64,7 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     custom_aggregates,
     formulas,
     triggers,
+    late_panes,
     global_window,
     session_panes,
     discard_panes,

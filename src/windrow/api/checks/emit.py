@@ -25,6 +25,17 @@ def triggers(pipeline: Pipeline) -> Iterator[Finding]:
         yield error("emit.early", message)
 
 
+def late_panes(pipeline: Pipeline) -> Iterator[Finding]:
+    """Late records are counted from 1 on, in windows that stay as they are."""
+    late = pipeline.emit.late
+    if not isinstance(late, Records):
+        return
+    if late.number < 1:
+        yield error("emit.late.count", f"must be 1 or more, not {late.number}")
+    if isinstance(pipeline.window, Session):
+        yield error("emit.late", "counts start over whenever two sessions merge; use each or batch")
+
+
 def _trigger(where: str, trigger: Trigger) -> Iterator[Finding]:
     match trigger:
         case Every(micros):

@@ -48,6 +48,7 @@ from windrow.model import (
     LookupNode,
     Node,
     ProcessNode,
+    Records,
     ResultNode,
     SelectNode,
     Session,
@@ -516,6 +517,11 @@ def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]
         if node.emit.lateness:
             yield error(
                 _at(node, "emit.lateness"), f"a window takes every revision of {ROWS_OF[given.rows_of]}; leave it out"
+            )
+        if isinstance(node.emit.late, Records):
+            yield error(
+                _at(node, "emit.late"),
+                f"a window over {ROWS_OF[given.rows_of]} has no counts of late records; use each",
             )
         yield from _plain(node, f"over {ROWS_OF[given.rows_of]}")
     if any(isinstance(one, StreamNode) for one in graph.readers(node)):

@@ -141,7 +141,7 @@ def global_window(pipeline: Pipeline) -> Iterator[Finding]:
             "emit.lateness",
             "does not apply to a global window, which never ends, so no record is late for it; leave it out",
         )
-    if emit.late == "batch":
+    if emit.late != "each":
         yield error(
             "emit.late",
             "does not apply to a global window, which never ends, so no record is late for it; leave it out",

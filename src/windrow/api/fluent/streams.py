@@ -24,6 +24,7 @@ from windrow.model import (
     EventTime,
     Field,
     Global,
+    Late,
     Mode,
     Pipeline,
     Process,
@@ -242,7 +243,7 @@ class Aggregated:
         self,
         *,
         lateness: Duration = "0s",
-        late: Literal["each", "batch"] = "each",
+        late: Late = "each",
         mode: Mode = "retract",
         at_end: Literal["fire", "hold"] = "fire",
         early: Trigger | None = None,
@@ -251,7 +252,8 @@ class Aggregated:
 
         Args:
             lateness: for how long after its end (by the watermark) late records revise a window.
-            late: one revision for each late record, or one a step.
+            late: one revision for each late record, one a step (batch), or one for so many of them
+                (`windrow.every_count`).
             mode: a revision takes the old row back and gives the new one (retract), gives the new one alone
                 (accumulate), or holds only what is new (discard).
             at_end: at the end of a bounded input, windows that are still open fire, or stay open.
@@ -259,8 +261,11 @@ class Aggregated:
                 others.
 
         Raises:
-            PipelineError: a duration is invalid, or `early` is not a trigger.
+            PipelineError: a duration is invalid, `early` is not a trigger, or `late` another one than `every_count`.
         """
+        if isinstance(late, Trigger) and not isinstance(late, Records):
+            msg = f"emit.late: {late!r} does not apply to late records; use 'each', 'batch' or wr.every_count(10)"
+            raise PipelineError(msg)
         if early is not None:
             early = as_trigger(early)
         return Emitted(self, Emit(duration_micros(lateness, "emit.lateness"), late, mode, at_end, early))

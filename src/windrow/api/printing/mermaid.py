@@ -25,6 +25,7 @@ from windrow.model import (
     ProcessNode,
     ProcessPipeline,
     Punctuated,
+    Records,
     Runnable,
     SelectNode,
     SinkNode,
@@ -176,7 +177,8 @@ def _watermark(pipeline: AnyPipeline | SourceNode) -> str:
 
 def _emit(emit: Emit) -> str:
     early = "" if emit.early is None else f", early {TRIGGER.words(emit.early)}"
-    return f"{emit.mode}, lateness {format_duration(emit.lateness)}, late {emit.late}{early}"
+    late = f"every {emit.late.number}" if isinstance(emit.late, Records) else emit.late
+    return f"{emit.mode}, lateness {format_duration(emit.lateness)}, late {late}{early}"
 
 
 def _label(noun: str, text: str) -> str:

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
-from windrow.api.sections import DELAY, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
+from windrow.api.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
 from windrow.expressions import Stream, join_spans, result_pipelines, revise_of, stream_of
 from windrow.model import (
     Adaptive,
@@ -337,8 +337,10 @@ def _passed(time: EventTime) -> str:
 def _late(emit: Emit, table: str) -> list[str]:
     if not emit.lateness:
         return [f"late records change nothing: {table}_late"]
-    each = "one revision for each" if emit.late == "each" else "one revision a step"
-    return [f"late records revise it for {format_duration(emit.lateness)} ({each})", f"after that: {table}_late"]
+    return [
+        f"late records revise it for {format_duration(emit.lateness)} ({LATE.words(emit.late)})",
+        f"after that: {table}_late",
+    ]
 
 
 def _mode(emit: Emit, sink: Sink) -> list[str]:

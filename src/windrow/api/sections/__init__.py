@@ -8,7 +8,7 @@ from windrow.api.sections.connectors import SINK, SOURCE
 from windrow.api.sections.graph import GRAPH, STORY_GRAPH, StoryGraph, mask_graph
 from windrow.api.sections.pipeline import PIPELINE, PROCESS_PIPELINE, STORY, StoryPipeline, mask_secrets, state_words
 from windrow.api.sections.records import DECODE, DELAY, DERIVE, KEY, TIME, KeyFields
-from windrow.api.sections.results import AGGREGATE, EMIT, TRIGGER, WINDOW
+from windrow.api.sections.results import AGGREGATE, EMIT, LATE, TRIGGER, WINDOW
 
 __all__ = [
     "AGGREGATE",
@@ -18,6 +18,7 @@ __all__ = [
     "EMIT",
     "GRAPH",
     "KEY",
+    "LATE",
     "PIPELINE",
     "PROCESS_PIPELINE",
     "SINK",

@@ -39,6 +39,7 @@ from windrow.model import (
     Formula,
     Global,
     Hopping,
+    Late,
     Records,
     Repeat,
     Session,
@@ -328,6 +329,26 @@ TRIGGER: OneOf[Trigger] = OneOf(
     },
 )
 
+LATE: OneOf[Late] = OneOf(
+    "kind of late panes",
+    {
+        "count": Kind(
+            (Records,),
+            Wrapped("wr.every_count", Records, "number", NUMBER),
+            lambda late: f"one revision for every {late.number} of a key",
+            "one revision for every so many late records of a window and key, 1 or more, in log order, and one for "
+            "those that are left when the window is forgotten or the input ends. Not for sessions.",
+            note="in place of a word",
+        )
+    },
+    scalar=Kind(
+        (str,),
+        choice("each", "batch"),
+        lambda late: "one revision for each" if late == "each" else "one revision a step",
+        "",
+    ),
+)
+
 EMIT = Section(
     ".emit",
     Emit,
@@ -342,8 +363,8 @@ EMIT = Section(
         ),
         Key(
             "late",
-            choice("each", "batch"),
-            "one revision for each late record, or one per step.",
+            LATE,
+            "one revision for each late record, one per step, or one for every so many of a window and key.",
             default=Emit.late,
             shown=True,
         ),

@@ -61,11 +61,11 @@ def split_by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 class WindowSummary:
     """The operator's summary; windows are known by their number (see `windrow.core.windows`).
 
-    `open` holds the windows that have something of their own and have not fired, `waiting` those of them that late
-    records wait for, `fired` those that have fired and can still be revised. `slices` holds by level the starts of the
-    slices that windows are made of, `pending` by window the processing time from which on it waits for an early pane
-    (by event time, the watermark at which it has one). Windows that end by `forgotten_until` were forgotten when
-    lateness was shorter than it is now.
+    `open` holds the windows that have something of their own and have not fired, `waiting` those that late records
+    wait in (for the window to fire, or for more of them), `fired` those that have fired and can still be revised.
+    `slices` holds by level the starts of the slices that windows are made of, `pending` by window the processing time
+    from which on it waits for an early pane (by event time, the watermark at which it has one). Windows that end by
+    `forgotten_until` were forgotten when lateness was shorter than it is now.
     """
 
     open: set[int] = field(default_factory=set)

@@ -85,8 +85,13 @@ def changelog(pipeline: Pipeline, pane: Pane, *, fired: bool, reached: float) ->
         return writing.changes
     if writing.total and (writing.new or not isinstance(pipeline.window, Global)):
         writing.write("on_time")
-    for record in pane.late:
+    late = pipeline.emit.late
+    for number, record in enumerate(pane.late, start=1):
         writing.add(record)
+        # how many come in a step is not in the log: as if each were in one of its own
+        if not isinstance(late, Records) or number % late.number == 0:
+            writing.write("late")
+    if isinstance(late, Records) and len(pane.late) % late.number and reached >= pane.end + pipeline.emit.lateness:
         writing.write("late")
     return writing.changes
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from windrow.core.changelog import StepOutput
-from windrow.model import AllOf, AnyOf, Every, Pipeline, Repeat, Trigger
+from windrow.model import AllOf, AnyOf, Every, Pipeline, Records, Repeat, Trigger
 from windrow.testing.oracle import Answer, Change, Missed
 from windrow.testing.transcript.changelog_check import Entry, apply_changelog
 from windrow.testing.transcript.rows import change_text, dead_text, late_text, table_text
@@ -119,12 +119,12 @@ def views(story: Story, pipeline: Pipeline) -> list[tuple[str, View]]:
     """Return what to compare of a stream, by name.
 
     With several partitions, ``late: batch``, or early panes by processing time the changelog is no promise, and what
-    late records make of single panes in mode discard is none either.
+    late records make of single panes in mode discard is none either, nor which of them are in a revision by count.
     """
     emit = pipeline.emit
-    one_order = len(story.log) == 1 and emit.late == "each" and not looks_at_ticks(emit.early)
+    one_order = len(story.log) == 1 and emit.late != "batch" and not looks_at_ticks(emit.early)
     found: list[tuple[str, View]] = [("on-time panes", _on_time), ("late", _late), ("dead", _dead)]
-    if one_order or emit.mode != "discard":
+    if one_order or (emit.mode != "discard" and not isinstance(emit.late, Records)):
         found.append(("final", _final))
     if one_order:
         found.append(("changelog", _changelog))

@@ -9,7 +9,7 @@ from tests.core.outputs import play
 from tests.core.pipelines import MINUTE, main, record
 from tests.examples import examples
 
-from windrow.core.operators.window import panes
+from windrow.core.operators.window import late
 from windrow.model import (
     Aggregate,
     BooleanType,
@@ -45,7 +45,7 @@ def test_every_change_is_the_same_in_chunks(
     pipeline = main(aggregates=AGGREGATES, emit=Emit(lateness=60 * MINUTE, mode=mode, early=early), key_groups=2)
     expected = [output.changes for output in play(pipeline, log, "fire")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(panes, "MAX_REVISIONS", 2)
+        patch.setattr(late, "MAX_REVISIONS", 2)
         chunked = [output.changes for output in play(pipeline, log, "fire")]
     assert chunked == expected
 
@@ -63,8 +63,8 @@ def test_keys_of_several_types_come_in_their_order() -> None:
         key_groups=1,
     )
     first = [(0, b'{"b": true, "at": 0, "t": 1800000000}')]
-    *_, late, _ = play(pipeline, [first, [(0, line) for line in lines * 300]], "fire")
-    rows = late.changes.to_pylist()
+    *_, revised, _ = play(pipeline, [first, [(0, line) for line in lines * 300]], "fire")
+    rows = revised.changes.to_pylist()
     assert len(rows) == 4 * (2 * 300 - 1)
     keys = [(row["b"], row["at"]) for row in rows]
     assert keys == sorted(keys)

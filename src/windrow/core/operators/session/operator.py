@@ -39,7 +39,7 @@ from windrow.core.state.store import BlobStore, MemoryState, OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.tracker import StepTime
 from windrow.errors import PipelineError
-from windrow.model import AllOf, AnyOf, Every, Pipeline, Session, Trigger
+from windrow.model import AllOf, AnyOf, Every, Pipeline, Records, Session, Trigger
 
 
 class SessionOperator:
@@ -52,6 +52,9 @@ class SessionOperator:
     def __init__(self, pipeline: Pipeline) -> None:
         if not isinstance(pipeline.window, Session):
             msg = f"{pipeline.window} is not a session window"
+            raise TypeError(msg)
+        if isinstance(pipeline.emit.late, Records):
+            msg = "late records of sessions are not counted"
             raise TypeError(msg)
         self._pipeline = pipeline
         self._rules = SessionSpec(pipeline.window.gap, pipeline.emit.lateness, pipeline.emit.late)

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from windrow.core import duckdb_sql, schema
 from windrow.core.aggregates.accumulators import Results
 from windrow.core.columns import MIN_TIME, to_micros
-from windrow.core.operators.window.panes import LateChunks, PaneStep, with_window_bounds
+from windrow.core.operators.window.late import LateChunks
+from windrow.core.operators.window.panes import PaneStep, with_window_bounds
 from windrow.core.operators.window.sql import (
     CHUNK,
     COUNT,

@@ -16,6 +16,7 @@ from windrow.core.columns import MAX_TIME, MIN_TIME, pack, to_micros, unpack, un
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.window.assigner import assign
 from windrow.core.operators.window.early import EarlyPanes
+from windrow.core.operators.window.late import WAITING_KIND, LateGroups
 from windrow.core.operators.window.panes import Panes, PaneStep, WatermarkPanes
 from windrow.core.operators.window.slices import SLICE_KIND, is_slice_node, windows_of_slices
 from windrow.core.operators.window.sql import window_sql
@@ -25,7 +26,7 @@ from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.core.state.window_store import WindowSummary, is_in_windows, split_by_window, windows_in
 from windrow.core.windows import window_bounds
-from windrow.model import Calendar, Global, Pipeline, Session, Sliced, Tumbling
+from windrow.model import Calendar, Global, Pipeline, Records, Session, Sliced, Tumbling
 
 
 class WindowOperator:
@@ -47,6 +48,8 @@ class WindowOperator:
             empty = empty.append_column(name, pa.array([], pa.int64()))
         self._no_records = empty
         self._no_parts = duckdb_sql.query(self._duck, window_sql(pipeline).begin, records=empty)
+        late = pipeline.emit.late
+        self._groups = LateGroups(pipeline, late.number, self._duck) if isinstance(late, Records) else None
         self._panes: Panes = (
             WatermarkPanes(pipeline, self._duck, empty, is_traced=is_traced)
             if pipeline.emit.early is None
@@ -82,6 +85,8 @@ class WindowOperator:
             summary.open -= firing
             summary.fired |= firing
         evicted = self._passed(summary.fired, time.low - self._pipeline.emit.lateness)
+        if self._groups is not None:
+            due = self._groups.take(due, summary.fired if time.end else evicted, summary, state)
         summary.fired -= evicted
 
         changes = self._panes.take(
@@ -120,7 +125,7 @@ class WindowOperator:
                 # inner nodes of slice trees are computed again: not every key group may have had them
                 if not is_slice_node(kind):
                     table = unpack(blob)
-                    fitted = columns.records(table) if kind == "waiting" else columns.panes(table)
+                    fitted = columns.records(table) if kind == WAITING_KIND else columns.panes(table)
                     groups.add((kind, bucket), fitted)
         together = merge_summaries([WindowSummary.decode(fields) for fields, _ in states])
         lateness = self._pipeline.emit.lateness
@@ -149,15 +154,15 @@ class WindowOperator:
         """Return the late records whose windows have fired by now; let the others wait."""
         waits = is_in_windows(to_micros(late.column(WINDOW)), summary.open - set(firing))
         for start, part in split_by_window(late.filter(pa.array(waits))):
-            blob = state.get("waiting", start) if start in summary.waiting else None
-            state.set("waiting", start, pack(part if blob is None else pa.concat_tables([unpack(blob), part])))
+            blob = state.get(WAITING_KIND, start) if start in summary.waiting else None
+            state.set(WAITING_KIND, start, pack(part if blob is None else pa.concat_tables([unpack(blob), part])))
             summary.waiting.add(start)
         due = [late.filter(pa.array(~waits))]
         for start in sorted(summary.waiting & set(firing)):
-            blob = state.get("waiting", start)
+            blob = state.get(WAITING_KIND, start)
             if blob is not None:
                 due.append(unpack(blob))
-                state.drop("waiting", start)
+                state.drop(WAITING_KIND, start)
         return pa.concat_tables([self._no_records, *(table.select(self._no_records.column_names) for table in due)])
 
 
@@ -202,11 +207,11 @@ def reduce_summary(together: WindowSummary, addresses: set[BlobAddress]) -> Wind
     there: defaultdict[str, set[int]] = defaultdict(set)
     for kind, bucket in addresses:
         there[kind].add(bucket)
-    own = there["panes"] | there["waiting"]
+    own = there["panes"] | there[WAITING_KIND]
     return replace(
         together,
         open=together.open & own,
-        waiting=there["waiting"],
+        waiting=there[WAITING_KIND],
         fired=together.fired & own,
         slices={0: there[SLICE_KIND]},
         pending={window: since for window, since in together.pending.items() if window in own},

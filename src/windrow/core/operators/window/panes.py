@@ -8,20 +8,18 @@ cheaper queries in each step.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.aggregates.accumulators import Results
-from windrow.core.aggregates.catalogue import compile_aggregates
 from windrow.core.columns import MAX_TIME, to_micros
-from windrow.core.duckdb_sql import identifier
+from windrow.core.operators.window.late import LateChunks
 from windrow.core.operators.window.slices import SliceTree
 from windrow.core.operators.window.sql import window_sql
 from windrow.core.schema import LAST_PARTITION, PLACE, WINDOW
@@ -177,47 +175,3 @@ def with_window_bounds(pipeline: Pipeline, changes: pa.Table) -> pa.Table:
     for name, bounds in zip(("window_start", "window_end"), window_bounds(pipeline.window, windows), strict=True):
         changes = changes.set_column(changes.column_names.index(name), name, pa.array(bounds[places]))
     return changes
-
-
-MAX_REVISIONS: Final = 256
-"""Number of revisions of a window and key that are computed at once if accumulators grow with their records."""
-
-_CHUNK: Final = "__chunk"
-
-
-class LateChunks:
-    """Cuts late records, so that the revisions of a chunk fit into memory with a state each."""
-
-    def __init__(
-        self, pipeline: Pipeline, connection: duckdb.DuckDBPyConnection, place: Sequence[str] = PLACE[1:]
-    ) -> None:
-        self._duck = connection
-        self._keys = pipeline.key
-        accumulators = (accumulator for one in compile_aggregates(pipeline) for accumulator in one.accumulators)
-        self._grows = pipeline.emit.late == "each" and any(one.merge == "list" for one in accumulators)
-        by = ", ".join([WINDOW, *(identifier(name) for name in pipeline.key)])
-        self._number = f"""
-            SELECT *,
-                (row_number() OVER (PARTITION BY {by} ORDER BY {", ".join(place)}) - 1) // {MAX_REVISIONS}
-                    AS {_CHUNK}
-            FROM late
-        """
-
-    def of(self, late: pa.Table) -> Iterator[pa.Table]:
-        """Yield late records in the order in which they revise a window and key; there is one chunk at least."""
-        if not self._grows or late.num_rows <= MAX_REVISIONS:
-            yield late
-            return
-        numbered = duckdb_sql.query(self._duck, self._number, late=late)
-        numbers = numbered.column(_CHUNK)
-        for number in range(pc.max(numbers).as_py() + 1):
-            yield numbered.filter(pc.equal(numbers, number)).drop_columns(_CHUNK)
-
-    def joined(self, changes: Iterable[pa.Table]) -> pa.Table:
-        """Join the changes of chunks: by window and key, and those of each in the order of the chunks."""
-        first, *others = changes
-        if not others:
-            return first
-        rows = pa.concat_tables([first, *others])
-        by = [(name, "ascending") for name in ("window_start", "window_end", *self._keys)]
-        return rows.take(pc.sort_indices(rows, sort_keys=by))  # a stable sort

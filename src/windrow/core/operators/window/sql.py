@@ -21,6 +21,7 @@ expression is written by the function of its name. Columns that the queries add 
 | `__total` | `events` | number of records up to the row |
 | `__index` | `panes` | number of the pane among those of the window and key |
 | `__next` | `ordered` | name of the pane that replaces this one, null if none does |
+| `__group` | `late` | number of the revision that late records make together, where they are counted |
 | `__emitted` | `settle` | the row is in a pane that was emitted, not pending |
 | `__next_...` | `revise` | the place of the revision that replaces the row, where revisions are traced |
 
@@ -47,7 +48,7 @@ from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.window.triggers import SqlTrigger
 from windrow.core.schema import OFFSET, PARTITION, PLACE, REVISION, TIME, WATERMARK, WINDOW
 from windrow.core.windows import GLOBAL_START
-from windrow.model import EveryEventTime, Global, Pipeline
+from windrow.model import EveryEventTime, Global, Pipeline, Records
 
 COUNT: Final = "__count"
 SINCE: Final = "__since"
@@ -58,6 +59,7 @@ EARLY: Final = "__early"
 ROW: Final = "__row"
 NTH: Final = "__nth"
 WAITING: Final = "__waiting"
+GROUP: Final = "__group"
 _LATE: Final = 1 << 62
 """The place of a record in the merged order of all partitions."""
 
@@ -81,11 +83,16 @@ class PaneLists:
         values = ", ".join(f"{one.finish} AS {identifier(one.name)}" for one in fold)
         # the operator knows where windows start and end, and replaces both
         self.change = f"{WINDOW} AS window_start, {WINDOW} AS window_end, {self.keys}, {values}"
-        # one revision for each late record, or one for all of them
-        is_each = pipeline.emit.late == "each"
         self.place = ", ".join(PLACE if is_traced else PLACE[1:])
-        self.late_place = self.place if is_each else f"0 AS {PARTITION}, 0 AS {OFFSET}"
-        self.late_by = f"{self.by}, {self.place}" if is_each else self.by
+        match pipeline.emit.late:
+            case "each":
+                self.late_place, self.late_by = self.place, f"{self.by}, {self.place}"
+            case "batch":
+                self.late_place, self.late_by = f"0 AS {PARTITION}, 0 AS {OFFSET}", self.by
+            case Records():
+                self.late_place, self.late_by = f"{GROUP} AS {PARTITION}, 0 AS {OFFSET}", f"{self.by}, {GROUP}"
+            case _:
+                assert_never(pipeline.emit.late)
         # before all others
         first = {WATERMARK: -MAX_TIME, PARTITION: -1, OFFSET: -1}
         self.first_place = ", ".join(f"{first[name]} AS {name}" for name in (PLACE if is_traced else PLACE[1:]))
