@@ -1,7 +1,8 @@
-"""Hopping windows of slices: records that are in time for some of their windows only, panes of many slices, state."""
+"""Windows made of slices: records that are in time for some of their windows only, panes of many slices, state."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from windrow.core.changelog import StepOutput
 from windrow.core.operators.window.slices import windows_of_slices
 from windrow.core.windows import slice_starts
 from windrow.hosts.memory import MemoryHost
-from windrow.model import Emit, Hopping
+from windrow.model import Cumulate, Emit, Hopping
+from windrow.testing.oracle.windows import windows_of
 
 
 def rows(outputs: list[Any]) -> list[tuple[Any, ...]]:
@@ -131,6 +133,39 @@ def test_windows_of_slices_are_those_of_each_of_them(
         if any(number * slide + offset <= start < number * slide + offset + size for start in slices)
     }
     assert windows_of_slices(window, slices, after) == {start for start in starts if start + size > after}
+
+
+@given(
+    st.integers(1, 9), st.integers(1, 9), st.integers(-5, 5), st.sets(st.integers(-200, 200)), st.integers(-200, 200)
+)
+def test_windows_of_slices_of_cumulate_windows_are_known_by_their_ends(
+    step: int, steps: int, offset: int, times: set[int], after: int
+) -> None:
+    window = Cumulate(step * steps, step, offset)
+    slices = set(slice_starts(window, np.array(sorted(times), dtype=np.int64)).tolist())
+    ends = {end for time in times for _, end in windows_of(window, time)}
+    assert windows_of_slices(window, slices, after) == {end for end in ends if end > after}
+
+
+@pytest.mark.parametrize("steps", [1, 7, 50])
+def test_every_cumulate_pane_counts_all_records_since_its_start(steps: int) -> None:
+    # 23 slices are in nodes of 16, 4 and 1, some of which reach over the end of a size
+    window = Cumulate(23 * 3 * MINUTE, 3 * MINUTE, MINUTE)
+    host = MemoryHost(main(window=window, emit=Emit(), key_groups=1), [0])
+    minutes = [minute for minute in range(-20, 280) if minute % 7]
+    outputs = []
+    for first in range(0, len(minutes), -(-len(minutes) // steps)):
+        part = minutes[first : first + -(-len(minutes) // steps)]
+        outputs += host.step(raw(0, first, *(record("A", minute) for minute in part)))
+    changes = StepOutput.concat(output.rows for output in [*outputs, *host.end()]).changes.to_pylist()
+    bounds = [
+        tuple(int(row[name].timestamp()) * 1_000_000 for name in ("window_start", "window_end")) for row in changes
+    ]
+    found = dict(zip(bounds, (row["events"] for row in changes), strict=True))
+    expected = Counter(bound for minute in minutes for bound in windows_of(window, minute * MINUTE))
+    assert found == expected
+    assert len(changes) == len(expected)
+    assert {kind for kind, _ in blobs(host)} <= {"panes"}
 
 
 def test_slices_with_thousands_of_windows_each_are_looked_at_once_a_window() -> None:

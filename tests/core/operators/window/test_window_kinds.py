@@ -20,6 +20,7 @@ from windrow.model import (
     Delay,
     Emit,
     EventTime,
+    EveryEventTime,
     Global,
     Hopping,
     PaneSoFar,
@@ -90,7 +91,7 @@ def pipelines(draw: st.DrawFn, windows: st.SearchStrategy[Window], early: st.Sea
         window=window,
         emit=Emit(
             lateness=draw(st.sampled_from([0, 1, 3, 10, 60])) * MINUTE if closed else 0,
-            late=draw(st.sampled_from(["each", "each", "batch"])),
+            late=draw(st.sampled_from(["each", "each", "batch", Records(2), Records(3)])) if closed else "each",
             mode=draw(st.sampled_from(["retract", "accumulate", "discard"])),
             at_end=draw(st.sampled_from(["fire", "hold"])),
             early=draw(early),
@@ -140,6 +141,10 @@ def search(windows: st.SearchStrategy[Window], early: st.SearchStrategy[Any], ex
 
 def test_windows_fired_by_the_watermark() -> None:
     search(CLOSED, st.none())
+
+
+def test_early_panes_by_event_time() -> None:
+    search(CLOSED | st.just(Global()), st.integers(1, 9).map(lambda minutes: EveryEventTime(minutes * MINUTE)))
 
 
 def test_early_panes_by_count() -> None:
