@@ -254,7 +254,6 @@ def test_a_pipeline_that_means_nothing_is_refused_with_all_its_errors() -> None:
     assert [error.message.partition(": ")[0] for error in each_error(refused.value)] == [
         "name",
         "time.field",
-        "key",
         "window.tumbling.size",
         "time.delay",
         "aggregate",

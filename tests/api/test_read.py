@@ -166,7 +166,7 @@ def test_a_story_has_no_source() -> None:
     errors = each_error(refused.value)
     assert isinstance(refused.value, ManyProblemsError)
     assert errors[0].place == Place("story.yaml", 1)
-    assert len(errors) == 5
+    assert len(errors) == 4
 
 
 def test_one_value_may_stand_in_two_places() -> None:

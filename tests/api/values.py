@@ -289,7 +289,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
     data = {name: type_ for name, type_ in types.items() if name != mark}
     data |= {one.name: StringType() for one in derive}
     keys = [name for name in data if data[name] != DoubleType() and name not in others]
-    key = tuple(draw(st.permutations(keys)))[: draw(st.integers(1, 3))]
+    key = tuple(draw(st.permutations(keys)))[: draw(st.integers(0, 3))]
     window = draw(WINDOWS)
     emit = draw(emits(window))
     groups = draw(st.integers(1, 32_768))

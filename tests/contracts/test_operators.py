@@ -87,6 +87,11 @@ OPERATORS: dict[str, tuple[StreamNode, ...]] = {
     "early": (windowed(Tumbling(5 * MINUTE), Emit(lateness=10 * MINUTE, early=Records(2))),),
     "early by event time": (windowed(Tumbling(5 * MINUTE), Emit(lateness=10 * MINUTE, early=EveryEventTime(MINUTE))),),
     "late by count": (windowed(Tumbling(5 * MINUTE), Emit(lateness=10 * MINUTE, late=Records(2))),),
+    "without a key": (replace(windowed(Tumbling(5 * MINUTE)), key=()),),
+    "salted without a key": (replace(windowed(Tumbling(5 * MINUTE), salt=2), key=()),),
+    "hopping without a key": (replace(windowed(Hopping(6 * MINUTE, 2 * MINUTE)), key=()),),
+    "session without a key": (replace(windowed(Session(5 * MINUTE)), key=()),),
+    "global without a key": (replace(windowed(Global(), Emit(early=Records(1))), key=()),),
     "process": (process(),),
     "process in order": (process(order="event_time", ttl=30 * MINUTE),),
     "deduplicate": (UNIQUE,),
@@ -107,13 +112,17 @@ OPERATORS: dict[str, tuple[StreamNode, ...]] = {
         replace(windowed(Cumulate(6 * MINUTE, 2 * MINUTE)), name="inner"),
         WindowNode("made", "inner", ("user",), Cumulate(12 * MINUTE, 4 * MINUTE), OVER, Emit()),
     ),
+    "over windows without a key": (
+        replace(windowed(Tumbling(5 * MINUTE)), name="inner", key=()),
+        WindowNode("made", "inner", (), Tumbling(20 * MINUTE), OVER, Emit()),
+    ),
 }
 CLEAN = replace(UNIQUE, name="clean")
 OPERATORS |= {
     f"{name} without copies": (CLEAN, replace(OPERATORS[name][0], input="clean"))  # type: ignore[arg-type]
     for name in ("hopping", "session", "global", "process", "process in order")
 }
-UNBOUNDED = {"global", "process", "calendar", "global without copies", "process without copies"}
+UNBOUNDED = {"global", "global without a key", "process", "calendar", "global without copies", "process without copies"}
 """Their keys stay, or their windows are longer than the log."""
 
 

@@ -231,6 +231,20 @@ def test_the_key_of_the_sink_decides_which_rows_are_one(store: Store) -> None:
     assert brief(store.result(model)) == [(10, "B", 2, 2, "on_time", 0), (20, "A", 9, 9, "on_time", 0)]
 
 
+def test_without_a_key_a_window_has_one_row(store: Store) -> None:
+    model = store.model(key=())
+    assert store.tables(model).result.key == ("window_start", "window_end")
+    first = [change("insert", 0, Decimal("7.00"), 2), change("insert", 5, Decimal("1.00"), 1)]
+    second = [
+        change("update_before", 0, Decimal("7.00"), 2),
+        change("update_after", 0, Decimal("8.00"), 3, pane="late", revision=1),
+        change("delete", 5, Decimal("1.00"), 1, pane="late", revision=1),
+    ]
+    committed(store, model, step(model, first), step(model, second))
+    (row,) = store.result(model)
+    assert (row["total"], row["events"], row["revision"]) == (Decimal("8.00"), 3, 1)
+
+
 def test_names_that_sql_would_trip_over(store: Store) -> None:
     field = 'Robert\'); DROP TABLE "students";--'
     model = store.model(

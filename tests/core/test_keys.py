@@ -36,6 +36,12 @@ def test_groups_of_ids_stay_what_they_are() -> None:
     assert key_groups(DUCK, ids.select(["id"]), 128, are_ids=True).tolist() == [97, 49, 97]
 
 
+def test_all_rows_without_a_key_are_in_the_first_group() -> None:
+    rows = pa.table({"user": ["a", "b"]}).select([])
+    assert key_groups(DUCK, rows, 128).tolist() == [0, 0]
+    assert key_groups(DUCK, rows, 128, are_ids=True).tolist() == [0, 0]
+
+
 def test_parts_of_a_key_do_not_run_into_each_other() -> None:
     keys = pa.table({"a": ["a", "ab"] * 20, "b": ["bc", "c"] * 20})
     assert len(set(key_groups(DUCK, keys, 1 << 15).tolist())) == 2

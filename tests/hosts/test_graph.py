@@ -41,7 +41,7 @@ def streams(files: Files) -> dict[str, Pipeline]:
         "minutes": replace(plain, window=Tumbling(5 * MINUTE), salt=2),
         "visits": replace(plain, window=Session(20 * MINUTE), aggregates=(Aggregate("events", Count()),)),
         "amounts": replace(
-            plain, window=Hopping(60 * MINUTE, 30 * MINUTE), key=("amount",), aggregates=(Aggregate("events", Count()),)
+            plain, window=Hopping(60 * MINUTE, 30 * MINUTE), key=(), aggregates=(Aggregate("events", Count()),)
         ),
     }
 

@@ -90,7 +90,8 @@ class Case:
     @property
     def one_order(self) -> bool:
         """Whether the changes of each window and key come in one order, whatever the steps are."""
-        return len(self.partitions) <= 1 or (self.keyed and not isinstance(self.pipeline.window, Session))
+        is_keyed = self.keyed and bool(self.pipeline.key)
+        return len(self.partitions) <= 1 or (is_keyed and not isinstance(self.pipeline.window, Session))
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,10 @@ def cases(draw: st.DrawFn, *, most_records: int = 30, most_partitions: int = 4) 
     keyed = draw(st.booleans())
     partitions = draw(st.integers(1, most_partitions))
     ticking = draw(st.integers(0, 3)) == 0
+    one = keyed or partitions == 1
+    least_fields = 1 if keyed and partitions > 1 else 0
     pipeline = draw(
-        pipelines(TimestampType(unit), tick, calendar=calendar, one=keyed or partitions == 1, ticking=ticking)
+        pipelines(TimestampType(unit), tick, calendar=calendar, one=one, ticking=ticking, least_fields=least_fields)
     )
     key = st.fixed_dictionaries({name: st.sampled_from(KEYS[name][1]) for name in pipeline.key if name in KEYS})
     scale = Scale(
@@ -141,12 +144,22 @@ def cases(draw: st.DrawFn, *, most_records: int = 30, most_partitions: int = 4) 
 
 
 @st.composite
-def pipelines(draw: st.DrawFn, time: TimestampType, tick: int, *, calendar: bool, one: bool, ticking: bool) -> Pipeline:
-    """Draw a pipeline with one or two key fields and one to four aggregates; lengths are a few ticks.
+def pipelines(
+    draw: st.DrawFn,
+    time: TimestampType,
+    tick: int,
+    *,
+    calendar: bool,
+    one: bool,
+    ticking: bool,
+    least_fields: int = 0,
+) -> Pipeline:
+    """Draw a pipeline with a key of up to two fields and one to four aggregates; lengths are a few ticks.
 
     `one` says that every key lives in one partition, `ticking` that there is processing time.
     """
-    keys = draw(st.lists(st.sampled_from(sorted(KEYS)), min_size=1, max_size=2, unique=True))
+    count = draw(st.sampled_from([1, 1, 2, 2, least_fields]))
+    keys = draw(st.lists(st.sampled_from(sorted(KEYS)), min_size=count, max_size=count, unique=True))
     derive = draw(st.lists(st.sampled_from(sorted(DERIVED)), max_size=2, unique=True))
     fields = [Field("t", time)]
     fields += [Field(name, KEYS[name][0]) for name in keys]

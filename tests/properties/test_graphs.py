@@ -239,9 +239,9 @@ def graphs(draw: st.DrawFn, *starts: str) -> Graph:
             nodes.append(DeduplicateNode("unique", at, ("id",), 8 * MINUTE))
             at = "unique.duplicates"
     first = draw(st.sampled_from(FIRST_WINDOWS))
-    key = draw(st.sampled_from(["user"] if start in LACKING else ["user", "id"]))
+    key: tuple[str, ...] = draw(st.sampled_from([("user",), ()] if start in LACKING else [("user",), ("id",), ()]))
     emit = Emit(lateness=draw(st.sampled_from([0] if start in CHANGED else [0, 9 * MINUTE])))
-    nodes.append(WindowNode("first", at, (key,), first, FIRST, emit))
+    nodes.append(WindowNode("first", at, key, first, FIRST, emit))
     at = "first"
     for name, size in (("second", 12 * MINUTE), ("third", 24 * MINUTE)):
         if not draw(st.sampled_from([True, True, False])):
@@ -249,13 +249,13 @@ def graphs(draw: st.DrawFn, *starts: str) -> Graph:
         if draw(st.booleans()):
             nodes.append(SelectNode(f"over {name}", (at,), "total > 5"))
             at = f"over {name}"
-        by = draw(st.sampled_from([key, "n"]))
+        by = draw(st.sampled_from([key, ("n",), ()]))
         windows: list[Window] = [Tumbling(size), Hopping(size, size // 2), Cumulate(size, size // 4)]
         kind = draw(st.sampled_from(windows))
-        aggregates = tuple(one for one in SECOND if one.name != by)
-        nodes.append(WindowNode(name, at, (by,), kind, aggregates, Emit()))
+        aggregates = tuple(one for one in SECOND if one.name not in by)
+        nodes.append(WindowNode(name, at, by, kind, aggregates, Emit()))
         at, key = name, by
-        if by == "n":
+        if by == ("n",):
             break
     sinks = [
         SinkNode(f"to {node.name}", node.name, SqliteSink("unused.db", node.name))

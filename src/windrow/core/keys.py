@@ -43,8 +43,10 @@ def key_groups(
     The hash is MD5 of the key's text, so it is the same on every machine and in every version, and state is found under
     the key group that it was written for. It is computed once for each distinct key. Keys that mostly
     occur once, such as ids, have the hash of pandas, which is as stable: to make texts of them would take longer than
-    all else that is done with them.
+    all else that is done with them. Without a key all rows are in the first group.
     """
+    if not keys.num_columns:
+        return np.zeros(keys.num_rows, dtype=np.int64)
     if are_ids:
         frame = pd.DataFrame(dict(enumerate(map(_hashable, keys.columns))), copy=False)
         numbers = pd.util.hash_pandas_object(frame, index=False, categorize=False).to_numpy()

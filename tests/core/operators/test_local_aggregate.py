@@ -63,12 +63,16 @@ def rows(output: StepOutput) -> list[list[dict[str, object]]]:
 
 
 @examples(20)
-@given(WINDOWS, EMITS, STEPS, st.integers(2, 4))
+@given(WINDOWS, EMITS, STEPS, st.integers(2, 4), st.sampled_from([("user",), ()]))
 def test_every_step_is_the_same_however_keys_are_spread(
-    window: Tumbling | Sliced | Calendar, emit: Emit, steps: list[list[tuple[int, bytes]]], salt: int
+    window: Tumbling | Sliced | Calendar,
+    emit: Emit,
+    steps: list[list[tuple[int, bytes]]],
+    salt: int,
+    key: tuple[str, ...],
 ) -> None:
     aggregates = (Aggregate("total", Sum("amount")), Aggregate("last", Last("amount")))
-    plain = main(window=window, emit=emit, aggregates=aggregates, time=EventTime("t", Delay(2 * MINUTE)))
+    plain = main(key=key, window=window, emit=emit, aggregates=aggregates, time=EventTime("t", Delay(2 * MINUTE)))
     expected = play(plain, steps, emit.at_end)
     actual = play(replace(plain, salt=salt), steps, emit.at_end)
     assert [by_key(rows(output)) for output in actual] == [by_key(rows(output)) for output in expected]
@@ -78,15 +82,16 @@ def by_key(tables: list[list[dict[str, object]]]) -> list[list[dict[str, object]
     """Keys are in the order of their groups; what is of one key stays in its own."""
     changes, *rest = tables
     return [
-        sorted(changes, key=lambda row: (str(row["window_start"]), str(row["window_end"]), str(row["user"]))),
+        sorted(changes, key=lambda row: (str(row["window_start"]), str(row["window_end"]), str(row.get("user")))),
         *rest,
     ]
 
 
-def test_a_hot_key_is_in_as_many_groups_as_its_salt() -> None:
+@pytest.mark.parametrize("key", [("user",), ()])
+def test_a_hot_key_is_in_as_many_groups_as_its_salt(key: tuple[str, ...]) -> None:
     log = raw(0, 0, *(record("hot", 1) for _ in range(300)))
     for salt, groups in ((1, 1), (3, 3)):
-        packets = Ingest(main(salt=salt)).run(log.to_batches())
+        packets = Ingest(main(key=key, salt=salt)).run(log.to_batches())
         assert len({packet.key_group for packet in packets if isinstance(packet.message, Records)}) == groups
 
 

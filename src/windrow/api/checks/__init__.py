@@ -22,7 +22,7 @@ from windrow.api.checks.connectors import file_fields, sink_address, sink_key, s
 from windrow.api.checks.emit import discard_panes, late_panes, no_lateness, session_panes, triggers
 from windrow.api.checks.fields import decode_fields, derived_fields, pipeline_name, result_columns, tombstones
 from windrow.api.checks.graph import graph_findings
-from windrow.api.checks.key import key_fields, key_groups, null_keys, salt
+from windrow.api.checks.key import key_fields, key_groups, no_key, null_keys, salt
 from windrow.api.checks.process import process_code, process_state, process_ttl
 from windrow.api.checks.time import (
     adaptive_delay,
@@ -77,6 +77,7 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     # warnings
     zero_delay,
     no_future_guard,
+    no_key,
     null_keys,
     float_sums,
     no_lateness,

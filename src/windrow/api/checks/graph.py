@@ -11,6 +11,7 @@ from dataclasses import replace
 from windrow.api.checks.base import Finding, error, warning
 from windrow.api.checks.connectors import file_fields, sink_address, sink_table, source_address
 from windrow.api.checks.fields import RESERVED, decode_fields, derived_fields, tombstones
+from windrow.api.checks.key import ALL_MEET
 from windrow.api.checks.time import (
     adaptive_delay,
     all_idle,
@@ -194,6 +195,10 @@ def _of_view(graph: Graph, findings: Sequence[Finding], node: ResultNode, sink: 
                 yield replace(finding, where=_at(graph.producer(node.input), finding.where))
         elif section in {"name", "key_groups"}:
             yield finding
+        elif finding.where == "key" and finding.level == "warning":
+            # a window over windows has few rows, and one whose rows others take cannot be salted
+            if not is_changelog:
+                yield warning(_at(node, "key"), ALL_MEET if graph.is_read(node) else finding.message)
         elif finding.where not in untold:
             yield replace(finding, where=_at(sink if section == "sink" else node, finding.where))
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Final
 
 from windrow.api.checks.base import Finding, derived_field, error, is_field, is_misspelt, no_field, type_of, warning
 from windrow.expressions import Expression
-from windrow.model import AnyPipeline, DoubleType, Global, Pipeline, Session
+from windrow.model import AnyPipeline, DoubleType, Global, Pipeline, ProcessPipeline, Session
 
 _NAME_IT = "an expression needs a name here, such as {domain: \"split_part(url, '/', 3)\"}"
 
 
 def key_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
-    """There is a key, of decoded fields, each once, and none a double."""
-    if not pipeline.key:
-        yield error("key", "is empty; name the fields that results are kept for, such as [user_id]")
+    """The key is of decoded fields, each once, and none a double; a process needs one."""
+    if not pipeline.key and isinstance(pipeline, ProcessPipeline):
+        yield error("key", "is empty, and a process keeps its state by key; name its fields, such as [user_id]")
     for index, name in enumerate(pipeline.key):
         where = f"key.{index}"
         type_ = type_of(pipeline, name)
@@ -33,6 +34,17 @@ def key_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
             )
         if name in pipeline.key[:index]:
             yield error(where, f"{name!r} is given twice in the key; keep one of them")
+
+
+ALL_MEET: Final = "is empty, so all records meet in one key group, and one core computes their results"
+
+
+def no_key(pipeline: Pipeline) -> Iterator[Finding]:
+    """Without a key all records meet in one task, which salt relieves."""
+    if pipeline.key or pipeline.key_groups == 1 or pipeline.salt > 1:
+        return
+    spread = f"; if they are many, spread them before, with salt: {min(4, pipeline.key_groups)}"
+    yield warning("key", ALL_MEET + (spread if _can_be_salted(pipeline) else ""))
 
 
 def null_keys(pipeline: AnyPipeline) -> Iterator[Finding]:
@@ -59,6 +71,11 @@ def key_groups(pipeline: AnyPipeline) -> Iterator[Finding]:
     elif groups < cores:
         message = f"{groups} key groups use at most {groups} of this machine's {cores} cores; give at least {cores}"
         yield warning("key_groups", message)
+
+
+def _can_be_salted(pipeline: Pipeline) -> bool:
+    """Whether the windows of a pipeline can be made of the parts of several key groups."""
+    return not isinstance(pipeline.window, Session | Global) and pipeline.emit.early is None
 
 
 def salt(pipeline: Pipeline) -> Iterator[Finding]:

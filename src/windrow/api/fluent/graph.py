@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from windrow.api.aggregate_text import Measure
 from windrow.api.checks import require_valid
 from windrow.api.fluent.process import Processed
-from windrow.api.fluent.streams import Aggregated, Emitted, Given, Keyed, Timed
+from windrow.api.fluent.streams import Aggregated, Emitted, Given, Keyed, Timed, Windowed
 from windrow.api.fluent.windows import Duration, duration_micros
 from windrow.errors import PipelineError
 from windrow.model import (
@@ -30,6 +31,7 @@ from windrow.model import (
     StreamNode,
     TableJoinNode,
     TableNode,
+    Window,
     WindowNode,
     outputs_of,
 )
@@ -67,6 +69,14 @@ class Selection:
             raise PipelineError(msg)
         derived = (*self.node.derive, *_derived(expressions))
         return Keyed(Given(self.node.inputs[0], derived), (*names, *expressions))
+
+    def window(self, window: Window) -> Windowed:
+        """Divide event time into windows of all records, without a key; see `Keyed.window`."""
+        return self.key_by().window(window)
+
+    def running(self, /, **results: Measure | str) -> Emitted:
+        """Keep a result over all records so far, without a key; see `Keyed.running`."""
+        return self.key_by().running(**results)
 
 
 @dataclass(frozen=True)
@@ -193,6 +203,14 @@ class Named:
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:
         """Say for which fields results are kept; see `Timed.key_by`."""
         return Keyed(Given(self.name, _derived(expressions)), (*names, *expressions))
+
+    def window(self, window: Window) -> Windowed:
+        """Divide event time into windows of all records, without a key; see `Keyed.window`."""
+        return self.key_by().window(window)
+
+    def running(self, /, **results: Measure | str) -> Emitted:
+        """Keep a result over all records so far, without a key; see `Keyed.running`."""
+        return self.key_by().running(**results)
 
 
 def _pairs(by: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:

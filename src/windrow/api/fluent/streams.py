@@ -140,6 +140,14 @@ class Timed:
         """Say for which fields results are kept; expressions add fields: ``domain="split_part(url, '/', 3)"``."""
         return Keyed(replace(self, decoded=self.decoded.derive(**expressions)), (*names, *expressions))
 
+    def window(self, window: Window) -> Windowed:
+        """Divide event time into windows of all records, without a key; see `Keyed.window`."""
+        return self.key_by().window(window)
+
+    def running(self, /, **results: Measure | str) -> Emitted:
+        """Keep a result over all records so far, without a key; see `Keyed.running`."""
+        return self.key_by().running(**results)
+
 
 @dataclass(frozen=True)
 class Given:

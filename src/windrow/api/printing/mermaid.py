@@ -56,7 +56,7 @@ def to_mermaid(pipeline: Runnable) -> str:
         f"  source[({_label('source', _source(shown.source))})]",
         f"  decode[{_label('decode', ', '.join(fields))}]",
         f"  time[{_label('time', f'{shown.time.field}, {_watermark(shown)}')}]",
-        f"  key[{_label('key', ', '.join(shown.key))}]",
+        f"  key[{_label('key', ', '.join(shown.key) or 'none')}]",
         *(_process(shown) if isinstance(shown, ProcessPipeline) else _windowed(shown)),
         f"  sink[({_label('sink', f'{table} in {where}')})]",
         f"  dead[({_label('dead letters', f'{table}_dead')})]",
@@ -106,7 +106,7 @@ def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:
         case JoinNode() | TableJoinNode() | LookupNode():
             yield _joined(node)
         case WindowNode():
-            yield f"by {', '.join(node.key)}; {WINDOW.words(node.window)}"
+            yield "; ".join([*([f"by {', '.join(node.key)}"] if node.key else []), WINDOW.words(node.window)])
         case ProcessNode():
             yield f"by {', '.join(node.key)}; process"
         case _:

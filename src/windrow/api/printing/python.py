@@ -56,7 +56,7 @@ def to_python(pipeline: AnyPipeline) -> str:
         DECODE.python(shown.decode),
         DERIVE.python(shown.derive) if shown.derive else "",
         TIME.python(shown.time),
-        KEY.python(KeyFields(shown.key)),
+        KEY.python(KeyFields(shown.key)) if shown.key else "",
         f".window({WINDOW.python(shown.window)})",
         AGGREGATE.python(shown.aggregates),
         EMIT.python(shown.emit),
@@ -166,7 +166,7 @@ def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str:
         case WindowNode():
             steps = [
                 DERIVE.python(node.derive) if node.derive else "",
-                KEY.python(KeyFields(node.key)),
+                KEY.python(KeyFields(node.key)) if node.key else "",
                 f".window({WINDOW.python(node.window)})",
                 AGGREGATE.python(node.aggregates),
                 EMIT.python(node.emit),

@@ -298,7 +298,11 @@ def _time(time: EventTime, table: str) -> str:
 
 
 def _key(pipeline: AnyPipeline) -> str:
-    salt = f", each spread over {pipeline.salt} of them" if isinstance(pipeline, Pipeline) and pipeline.salt > 1 else ""
+    spread = pipeline.salt if isinstance(pipeline, Pipeline) else 1
+    if not pipeline.key:
+        how = f"aggregated in {spread} key groups, then in one" if spread > 1 else "in one key group"
+        return f"none: one row for all records of a window, {how}"
+    salt = f", each spread over {spread} of them" if spread > 1 else ""
     parts = state_partitions(pipeline.key_groups)
     groups = f"{pipeline.key_groups} key groups (on a cluster in {parts} state partitions)"
     return f"{', '.join(pipeline.key)}, in {groups}{salt}"

@@ -51,8 +51,9 @@ SALT = Key(
     "salt",
     Scalar("whole number, 1 to `key_groups`", YamlNode.number),
     "the number of key groups over which the records of each key are spread, for keys with a large share of all "
-    "records. On-time records are pre-aggregated there, and the partial results are merged in the key's own group: one "
-    "more shuffle, the same results. For tumbling, hopping, cumulate and calendar windows, without `early`.",
+    "records, or for many records without a key. On-time records are pre-aggregated there, and the partial results are "
+    "merged in the key's own group: one more shuffle, the same results. For tumbling, hopping, cumulate and calendar "
+    "windows, without `early`.",
     default=1,
 )
 DERIVED = Key(
@@ -83,8 +84,8 @@ KEYED = (
         KEY,
         "the decoded or derived fields that results are grouped by. Any type except `double`. The list can also define "
         "derived fields: `[user, {domain: \"split_part(url, '/', 3)\"}]`. A record whose derived key is null is a dead "
-        "letter.",
-        required=True,
+        "letter. Without a key, all records of a window are aggregated into one row.",
+        default=KeyFields(()),
     ),
 )
 RESULTS = (

@@ -41,8 +41,7 @@ class LocalAggregate:
         """Run one step of one key group; the packets are for the key groups of the keys."""
         times, watermarks = (to_micros(step.records.column(name)) for name in (TIME, WATERMARK))
         on_time, starts = on_time_for_all(self._pipeline.window, times, watermarks, step.time.ended)
-        keys = step.records.select(list(self._pipeline.key))
-        groups = key_groups(self._duck, keys, self._pipeline.key_groups)
+        groups = self._groups(step.records)
         late = step.records.filter(pa.array(~on_time))
         packets = [Packet(to, Records(self._name, pack(rest))) for to, rest in self._by_group(late, groups[~on_time])]
         records = unscale(step.records).append_column(WINDOW, pa.array(starts)).filter(pa.array(on_time))
@@ -57,9 +56,14 @@ class LocalAggregate:
     def _parts(self, group: int, records: pa.Table) -> Iterator[Packet]:
         """Aggregate records by window and key."""
         parts = duckdb_sql.query(self._duck, self._begin, records=records)
-        keys = rescale(parts.select(self._keys.names), self._keys)
-        for to, part in self._by_group(parts, key_groups(self._duck, keys, self._pipeline.key_groups)):
+        for to, part in self._by_group(parts, self._groups(parts)):
             yield Packet(to, PartialPanes(self._name, group, pack(part)))
+
+    def _groups(self, rows: pa.Table) -> KeyGroups:
+        """Return the key group of each row, whose decimals are scaled or unscaled."""
+        keys = rows.select(self._keys.names)
+        plain = keys if keys.schema.types == self._keys.types else rescale(keys, self._keys)
+        return key_groups(self._duck, plain, self._pipeline.key_groups)
 
     def _by_group(self, rows: pa.Table, groups: KeyGroups) -> Iterator[tuple[int, pa.Table]]:
         for group in np.unique(groups).tolist():

@@ -321,6 +321,8 @@ class _Route:
         self._key, self._key_groups, self._salt = view.key, view.key_groups, _salt(view)
         if isinstance(node, SinkNode) and graph.is_exchanged(node) and not self._key:
             self._key = (ID,)
+        # records have no key on their way into a table of their own, and any key group may have them
+        self._by_partition = self._are_ids and not self._key
         given = _given(graph, self.input)
         side = join_sides(graph, node)[place] if isinstance(node, AnyJoinNode) else None
         self._side = None if side is None else _Side(side.names, place)
@@ -357,11 +359,11 @@ class _Route:
         if sum(table.num_rows for table in tables) == 0:
             return
         records, count = pa.concat_tables(tables), self._key_groups
-        if self._key:
+        if self._by_partition:
+            groups = to_micros(records.column(PARTITION)) % count
+        else:
             keys = records.select(list(self._key))
             groups = key_groups(self._duck, keys, count, are_ids=self._are_ids)
-        else:
-            groups = to_micros(records.column(PARTITION)) % count
         if self._salt > 1:
             groups = (groups + to_micros(records.column(OFFSET)) % self._salt) % count
         order = np.argsort(groups.astype(np.uint16), kind="stable")

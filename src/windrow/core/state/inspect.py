@@ -105,5 +105,7 @@ def _names(tables: list[pa.Table]) -> list[list[str]]:
 
 
 def _count(tables: list[pa.Table]) -> int:
+    if not tables[0].num_columns:  # no key, which is one
+        return int(any(table.num_rows for table in tables))
     rows = pa.concat_tables(tables)
     return int(rows.group_by(rows.column_names).aggregate([]).num_rows)

@@ -7,6 +7,7 @@ microseconds UTC. Keys are numbered within a step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -191,6 +192,16 @@ class SessionSpec:
         return is_evictable
 
 
+def session_keys(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the key columns of rows; without a key a constant one, as a table without columns has no rows."""
+    if names:
+        return rows.select(list(names))
+    return pa.table({_ALL: pa.repeat(pa.scalar("", pa.string()), rows.num_rows)})
+
+
+_ALL: Final = "__all"
+
+
 def number_keys(keys: pa.Table) -> tuple[Numbers, pa.Table]:
     """Return the number of each row's key, and the different keys in the order of their numbers."""
     numbers: Numbers | None = None
@@ -199,7 +210,7 @@ def number_keys(keys: pa.Table) -> tuple[Numbers, pa.Table]:
         codes = coded.indices.to_numpy().astype(np.int64)
         numbers = codes if numbers is None else _number_by_first(numbers * len(coded.dictionary) + codes)
     if numbers is None:
-        msg = "a session needs a key"
+        msg = "a key has a column"
         raise ValueError(msg)
     firsts = np.full(int(numbers.max(initial=-1)) + 1, keys.num_rows, dtype=np.int64)
     np.minimum.at(firsts, numbers, np.arange(keys.num_rows))

@@ -30,6 +30,7 @@ from windrow.core.operators.session.fragments import (
     SessionTime,
     make_fragments,
     number_keys,
+    session_keys,
 )
 from windrow.core.operators.session.merge import plan_step
 from windrow.core.operators.session.sql import SessionValues
@@ -74,7 +75,7 @@ class SessionOperator:
         records, missed = self._judge(step.records, summary.forgotten_until)
         watermarks = to_micros(records.column(WATERMARK))
         late = watermarks >= to_micros(records.column(TIME)) + self._rules.gap
-        numbers, keys = number_keys(records.select(list(self._pipeline.key)))
+        numbers, keys = number_keys(session_keys(records, self._pipeline.key))
         buckets = session_buckets(keys)
         arrivals = SessionRecords(
             keys=numbers,
@@ -266,7 +267,7 @@ class StoredSessions:
                 numbers.append(bucket)
                 lengths.append(tables[-1].num_rows)
         rows = pa.concat_tables(tables)
-        of, together = number_keys(pa.concat_tables([keys, rows.select(self._keys)]))
+        of, together = number_keys(pa.concat_tables([keys, session_keys(rows, self._keys)]))
         of = of[keys.num_rows :]
         bucket_of = np.concatenate([buckets, np.zeros(together.num_rows - len(buckets), dtype=np.int64)])
         bucket_of[of] = np.repeat(np.array(numbers, dtype=np.int64), lengths)
@@ -286,7 +287,7 @@ class StoredSessions:
         there, firsts = np.unique(buckets[order], return_index=True)
         lengths = np.diff(firsts, append=len(order))
         its_atoms = left.atoms[order]
-        keys = left.keys.take(pa.array(np.ascontiguousarray(its_atoms["key"])))
+        keys = left.keys.select(self._keys).take(pa.array(np.ascontiguousarray(its_atoms["key"])))
         values = left.values.take(pa.array(order))
         rows = pa.table([*keys.columns, *values.columns, _to_column(its_atoms)], names=self._no_rows.column_names)
         rows = rows.combine_chunks()

@@ -50,7 +50,7 @@ def session_sql(pipeline: Pipeline) -> SessionSql:
         f"{one.merged(' OVER history')} AS {name}" for one, name in zip(accumulators, names, strict=True)
     )
     values = ", ".join(f"{one.finish} AS {identifier(one.name)}" for one in fold)
-    keys = ", ".join(identifier(name) for name in pipeline.key)
+    keys = [identifier(name) for name in pipeline.key]
     begun = f"SELECT {FRAGMENT}, {begin} FROM records GROUP BY {FRAGMENT}"
     return SessionSql(
         begin=begun,
@@ -65,8 +65,8 @@ def session_sql(pipeline: Pipeline) -> SessionSql:
             ) WINDOW history AS (PARTITION BY __history ORDER BY __place ROWS UNBOUNDED PRECEDING)
         """,
         changes=f"""
-            SELECT op, pane, revision, window_start, window_end, {keys}, {values}
-            FROM rows ORDER BY __first, {keys}, __rank
+            SELECT {", ".join(["op", "pane", "revision", "window_start", "window_end", *keys, values])}
+            FROM rows ORDER BY {", ".join(["__first", *keys, "__rank"])}
         """,
     )
 

@@ -74,15 +74,15 @@ class PaneLists:
         def each(sql: Callable[[Accumulator], str]) -> str:
             return ", ".join(f"{sql(one)} AS {identifier(one.column)}" for one in accumulators)
 
-        self.keys = ", ".join(identifier(name) for name in pipeline.key)
-        self.by = f"{WINDOW}, {self.keys}"
+        keys = [identifier(name) for name in pipeline.key]
+        self.by = ", ".join([WINDOW, *keys])
         self.columns = ", ".join(identifier(one.column) for one in accumulators)
         self.begin = each(lambda one: one.begin)
         self.merged = each(lambda one: one.merged())
         self.running = each(lambda one: one.merged(" OVER history"))
         values = ", ".join(f"{one.finish} AS {identifier(one.name)}" for one in fold)
         # the operator knows where windows start and end, and replaces both
-        self.change = f"{WINDOW} AS window_start, {WINDOW} AS window_end, {self.keys}, {values}"
+        self.change = ", ".join([f"{WINDOW} AS window_start", f"{WINDOW} AS window_end", *keys, values])
         self.place = ", ".join(PLACE if is_traced else PLACE[1:])
         match pipeline.emit.late:
             case "each":
@@ -96,7 +96,7 @@ class PaneLists:
         # before all others
         first = {WATERMARK: -MAX_TIME, PARTITION: -1, OFFSET: -1}
         self.first_place = ", ".join(f"{first[name]} AS {name}" for name in (PLACE if is_traced else PLACE[1:]))
-        self.change_order = f"ORDER BY window_start, {self.keys}"
+        self.change_order = f"ORDER BY {', '.join(['window_start', *keys])}"
 
 
 @dataclass(frozen=True)
