@@ -8,7 +8,9 @@ from windrow.api.fluent.aggregates import (
     avg,
     bool_and,
     bool_or,
+    bottom_k_by,
     collect_list,
+    collect_list_in_log,
     collect_set,
     count,
     count_distinct,
@@ -26,6 +28,7 @@ from windrow.api.fluent.aggregates import (
     stddev,
     sum,  # noqa: A004 the field's name, read as wr.sum
     top_k,
+    top_k_by,
     variance,
 )
 from windrow.api.fluent.connectors import file, kafka, log, postgres, sqlite
@@ -67,7 +70,9 @@ __all__ = [
     "avg",
     "bool_and",
     "bool_or",
+    "bottom_k_by",
     "collect_list",
+    "collect_list_in_log",
     "collect_set",
     "count",
     "count_distinct",
@@ -103,6 +108,7 @@ __all__ = [
     "stddev",
     "sum",
     "top_k",
+    "top_k_by",
     "tumbling",
     "value_state",
     "variance",

@@ -12,6 +12,7 @@ from windrow.api.aggregate_text import NAMES, parse_aggregate
 from windrow.api.fluent.streams import Aggregated, DecodedStream, Timed
 from windrow.errors import PipelineError, each_error
 from windrow.model import (
+    AGGREGATE_FUNCTIONS,
     Adaptive,
     Aggregate,
     AllOf,
@@ -156,10 +157,9 @@ def test_derived_fields_and_keys() -> None:
 
 def test_what_yaml_calls_is_a_function_of_the_same_name() -> None:
     for name in NAMES:
-        text = f"{name}()" if name == "count" else f"{name}(amount)"
-        text = text.replace(")", ", 0.5)") if "quantile" in name else text
-        text = text.replace(")", ", 10)") if name in {"top_k", "collect_list", "collect_set"} else text
-        text = text.replace(")", ", amount)") if name in {"max_by", "min_by"} else text
+        more = {"fraction": "0.5", "measure": "amount", "limit": "10"}
+        arguments = [] if name == "count" else ["amount", *(more[one] for one in AGGREGATE_FUNCTIONS[name].extra)]
+        text = f"{name}({', '.join(arguments)})"
         assert eval(f"wr.{text}".replace("amount", "'amount'"), {"wr": wr}) == parse_aggregate(text)  # noqa: S307
 
 

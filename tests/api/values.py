@@ -22,6 +22,7 @@ from windrow.model import (
     BoolAnd,
     BooleanType,
     BoolOr,
+    BottomKBy,
     Calendar,
     CollectList,
     CollectSet,
@@ -68,6 +69,7 @@ from windrow.model import (
     Sum,
     TimestampType,
     TopK,
+    TopKBy,
     Trigger,
     Tumbling,
     Variance,
@@ -215,9 +217,11 @@ def functions(fields: dict[str, DataType]) -> st.SearchStrategy[Function]:
     found = [
         st.just(Count()),
         *each((Min, Max, CountDistinct, ApproxCountDistinct), of),
-        *each((TopK, CollectList, CollectSet), of, most),
+        *each((TopK, CollectSet), of, most),
+        *each((CollectList,), of, most, by),
         *each((First, Last), of, by),
         *each((MaxBy, MinBy), of, of),
+        *each((TopKBy, BottomKBy), of, of, most),
         *each((BoolAnd, BoolOr), condition),
     ]
     if numbers:

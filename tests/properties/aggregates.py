@@ -14,6 +14,7 @@ from windrow.model import (
     Avg,
     BoolAnd,
     BoolOr,
+    BottomKBy,
     CollectList,
     CollectSet,
     Count,
@@ -34,6 +35,7 @@ from windrow.model import (
     Stddev,
     Sum,
     TopK,
+    TopKBy,
     Variance,
 )
 
@@ -71,8 +73,9 @@ def _functions(values: Sequence[str]) -> st.SearchStrategy[Function]:
     of_anything: list[Callable[[str], Function]] = [CountDistinct, ApproxCountDistinct]
     at_fractions: list[Callable[[str, float], Function]] = [Quantile, ApproxQuantile]
     by_order: list[Callable[[str, Literal["time", "log"]], Function]] = [First, Last]
-    bounded: list[Callable[[str, int], Function]] = [TopK, CollectList, CollectSet]
+    bounded: list[Callable[[str, int], Function]] = [TopK, CollectSet]
     measured: list[Callable[[str, str], Function]] = [MaxBy, MinBy]
+    ranked: list[Callable[[str, str, int], Function]] = [TopKBy, BottomKBy]
     of_conditions: list[Callable[[str], Function]] = [BoolAnd, BoolOr]
     kinds: list[st.SearchStrategy[Function]] = [
         st.just(Count()),
@@ -81,7 +84,9 @@ def _functions(values: Sequence[str]) -> st.SearchStrategy[Function]:
         *(st.builds(kind, numbers, FRACTIONS) for kind in at_fractions),
         *(st.builds(kind, anything, by) for kind in by_order),
         *(st.builds(kind, anything, small) for kind in bounded),
+        st.builds(CollectList, anything, small, by),
         *(st.builds(kind, anything, anything) for kind in measured),
+        *(st.builds(kind, anything, anything, small) for kind in ranked),
         *(st.builds(kind, st.sampled_from(CONDITIONS)) for kind in of_conditions),
     ]
     return st.one_of(kinds)

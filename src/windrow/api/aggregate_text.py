@@ -20,11 +20,9 @@ from windrow.model import (
     Aggregate,
     Count,
     Custom,
-    First,
     Formula,
     Function,
     FunctionSpec,
-    Last,
     UnaryFunction,
     function_name,
 )
@@ -121,7 +119,7 @@ def make_function(name: str, arguments: list[str]) -> Function:
         raise PipelineError(msg)
     of, *more = arguments
     spec = AGGREGATE_FUNCTIONS[name]
-    if len(more) == (0 if spec.extra is None else 1):
+    if len(more) == len(spec.extra):
         return _make(name, spec, of, more)
     many = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"
     msg = f"{name}({', '.join(arguments)}) has {many}; write it as {_example(name, of)}"
@@ -141,28 +139,29 @@ def counting(arguments: Sequence[str]) -> str | None:
 
 def _make(name: str, spec: FunctionSpec, of: str, more: list[str]) -> Function:
     make: Callable[..., Function] = spec.kind
-    match spec.extra:
-        case "fraction":
-            return make(of, _fraction(name, *more))
-        case "limit":
-            return make(of, _whole(name, *more))
-        case "measure":
-            return make(of, *more)
-        case None:
-            return make(of, "log") if spec.by_log else make(of)
-        case _:
-            assert_never(spec.extra)
+    given: list[Argument] = []
+    for kind, text in zip(spec.extra, more, strict=True):
+        match kind:
+            case "fraction":
+                given.append(_fraction(name, text))
+            case "limit":
+                given.append(_whole(name, text))
+            case "measure":
+                given.append(text)
+            case _:
+                assert_never(kind)
+    return make(of, *given, *(["log"] if spec.by_log else []))
 
 
 def call_of(function: Count | UnaryFunction) -> tuple[str, tuple[Argument, ...]]:
     """Return the name and the arguments by which an aggregate function is called."""
-    given = tuple(getattr(function, field.name) for field in fields(function))
-    return function_name(function), given[:1] if isinstance(function, First | Last) else given
+    # in which order is part of the name
+    return function_name(function), tuple(getattr(function, one.name) for one in fields(function) if one.name != "by")
 
 
 def _example(name: str, of: str = "amount") -> str:
-    more = {"fraction": ", 0.99", "limit": ", 10", "measure": ", price", None: ""}[AGGREGATE_FUNCTIONS[name].extra]
-    return f"{name}({of}{more})"
+    more = {"fraction": "0.99", "limit": "10", "measure": "price"}
+    return f"{name}({', '.join([of, *(more[kind] for kind in AGGREGATE_FUNCTIONS[name].extra)])})"
 
 
 def _fraction(name: str, text: str) -> float:

@@ -11,6 +11,7 @@ from windrow.expressions.analyse import Expression, analyse
 from windrow.model import (
     Aggregate,
     BooleanType,
+    BottomKBy,
     Count,
     Custom,
     DataType,
@@ -24,6 +25,7 @@ from windrow.model import (
     MinBy,
     Pipeline,
     Punctuated,
+    TopKBy,
 )
 
 
@@ -140,7 +142,7 @@ def aggregated_texts(function: Function) -> tuple[str, ...]:
             return ()
         case Custom(_, of):
             return of
-        case MaxBy(of, measure) | MinBy(of, measure):
+        case MaxBy(of, measure) | MinBy(of, measure) | TopKBy(of, measure) | BottomKBy(of, measure):
             return of, measure
         case _:
             return (function.of,)

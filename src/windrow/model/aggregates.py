@@ -120,11 +120,30 @@ class MinBy:
 
 
 @dataclass(frozen=True)
+class TopKBy:
+    """The values of the `k` records with the greatest `measure`, each with it, as JSON; equal ones by event time."""
+
+    of: str
+    measure: str
+    k: int
+
+
+@dataclass(frozen=True)
+class BottomKBy:
+    """The values of the `k` records with the least `measure`, each with it, as JSON; equal ones by event time."""
+
+    of: str
+    measure: str
+    k: int
+
+
+@dataclass(frozen=True)
 class CollectList:
-    """The values in order of event time, the first `most` of them, as a JSON array."""
+    """The values by event time (equal times: by partition and offset), or by partition, offset, the first `most`."""
 
     of: str
     most: int
+    by: Literal["time", "log"] = "time"
 
 
 @dataclass(frozen=True)
@@ -220,6 +239,8 @@ UnaryFunction = (
     | Last
     | MaxBy
     | MinBy
+    | TopKBy
+    | BottomKBy
     | CollectList
     | CollectSet
     | Variance
@@ -239,15 +260,15 @@ class FunctionSpec:
     - `accepts`: values of any type, numbers, numbers that are summed (decimals of limited width), or booleans.
     - `result`: a count (a long, never null), a value of the argument's type, an exact sum or mean, a double, JSON
       text, or a boolean.
-    - `extra`: what the call takes beside the argument: a fraction from 0 to 1, a limit (a positive whole number), or a
-      measure, which is another argument.
-    - `by_log`: the call means the first or last record by partition and offset, not by event time.
+    - `extra`: what the call takes after the argument, in order: a fraction from 0 to 1, a measure, which is another
+      argument, or a limit (a positive whole number).
+    - `by_log`: the call means the order by partition and offset, not by event time.
     """
 
     kind: type[Count | UnaryFunction]
     accepts: Literal["any", "number", "summable", "boolean"]
     result: Literal["count", "argument", "sum", "mean", "double", "text", "boolean"]
-    extra: Literal["fraction", "limit", "measure"] | None = None
+    extra: tuple[Literal["fraction", "limit", "measure"], ...] = ()
     by_log: bool = False
 
 
@@ -263,24 +284,27 @@ AGGREGATE_FUNCTIONS: Mapping[str, FunctionSpec] = {
     "last": FunctionSpec(Last, "any", "argument"),
     "first_in_log": FunctionSpec(First, "any", "argument", by_log=True),
     "last_in_log": FunctionSpec(Last, "any", "argument", by_log=True),
-    "max_by": FunctionSpec(MaxBy, "any", "argument", extra="measure"),
-    "min_by": FunctionSpec(MinBy, "any", "argument", extra="measure"),
+    "max_by": FunctionSpec(MaxBy, "any", "argument", extra=("measure",)),
+    "min_by": FunctionSpec(MinBy, "any", "argument", extra=("measure",)),
     "variance": FunctionSpec(Variance, "summable", "double"),
     "stddev": FunctionSpec(Stddev, "summable", "double"),
     "bool_and": FunctionSpec(BoolAnd, "boolean", "boolean"),
     "bool_or": FunctionSpec(BoolOr, "boolean", "boolean"),
-    "quantile": FunctionSpec(Quantile, "number", "argument", extra="fraction"),
-    "approx_quantile": FunctionSpec(ApproxQuantile, "number", "double", extra="fraction"),
-    "top_k": FunctionSpec(TopK, "any", "text", extra="limit"),
-    "collect_list": FunctionSpec(CollectList, "any", "text", extra="limit"),
-    "collect_set": FunctionSpec(CollectSet, "any", "text", extra="limit"),
+    "quantile": FunctionSpec(Quantile, "number", "argument", extra=("fraction",)),
+    "approx_quantile": FunctionSpec(ApproxQuantile, "number", "double", extra=("fraction",)),
+    "top_k": FunctionSpec(TopK, "any", "text", extra=("limit",)),
+    "top_k_by": FunctionSpec(TopKBy, "any", "text", extra=("measure", "limit")),
+    "bottom_k_by": FunctionSpec(BottomKBy, "any", "text", extra=("measure", "limit")),
+    "collect_list": FunctionSpec(CollectList, "any", "text", extra=("limit",)),
+    "collect_list_in_log": FunctionSpec(CollectList, "any", "text", extra=("limit",), by_log=True),
+    "collect_set": FunctionSpec(CollectSet, "any", "text", extra=("limit",)),
 }
 """The catalogue of aggregate functions by the name of their call; what is called otherwise is a formula."""
 
 
 def function_name(function: Count | UnaryFunction) -> str:
     """Return the name by which an aggregate function is called."""
-    by_log = isinstance(function, First | Last) and function.by == "log"
+    by_log = isinstance(function, First | Last | CollectList) and function.by == "log"
     return next(
         name for name, spec in AGGREGATE_FUNCTIONS.items() if spec.kind is type(function) and spec.by_log == by_log
     )

@@ -23,6 +23,7 @@ from windrow.model import (
     BoolAnd,
     BooleanType,
     BoolOr,
+    BottomKBy,
     CollectList,
     CollectSet,
     Count,
@@ -49,6 +50,7 @@ from windrow.model import (
     Sum,
     TimestampType,
     TopK,
+    TopKBy,
     Variance,
 )
 
@@ -153,6 +155,13 @@ def _by_time(records: list[Rec]) -> list[Rec]:
     return sorted(records, key=lambda record: (record.time, record.partition, record.offset))
 
 
+def _ranked(records: list[Rec], of: str, measure: str, *, reverse: bool = False) -> list[list[Any]]:
+    """Return values with their measures, in the order of these, equal ones by time."""
+    rows = [[_of(of, [record])[0], _of(measure, [record])[0]] for record in _by_time(records)]
+    # a sort is stable, also in reverse
+    return sorted(rows, key=lambda row: row[1], reverse=reverse)
+
+
 def _by_log(records: list[Rec]) -> list[Rec]:
     return sorted(records, key=lambda record: (record.partition, record.offset))
 
@@ -235,6 +244,10 @@ EXACT = (
     Case(MaxBy("s", "amount"), lambda rs: max(_by_time(rs), key=lambda r: r.amount).s),
     Case(MaxBy("amount", "b"), lambda rs: max(_by_time(rs), key=lambda r: r.b).values()["amount"]),
     Case(MinBy("n", "s"), lambda rs: min(_by_time(rs), key=lambda r: r.s).n),
+    Case(TopKBy("s", "amount", 2), lambda rs: _json(_ranked(rs, "s", "amount", reverse=True)[:2])),
+    Case(TopKBy("n", "t", 3), lambda rs: _json([[n, _iso(t)] for n, t in _ranked(rs, "n", "t", reverse=True)[:3]])),
+    Case(BottomKBy("b", "x", 2), lambda rs: _json(_ranked(rs, "b", "x")[:2])),
+    Case(CollectList("s", 3, "log"), lambda rs: _json(_of("s", _by_log(rs))[:3])),
     Case(CollectList("wide", 3), lambda rs: _json(_of("wide", _by_time(rs))[:3])),
     Case(CollectList("t", 2), lambda rs: _json(list(map(_iso, _of("t", _by_time(rs))[:2])))),
     Case(CollectList("n", 100), lambda rs: _json(_of("n", _by_time(rs)))),

@@ -36,6 +36,7 @@ from windrow.model import (
     Stddev,
     Sum,
     TopK,
+    TopKBy,
     Tumbling,
     Variance,
     Window,
@@ -59,7 +60,14 @@ WHOLE: tuple[Function, ...] = (
     ApproxQuantile("amount", 0.5),
     ApproxCountDistinct("amount"),
 )
-DIGITS: tuple[Function, ...] = (*WHOLE, TopK("amount", 2), CollectList("amount", 3), CollectSet("amount", 3))
+DIGITS: tuple[Function, ...] = (
+    *WHOLE,
+    TopK("amount", 2),
+    TopKBy("amount", "amount", 2),
+    CollectList("amount", 3),
+    CollectList("amount", 3, "log"),
+    CollectSet("amount", 3),
+)
 MONEY = DecimalType(9, 2)
 
 

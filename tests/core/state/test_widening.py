@@ -22,6 +22,7 @@ from windrow.model import (
     ApproxQuantile,
     Avg,
     BooleanType,
+    BottomKBy,
     CollectList,
     Count,
     CountDistinct,
@@ -44,6 +45,7 @@ from windrow.model import (
     Sum,
     TimestampType,
     TopK,
+    TopKBy,
     Variance,
 )
 
@@ -152,6 +154,8 @@ DIGITS, PLACES, WHOLE = (MONEY, DecimalType(14, 2)), (MONEY, DecimalType(14, 4))
         (ApproxCountDistinct("amount"), [PLACES]),
         (TopK("amount", 3), [PLACES, WHOLE]),
         (CollectList("amount", 3), [PLACES, WHOLE]),
+        (TopKBy("user_id", "amount", 3), [PLACES, WHOLE]),
+        (BottomKBy("amount", "user_id", 3), [PLACES, WHOLE]),
         (Count(), []),
     ],
     ids=str,

@@ -27,6 +27,7 @@ from windrow.model import (
     ApproxQuantile,
     Avg,
     BooleanType,
+    BottomKBy,
     CollectList,
     CollectSet,
     Custom,
@@ -42,6 +43,7 @@ from windrow.model import (
     Stddev,
     Sum,
     TopK,
+    TopKBy,
     Variance,
     function_spec,
 )
@@ -107,7 +109,7 @@ def aggregate_arguments(pipeline: Pipeline) -> Iterator[Finding]:
         match aggregate.function:
             case Quantile(_, at) | ApproxQuantile(_, at) if not 0 <= at <= 1:
                 yield error(where, f"{at} is not a fraction; give one from 0 to 1, such as 0.99")
-            case TopK(_, k) if not 1 <= k <= _MOST_VALUES:
+            case TopK(_, k) | TopKBy(_, _, k) | BottomKBy(_, _, k) if not 1 <= k <= _MOST_VALUES:
                 yield error(where, f"must keep 1 to {_MOST_VALUES} values, not {k}")
             case CollectList(_, most) | CollectSet(_, most) if not 1 <= most <= _MOST_VALUES:
                 yield error(where, f"must keep 1 to {_MOST_VALUES} values, not {most}")

@@ -9,6 +9,7 @@ from windrow.model import (
     Avg,
     BoolAnd,
     BoolOr,
+    BottomKBy,
     CollectList,
     CollectSet,
     Count,
@@ -26,6 +27,7 @@ from windrow.model import (
     Stddev,
     Sum,
     TopK,
+    TopKBy,
     Variance,
 )
 
@@ -110,9 +112,24 @@ def min_by(of: str, measure: str, *, where: str | None = None) -> Measure:
     return Measure(MinBy(of, measure), where)
 
 
+def top_k_by(of: str, measure: str, k: int, *, where: str | None = None) -> Measure:
+    """Values of the `k` records with the largest `measure`, with the measures, as JSON; equal ones by event time."""
+    return Measure(TopKBy(of, measure, k), where)
+
+
+def bottom_k_by(of: str, measure: str, k: int, *, where: str | None = None) -> Measure:
+    """Values of the `k` records with the smallest `measure`, with the measures, as JSON; equal ones by event time."""
+    return Measure(BottomKBy(of, measure, k), where)
+
+
 def collect_list(of: str, most: int, *, where: str | None = None) -> Measure:
     """The first `most` values in order of event time, as a JSON array."""
     return Measure(CollectList(of, most), where)
+
+
+def collect_list_in_log(of: str, most: int, *, where: str | None = None) -> Measure:
+    """The `most` values with the lowest partition and offset, in that order, as a JSON array."""
+    return Measure(CollectList(of, most, "log"), where)
 
 
 def collect_set(of: str, most: int, *, where: str | None = None) -> Measure:

@@ -38,6 +38,7 @@ from windrow.model import (
     Avg,
     BoolAnd,
     BoolOr,
+    BottomKBy,
     CollectList,
     CollectSet,
     Count,
@@ -58,6 +59,7 @@ from windrow.model import (
     Stddev,
     Sum,
     TopK,
+    TopKBy,
     UnaryFunction,
     Variance,
 )
@@ -126,8 +128,12 @@ def _compile_unary(  # noqa: C901, PLR0911, PLR0912 - a case for each of them
             return by_measure(name, column, of, *measure, call="max")
         case MinBy():
             return by_measure(name, column, of, *measure, call="min")
-        case CollectList(_, most):
-            return collect_list(name, column, of, most)
+        case TopKBy(_, _, k):
+            return ranked(name, column, of, *measure, call="max", k=k)
+        case BottomKBy(_, _, k):
+            return ranked(name, column, of, *measure, call="min", k=k)
+        case CollectList(_, most, by):
+            return collect_list(name, column, of, most, by=by)
         case Variance():
             return variance(name, column, of)
         case Stddev():
@@ -285,17 +291,34 @@ def by_measure(
     name: str, column: str, of: ArgumentSql, measure: ArgumentSql, *, call: Literal["min", "max"]
 ) -> AggregateSql:
     """Keep the value of the record with the least (min) or greatest (max) measure, of equal ones the first."""
+    row, given = _measured(of, measure, call)
+    return AggregateSql(name, (Accumulator(column, f"{call}({row}){given}", call),), f"{identifier(column)}.v")
+
+
+def ranked(
+    name: str, column: str, of: ArgumentSql, measure: ArgumentSql, *, call: Literal["min", "max"], k: int
+) -> AggregateSql:
+    """Keep the `k` records with the least (min) or greatest (max) measures, in their order; show [value, measure]."""
+    row, given = _measured(of, measure, call)
+    order = "ASC" if call == "min" else "DESC"
+    kept = Accumulator(column, f"{call}({row}, {k}){given}", "list", f"list_sort(flatten({{}}), '{order}')[:{k}]")
+    pair = f"[to_json({as_json('e.v', of)}), to_json({as_json('e.m', measure)})]"
+    rows = f"to_json(list_transform({identifier(column)}, lambda e: {pair}))::VARCHAR"
+    return AggregateSql(name, (kept,), f"CASE WHEN len({identifier(column)}) > 0 THEN {rows} END")
+
+
+def _measured(of: ArgumentSql, measure: ArgumentSql, call: Literal["min", "max"]) -> tuple[str, str]:
+    """Return the SQL of a record by its measure, and of the condition that it has one and a value."""
     sign = "" if call == "min" else "-"
     place = f"t: {sign}{TIME}, p: {sign}{PARTITION}, o: {sign}{OFFSET}"
     nullable = [one.sql for one in (of, measure) if one.nullable]
     given = f" FILTER (WHERE {' AND '.join(f'{one} IS NOT NULL' for one in nullable)})" if nullable else ""
-    begin = f"{call}({{m: {measure.sql}, {place}, v: {of.sql}}}){given}"
-    return AggregateSql(name, (Accumulator(column, begin, call),), f"{identifier(column)}.v")
+    return f"{{m: {measure.sql}, {place}, v: {of.sql}}}", given
 
 
-def collect_list(name: str, column: str, of: ArgumentSql, most: int) -> AggregateSql:
-    """Keep the first `most` values in the order of event time."""
-    begin = f"min({{{_PLACES['time']}, v: {of.sql}}}, {most}){of.given}"
+def collect_list(name: str, column: str, of: ArgumentSql, most: int, *, by: Literal["time", "log"]) -> AggregateSql:
+    """Keep the first `most` values in the order of event time, or of the log."""
+    begin = f"min({{{_PLACES[by]}, v: {of.sql}}}, {most}){of.given}"
     merge = Accumulator(column, begin, "list", f"list_sort(flatten({{}}))[:{most}]")
     values = f"list_transform({identifier(column)}, lambda e: e.v)"
     return AggregateSql(name, (merge,), json_array(values, of))

@@ -22,6 +22,7 @@ from windrow.model import (
     ApproxCountDistinct,
     ApproxQuantile,
     Avg,
+    BottomKBy,
     CollectList,
     CollectSet,
     Custom,
@@ -37,6 +38,7 @@ from windrow.model import (
     Stddev,
     StringType,
     TopK,
+    TopKBy,
     Variance,
 )
 
@@ -194,7 +196,7 @@ def _why_not(aggregate: Aggregate, there: DataType, here: DataType) -> str | Non
 
 def _why_not_over(function: Function, there: DataType, digits: int) -> str | None:
     match function:
-        case TopK() | CollectList() | CollectSet():
+        case TopK() | TopKBy() | BottomKBy() | CollectList() | CollectSet():
             return "shows values as they are written, which would change what it has said"
         case Custom():
             return f"has a state of its own, made of {there}"

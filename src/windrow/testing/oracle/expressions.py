@@ -18,6 +18,7 @@ from windrow.model import (
     BoolAnd,
     BooleanType,
     BoolOr,
+    BottomKBy,
     CollectList,
     CollectSet,
     Count,
@@ -41,6 +42,7 @@ from windrow.model import (
     Sum,
     TimestampType,
     TopK,
+    TopKBy,
     Variance,
 )
 from windrow.testing.oracle.answer import Value
@@ -176,7 +178,8 @@ def _input(aggregate: Aggregate, fields: dict[str, Value], row: tuple[Named, ...
     if of is None:
         return True
     value = _value(of, fields, row)
-    if isinstance(aggregate.function, MaxBy | MinBy) and _value(aggregate.function.measure, fields, row) is None:
+    function = aggregate.function
+    if isinstance(function, MaxBy | MinBy | TopKBy | BottomKBy) and _value(function.measure, fields, row) is None:
         return None
     return value
 
@@ -185,7 +188,7 @@ def _value(of: str, fields: Mapping[str, Value], row: tuple[Named, ...]) -> Valu
     return fields[of] if of in fields else evaluate(of, row)
 
 
-def measured(pipeline: Pipeline, function: MaxBy | MinBy, fields: Mapping[str, Value]) -> Value:
+def measured(pipeline: Pipeline, function: MaxBy | MinBy | TopKBy | BottomKBy, fields: Mapping[str, Value]) -> Value:
     """Return what a record is measured by."""
     return _value(function.measure, fields, _row(fields_of(pipeline), dict(fields)))
 
@@ -219,7 +222,7 @@ def result_type(pipeline: Pipeline, aggregate: Aggregate) -> DataType:
             return DoubleType()
         case BoolAnd() | BoolOr():
             return BooleanType()
-        case TopK() | CollectList() | CollectSet():
+        case TopK() | TopKBy() | BottomKBy() | CollectList() | CollectSet():
             return StringType()
         case Custom() | Formula():
             msg = "the oracle does not know aggregates in Python, and a formula has no part in another"

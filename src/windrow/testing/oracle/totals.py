@@ -17,6 +17,7 @@ from windrow.model import (
     Avg,
     BoolAnd,
     BoolOr,
+    BottomKBy,
     CollectList,
     CollectSet,
     Count,
@@ -38,6 +39,7 @@ from windrow.model import (
     Sum,
     TimestampType,
     TopK,
+    TopKBy,
     Variance,
 )
 from windrow.testing.oracle.answer import JudgedRecord, Near, Value
@@ -92,7 +94,7 @@ def _result(pipeline: Pipeline, aggregate: Aggregate, records: list[JudgedRecord
             return _number_result(pipeline, aggregate.function, values)
         case Min() | Max() | BoolAnd() | BoolOr():
             return _chosen(aggregate.function, values)
-        case First() | Last() | MaxBy() | MinBy() | TopK() | CollectList() | CollectSet():
+        case First() | Last() | MaxBy() | MinBy() | TopK() | TopKBy() | BottomKBy() | CollectList() | CollectSet():
             number = pipeline.aggregates.index(aggregate)
             return _listed(pipeline, aggregate.function, number, records)
         case Custom() | Formula():
@@ -139,22 +141,25 @@ def _chosen(function: Min | Max | BoolAnd | BoolOr, values: list[Value]) -> Valu
 
 def _listed(
     pipeline: Pipeline,
-    function: First | Last | MaxBy | MinBy | TopK | CollectList | CollectSet,
+    function: First | Last | MaxBy | MinBy | TopK | TopKBy | BottomKBy | CollectList | CollectSet,
     number: int,
     records: list[JudgedRecord],
 ) -> Value:
     """Return what depends on the order of records or values; `number` is the aggregate's."""
-    by_log = isinstance(function, First | Last) and function.by == "log"
+    by_log = isinstance(function, First | Last | CollectList) and function.by == "log"
     values = [record.inputs[number] for record in sorted(records, key=_by_log if by_log else _by_time)]
     distinct = sorted_values(set(values))
     type_ = argument_type(pipeline, function.of)
     match function:
-        case First():
-            return values[0]
-        case Last():
-            return values[-1]
+        case First() | Last():
+            return values[0 if isinstance(function, First) else -1]
         case MaxBy() | MinBy():
-            return _best(pipeline, function, records).inputs[number]
+            return _ranked(pipeline, function, records)[0][1].inputs[number]
+        case TopKBy() | BottomKBy():
+            best = _ranked(pipeline, function, records)[: function.k]
+            measure_type = argument_type(pipeline, function.measure)
+            pairs = [f"[{_text(one.inputs[number], type_)},{_text(measure, measure_type)}]" for measure, one in best]
+            return f"[{','.join(pairs)}]"
         case TopK(_, k):
             # sorting keeps the order of equal counts
             most = sorted(distinct, key=values.count, reverse=True)[:k]
@@ -167,11 +172,15 @@ def _listed(
             assert_never(function)
 
 
-def _best(pipeline: Pipeline, function: MaxBy | MinBy, records: list[JudgedRecord]) -> JudgedRecord:
-    """Return the first record with the greatest or least measure."""
-    in_order = sorted(records, key=_by_time)
-    measures = [measured(pipeline, function, record.fields) for record in in_order]
-    return in_order[measures.index(sorted_values(measures)[-1 if isinstance(function, MaxBy) else 0])]
+def _ranked(
+    pipeline: Pipeline, function: MaxBy | MinBy | TopKBy | BottomKBy, records: list[JudgedRecord]
+) -> list[tuple[Value, JudgedRecord]]:
+    """Return records with their measures, in the order of these, those with equal ones by time."""
+    found = [(measured(pipeline, function, record.fields), record) for record in sorted(records, key=_by_time)]
+    in_order = sorted_values({measure for measure, _ in found})
+    if isinstance(function, MaxBy | TopKBy):
+        in_order.reverse()
+    return [(own, record) for measure in in_order for own, record in found if own == measure]
 
 
 def _by_time(record: JudgedRecord) -> tuple[int, int, int]:
