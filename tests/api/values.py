@@ -33,6 +33,7 @@ from windrow.model import (
     DecimalType,
     Decode,
     Delay,
+    DelayByPartition,
     Derive,
     DoubleType,
     Emit,
@@ -187,6 +188,11 @@ def times(draw: st.DrawFn, time: str, mark: str, sent: str) -> EventTime:
     watermark = draw(
         st.one_of(
             st.builds(Delay, LENGTHS),
+            st.builds(
+                DelayByPartition,
+                LENGTHS,
+                st.dictionaries(st.integers(0, 99), LENGTHS, min_size=1).map(lambda own: tuple(sorted(own.items()))),
+            ),
             st.builds(Adaptive, st.floats(0, 1, exclude_min=True), st.just(least), st.just(most)),
             st.just(Punctuated(mark)),
         )

@@ -181,7 +181,8 @@ class Run:
         table: dict[Any, Any] = {}
         for output in self.outputs:
             for row in output.changes.to_pylist():
-                place = tuple(row.pop(name) for name in next(one for one in PLACES if one[0] in row))
+                names = next(one for one in PLACES if one[0] in row)
+                place = tuple(row.pop(name) for name in names if name in row)
                 values = {name: value for name, value in row.items() if name not in {"op", "pane", "revision"}}
                 if row["op"] in {"insert", "update_after"}:
                     table[place] = values

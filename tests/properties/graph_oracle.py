@@ -80,7 +80,7 @@ class GraphOracle:
         self._records: list[Record] = []
         for partition, records in log.items():
             how = graph.source_of(partition).time.watermark
-            clock = Clock(how, (floors or {}).get(partition, ()))
+            clock = Clock(how, (floors or {}).get(partition, ()), partition % MAX_PARTITIONS)
             for offset, (time, values) in enumerate(records):
                 label = graph.source_of(partition).source.label
                 place = f"{label}/{partition % MAX_PARTITIONS}/{offset}"

@@ -20,6 +20,7 @@ from windrow.model import (
     DecimalType,
     Decode,
     Delay,
+    DelayByPartition,
     Derive,
     EventTime,
     Field,
@@ -170,7 +171,10 @@ def pipelines(
         for name, (type_, _) in NUMBERS.items()
     ]
     delays: list[Watermark] = [Delay(ticks * tick) for ticks in (0, 0, 1, 2, 3, 5, 8)]
-    watermark = draw(st.sampled_from([Punctuated("w"), Punctuated("w"), Adaptive(0.9, 0, 2 * tick), *delays]))
+    by_partition = DelayByPartition(tick, ((0, 5 * tick), (2, 0)))
+    watermark = draw(
+        st.sampled_from([Punctuated("w"), Punctuated("w"), Adaptive(0.9, 0, 2 * tick), by_partition, *delays])
+    )
     sent = "s" if draw(st.integers(0, 9)) == 0 else None
     fields += [Field("w", time)] if isinstance(watermark, Punctuated) else []
     fields += [Field("s", time)] if sent else []

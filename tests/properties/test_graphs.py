@@ -32,6 +32,7 @@ from windrow.model import (
     Decode,
     DeduplicateNode,
     Delay,
+    DelayByPartition,
     Derive,
     Emit,
     EventTime,
@@ -285,7 +286,12 @@ def cases(draw: st.DrawFn, *starts: str) -> Case:
 
 TICK = 2_000_000
 MARKED = 0.3
-WATERMARKS: list[Watermark] = [Delay(3 * MINUTE), Adaptive(0.8, MINUTE, 12 * MINUTE), Punctuated("m")]
+WATERMARKS: list[Watermark] = [
+    Delay(3 * MINUTE),
+    DelayByPartition(3 * MINUTE, ((0, MINUTE), (2, 9 * MINUTE))),
+    Adaptive(0.8, MINUTE, 12 * MINUTE),
+    Punctuated("m"),
+]
 
 ALL_IDLE: list[Literal["hold", "advance"]] = ["hold", "advance"]
 

@@ -82,7 +82,17 @@ from windrow.model.pipeline import (
     state_partitions,
 )
 from windrow.model.process import Context, KeyedState, ListState, MapState, Process, ProcessFunction, Timer, ValueState
-from windrow.model.time import Adaptive, Delay, EventTime, Punctuated, Watermark, format_duration, parse_duration
+from windrow.model.time import (
+    Adaptive,
+    Delay,
+    DelayByPartition,
+    EventTime,
+    PartitionWatermark,
+    Punctuated,
+    Watermark,
+    format_duration,
+    parse_duration,
+)
 from windrow.model.triggers import (
     AllOf,
     AnyOf,
@@ -157,6 +167,7 @@ __all__ = [
     "Decode",
     "DeduplicateNode",
     "Delay",
+    "DelayByPartition",
     "Derive",
     "DoubleType",
     "Emit",
@@ -191,6 +202,7 @@ __all__ = [
     "Mode",
     "Node",
     "PaneSoFar",
+    "PartitionWatermark",
     "Pipeline",
     "PostgresSink",
     "Process",

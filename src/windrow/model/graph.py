@@ -15,7 +15,7 @@ from windrow.model.aggregates import Aggregate
 from windrow.model.connectors import Sink, Source
 from windrow.model.pipeline import DEFAULT_KEY_GROUPS, AnyPipeline, Pipeline, ProcessPipeline
 from windrow.model.process import Process
-from windrow.model.time import EventTime
+from windrow.model.time import DelayByPartition, EventTime, PartitionWatermark
 from windrow.model.triggers import Emit
 from windrow.model.types import Decode, Derive
 from windrow.model.windows import Window
@@ -312,6 +312,11 @@ class Graph:
     def source_number(self, partition: int) -> int:
         """Return the number of the source that a partition of the graph is in."""
         return source_number(partition, len(self.sources))
+
+    def watermark_of(self, partition: int) -> PartitionWatermark:
+        """Return how the watermark of a partition is made."""
+        watermark = self.source_of(partition).time.watermark
+        return watermark.of(partition % MAX_PARTITIONS) if isinstance(watermark, DelayByPartition) else watermark
 
     def source_of(self, partition: int) -> SourceNode:
         """Return the source that a partition of the graph is in."""

@@ -20,6 +20,21 @@ class Delay:
 
 
 @dataclass(frozen=True)
+class DelayByPartition:
+    """The watermark at a record is its partition's clock less the delay of that partition, in microseconds.
+
+    `delays` are the partitions with a delay of their own, in order; the others have `default`.
+    """
+
+    default: int
+    delays: tuple[tuple[int, int], ...]
+
+    def of(self, partition: int) -> Delay:
+        """Return the delay of a partition, by its number in the source."""
+        return Delay(dict(self.delays).get(partition, self.default))
+
+
+@dataclass(frozen=True)
 class Adaptive:
     """The watermark is behind the clock by a quantile of the lateness that the partition has seen so far.
 
@@ -39,7 +54,10 @@ class Punctuated:
     field: str
 
 
-Watermark = Delay | Adaptive | Punctuated
+PartitionWatermark = Delay | Adaptive | Punctuated
+"""How the watermark of one partition is made."""
+
+Watermark = PartitionWatermark | DelayByPartition
 
 
 @dataclass(frozen=True)

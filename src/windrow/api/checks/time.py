@@ -9,8 +9,10 @@ from windrow.api.checks.base import Finding, decoded_type, error, no_field, warn
 from windrow.expressions import View
 from windrow.model import (
     LOG_TIME,
+    MAX_PARTITIONS,
     Adaptive,
     Delay,
+    DelayByPartition,
     FileSource,
     Global,
     KafkaSource,
@@ -73,6 +75,13 @@ def durations(pipeline: View) -> Iterator[Finding]:
         lengths["emit.lateness"] = pipeline.emit.lateness
     if isinstance(time.watermark, Delay):
         lengths["time.delay"] = time.watermark.micros
+    if isinstance(time.watermark, DelayByPartition):
+        lengths["time.delay.by_partition.default"] = time.watermark.default
+        for partition, micros in time.watermark.delays:
+            where = f"time.delay.by_partition.{partition}"
+            lengths[where] = micros
+            if not 0 <= partition < MAX_PARTITIONS:
+                yield error(where, f"is not the number of a partition, which are 0 to {MAX_PARTITIONS - 1:,}")
     for where, micros in lengths.items():
         if micros < 0:
             yield error(where, "must not be negative")

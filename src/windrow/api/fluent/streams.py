@@ -19,6 +19,7 @@ from windrow.model import (
     DataType,
     Decode,
     Delay,
+    DelayByPartition,
     Derive,
     Emit,
     EventTime,
@@ -72,7 +73,7 @@ class DecodedStream:
         self,
         field: str,
         *,
-        delay: Duration | Adaptive,
+        delay: Duration | Adaptive | DelayByPartition,
         future: Duration | None = None,
         sent: str | None = None,
         idle: Duration | None = None,
@@ -95,7 +96,7 @@ class DecodedStream:
         self,
         field: str,
         *,
-        delay: Duration | Adaptive | None = None,
+        delay: Duration | Adaptive | DelayByPartition | None = None,
         punctuated: str | None = None,
         future: Duration | None = None,
         sent: str | None = None,
@@ -107,7 +108,7 @@ class DecodedStream:
         Args:
             field: a field of a timestamp type.
             delay: how far out of order records come; the watermark is that far behind the greatest event time. Or
-                `windrow.adaptive`, which takes it from the records themselves.
+                `windrow.adaptive`, which takes it from the records themselves; or `windrow.delay_by_partition`.
             punctuated: in place of `delay`, the field by which records carry the watermark.
             future: a record whose event time is further than this ahead of its log timestamp is a dead letter.
             sent: the field that holds the device's own time of sending, by which its event times are corrected.
@@ -338,11 +339,11 @@ def _derived(expressions: Mapping[str, str]) -> tuple[Derive, ...]:
     return tuple(Derive(name, sql) for name, sql in expressions.items())
 
 
-def _watermark(delay: Duration | Adaptive | None, punctuated: str | None) -> Watermark:
+def _watermark(delay: Duration | Adaptive | DelayByPartition | None, punctuated: str | None) -> Watermark:
     if punctuated is not None and delay is None:
         return Punctuated(punctuated)
     if delay is not None and punctuated is None:
-        return delay if isinstance(delay, Adaptive) else Delay(duration_micros(delay, "time.delay"))
+        return delay if isinstance(delay, Adaptive | DelayByPartition) else Delay(duration_micros(delay, "time.delay"))
     msg = "time: give either delay (how far out of order records come) or punctuated"
     raise PipelineError(msg)
 

@@ -6,7 +6,7 @@ pane, and begins anew with each pane; or at event time since the window's start.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 
 from windrow.errors import PipelineError
@@ -16,6 +16,7 @@ from windrow.model import (
     AnyOf,
     Calendar,
     Cumulate,
+    DelayByPartition,
     Every,
     EveryEventTime,
     Global,
@@ -154,6 +155,23 @@ def adaptive(target: float, *, min: Duration, max: Duration) -> Adaptive:  # noq
     return Adaptive(
         target, duration_micros(min, "time.delay.adaptive.min"), duration_micros(max, "time.delay.adaptive.max")
     )
+
+
+def delay_by_partition(delays: Mapping[int, Duration], *, default: Duration) -> DelayByPartition:
+    """Give some partitions a delay of their own: ``delay_by_partition({3: "30m"}, default="5m")``.
+
+    Raises:
+        PipelineError: a partition is not a whole number, or a duration is invalid.
+    """
+    for partition in delays:
+        if not isinstance(partition, int):
+            msg = f"time.delay.by_partition: {partition!r} is not the number of a partition, such as 3"
+            raise PipelineError(msg)
+    found = [
+        (partition, duration_micros(delay, f"time.delay.by_partition.{partition}"))
+        for partition, delay in sorted(delays.items())
+    ]
+    return DelayByPartition(duration_micros(default, "time.delay.by_partition.default"), tuple(found))
 
 
 Duration = str | timedelta

@@ -14,6 +14,7 @@ from windrow.model import (
     AnyPipeline,
     DeduplicateNode,
     Delay,
+    DelayByPartition,
     Emit,
     FileSource,
     Graph,
@@ -167,6 +168,9 @@ def _watermark(pipeline: AnyPipeline | SourceNode) -> str:
     match pipeline.time.watermark:
         case Delay(micros):
             return f"delay {format_duration(micros)}"
+        case DelayByPartition(default, delays):
+            own = (f", {format_duration(micros)} in partition {partition}" for partition, micros in delays)
+            return f"delay {format_duration(default)}{''.join(own)}"
         case Adaptive(target, least, most):
             return f"delay of {target * 100:g} % of the records, {format_duration(least)} to {format_duration(most)}"
         case Punctuated(field):

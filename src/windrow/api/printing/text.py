@@ -15,6 +15,7 @@ from windrow.model import (
     AnyPipeline,
     DeduplicateNode,
     Delay,
+    DelayByPartition,
     Derive,
     Emit,
     EventTime,
@@ -332,7 +333,7 @@ def _passed(time: EventTime) -> str:
     match time.watermark:
         case Delay(micros):
             return f"every partition has read {format_duration(micros)} past its end"
-        case Adaptive() | Punctuated():
+        case DelayByPartition() | Adaptive() | Punctuated():
             return "every partition's watermark has reached its end"
         case _:
             assert_never(time.watermark)

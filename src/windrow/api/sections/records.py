@@ -30,6 +30,7 @@ from windrow.model import (
     DataType,
     Decode,
     Delay,
+    DelayByPartition,
     Derive,
     EventTime,
     Field,
@@ -192,9 +193,57 @@ _ADAPTIVE = Section(
         Key("max", DURATION, "the maximum delay, and the delay before the first record.", required=True, field="most"),
     ),
 )
-DELAY: OneOf[Delay | Adaptive] = OneOf(
+
+
+class _DelayByPartition(Spec[DelayByPartition]):
+    """``{default: 5m, 3: 30m}``: the delays of some partitions, and that of all others."""
+
+    def form(self) -> str:
+        return "mapping of partitions to durations"
+
+    def read(self, node: YamlNode) -> DelayByPartition:
+        fields = YamlMapping(node)
+        given = {name: fields.attempt(YamlNode.duration, value) for name, value in fields}
+        if _DEFAULT not in given:
+            fields.problem(node.error(f"{node.called} lacks '{_DEFAULT}', the delay of all other partitions"))
+        for name in given.keys() - {_DEFAULT}:
+            if not (name.isascii() and name.isdigit()):
+                fields.problem(node.error(f"{name!r} in {node.called} is neither a partition's number nor {_DEFAULT}"))
+        fields.check()
+        delays = {int(name): result.value for name, result in given.items() if name != _DEFAULT}
+        return DelayByPartition(given[_DEFAULT].value, tuple(sorted(delays.items())))
+
+    def plain(self, value: DelayByPartition) -> dict[str, str]:
+        delays = {str(partition): format_duration(micros) for partition, micros in value.delays}
+        return {_DEFAULT: format_duration(value.default), **delays}
+
+    def python(self, value: DelayByPartition) -> str:
+        delays = {partition: format_duration(micros) for partition, micros in value.delays}
+        return f"wr.delay_by_partition({delays!r}, default={format_duration(value.default)!r})"
+
+
+_DEFAULT = "default"
+
+
+def _delays_words(delay: DelayByPartition) -> str:
+    lines = [f"a partition's watermark is {format_duration(delay.default)} behind the greatest event time read from it"]
+    lines += [
+        f"that of partition {partition} is {format_duration(micros)} behind" for partition, micros in delay.delays
+    ]
+    return "\n".join(lines)
+
+
+DELAY: OneOf[Delay | DelayByPartition | Adaptive] = OneOf(
     "delay",
     {
+        "by_partition": Kind(
+            (DelayByPartition,),
+            _DelayByPartition(),
+            _delays_words,
+            "a [delay for each partition](../concepts/time.md#a-delay-by-partition): `{default: 5m, 3: 30m}`, for "
+            "partitions whose records come further out of order than those of the others, which have the `default`.",
+            note="in place of a duration",
+        ),
         "adaptive": Kind(
             (Adaptive,),
             _ADAPTIVE,
@@ -207,7 +256,7 @@ DELAY: OneOf[Delay | Adaptive] = OneOf(
             "so far, and updated at every offset that is a multiple of 256. It is a function of the log, like a fixed "
             "delay.",
             note="in place of a duration",
-        )
+        ),
     },
     scalar=Kind(
         (Delay,),

@@ -111,7 +111,8 @@ class Ingest:
         watermarks = np.empty(good.num_rows, dtype=np.int64)
         for number in np.unique(numbers).tolist():
             read = offsets[numbers == number]
-            partition = partitions.setdefault(number, _Partition(StepWatermark(source.watermark), int(read[0]), 0))
+            watermark = StepWatermark(self._graph.watermark_of(number))
+            partition = partitions.setdefault(number, _Partition(watermark, int(read[0]), 0))
             partition.next = int(read[-1]) + 1
             its_own = good_numbers == number
             records = good.filter(pa.array(its_own))

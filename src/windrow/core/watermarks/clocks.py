@@ -19,7 +19,7 @@ from windrow.core.messages import EventTimes, PartitionIdle, PartitionProgress, 
 from windrow.core.schema import LAST_PARTITION, OFFSET, TIME, WATERMARK
 from windrow.core.watermarks.adaptive import AdaptiveProgress, Lateness, PartitionSlice, advance_adaptive
 from windrow.core.watermarks.sources import SourceTimes
-from windrow.model import Adaptive, Delay, Punctuated, Watermark
+from windrow.model import Adaptive, Delay, PartitionWatermark, Punctuated
 
 RaiseReason = Literal["joined", "active"]
 
@@ -285,7 +285,7 @@ class StepWatermark:
     two. An adaptive delay is computed there as well, since it depends on all earlier records.
     """
 
-    def __init__(self, watermark: Watermark) -> None:
+    def __init__(self, watermark: PartitionWatermark) -> None:
         self._watermark = watermark
         self.value: int = MIN_TIME
 

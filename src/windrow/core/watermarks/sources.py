@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from windrow.expressions import stream_of
-from windrow.model import EventTime, Graph, KeyedNode, SinkNode, Watermark, source_number
+from windrow.model import EventTime, Graph, KeyedNode, PartitionWatermark, SinkNode, source_number
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class SourceTimes:
         """Return how a partition tells time."""
         return self.times[self.source(partition)]
 
-    def watermark(self, partition: int) -> Watermark:
+    def watermark(self, partition: int) -> PartitionWatermark:
         """Return how the watermark of a partition is made."""
-        return self.time(partition).watermark
+        return self.graph.watermark_of(partition)
 
     def connected_with(self, source: int) -> tuple[int, ...]:
         """Return the sources that a source depends on, and itself."""

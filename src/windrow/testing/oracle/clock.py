@@ -6,7 +6,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from fractions import Fraction
 
-from windrow.model import Adaptive, Delay, Punctuated, Watermark
+from windrow.model import (
+    Adaptive,
+    Delay,
+    DelayByPartition,
+    Punctuated,
+    Watermark,
+)
 
 BEFORE_ALL = float("-inf")
 RENEWED = 256
@@ -18,11 +24,13 @@ PER_DOUBLING = 8
 class Clock:
     """A partition's clock (its greatest event time), and the watermark that it makes.
 
-    `floors` has (offset, watermark): from that offset on the watermark is at least so much.
+    `partition` is its number in the source. `floors` has (offset, watermark): from that offset on the watermark is at
+    least so much.
     """
 
-    def __init__(self, watermark: Watermark, floors: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, watermark: Watermark, floors: Sequence[tuple[int, int]], partition: int) -> None:
         self._how = watermark
+        self._partition = partition
         self._floors = floors
         self._clock: float = BEFORE_ALL
         self._watermark: float = BEFORE_ALL
@@ -34,6 +42,9 @@ class Clock:
         match self._how:
             case Delay(micros):
                 self._watermark = max(self._watermark, self._clock - micros)
+            case DelayByPartition(default, delays):
+                own = [micros for partition, micros in delays if partition == self._partition]
+                self._watermark = max(self._watermark, self._clock - (own[0] if own else default))
             case Adaptive():
                 self._watermark = max(self._watermark, self._clock - self._delay(self._how, offset))
             case Punctuated():

@@ -51,7 +51,7 @@ def _read_partition(
     pipeline: Pipeline, partition: int, records: Sequence[LogRecord], journal: Journal, found: _Log
 ) -> float:
     """Judge the records of one partition; return its watermark after the last."""
-    clock = Clock(pipeline.time.watermark, journal.floors.get(partition, ()))
+    clock = Clock(pipeline.time.watermark, journal.floors.get(partition, ()), partition)
     watermark = BEFORE_ALL
     for entry in records:
         watermark = clock.at(entry.offset)
