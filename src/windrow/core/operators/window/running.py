@@ -18,7 +18,7 @@ from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.window.changelog import FIRES, IS_STORED, ChangelogSql
 from windrow.core.operators.window.operator import change_records
-from windrow.core.operators.window.panes import PLACE_TYPES, with_window_ends
+from windrow.core.operators.window.panes import PLACE_TYPES, with_window_bounds
 from windrow.core.schema import DIFF, PLACE, REVISION, TIME, WINDOW, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Runs, migrate_runs
@@ -104,7 +104,7 @@ class RunningAggregateOperator:
 
     def _finished(self, made: pa.Table) -> pa.Table:
         """Return changes with results and places; nothing is late where there is no end."""
-        changes = self._results.of(with_window_ends(self._pipeline, made.drop_columns(list(PLACE))))
+        changes = self._results.of(with_window_bounds(self._pipeline, made.drop_columns(list(PLACE))))
         pane = changes.column_names.index("pane")
         changes = changes.set_column(
             pane, changes.schema.field(pane), pa.repeat(pa.scalar("on_time"), changes.num_rows)
