@@ -378,7 +378,14 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
             [("    key: user\n    window: {tumbling: 5m}", "    key: usr\n    window: {tumbling: 5m}")],
             ["16: streams.minutes.key.0: 'usr' is"],
         ),
-        ([("window: {tumbling: 5m}", "window: {session: 5m}")], ["14: streams.minutes: other streams cannot take"]),
+        (
+            [("window: {tumbling: 5m}", "window: {session: 5m}"), ("lateness: 1h}", "lateness: 1h, late: batch}")],
+            ["19: streams.minutes.emit.late: other streams take each revision"],
+        ),
+        (
+            [("window: {tumbling: 5m}", "window: {global: {}}"), ("{lateness: 1h}", "{early: {count: 2}}")],
+            ["14: streams.minutes: other streams cannot take the rows of a global window"],
+        ),
         (
             [("n: count()}}\n  unique", "n: count()}, emit: {lateness: 1h}}\n  unique")],
             ["9: streams.hours.emit.lateness: "],

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from windrow.model import (
@@ -24,8 +25,10 @@ from windrow.model import (
     JoinNode,
     LookupNode,
     Max,
+    ProcessNode,
     Punctuated,
     SelectNode,
+    Session,
     SourceNode,
     SplitNode,
     Sum,
@@ -122,6 +125,8 @@ class GraphOracle:
                 found = self._looked_up(node, until)
             case TableJoinNode():
                 found = self._tables_joined(node, until)
+            case ProcessNode():
+                found = self._counted(node, until)
             case WindowNode():
                 found = self._window_rows(node, until)
             case _:
@@ -150,20 +155,23 @@ class GraphOracle:
     def table(self, name: str) -> dict[tuple[int, int, tuple[Any, ...]], Values]:
         """Return the final table of a window: by start, end and key."""
         node = self._window(name)
-        return self._panes(node, self.rows(node.input, FOREVER))
+        return self._panes(node, self.rows(node.input, FOREVER), FOREVER)
 
     def on_time(self, name: str) -> dict[tuple[int, int, tuple[Any, ...]], Values]:
         """Return the on-time panes of a window."""
         node = self._window(name)
+        if isinstance(node.window, Session):
+            raise TypeError(node)
         times = [one.time for one in self._records]
         windows = {
             one
-            for time in range(min(times, default=0), max(times, default=0) + HOUR, MINUTE)
+            for time in range(min(times, default=0) - HOUR, max(times, default=0) + HOUR, MINUTE)
             for one in windows_of(node.window, time)
         }
         found = {}
         for start, end in windows:
-            panes = self._panes(node, self.rows(node.input, end - 1 + self.hold(node.input)))
+            until = end - 1 + self.hold(node.input)
+            panes = self._panes(node, self.rows(node.input, until), until)
             found.update({group: values for group, values in panes.items() if group[:2] == (start, end)})
         return found
 
@@ -191,7 +199,7 @@ class GraphOracle:
         hold = self.hold(node.input)
         return [
             Record(end - 1, end - 1 + hold, 0, 0, dict(zip(node.key, key, strict=True)) | values)
-            for (_, end, key), values in self._panes(node, self.rows(node.input, until)).items()
+            for (_, end, key), values in self._panes(node, self.rows(node.input, until), until).items()
             if end - 1 + hold <= until
         ]
 
@@ -216,6 +224,20 @@ class GraphOracle:
                 times[key].append(one.time)
                 accepted.append(one)
         return accepted, duplicates
+
+    def _counted(self, node: ProcessNode, until: int) -> list[Record]:
+        """The rows of `counted`, in the order of the log or of event time."""
+        in_event_time = node.process.order == "event_time"
+        given = self.rows(node.input, until)
+        by_key: defaultdict[Any, list[Record]] = defaultdict(list)
+        if in_event_time:
+            given = [
+                replace(one, watermark=one.time) for one in given if one.watermark <= one.time and one.time <= until
+            ]
+        order = in_order_of_time if in_event_time else in_merged_order
+        for one in sorted(given, key=order):
+            by_key[one.values["user"]].append(one)
+        return [row for key, own in by_key.items() for row in Counting(key, in_event_time).rows(own, until)]
 
     def _joined(self, node: JoinNode, until: int) -> list[Record]:
         left, right = self.rows(node.left, until), self.rows(node.right, until)
@@ -327,9 +349,20 @@ class GraphOracle:
             found += [replace(one, values=defaultdict(none, named(one.values))) for one in alone]
         return found
 
-    def _panes(self, node: WindowNode, records: Sequence[Record]) -> dict[tuple[int, int, tuple[Any, ...]], Values]:
+    def _panes(
+        self, node: WindowNode, records: Sequence[Record], until: int
+    ) -> dict[tuple[int, int, tuple[Any, ...]], Values]:
         all_in_time = self.changes(node.input)
         groups: defaultdict[tuple[int, int, tuple[Any, ...]], list[Values]] = defaultdict(list)
+        if isinstance(node.window, Session):
+            by_key: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
+            for one in records:
+                if one.watermark < one.time + node.window.gap + node.emit.lateness:
+                    by_key[tuple(one.values[name] for name in node.key)].append(one)
+            for key, own in by_key.items():
+                for start, end, linked in sessions_at(own, node.window.gap, until):
+                    groups[start, end, key] += [one.values for one in linked]
+            records = []
         for one in records:
             for start, end in windows_of(node.window, one.time):
                 if all_in_time or isinstance(node.window, Global) or one.watermark < end + node.emit.lateness:
@@ -337,9 +370,101 @@ class GraphOracle:
         return {group: {item.name: aggregate(item, rows) for item in node.aggregates} for group, rows in groups.items()}
 
 
+LAST = 2**31 - 1
+
+
+class Counting:
+    """A key's calls of `counted` (see `test_graphs`), one after the other."""
+
+    def __init__(self, key: Any, in_event_time: bool) -> None:  # noqa: ANN401, FBT001 - of any type
+        self.key, self.in_event_time = key, in_event_time
+        self.count = 0
+        self.timers: dict[str, int] = {}
+        self.made: list[Record] = []
+        self.place: tuple[float, int, int] = (-FOREVER, 0, 0)
+        self.cause, self.number = "", 0
+
+    def rows(self, records: Sequence[Record], until: int) -> list[Record]:
+        """Return what the calls for the records, and for the timers up to a logical time, emit."""
+        for one in records:
+            self.fire(one.watermark)
+            at = (one.watermark, one.partition, one.offset)
+            self.place = (one.time, LAST, FOREVER) if self.in_event_time else at
+            self.cause, self.number = one.places, 0
+            self.record(one)
+        self.fire(until + 1)
+        return self.made
+
+    def record(self, one: Record) -> None:
+        self.count += 1
+        value = one.values["v"]
+        self.emit(one.time, one.values["id"], value, self.count)
+        if value is not None and value > 6:
+            self.emit(one.time, "again", self.count, self.count)
+        if self.count % 2 == 0:
+            self.timers["later"] = max(one.time + 4 * MINUTE, int(one.watermark))
+        if self.count % 3 == 0:
+            self.timers["now"] = max(one.time - 10 * MINUTE, int(one.watermark))
+
+    def fire(self, reached: float) -> None:
+        while self.timers:
+            due, name = min((due, name) for name, due in self.timers.items())
+            if due > reached:
+                return
+            del self.timers[name]
+            if (due - 1, LAST, FOREVER) > self.place:
+                at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=due)
+                self.place, self.cause, self.number = (due - 1, LAST, FOREVER), f"{self.key}@{at.isoformat()}", 0
+            self.emit(due, name, self.count, -self.count)
+
+    def emit(self, time: int, id_: str, v: Any, n: int) -> None:  # noqa: ANN401 - a number or None
+        places = self.cause + (f"#{self.number:04d}" if self.number else "")
+        self.number += 1
+        values = {"user": self.key, "id": id_, "v": v, "n": n}
+        self.made.append(Record(time, *self.place, values, places))
+
+
+def in_order_of_time(record: Record) -> tuple[int, int, int, str]:
+    """Return what the order of event time goes by."""
+    return record.time, record.partition, record.offset, record.places
+
+
 def in_merged_order(record: Record) -> tuple[float, int, int, str]:
     """Return what the merged order goes by."""
     return record.watermark, record.partition, record.offset, record.places
+
+
+def linked(records: Sequence[Record], gap: int) -> list[tuple[int, int, list[Record]]]:
+    """Return the records that are less than a gap apart, as (start, end, records)."""
+    found: list[tuple[int, int, list[Record]]] = []
+    for one in sorted(records, key=lambda record: record.time):
+        if found and one.time < found[-1][1]:
+            start, _, before = found.pop()
+            found.append((start, one.time + gap, [*before, one]))
+        else:
+            found.append((one.time, one.time + gap, [one]))
+    return found
+
+
+def sessions_at(records: Sequence[Record], gap: int, until: int) -> list[tuple[int, int, list[Record]]]:
+    """Return the sessions of a key as of a logical time: those that no session that is open then touches.
+
+    A record is on time if its watermark is before its own end. On-time records that came before the end of their
+    session have fired; the late ones, and those that have fired, are linked, and those on time that have not are open.
+    """
+    on_time = [one for one in records if one.watermark < one.time + gap]
+    fired: list[Record] = []
+    for end in {one.time + gap for one in on_time}:
+        if end - 1 <= until:
+            came = linked([one for one in on_time if one.watermark < end], gap)
+            fired += [one for _, at, session in came if at == end for one in session if one not in fired]
+    still_open = linked([one for one in on_time if one not in fired], gap)
+    late = [one for one in records if one.watermark >= one.time + gap]
+    return [
+        (start, end, session)
+        for start, end, session in linked([*fired, *late], gap)
+        if not any(start < other_end and other_start < end for other_start, other_end, _ in still_open)
+    ]
 
 
 def none() -> None:

@@ -68,7 +68,8 @@ def empty_by_sink(pipeline: Runnable) -> dict[str, StepOutput]:
 def source_numbers(graph: Graph, partitions: pa.ChunkedArray) -> Micros:
     """Return the number of the source of each partition."""
     numbers = to_micros(partitions)
-    return numbers // MAX_PARTITIONS if len(graph.sources) > 1 else np.zeros_like(numbers)
+    # what no record made has a partition behind all others
+    return np.minimum(numbers // MAX_PARTITIONS, len(graph.sources) - 1)
 
 
 def with_labels(graph: Graph, table: pa.Table) -> pa.Table:

@@ -107,12 +107,23 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
                 return RowsOperator(view)
         return SettledOperator(view, operator) if graph.is_ordered(node) else operator
     if isinstance(view, ProcessPipeline):
-        return ProcessOperator(view)
-    return SessionOperator(view) if isinstance(view.window, Session) else _open_windows(graph, node, view)
+        is_settled = not isinstance(node, SinkNode) and graph.is_ordered(node)
+        process = ProcessOperator(
+            view,
+            is_settled=is_settled,
+            is_traced=graph.is_read(node),
+            labels=[source.source.label for source in graph.sources],
+            records=input_schema(graph, node),
+        )
+        return SettledOperator(view, process) if is_settled else process
+    return _open_windows(graph, node, view)
 
 
 def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> Operator:
     is_traced = graph.is_read(node)
+    if isinstance(view.window, Session):
+        sessions = SessionOperator(view, is_traced=is_traced)
+        return SettledOperator(view, sessions) if is_traced else sessions
     given = stream_of(graph, node.inputs[0])
     if isinstance(view.window, Global) and (given.is_changelog or is_traced):
         running = RunningAggregateOperator(view, is_traced=is_traced)

@@ -29,6 +29,7 @@ from windrow.model import (
     ProcessPipeline,
     ResultNode,
     SelectNode,
+    Session,
     Sink,
     SinkNode,
     Source,
@@ -60,7 +61,7 @@ class Stream:
     sources: tuple[SourceNode, ...]
     bound: int | None
     is_changelog: bool = False
-    rows_of: Literal["records", "windows", "joins", "tables"] = "records"
+    rows_of: Literal["records", "windows", "joins", "tables", "processes"] = "records"
     hold: int = 0
     has_id: bool = False
     key: tuple[str, ...] = ()
@@ -162,6 +163,7 @@ ROWS_OF: Final = {
     "windows": "the rows of windows",
     "joins": "the rows of a join",
     "tables": "the rows of a table",
+    "processes": "the rows of a process function",
 }
 """What flows in a stream, in words."""
 
@@ -355,7 +357,10 @@ _NO_FIELD: Final = "__time"
 
 
 def _results(graph: Graph, node: ResultNode) -> Stream:
-    """Return the rows of a window as a stream; their event time is the last microsecond of the window."""
+    """Return the rows of a window as a stream; their event time is the last microsecond of the window.
+
+    Those of a process are records, at the event time of the call that emitted them.
+    """
     pipeline = view_of(graph, node)
     types = {one.name: one.type for one in record_fields(pipeline)}
     given = stream_of(graph, node.input)
@@ -375,14 +380,22 @@ def _results(graph: Graph, node: ResultNode) -> Stream:
             for argument in of
         ]
     elif isinstance(pipeline, ProcessPipeline):
-        fields += [Field(one.name, one.type, optional=True) for one in pipeline.process.returns]
+        fields = fields[2:] + [Field(one.name, one.type, optional=True) for one in pipeline.process.returns]
+        time = replace(given.time, field=_NO_FIELD, sent=None, future=None)
+        # a timer for a time in the past is called at the watermark of the call that set it
+        bound = None if given.bound is None else max(given.bound, 1)
+        return Stream(tuple(fields), time, given.sources, bound, rows_of="processes", hold=given.hold, has_id=True)
     is_running = isinstance(pipeline, Pipeline) and isinstance(pipeline.window, Global)
     time = replace(given.time, field="window_end", sent=None, future=None)
+    lateness = pipeline.emit.lateness if isinstance(pipeline, Pipeline) else 0
+    if isinstance(node, WindowNode) and isinstance(node.window, Session):
+        # what a record joins ends after it, which can be a gap before the end of its proto-window
+        lateness += node.window.gap
     return Stream(
         tuple(fields),
         time,
         given.sources,
-        None if is_running else pipeline.emit.lateness if isinstance(pipeline, Pipeline) else 0,
+        None if is_running else lateness,
         is_changelog=True,
         rows_of="tables" if is_running else "windows",
         hold=given.hold,

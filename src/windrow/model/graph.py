@@ -423,6 +423,12 @@ class Graph:
         has_state = isinstance(node, KeyedNode) and stream != versions_of(node.name)
         return isinstance(node, SourceNode) or (not has_state and all(self.is_raw(name) for name in node.inputs))
 
+    def feeding(self, stream: str) -> frozenset[str]:
+        """Return the names of the sources that a stream depends on."""
+        node = self.producer(stream)
+        above = [self.feeding(name) for name in node.inputs]
+        return frozenset([node.name]) if isinstance(node, SourceNode) else frozenset().union(*above)
+
     def sinks_of(self, stream: str) -> tuple[SinkNode, ...]:
         """Return the sinks that a stream is written to."""
         return tuple(node for node in self.sinks if node.input == stream)
@@ -451,6 +457,8 @@ class Graph:
                 return node.how != "inner" or any(map(self.is_taken_back, node.inputs))
             case TableNode() | TableJoinNode() | LookupNode():
                 return True
+            case ProcessNode():
+                return self.is_read(node) or not self.is_raw(node.input) or len(self.feeding(node.input)) > 1
             case _:
                 return self.is_read(node)
 

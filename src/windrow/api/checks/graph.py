@@ -514,9 +514,10 @@ def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]
         return
     if given.is_changelog:
         if not isinstance(node, WindowNode) or isinstance(node.window, Session):
-            kind = "process" if not isinstance(node, WindowNode) else type(node.window).__name__.lower()
+            kind = type(node.window).__name__.lower() if isinstance(node, WindowNode) else "process"
+            part = "window" if isinstance(node, WindowNode) else "from"
             yield error(
-                _at(node, "window"), f"a {kind} cannot be over {ROWS_OF[given.rows_of]}, which change; use tumbling"
+                _at(node, part), f"a {kind} cannot be over {ROWS_OF[given.rows_of]}, which are taken back; use tumbling"
             )
             return
         if node.emit.lateness:
@@ -530,16 +531,23 @@ def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]
             )
         yield from _plain(node, f"over {ROWS_OF[given.rows_of]}")
     if any(isinstance(one, StreamNode) for one in graph.readers(node)):
-        if not isinstance(node, WindowNode) or isinstance(node.window, Session):
-            kind = "process" if not isinstance(node, WindowNode) else type(node.window).__name__.lower()
-            known = "tumbling, hopping, cumulate, calendar and global windows"
-            yield error(_at(node), f"other streams cannot take the rows of a {kind}; only those of {known}")
-            return
-        yield from _plain(node, "whose rows other streams take")
-        if node.emit.late != "each" and not is_running:
-            yield error(_at(node, "emit.late"), "other streams take each revision; use each")
-        if node.emit.mode != "retract":
-            yield error(_at(node, "emit.mode"), "other streams need to know what a revision replaces; use retract")
+        yield from _taken(node)
+
+
+def _taken(node: ResultNode) -> Iterator[Finding]:
+    """Yield what a window or a process cannot be whose rows other streams take."""
+    if isinstance(node, ProcessNode):
+        if node.process.on_processing_timer is not None:
+            yield error(
+                _at(node, "process.on_processing_timer"),
+                "other streams take the rows, and those of timers of processing time differ in each run; use timer",
+            )
+        return
+    yield from _plain(node, "whose rows other streams take")
+    if node.emit.late != "each" and not isinstance(node.window, Global):
+        yield error(_at(node, "emit.late"), "other streams take each revision; use each")
+    if node.emit.mode != "retract":
+        yield error(_at(node, "emit.mode"), "other streams need to know what a revision replaces; use retract")
 
 
 def _plain(node: WindowNode, which: str) -> Iterator[Finding]:

@@ -120,6 +120,8 @@ def _rows(stream: Stream) -> str:
     if stream.key:
         return f"one for each {', '.join(stream.key)}"
     if stream.has_id:
+        if stream.rows_of == "processes":
+            return "one for each row that is emitted, by the record or the timer that it is made of"
         of = "join" if stream.rows_of == "joins" else "stream"
         return f"one for each row of the {of}, by the places of its records"
     return "one for each record, by source, partition and offset"
@@ -185,7 +187,7 @@ def _over_windows(pipeline: Pipeline, passed: str, hold: int) -> str:
 
 def _order(graph: Graph, node: KeyedNode) -> str:
     """Return in which order a node takes its records, if that is not the order in which they come."""
-    settles = not isinstance(node, ResultNode) or graph.is_raw(node.input)
+    settles = isinstance(node, ProcessNode) or not isinstance(node, ResultNode) or graph.is_raw(node.input)
     if not graph.is_ordered(node) or not settles:
         return ""
     of = stream_of(graph, node.name).sources

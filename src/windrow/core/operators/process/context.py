@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.columns import MIN_TIME
+from windrow.core.columns import MAX_TIME, MIN_TIME
 from windrow.core.operators.process.codec import micros_of, time_of, to_values, value_codec
 from windrow.core.operators.process.state import KeyState, KeyTimer
-from windrow.core.schema import MICROS, OFFSET, PARTITION, TIME, WATERMARK, arrow_type
+from windrow.core.schema import ID, LAST_PARTITION, MICROS, OFFSET, PARTITION, TIME, WATERMARK, arrow_type
 from windrow.core.state.keyed import NEVER
 from windrow.core.windows import GLOBAL_END, GLOBAL_START
 from windrow.model import KeyedState, ListState, MapState, ProcessPipeline, ValueState, parse_duration
@@ -41,6 +41,7 @@ class CallContext:
         self._accept_time = value_codec(MICROS, "at").accept
         self.in_timer = False
         self.changes: list[EmittedChange] = []
+        self.rows: list[EmittedRow] = []
         self._columns = {name for name, _ in self._returns}
         self.now: int | None = None
         self.state: StateHandles = state_handles(call, process.state)
@@ -71,6 +72,8 @@ class CallContext:
             raise TypeError(msg)
         row = tuple([None if values[name] is None else accept(values[name]) for name, accept in self._returns])
         memory = self._call.memory
+        if self._call.trace is not None:
+            self.rows.append(self._call.trace.emitted(self._call.time, memory.key, row))
         before = memory.row
         self.changes.append(EmittedChange(self._call.early, memory.key, memory.revision, before, row))
         if before is not None:
@@ -127,11 +130,56 @@ def _datetime_or_none(micros: int) -> datetime | None:
 Accept = Callable[[Any], Any]
 
 
+class EmittedRow(NamedTuple):
+    """A row of a stream: its event time, its place in the merged order, what it is made of, key and values."""
+
+    time: int
+    place: tuple[int, int, int]
+    id: str
+    key: tuple[Any, ...]
+    values: tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class EmissionTrace:
+    """The place of what a key's calls emit, and what it is made of: a record, or a timer.
+
+    A timer is due when the watermark reaches its time, after all records below that: before it, no other call of the
+    key can come. One that was set for a time in the past belongs to the call that set it.
+    """
+
+    place: tuple[int, int, int] = (MIN_TIME, -1, -1)
+    cause: str = ""
+    number: int = 0
+
+    def begin(self) -> None:
+        """Begin with the calls of a key."""
+        self.place = (MIN_TIME, -1, -1)
+
+    def record(self, place: tuple[int, int, int], cause: str) -> None:
+        """Go on to the call for a record."""
+        self.place, self.cause, self.number = place, cause, 0
+
+    def timer(self, key: tuple[Any, ...], due: int) -> None:
+        """Go on to the call for a timer."""
+        place = due - 1, LAST_PARTITION, MAX_TIME
+        if place > self.place:
+            self.record(place, f"{'/'.join(map(str, key))}@{time_of(due).isoformat()}")
+
+    def emitted(self, time: int, key: tuple[Any, ...], values: tuple[Any, ...]) -> EmittedRow:
+        """Return a row of the call."""
+        # in the order of text: the rows of one call stay in theirs
+        name = f"{self.cause}#{self.number:04d}" if self.number else self.cause
+        self.number += 1
+        return EmittedRow(time, self.place, name, key, values)
+
+
 @dataclass(slots=True)
 class CurrentCall:
     """The call that is being made: its key's memory, its event time and watermark, and whether what it emits is early.
 
-    Entries that were written at or before `horizon` are gone. All times are microseconds.
+    Entries that were written at or before `horizon` are gone. All times are microseconds. There is a `trace` where
+    other streams take the rows.
     """
 
     memory: KeyState = field(default_factory=lambda: KeyState((), []))
@@ -139,6 +187,7 @@ class CurrentCall:
     watermark: int = MIN_TIME
     horizon: int = MIN_TIME - 1
     early: bool = False
+    trace: EmissionTrace | None = None
 
 
 def state_handles(call: CurrentCall, states: tuple[KeyedState, ...]) -> StateHandles:
@@ -280,7 +329,8 @@ class RecordColumns(dict[str, list[Any]]):
     def __init__(self, records: pa.Table) -> None:
         super().__init__()
         self._records = records
-        self.table = records.drop_columns([PARTITION, OFFSET, TIME, WATERMARK])
+        own = [PARTITION, OFFSET, TIME, WATERMARK, *([ID] if ID in records.column_names else [])]
+        self.table = records.drop_columns(own)
 
     def coordinates(self, row: int) -> tuple[int, int]:
         """Return the partition and offset of a record."""
@@ -368,6 +418,26 @@ def change_rows(pipeline: ProcessPipeline, changes: Sequence[EmittedChange]) -> 
         for number, field in enumerate(pipeline.process.returns)
     }
     return pa.table(given, schema=fields)
+
+
+def stream_rows(pipeline: ProcessPipeline, rows: Sequence[EmittedRow]) -> pa.Table:
+    """Return rows as the records of a stream."""
+    fields = schema.changes(pipeline)
+    given = {
+        PARTITION: pa.array([row.place[1] for row in rows], pa.int32()),
+        OFFSET: pa.array([row.place[2] for row in rows], pa.int64()),
+        TIME: pa.array([row.time for row in rows], pa.int64()),
+        WATERMARK: pa.array([row.place[0] for row in rows], pa.int64()),
+    }
+    given |= {
+        name: pa.array([row.key[number] for row in rows], fields.field(name).type)
+        for number, name in enumerate(pipeline.key)
+    }
+    given |= {
+        field.name: pa.array([row.values[number] for row in rows], fields.field(field.name).type)
+        for number, field in enumerate(pipeline.process.returns)
+    }
+    return pa.table(given | {ID: pa.array([row.id for row in rows], pa.string())})
 
 
 def _constant_time(micros: int, length: int) -> pa.Array:

@@ -14,20 +14,23 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql
 from windrow.core.changelog import late_output
-from windrow.core.columns import MIN_TIME, cast_table, to_micros, unpack
+from windrow.core.columns import MAX_TIME, MIN_TIME, cast_table, to_micros, unpack
 from windrow.core.keys import key_texts
 from windrow.core.operators.base import OperatorOutput, OperatorStep, qualified_name
 from windrow.core.operators.process.codec import time_of
 from windrow.core.operators.process.context import (
     CallContext,
     CurrentCall,
+    EmissionTrace,
     EmittedChange,
+    EmittedRow,
     Record,
     RecordColumns,
     change_rows,
+    stream_rows,
 )
 from windrow.core.operators.process.state import KeyState, KeyStateCodec, KeyTimer
-from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
+from windrow.core.schema import END, ID, LAST_PARTITION, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
 from windrow.core.state.keyed import KEYED_KIND, NEVER, BucketIndex, KeyedEntry, KeyedStore
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import MemoryState, OperatorState
@@ -35,7 +38,7 @@ from windrow.core.state.time_buffer import BUFFER_KIND, TimeBuffer
 from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.tracker import StepTime
 from windrow.errors import RunError
-from windrow.model import ProcessPipeline, Timer
+from windrow.model import MAX_PARTITIONS, ProcessPipeline, Timer, source_number
 
 
 @dataclass
@@ -59,6 +62,14 @@ _TEXT = pa.schema([("key", pa.string())])
 
 
 @dataclass(frozen=True)
+class Causes:
+    """The places of some records in the merged order, and what they are made of."""
+
+    places: list[tuple[int, int, int]]
+    names: list[str]
+
+
+@dataclass(frozen=True)
 class _RecordsByKey:
     """Records of a step by key, each key's in the order of its calls; `rows` says where each key's are."""
 
@@ -66,6 +77,7 @@ class _RecordsByKey:
     times: list[int]
     watermarks: list[int]
     rows: dict[str, range]
+    causes: Causes | None = None
 
 
 class ProcessOperator:
@@ -75,14 +87,29 @@ class ProcessOperator:
     until the low watermark has passed it, and the watermark of its call is its own time: all that happened before is
     known then, whatever partition it came from. The Python loop over records is what the pipeline asks for; all around
     it works on columns.
+
+    If it `is_settled` it is given its records in the merged order, which then is the order of the log. With `is_traced`
+    it gives the rows as a stream of records, too: what is emitted is not taken back. `labels` name the sources.
     """
 
-    def __init__(self, pipeline: ProcessPipeline) -> None:
+    def __init__(
+        self,
+        pipeline: ProcessPipeline,
+        *,
+        is_settled: bool = False,
+        is_traced: bool = False,
+        labels: Sequence[str] = (),
+        records: pa.Schema | None = None,
+    ) -> None:
         self._pipeline = pipeline
+        self._is_settled = is_settled
+        self._is_traced = is_traced
+        self._labels = labels
+        self._records = record_schema(pipeline) if records is None else records
         self._in_event_time = pipeline.process.order == "event_time"
         self._duck = duckdb_sql.connect()
         self._memories = KeyStateCodec(pipeline)
-        self._calls = FunctionCalls(pipeline)
+        self._calls = FunctionCalls(pipeline, is_traced=is_traced)
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: call the functions for records and timers, key by key."""
@@ -102,13 +129,14 @@ class ProcessOperator:
         state.summary = summary.encode()
         return OperatorOutput(
             changes=change_rows(self._pipeline, self._calls.changes),
+            records=(stream_rows(self._pipeline, self._calls.rows),) if self._is_traced else (),
             late=late_output(self._duck, self._pipeline, _with_own_windows(expired)),
             open_windows=summary.directory.keys,
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened, no lateness kept
         """Migrate the states of keys, and the records that are held."""
-        groups, records = RowsByKeyGroup(self._pipeline, self._duck), record_schema(self._pipeline)
+        groups, records = RowsByKeyGroup(self._pipeline, self._duck), self._records
         for _, state in states:
             for (kind, _), blob in state.items():
                 table = unpack(blob)
@@ -133,16 +161,45 @@ class ProcessOperator:
         codes = encoded.indices.to_numpy()
         places = [to_micros(records.column(name)) for name in (OFFSET, PARTITION)]
         times = to_micros(records.column(TIME))
-        order = np.lexsort((*places, times, codes) if self._in_event_time else (*places, codes))
+        if self._in_event_time:
+            order = np.lexsort((*places, times, codes))
+        elif self._is_settled:
+            order = np.argsort(codes, kind="stable")
+        else:
+            order = np.lexsort((*places, codes))
         ends = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary))).tolist()
         rows = {
             key: range(start, end)
             for key, start, end in zip(encoded.dictionary.to_pylist(), [0, *ends], ends, strict=False)
         }
         watermarks = times if self._in_event_time else to_micros(records.column(WATERMARK))
+        records = records.take(pa.array(order))
         return _RecordsByKey(
-            RecordColumns(records.take(pa.array(order))), times[order].tolist(), watermarks[order].tolist(), rows
+            RecordColumns(records),
+            times[order].tolist(),
+            watermarks[order].tolist(),
+            rows,
+            self._causes(records) if self._is_traced else None,
         )
+
+    def _causes(self, records: pa.Table) -> Causes:
+        """Return the places of records, and their names.
+
+        In the order of event time a record's call is after all records whose watermark is not past its time.
+        """
+        columns = [to_micros(records.column(name)).tolist() for name in (WATERMARK, PARTITION, OFFSET)]
+        places = list(zip(*columns, strict=True))
+        if ID in records.column_names:
+            names = records.column(ID).to_pylist()
+        else:
+            names = [
+                f"{self._labels[source_number(at, len(self._labels))]}/{at % MAX_PARTITIONS}/{offset}"
+                for _, at, offset in places
+            ]
+        if self._in_event_time:
+            times = to_micros(records.column(TIME)).tolist()
+            places = [(time, LAST_PARTITION, MAX_TIME) for time in times]
+        return Causes(places, names)
 
     def _run(self, batch: _RecordsByKey, buckets: KeyedStore, time: StepTime) -> None:
         """Make the calls of a step, and store the keys."""
@@ -152,7 +209,7 @@ class ProcessOperator:
             blob = bucket.get(key)
             rows = batch.rows.get(key, range(0))
             memory = self._new(batch, rows) if blob is None else self._memories.decode(blob)
-            self._calls.records(memory, batch.columns, rows, batch.times, batch.watermarks)
+            self._calls.records(memory, batch, rows)
             self._calls.sweep(memory, time.low)
             if time.end:
                 self._calls.end(memory)
@@ -187,19 +244,21 @@ class FunctionCalls:
     is the same whether the timer is found due at the end of a step or before the key's next record.
     """
 
-    def __init__(self, pipeline: ProcessPipeline) -> None:
+    def __init__(self, pipeline: ProcessPipeline, *, is_traced: bool = False) -> None:
         process = pipeline.process
         self._pipeline = pipeline
         self._function = process.function
         self._on_timer = process.on_timer
         self._on_processing_timer = process.on_processing_timer
         self._ttl = process.ttl
-        self._call = CurrentCall()
+        self._trace = EmissionTrace() if is_traced else None
+        self._call = CurrentCall(trace=self._trace)
         self._context = CallContext(pipeline, self._call)
 
     def begin(self, now: int | None) -> None:
         """Begin a step; `now` is the last processing time that is known."""
         self._context.changes = []
+        self._context.rows = []
         self._context.now = now
 
     @property
@@ -207,18 +266,27 @@ class FunctionCalls:
         """The rows emitted since `begin`."""
         return self._context.changes
 
-    def records(
-        self, memory: KeyState, columns: RecordColumns, rows: range, times: list[int], watermarks: list[int]
-    ) -> None:
+    @property
+    def rows(self) -> list[EmittedRow]:
+        """The same as rows of a stream, if they are traced."""
+        return self._context.rows
+
+    def records(self, memory: KeyState, batch: _RecordsByKey, rows: range) -> None:
         """Give a key its records, each after the timers that its watermark has reached."""
         call, context, function, ttl = self._call, self._context, self._function, self._ttl
+        columns, times, watermarks = batch.columns, batch.times, batch.watermarks
+        trace, causes = self._trace, batch.causes
         call.memory = memory
+        if trace is not None:
+            trace.begin()
         row = -1
         try:
             for row in rows:
                 watermark = watermarks[row]
                 if memory.due <= watermark:
                     self.sweep(memory, watermark)
+                if trace is not None and causes is not None:
+                    trace.record(causes.places[row], causes.names[row])
                 call.time = time = times[row]
                 call.watermark = watermark
                 if ttl is not None:
@@ -291,6 +359,8 @@ class FunctionCalls:
     def _timed(self, memory: KeyState, function: _UserFunction, timer: Timer, time: int) -> None:
         call, ttl = self._call, self._ttl
         call.memory, call.time, call.watermark = memory, time, time
+        if self._trace is not None:
+            self._trace.timer(memory.key, time)
         if ttl is not None:
             memory.reached = max(memory.reached, time)
             call.horizon = memory.reached - ttl

@@ -163,11 +163,15 @@ class SessionRecords:
 
 @dataclass(frozen=True)
 class SessionSpec:
-    """The definition of sessions: gap and lateness in microseconds, and how late records are reported."""
+    """The definition of sessions: gap and lateness in microseconds, and how late records are reported.
+
+    Where they are `is_traced`, records come in the merged order, and each change has the place of its cause.
+    """
 
     gap: int
     lateness: int
     late: Literal["each", "batch"]
+    is_traced: bool = False
 
     def open(self, stored: Fragments, moment: SessionTime) -> Mask:
         """Return the mask of stored on-time fragments whose session has not fired for good before."""

@@ -6,6 +6,11 @@ Only the fragments' times are looked at, not their values; `sql` brings the accu
 row in the table and no late records takes the fast path: all such clusters at once, in columns. Every other cluster
 takes the slow path (`merge_clusters`), one at a time, as a sequence of events in the order of watermarks
 (`SessionMerger`).
+
+Sessions whose rows other streams take are traced: the slow path takes each record as an event of its own, so that every
+change has the place of its cause. A row that an open session touches, directly or through late records, is taken back
+when the record that links them comes, and comes again, in the longer session, when that fires: the rows at a watermark
+are those that no session that is open then can change, and no row is taken back long after its end.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from windrow.core.columns import MIN_TIME
+from windrow.core.columns import MAX_TIME, MIN_TIME
 from windrow.core.operators.session.fragments import (
     EARLY,
     FIRED,
@@ -44,6 +49,7 @@ from windrow.core.operators.session.rows import (
     SessionRows,
     is_on_time,
 )
+from windrow.core.schema import LAST_PARTITION
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,9 @@ def plan_step(rules: SessionSpec, moment: SessionTime, stored: Fragments, arriva
     held[: len(stored)] = rules.open(stored, moment) | (stored["role"] == WAITING)
     moves = np.logical_or.reduceat(moved[order], begins)
     holds = np.logical_or.reduceat(held[order], begins)
-    plain = np.logical_and.reduceat((ordered["role"] == ON_TIME) & (ordered["seen"] == UNSEEN), begins)
+    is_fired = ordered["closes"] + rules.gap <= moment.before
+    is_plain = (ordered["role"] == ON_TIME) & (ordered["seen"] == UNSEEN) & ~is_fired
+    plain = np.logical_and.reduceat(is_plain, begins)
     fast = moves & plain & _is_one_session(parts[by_end], begins)
     slow = moves & ~fast
     made = make_fragments(
@@ -175,12 +183,16 @@ _STORED, _ON_TIME, _LATE = range(3)
 
 
 class _ClusterPart(NamedTuple):
-    """A fragment in a cluster: its turn (on-time records of a turn come before its late one), and its fields."""
+    """A fragment in a cluster: its turn (on-time records of a turn come before its late one), and its fields.
+
+    `watermark` is that at its record if it has one of its own.
+    """
 
     cluster: int
     turn: int
     kind: int
     number: int
+    watermark: int
     fields: tuple[int, ...]
 
 
@@ -214,20 +226,23 @@ def merge_clusters(
     """Merge the clusters that are `slow`; return the result, and the part of each record.
 
     Parts are the fragments by their numbers. Where late records are reported one by one there are more parts: on-time
-    records are coalesced anew, each only with those that come between the same two late records.
+    records are coalesced anew, each only with those that come between the same two late records. Where sessions are
+    traced every record is a part.
     """
     parts, cluster, of = given.parts, given.cluster, given.of
     kinds = np.where(np.arange(len(parts)) < given.stored, _STORED, np.where(parts["role"] == WAITING, _LATE, _ON_TIME))
     turns = np.zeros(len(parts), dtype=np.int64)
+    watermarks = np.where(kinds == _LATE, parts["cover"], 0)
     takes_part = slow[cluster]
-    if rules.late == "each" and (kinds == _LATE).any():
-        with_late = np.zeros(len(slow), dtype=np.bool_)
-        with_late[cluster[kinds == _LATE]] = True
-        within = np.flatnonzero(with_late[cluster[of]])
-        turn = _turns(arrivals, cluster[of], within)
+    split = slow if rules.is_traced else np.zeros(len(slow), dtype=np.bool_)
+    if rules.late == "each" and not rules.is_traced:
+        split[cluster[kinds == _LATE]] = True
+    if split.any():
+        within = np.flatnonzero(split[cluster[of]])
+        turn = _turns(arrivals, cluster[of], within, alone=rules.is_traced)
         late = arrivals.late[within]
         turns[of[within[late]]] = turn[late]
-        takes_part &= ~(with_late[cluster] & (kinds == _ON_TIME))
+        takes_part &= ~(split[cluster] & (kinds == _ON_TIME))
         on_time, stride = within[~late], int(turn.max(initial=0)) + 1
         by_turn = cluster[of[on_time]] * stride + turn[~late]
         again, again_of = coalesce(by_turn, arrivals.times[on_time], arrivals.watermarks[on_time], rules.gap)
@@ -235,6 +250,12 @@ def merge_clusters(
         key_of = np.empty(len(slow), dtype=np.int64)
         key_of[cluster] = parts["key"]
         again["key"], again["since"] = key_of[its_cluster], arrivals.since
+        if rules.is_traced:
+            again["partition"][again_of] = arrivals.partitions[on_time]
+            again["offset"][again_of] = arrivals.offsets[on_time]
+        first_watermarks = np.zeros(len(again), dtype=np.int64)
+        first_watermarks[again_of] = arrivals.watermarks[on_time]
+        watermarks = np.concatenate([watermarks, first_watermarks])
         of = of.copy()
         of[on_time] = len(parts) + again_of
         turns = np.concatenate([turns, its_turn])
@@ -245,19 +266,19 @@ def merge_clusters(
     outcome = MergeResult()
     chosen = np.flatnonzero(takes_part)
     chosen = chosen[np.lexsort((kinds[chosen], turns[chosen], cluster[chosen]))]
-    columns = (cluster[chosen], turns[chosen], kinds[chosen], chosen, parts[chosen])
+    columns = (cluster[chosen], turns[chosen], kinds[chosen], chosen, watermarks[chosen], parts[chosen])
     rows = map(_ClusterPart, *(column.tolist() for column in columns))
     for _, together in groupby(rows, key=lambda one: one.cluster):
         _merge_cluster(rules, moment, list(together), outcome)
     return outcome, of
 
 
-def _turns(arrivals: SessionRecords, cluster: Numbers, within: Numbers) -> Numbers:
-    """Return how many late records of its cluster come before each record, in the order of watermarks."""
+def _turns(arrivals: SessionRecords, cluster: Numbers, within: Numbers, *, alone: bool) -> Numbers:
+    """Return how many late records of its cluster (with `alone`: records) come before each, in merged order."""
     events = np.lexsort(
         (arrivals.offsets[within], arrivals.partitions[within], arrivals.watermarks[within], cluster[within])
     )
-    late = arrivals.late[within][events].astype(np.int64)
+    late = np.ones(len(within), dtype=np.int64) if alone else arrivals.late[within][events].astype(np.int64)
     before = np.cumsum(late) - late
     _, firsts, numbers = np.unique(cluster[within][events], return_index=True, return_inverse=True)
     turn = np.empty(len(within), dtype=np.int64)
@@ -269,19 +290,10 @@ def _merge_cluster(rules: SessionSpec, moment: SessionTime, given: list[_Cluster
     """Merge one cluster; its parts are ordered by turn, then kind."""
     parts, rows = _parts_and_rows(given)
     table = SessionRows(rules.gap, outcome.histories, rows)
-    sweep = SessionMerger(rules.gap, moment.low, table, rules.late)
+    sweep = SessionMerger(rules.gap, moment.low, table, rules.late, is_traced=rules.is_traced)
     sweep.begin([part for one, part in parts if one.kind == _STORED], moment.before)
-    late = []
-    for (_, kind), group in groupby(parts, key=lambda pair: pair[0][1:3]):
-        coming = [part for _, part in group]
-        if kind == _ON_TIME:
-            sweep.add(coming)
-        elif kind == _LATE and rules.late == "each":
-            for part in coming:
-                sweep.come(part)
-        elif kind == _LATE:
-            late += coming
-    sweep.fire(moment.low)
+    late = list(_take_records(sweep, parts))
+    sweep.fire(MAX_TIME if moment.end and rules.is_traced else moment.low)
     if moment.end:
         sweep.end()
     elif moment.due is not None:
@@ -295,13 +307,31 @@ def _merge_cluster(rules: SessionSpec, moment: SessionTime, given: list[_Cluster
         outcome.made_of.append([part.number for part in members])
 
 
+def _take_records(sweep: SessionMerger, parts: Iterable[tuple[_ClusterPart, SessionPart]]) -> Iterator[SessionPart]:
+    """Give the records of a cluster to its sessions; yield the late ones that the end of the step is to join."""
+    for (_, kind), group in groupby(parts, key=lambda pair: pair[0][1:3]):
+        coming = [part for _, part in group]
+        if kind == _STORED:
+            continue
+        if sweep.is_traced:
+            for part in coming:
+                sweep.trace(part)
+        elif kind == _ON_TIME:
+            sweep.add(coming)
+        elif sweep.late == "each":
+            for part in coming:
+                sweep.come(part)
+        else:
+            yield from coming
+
+
 def _parts_and_rows(given: list[_ClusterPart]) -> tuple[list[tuple[_ClusterPart, SessionPart]], list[SessionRow]]:
     """Return the parts of a cluster, and the rows that they are in."""
     rows: dict[int, SessionRow] = {}
     parts: list[tuple[_ClusterPart, SessionPart]] = []
     for one in given:
         _, first, last, closes, cover, role, seen, start, end, revision, since, partition, offset = one.fields
-        part = SessionPart(one.number, first, last, closes, cover, role, seen, since, partition, offset)
+        part = SessionPart(one.number, first, last, closes, cover, role, seen, since, partition, offset, one.watermark)
         parts.append((one, part))
         if seen != UNSEEN:
             row = rows.setdefault(start, SessionRow(start, end, revision, [], is_late_only=True))
@@ -323,19 +353,19 @@ def _remaining_fragments(
         for members in _split_by_row(segment, row_of):
             yield _coalesced_fields(members, row_of.get(id(members[0])), segment.last), members
     for segment in sweep.fired:
-        row = row_of[id(segment.parts[0])]
-        if at_rest and segment.last + 2 * rules.gap <= moment.low and id(row) in with_late:
+        row = row_of.get(id(segment.parts[0]))  # None if it waits for an open session
+        if at_rest and row is not None and segment.last + 2 * rules.gap <= moment.low and id(row) in with_late:
             # no on-time record can extend it any more: late records change only its row
             for part in segment.parts:
                 part.role = SETTLED
-        elif not (at_rest and _is_final(rules, moment, row)):
+        elif not (at_rest and row is not None and _is_final(rules, moment, row)):
             yield _coalesced_fields(segment.parts, row), segment.parts
     for row in sweep.table.rows:
         members = [part for part in row.parts if part.role in {JOINED, SETTLED}]
         if members and not (at_rest and _is_final(rules, moment, row)):
             yield _coalesced_fields(members, row), members
-    for together in sweep.waiting:
-        yield _coalesced_fields(together, None), together
+    for members in sweep.late_waiting:
+        yield _coalesced_fields(members, None), members
 
 
 def _split_by_row(segment: SessionSegment, row_of: dict[int, SessionRow]) -> Iterable[list[SessionPart]]:
@@ -389,6 +419,8 @@ class SessionMerger:
 
     Late records that are linked with an open session, and with no row that has on-time records, are `waiting` for it.
     Records that were in one row wait together. `pending_late` are late records to be joined at the end of the step.
+
+    Where it `is_traced`, all that is linked with an open session waits for it, whatever it is.
     """
 
     gap: int
@@ -399,6 +431,13 @@ class SessionMerger:
     fired: list[SessionSegment] = field(default_factory=list)
     waiting: list[list[SessionPart]] = field(default_factory=list)
     pending_late: list[SessionPart] = field(default_factory=list)
+    is_traced: bool = False
+
+    @property
+    def late_waiting(self) -> list[list[SessionPart]]:
+        """The late records that wait; the on-time ones that wait with them are `fired`."""
+        late = ([part for part in together if part.role == WAITING] for together in self.waiting)
+        return [together for together in late if together]
 
     def begin(self, parts: Sequence[SessionPart], before: int) -> None:
         """Start with the stored parts; the low watermark before the step was `before`."""
@@ -409,12 +448,29 @@ class SessionMerger:
         self.fired.sort(key=lambda one: one.last)
         self._open([part for part in on_time if part.closes + self.gap > before])
         self.waiting += [[part] for part in parts if part.role == WAITING]
+        if self.is_traced:
+            # they were taken back, with what they are linked with
+            self.waiting += [[part] for one in self.fired for part in one.parts if part.seen == UNSEEN]
 
     def add(self, parts: Sequence[SessionPart]) -> None:
         """Add on-time records; rows of late ones that they touch wait for their session."""
         self._open(parts)
         for part in parts:
             self._hide(self.table.touched(part.first, part.last + self.gap))
+
+    def trace(self, part: SessionPart) -> None:
+        """Add a record, where each of them is a cause of its own."""
+        self.fire(part.watermark)
+        self.table.cause = part.cause
+        start, end = part.first, part.last + self.gap
+        if part.role == ON_TIME:
+            self._open([part])
+        elif self._is_open(start, end) or any(_overlaps(together, start, end, self.gap) for together in self.waiting):
+            self.waiting.append([part])
+        else:
+            self.table.join([part])
+            return
+        self.waiting += [self.table.take(row) for row in self.table.touched(start, end)]
 
     def _open(self, parts: Iterable[SessionPart]) -> None:
         """Open sessions; merge those whose end another one covers."""
@@ -515,6 +571,10 @@ class SessionMerger:
         if pane == "on_time" and all(part.seen == FIRED for part in session.parts):
             return  # the end of an input has fired it
         start, end = session.first, session.last + self.gap
+        if self.is_traced:
+            self.table.cause = end - 1, LAST_PARTITION, MAX_TIME
+            self._write_linked(session, start, end)
+            return
         left = self.table.put(start, end, session.parts, pane)
         self.pending_late = [part for part in self.pending_late if part not in session.parts]
         for part in session.parts:
@@ -530,6 +590,19 @@ class SessionMerger:
         if pane == "on_time" and self.late == "each":
             for late in self._freed(start, end):
                 self.table.join(late)
+
+    def _write_linked(self, session: SessionSegment, start: int, end: int) -> None:
+        """Write a pane and what is linked with it, unless an open session is, too: then all of it waits for that."""
+        own = set(map(id, session.parts))
+        linked = [part for together in self._freed(start, end) for part in together if id(part) not in own]
+        if self._is_open(*_window_of([*session.parts, *linked], self.gap)):
+            self.waiting.append([*session.parts, *linked])
+            return
+        self.table.put(start, end, session.parts, "on_time")
+        for part in session.parts:
+            part.seen = FIRED
+        if linked:
+            self.table.join(linked)
 
     def _freed(self, start: int, end: int) -> list[list[SessionPart]]:
         """Remove and return the late records that are linked with a window, also through others, in log order."""

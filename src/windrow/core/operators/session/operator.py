@@ -34,7 +34,8 @@ from windrow.core.operators.session.fragments import (
 )
 from windrow.core.operators.session.merge import plan_step
 from windrow.core.operators.session.sql import SessionValues
-from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
+from windrow.core.operators.window.operator import change_records
+from windrow.core.schema import END, OFFSET, PARTITION, PLACE, TIME, WATERMARK, WINDOW, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredColumns, StoredState
 from windrow.core.state.store import BlobStore, MemoryState, OperatorState
 from windrow.core.state.widening import StateChange
@@ -47,10 +48,11 @@ class SessionOperator:
     """The aggregate of each session and key.
 
     An on-time session is all that came before the watermark passed its end. On-time records that come after that make
-    it longer, late ones join it with whatever they touch, and rows that are no session any more are deleted.
+    it longer, late ones join it with whatever they touch, and rows that are no session any more are deleted. With
+    `is_traced` it takes its records in the merged order, and gives its rows as a changelog, too.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, *, is_traced: bool = False) -> None:
         if not isinstance(pipeline.window, Session):
             msg = f"{pipeline.window} is not a session window"
             raise TypeError(msg)
@@ -58,11 +60,12 @@ class SessionOperator:
             msg = "late records of sessions are not counted"
             raise TypeError(msg)
         self._pipeline = pipeline
-        self._rules = SessionSpec(pipeline.window.gap, pipeline.emit.lateness, pipeline.emit.late)
+        self._is_traced = is_traced
+        self._rules = SessionSpec(pipeline.window.gap, pipeline.emit.lateness, pipeline.emit.late, is_traced)
         self._every = None if pipeline.emit.early is None else _early_period(pipeline.emit.early)
         self._duck = duckdb_sql.connect()
         no_records = unscale(record_schema(pipeline).empty_table())
-        self._values = SessionValues(pipeline, self._duck, no_records)
+        self._values = SessionValues(pipeline, self._duck, no_records, is_traced=is_traced)
         self._stored = StoredSessions(self._rules, no_records.select(list(pipeline.key)), self._values.none)
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -87,14 +90,19 @@ class SessionOperator:
             since=MIN_TIME if time.latest is None else time.latest,
         )
         touched = {*np.unique(buckets).tolist(), *summary.pressing(moment)}
-        changes = schema.changes(self._pipeline).empty_table()
+        changes = self._values.no_changes
         if touched:
             there = self._stored.load(state, summary, touched, keys, buckets)
             changes, left = self._work(moment, there, arrivals, records)
             self._stored.save(state, summary, touched, left, time.low)
         state.summary = summary.encode()
+        made: tuple[pa.Table, ...] = ()
+        if self._is_traced:
+            made = (change_records(changes),)
+            changes = changes.drop_columns(list(PLACE))
         return OperatorOutput(
             changes=changes,
+            records=made,
             late=missed,
             late_records=int(np.count_nonzero(late)),
             open_windows=sum(bucket.open for bucket in summary.buckets.values()),

@@ -10,6 +10,8 @@ from windrow.core.operators.session.fragments import EARLY, FIRED, JOINED, ON_TI
 
 Op = Literal["insert", "update_before", "update_after", "delete"]
 PaneName = Literal["early", "on_time", "late"]
+Cause = tuple[int, int, int]
+"""A place in the merged order: watermark, partition and offset."""
 
 
 @dataclass(eq=False)
@@ -26,6 +28,13 @@ class SessionPart:
     since: int = 0
     partition: int = 0
     offset: int = 0
+    watermark: int = 0
+    """That at its only record, where records come one by one."""
+
+    @property
+    def cause(self) -> Cause:
+        """The place of its only record."""
+        return self.watermark, self.partition, self.offset
 
 
 @dataclass(eq=False)
@@ -46,7 +55,7 @@ class SessionRow:
 
 
 class SessionChange(NamedTuple):
-    """A change, by where its values are in the histories."""
+    """A change, by where its values are in the histories; `cause` is the place of what made it, if that is needed."""
 
     op: Op
     pane: PaneName
@@ -55,6 +64,7 @@ class SessionChange(NamedTuple):
     end: int
     history: int
     place: int
+    cause: Cause
 
 
 @dataclass
@@ -88,6 +98,8 @@ class SessionRows:
     histories: RowHistory
     rows: list[SessionRow] = field(default_factory=list)
     changes: list[SessionChange] = field(default_factory=list)
+    cause: Cause = (0, 0, 0)
+    """What the next changes are made by."""
 
     def touched(self, start: int, end: int) -> list[SessionRow]:
         """Return the rows that touch a window, in their order."""
@@ -105,12 +117,14 @@ class SessionRows:
         return left
 
     def take(self, row: SessionRow) -> list[SessionPart]:
-        """Delete a row of late records only; return its parts, which wait now."""
+        """Delete a row; return its parts, which wait now. On-time records that may be in a longer session stay such."""
         self._begin(row)
-        self._write("delete", "late", row)
+        self._write("delete", "late" if row.is_late_only else "on_time", row)
         self.rows.remove(row)
         for part in row.parts:
-            part.role, part.seen = WAITING, UNSEEN
+            part.seen = UNSEEN
+            if part.role != ON_TIME:
+                part.role = WAITING
         return row.parts
 
     def join(self, parts: Sequence[SessionPart]) -> None:
@@ -133,7 +147,9 @@ class SessionRows:
         self._replace(replaced, base, added, new, "early" if new.is_early else "late")
         for part in parts:
             if part.role == WAITING:
-                part.role, part.seen = JOINED, FIRED
+                part.role = JOINED
+            if part.seen == UNSEEN:
+                part.seen = FIRED
 
     def _replace(
         self,
@@ -173,7 +189,9 @@ class SessionRows:
         if row.history is None:
             msg = "a row that is written has values"
             raise ValueError(msg)
-        self.changes.append(SessionChange(op, pane, row.revision, row.start, row.end, row.history, row.place))
+        self.changes.append(
+            SessionChange(op, pane, row.revision, row.start, row.end, row.history, row.place, self.cause)
+        )
 
 
 def is_on_time(part: SessionPart) -> bool:

@@ -12,9 +12,12 @@ import pyarrow as pa
 from windrow.core import duckdb_sql, schema
 from windrow.core.aggregates.accumulators import Results
 from windrow.core.aggregates.catalogue import compile_aggregates
+from windrow.core.columns import MAX_TIME
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.session.fragments import FIRED, Fragments, Numbers
 from windrow.core.operators.session.merge import SessionPlan
+from windrow.core.operators.window.panes import PLACE_TYPES
+from windrow.core.schema import LAST_PARTITION, OFFSET, PARTITION, PLACE, WATERMARK
 from windrow.model import Pipeline
 
 FRAGMENT: Final = "__atom"
@@ -38,8 +41,8 @@ class SessionSql:
     changes: str
 
 
-def session_sql(pipeline: Pipeline) -> SessionSql:
-    """Write the queries of a pipeline."""
+def session_sql(pipeline: Pipeline, *, is_traced: bool = False) -> SessionSql:
+    """Write the queries of a pipeline; with `is_traced` changes have a PLACE, too."""
     fold = compile_aggregates(pipeline)
     accumulators = [accumulator for one in fold for accumulator in one.accumulators]
     names = [identifier(accumulator.column) for accumulator in accumulators]
@@ -51,6 +54,7 @@ def session_sql(pipeline: Pipeline) -> SessionSql:
     )
     values = ", ".join(f"{one.finish} AS {identifier(one.name)}" for one in fold)
     keys = [identifier(name) for name in pipeline.key]
+    place = list(PLACE) if is_traced else []
     begun = f"SELECT {FRAGMENT}, {begin} FROM records GROUP BY {FRAGMENT}"
     return SessionSql(
         begin=begun,
@@ -65,7 +69,7 @@ def session_sql(pipeline: Pipeline) -> SessionSql:
             ) WINDOW history AS (PARTITION BY __history ORDER BY __place ROWS UNBOUNDED PRECEDING)
         """,
         changes=f"""
-            SELECT {", ".join(["op", "pane", "revision", "window_start", "window_end", *keys, values])}
+            SELECT {", ".join(["op", "pane", "revision", "window_start", "window_end", *keys, values, *place])}
             FROM rows ORDER BY {", ".join(["__first", *keys, "__rank"])}
         """,
     )
@@ -94,11 +98,21 @@ class AccumulatorTable:
 class SessionValues:
     """Runs the queries of a pipeline's sessions; `no_records` has the columns of records."""
 
-    def __init__(self, pipeline: Pipeline, connection: duckdb.DuckDBPyConnection, no_records: pa.Table) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        connection: duckdb.DuckDBPyConnection,
+        no_records: pa.Table,
+        *,
+        is_traced: bool = False,
+    ) -> None:
         self._duck = connection
-        self._sql = session_sql(pipeline)
+        self._is_traced = is_traced
+        self._sql = session_sql(pipeline, is_traced=is_traced)
         self._retracts = pipeline.emit.mode == "retract"
-        self._changes = schema.changes(pipeline)
+        self.no_changes = schema.changes(pipeline).empty_table()
+        if is_traced:
+            self.no_changes = with_places(self.no_changes, self.no_changes)
         self._results = Results(pipeline)
         none = duckdb_sql.query(
             connection, self._sql.begin, records=no_records.append_column(FRAGMENT, pa.array([], pa.int64()))
@@ -138,15 +152,21 @@ class SessionValues:
         )
 
     def changes(self, worked: SessionPlan, totals: AccumulatorTable, keys: pa.Table) -> pa.Table:
-        """Return the changes: by start and key, but those of sessions that touch in the order in which they happen."""
+        """Return the changes: by start and key, but those of sessions that touch in the order in which they happen.
+
+        Those of traced sessions have a PLACE.
+        """
         fast, slow = self._fast_rows(worked, totals), self._slow_rows(worked, totals)
         rows = pa.concat_tables([part for part in (fast, slow) if part is not None])
         if rows.num_rows == 0:
-            return self._changes.empty_table()
+            return self.no_changes
         numbers = rows.column("__key")
         for name in keys.column_names:
             rows = rows.append_column(name, keys.column(name).take(numbers))
-        return self._results.of(duckdb_sql.query(self._duck, self._sql.changes, rows=rows))
+        made = duckdb_sql.query(self._duck, self._sql.changes, rows=rows)
+        if not self._is_traced:
+            return self._results.of(made)
+        return with_places(self._results.of(made.drop_columns(list(PLACE))), made)
 
     def _fast_rows(self, worked: SessionPlan, totals: AccumulatorTable) -> pa.Table:
         """Return the rows that the fast path inserts."""
@@ -163,6 +183,9 @@ class SessionValues:
                 "__key": np.ascontiguousarray(made["key"]),
                 "__first": np.ascontiguousarray(made["first"]),
                 "__rank": np.zeros(count, dtype=np.int64),
+                WATERMARK: np.ascontiguousarray(made["end"]) - 1,
+                PARTITION: np.full(count, LAST_PARTITION, dtype=np.int64),
+                OFFSET: np.full(count, MAX_TIME, dtype=np.int64),
             },
             totals.take(worked.made_of[worked.written]),
         )
@@ -196,9 +219,21 @@ class SessionValues:
                 "__key": np.array(keys, dtype=np.int64),
                 "__first": np.array(firsts, dtype=np.int64),
                 "__rank": np.array(ranks, dtype=np.int64),
+                **{
+                    name: np.array([change.cause[number] for change in changes], dtype=np.int64)
+                    for number, name in enumerate(PLACE)
+                },
             },
             values.take(np.array([change.history * stride + change.place for change in changes], dtype=np.int64)),
         )
+
+
+def with_places(changes: pa.Table, rows: pa.Table) -> pa.Table:
+    """Return changes with the places of rows; those of an empty table have none."""
+    for name, type_ in PLACE_TYPES:
+        places = pa.array([], type_) if not rows.num_rows else rows.column(name).cast(type_)
+        changes = changes.append_column(name, places)
+    return changes
 
 
 def _with_columns_before(columns: dict[str, object], table: pa.Table) -> pa.Table:
