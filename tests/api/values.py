@@ -147,7 +147,12 @@ CALENDARS = st.builds(
     origin=st.none() | st.dates().filter(lambda day: day.day <= 28),
 )
 WINDOWS: st.SearchStrategy[Window] = st.one_of(
-    tumblings(), hoppings(), cumulates(), CALENDARS, st.builds(Session, LONGER), st.just(Global())
+    tumblings(),
+    hoppings(),
+    cumulates(),
+    CALENDARS,
+    st.builds(Session, LONGER, st.sampled_from([None, "60 + 0.5"])),
+    st.just(Global()),
 )
 COUNTS: st.SearchStrategy[Trigger] = st.builds(Records, st.integers(1, 10**6))
 AT_ENDS: st.SearchStrategy[Literal["fire", "hold"]] = st.sampled_from(["fire", "hold"])
@@ -178,7 +183,7 @@ def emits(draw: st.DrawFn, window: Window) -> Emit:
     if isinstance(window, Session):
         late = draw(LATES)
         mode = draw(MODES.filter(lambda mode: mode != "discard"))
-        early = TICKS
+        early = st.recursive(TICKS | COUNTS, lambda one: st.lists(one, min_size=2, max_size=3).map(tuple).map(AnyOf))
     return Emit(draw(LENGTHS), late, mode, at_end, draw(st.one_of(st.none(), early)))
 
 

@@ -42,6 +42,7 @@ OTHERS: list[dict[str, Any]] = [
     {"window": {"hopping": {"size": "5m", "slide": "1m"}}},
     {"window": {"cumulate": {"size": "5m", "step": "1m"}}},
     {"window": {"session": "5m"}},
+    {"window": {"session": {"gap": "1", "max": "5m"}}},
     {"window": {"global": {}}},
     {"emit": {"late": "each"}},
     {"emit": {"late": {"count": 1}}},

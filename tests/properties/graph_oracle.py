@@ -125,10 +125,8 @@ class GraphOracle:
                 found = self._looked_up(node, until)
             case TableJoinNode():
                 found = self._tables_joined(node, until)
-            case ProcessNode():
-                found = self._counted(node, until)
-            case WindowNode():
-                found = self._window_rows(node, until)
+            case ProcessNode() | WindowNode():
+                found = self._results(node, until)
             case _:
                 raise TypeError(node)
         return found
@@ -189,6 +187,9 @@ class GraphOracle:
         # derived fields are copies of others here
         copies = {one.name: one.sql for one in node.derive}
         return [replace(one, values={name: one.values[copies.get(name, name)] for name in node.select}) for one in held]
+
+    def _results(self, node: ProcessNode | WindowNode, until: int) -> list[Record]:
+        return self._counted(node, until) if isinstance(node, ProcessNode) else self._window_rows(node, until)
 
     def _window_rows(self, node: WindowNode, until: int) -> list[Record]:
         if isinstance(node.window, Global):

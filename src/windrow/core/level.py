@@ -123,7 +123,8 @@ def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> O
     is_traced = graph.is_read(node)
     if isinstance(view.window, Session):
         sessions = SessionOperator(view, is_traced=is_traced)
-        return SettledOperator(view, sessions) if is_traced else sessions
+        is_settled = not isinstance(node, SinkNode) and graph.is_ordered(node)
+        return SettledOperator(view, sessions) if is_settled else sessions
     given = stream_of(graph, node.inputs[0])
     if isinstance(view.window, Global) and (given.is_changelog or is_traced):
         running = RunningAggregateOperator(view, is_traced=is_traced)

@@ -5,6 +5,7 @@ DuckDB parses and types them. It is imported when the first expression is analys
 
 from windrow.expressions.analyse import Expression, analyse, constant_failure, duckdb_message
 from windrow.expressions.inputs import (
+    GAP,
     Argument,
     Computed,
     aggregated_texts,
@@ -13,6 +14,7 @@ from windrow.expressions.inputs import (
     computed_arguments,
     derived,
     nullable_fields,
+    own_gap,
     record_fields,
 )
 from windrow.expressions.results import Result, formulas, results
@@ -37,6 +39,7 @@ from windrow.expressions.streams import (
 from windrow.expressions.syntax import SqlCall, bracket_problem, split_call
 
 __all__ = [
+    "GAP",
     "ROWS_OF",
     "Argument",
     "Computed",
@@ -62,6 +65,7 @@ __all__ = [
     "join_sides",
     "join_spans",
     "nullable_fields",
+    "own_gap",
     "record_fields",
     "result_pipelines",
     "results",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from windrow.errors import PipelineError
 from windrow.expressions.analyse import Expression, analyse
@@ -15,16 +15,20 @@ from windrow.model import (
     Count,
     Custom,
     DataType,
+    DecimalType,
     Decode,
     Derive,
+    DoubleType,
     EventTime,
     Field,
     Formula,
     Function,
+    LongType,
     MaxBy,
     MinBy,
     Pipeline,
     Punctuated,
+    Session,
     TopKBy,
 )
 
@@ -55,12 +59,16 @@ class Decoded(Protocol):
 
 @dataclass(frozen=True)
 class Computed:
-    """A column of records that an expression makes; `label` is what errors call it, `key` that it must not be null."""
+    """A column of records that an expression makes; `label` is what errors call it, `key` that it must not be null.
+
+    A record cannot be taken whose value is null, less than 1 or more than `most`, if that is given.
+    """
 
     name: str
     label: str
     expression: Expression
     key: bool = False
+    most: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,36 @@ def nullable_fields(pipeline: Decoded) -> frozenset[str]:
 
 def computed(pipeline: Decoded) -> tuple[Computed, ...]:
     """Return all columns that are made of a record's fields, in an order in which they can be."""
-    return (*derived(pipeline), *(computed_arguments(pipeline) if isinstance(pipeline, Pipeline) else ()))
+    if not isinstance(pipeline, Pipeline):
+        return derived(pipeline)
+    return (*derived(pipeline), *computed_arguments(pipeline), *own_gap(pipeline))
+
+
+GAP: Final = "__gap"
+"""The gap of a record, in microseconds, where each has its own."""
+
+
+def own_gap(pipeline: Pipeline) -> tuple[Computed, ...]:
+    """Return the column with each record's gap, if it has one: it is more than 0 and at most that of the window."""
+    window = pipeline.window
+    if not isinstance(window, Session) or window.by is None:
+        return ()
+    given = analyse(window.by, record_fields(pipeline), nullable_fields(pipeline))
+    if not isinstance(given.type, LongType | DoubleType | DecimalType):
+        msg = f"{window.by!r} is a {given.type}, and a gap is a number of seconds, such as minutes * 60"
+        raise PipelineError(msg)
+    seconds = f"({given.sql})"
+    most = f"{window.gap // _SECOND}.{window.gap % _SECOND:06d}"
+    sql = f"""CASE
+        WHEN {seconds} > {most} THEN {window.gap + 1}
+        WHEN {seconds} < 0 THEN 0
+        ELSE CAST(round({seconds} * {_SECOND}) AS BIGINT)
+    END"""
+    micros = replace(given, sql=sql, type=LongType(), nullable=True)
+    return (Computed(GAP, "window.session.gap", micros, most=window.gap),)
+
+
+_SECOND: Final = 1_000_000
 
 
 def computed_arguments(pipeline: Pipeline) -> tuple[Computed, ...]:

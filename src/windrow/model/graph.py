@@ -16,9 +16,9 @@ from windrow.model.connectors import Sink, Source
 from windrow.model.pipeline import DEFAULT_KEY_GROUPS, AnyPipeline, Pipeline, ProcessPipeline
 from windrow.model.process import Process
 from windrow.model.time import DelayByPartition, EventTime, PartitionWatermark
-from windrow.model.triggers import Emit
+from windrow.model.triggers import Emit, counts_records
 from windrow.model.types import Decode, Derive
-from windrow.model.windows import Window
+from windrow.model.windows import Session, Window
 
 
 @dataclass(frozen=True)
@@ -459,6 +459,8 @@ class Graph:
                 return True
             case ProcessNode():
                 return self.is_read(node) or not self.is_raw(node.input) or len(self.feeding(node.input)) > 1
+            case WindowNode(window=Session()) if counts_records(node.emit.early):
+                return True
             case _:
                 return self.is_read(node)
 

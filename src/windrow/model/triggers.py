@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 Mode = Literal["retract", "accumulate", "discard"]
 
@@ -105,3 +105,18 @@ class When:
 
 
 Trigger = Every | EveryEventTime | Records | AnyOf | AllOf | Repeat | When
+
+
+def counts_records(trigger: Trigger | None) -> bool:
+    """Return whether some part of a trigger looks at each record."""
+    match trigger:
+        case None | Every() | EveryEventTime():
+            return False
+        case Records() | When():
+            return True
+        case Repeat(part, _):
+            return counts_records(part)
+        case AnyOf(parts) | AllOf(parts):
+            return any(map(counts_records, parts))
+        case _:
+            assert_never(trigger)

@@ -77,9 +77,14 @@ class Calendar:
 
 @dataclass(frozen=True)
 class Session:
-    """Records of a key less than `gap` apart are in one window, [first, last + gap)."""
+    """Records of a key less than `gap` apart are in one window, [first, last + gap).
+
+    With `by` each record has a gap of its own: the SQL expression says how many seconds it is, more than 0 and at most
+    `gap`. Records are in one window if their own windows [t, t + gap) overlap.
+    """
 
     gap: int
+    by: str | None = None
 
 
 @dataclass(frozen=True)

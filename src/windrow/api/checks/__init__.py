@@ -33,7 +33,14 @@ from windrow.api.checks.time import (
     time_field,
     zero_delay,
 )
-from windrow.api.checks.window import cumulate_windows, global_window, hopping_windows, window_lengths, window_zone
+from windrow.api.checks.window import (
+    cumulate_windows,
+    global_window,
+    hopping_windows,
+    session_gap,
+    window_lengths,
+    window_zone,
+)
 from windrow.errors import PipelineError, Place, join_errors
 from windrow.model import Graph, Pipeline, ProcessPipeline, Runnable
 
@@ -66,6 +73,7 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     triggers,
     late_panes,
     global_window,
+    session_gap,
     session_panes,
     discard_panes,
     result_columns,

@@ -9,6 +9,7 @@ from windrow.api.checks.base import Finding, error, warning
 from windrow.api.checks.time import too_long
 from windrow.api.python_code import why_not_callable
 from windrow.model import AllOf, AnyOf, Every, EveryEventTime, Global, Pipeline, Records, Repeat, Session, Trigger, When
+from windrow.model.triggers import counts_records
 
 _FEWEST = 2
 
@@ -78,13 +79,14 @@ def _parts(where: str, parts: tuple[Trigger, ...]) -> Iterator[Finding]:
 
 
 def session_panes(pipeline: Pipeline) -> Iterator[Finding]:
-    """Sessions merge, so early panes are by processing time alone, and no pane holds only what is new."""
+    """Sessions merge: counts add up, but no other trigger has a meaning then, and no pane holds only what is new."""
     if not isinstance(pipeline.window, Session):
         return
     emit = pipeline.emit
-    if not all(isinstance(part, Every) for part in each_part(emit.early)):
+    if not all(isinstance(part, Every | Records | AnyOf) for part in each_part(emit.early)):
         message = (
-            "counts start over whenever two sessions merge, and so would event time; use early: {every: 30s} alone"
+            "sessions merge, and what all_of, repeat, event_time or a function remembers of two of them does not add "
+            "up; use count, every, or any_of them"
         )
         yield error("emit.early", message)
     if emit.mode == "discard":
@@ -105,7 +107,7 @@ def discard_panes(pipeline: Pipeline) -> Iterator[Finding]:
             "processing time, which a replay does not repeat; use retract or accumulate, or early: {count: 100}"
         )
         yield error("emit.early", message)
-    elif has_counts(emit.early):
+    elif counts_records(emit.early):
         message = (
             "with mode discard, which pane holds a record depends on the order of its key's records: "
             "it repeats only if each key lives in one partition"
@@ -139,11 +141,6 @@ def each_part(trigger: Trigger | None) -> Iterator[Trigger]:
             return
         case _:
             assert_never(trigger)
-
-
-def has_counts(trigger: Trigger | None) -> bool:
-    """Whether some part of it looks at each record."""
-    return any(isinstance(part, Records | When) for part in each_part(trigger))
 
 
 def has_ticks(trigger: Trigger | None) -> bool:

@@ -9,6 +9,8 @@ from typing import assert_never
 
 from windrow.api.checks.base import Finding, error, warning
 from windrow.api.checks.time import too_long
+from windrow.errors import PipelineError
+from windrow.expressions import constant_failure, own_gap, record_fields
 from windrow.model import Calendar, Cumulate, Global, Hopping, Pipeline, Session, Tumbling, format_duration
 
 _DAY = 86_400_000_000
@@ -33,8 +35,14 @@ def window_lengths(pipeline: Pipeline) -> Iterator[Finding]:
             yield from _length("window.cumulate.size", size)
             yield from _length("window.cumulate.step", step)
             yield from _offset("window.cumulate.offset", offset, size, "the window")
-        case Session(gap):
-            yield from _length("window.session", gap)
+        case Session(0, str(by)):
+            yield error(
+                "window.session",
+                f"{by!r} is not a duration such as 30m; an SQL expression for the gap of each record in seconds needs "
+                "`max`, the longest gap: {gap: ..., max: 2h}",
+            )
+        case Session(gap, by):
+            yield from _length("window.session" if by is None else "window.session.max", gap)
         case Global():
             return
         case _:
@@ -61,6 +69,19 @@ def _calendar(window: Calendar) -> Iterator[Finding]:
     yield from _offset("window.tumbling.offset", window.offset, window.count * _LEAST_UNIT[window.unit], "the window")
     if window.unit == "month" and window.begins_at.day > _EVERY_MONTH:
         yield error("window.tumbling.origin", f"must be one of the first {_EVERY_MONTH} days, which every month has")
+
+
+def session_gap(pipeline: Pipeline) -> Iterator[Finding]:
+    """The expression for the gap of a record is a number over its fields."""
+    if isinstance(pipeline.window, Session) and pipeline.window.by is not None and pipeline.window.gap > 0:
+        try:
+            gaps = own_gap(pipeline)
+        except PipelineError as exc:
+            yield error("window.session.gap", exc.message)
+        else:
+            fails = constant_failure(gaps[0].expression, record_fields(pipeline))
+            if fails is not None:
+                yield error("window.session.gap", fails)
 
 
 def window_zone(pipeline: Pipeline) -> Iterator[Finding]:

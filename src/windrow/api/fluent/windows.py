@@ -88,9 +88,32 @@ def cumulate(size: Duration, step: Duration, *, offset: Duration = "0s") -> Cumu
     )
 
 
-def session(gap: Duration) -> Session:
-    """Put records of a key that are less than `gap` apart into one window, [first, last + gap)."""
-    return Session(duration_micros(gap, "window.session"))
+def session(gap: Duration, *, max: Duration | None = None) -> Session:  # noqa: A002 - as in YAML
+    """Put records of a key that are less than `gap` apart into one window, [first, last + gap).
+
+    Args:
+        gap: a duration; or an SQL expression over the fields of a record, which says how many seconds its own gap is:
+            then records whose windows [time, time + gap) overlap are in one.
+        max: of an expression, the longest gap; a record with a longer one is a dead letter.
+
+    Raises:
+        PipelineError: gap is no duration and max is not given, or it is one and max is, or max is no duration.
+    """
+    where = "window.session"
+    if max is None:
+        return Session(duration_micros(gap, where))
+    if not isinstance(gap, str) or _is_duration(gap):
+        msg = f"{where} has a max, but the same gap for all records; leave the max out, or give an SQL expression"
+        raise PipelineError(msg)
+    return Session(duration_micros(max, f"{where}.max"), gap)
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        parse_duration(text)
+    except PipelineError:
+        return False
+    return True
 
 
 def global_window() -> Global:

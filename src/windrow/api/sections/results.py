@@ -187,6 +187,65 @@ _CUMULATE = Section(
         ),
     ),
 )
+
+
+def _read_gap(node: YamlNode) -> int | str:
+    """Read a duration, or else an expression."""
+    try:
+        return node.duration()
+    except PipelineError:
+        return node.text()
+
+
+def _session(gap: int | str, most: int | None) -> Session:
+    return Session(gap) if isinstance(gap, int) else Session(most or 0, gap)
+
+
+def _session_parts(window: Session) -> Mapping[str, Any]:
+    return {"gap": window.gap, "max": None} if window.by is None else {"gap": window.by, "max": window.gap or None}
+
+
+def _session_conflict(given: Mapping[str, object]) -> str | None:
+    if isinstance(given.get("gap"), int) and "max" in given:
+        return "has a max, but the same gap for all records; leave the max out, or give an SQL expression as the gap"
+    return None
+
+
+def _session_words(window: Session) -> str:
+    if window.by is None:
+        return f"sessions of records less than {format_duration(window.gap)} apart"
+    most = format_duration(window.gap)
+    return f"sessions of records less than the gap of the earlier one apart, {window.by} seconds and at most {most}"
+
+
+_SESSION = Section(
+    "wr.session",
+    _session,
+    (
+        Key(
+            "gap",
+            Scalar(
+                "duration or expression", _read_gap, lambda gap: gap if isinstance(gap, str) else format_duration(gap)
+            ),
+            "a duration such as `30m`, or an [SQL expression](../concepts/expressions.md) over the fields of a record "
+            "that says how many seconds its own gap is.",
+            required=True,
+            positional=True,
+            note="required in the mapping form",
+        ),
+        Key(
+            "max",
+            DURATION,
+            "the longest gap that an expression may give; required with one. A record whose gap is longer, null, or "
+            "not longer than 0 is a dead letter.",
+            field="most",
+        ),
+    ),
+    parts=_session_parts,
+    conflict=_session_conflict,
+    short=True,
+    called="duration or mapping",
+)
 WINDOW: OneOf[Window] = OneOf(
     "kind of window",
     {
@@ -217,8 +276,8 @@ WINDOW: OneOf[Window] = OneOf(
         ),
         "session": Kind(
             (Session,),
-            Wrapped("wr.session", Session, "gap", DURATION),
-            lambda window: f"sessions of records less than {format_duration(window.gap)} apart",
+            _SESSION,
+            _session_words,
             "the gap. Records of a key that are less than the gap apart are in one window, which ends one gap after "
             "the last of them.",
         ),

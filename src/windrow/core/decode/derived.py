@@ -42,6 +42,7 @@ from windrow.model import (
     SourceNode,
     StringType,
     TimestampType,
+    format_duration,
 )
 
 _FEW = 8
@@ -134,6 +135,9 @@ class Evaluator:
             columns[place], bad = _fit(columns[place], one.expression.type)
             for row in np.flatnonzero(bad).tolist():
                 failed.setdefault(row, f"expression: {one.label}: {_unfit(one.expression.type)}")
+            if one.most is not None:
+                for row, why in _beyond(columns[place], one.most):
+                    failed.setdefault(row, f"expression: {one.label}: {why}")
         return columns, failed
 
     def _one_by_one(self, fields: pa.Table, failed: dict[int, str]) -> list[pa.Array]:
@@ -224,6 +228,14 @@ def _fit(values: pa.Array, type_: DataType) -> tuple[pa.Array, Mask]:
         case _:
             assert_never(type_)
     return values, pc.fill_null(bad, fill_value=False).to_numpy(zero_copy_only=False)
+
+
+def _beyond(spans: pa.Array, most: int) -> Iterator[tuple[int, str]]:
+    """Yield the rows whose span (microseconds) is null, not longer than 0, or longer than `most`, and which it is."""
+    given = pc.fill_null(spans, 0).to_numpy()
+    for row in np.flatnonzero((given < 1) | (given > most)).tolist():
+        why = f"it is longer than {format_duration(most)}" if given[row] > most else "it is not longer than 0"
+        yield row, why if spans[row].is_valid else "it is null"
 
 
 def _unfit(type_: DataType) -> str:

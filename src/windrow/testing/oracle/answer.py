@@ -103,7 +103,8 @@ class Answer:
 class JudgedRecord:
     """A record's coordinates, its event time, the watermark that it is judged by, and its fields.
 
-    `inputs` has for each aggregate the value it takes, None if it takes none of this record.
+    `inputs` has for each aggregate the value it takes, None if it takes none of this record. `end` is where its own
+    window would end if it were a session alone.
     """
 
     partition: int
@@ -112,3 +113,4 @@ class JudgedRecord:
     watermark: float
     fields: Mapping[str, Value]
     inputs: tuple[Value, ...]
+    end: int = 0

@@ -61,7 +61,15 @@ def _read_partition(
             found.dead[partition, entry.offset] = str(exc)
         else:
             if reading.fields is not None:
-                record = JudgedRecord(partition, entry.offset, reading.time, watermark, reading.fields, reading.inputs)
+                record = JudgedRecord(
+                    partition,
+                    entry.offset,
+                    reading.time,
+                    watermark,
+                    reading.fields,
+                    reading.inputs,
+                    reading.time + reading.gap,
+                )
                 _judge(pipeline, record, found)
                 clock.data(entry.offset, reading.time)
             if reading.mark is not None:
@@ -74,7 +82,9 @@ def _read_partition(
 def _judge(pipeline: Pipeline, record: JudgedRecord, found: _Log) -> None:
     """Put a record into each of its windows, or tell that it missed it."""
     key = tuple(record.fields[name] for name in pipeline.key)
-    for start, end in windows_of(pipeline.window, record.time):
+    is_session = isinstance(pipeline.window, Session)
+    windows = [(record.time, record.end)] if is_session else windows_of(pipeline.window, record.time)
+    for start, end in windows:
         if record.watermark >= end + pipeline.emit.lateness and not isinstance(pipeline.window, Global):
             lateness_ms = (int(record.watermark) - end) // 1000
             found.expired.add(Missed(record.partition, record.offset, start, end, lateness_ms))

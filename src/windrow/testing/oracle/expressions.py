@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import lru_cache
 from typing import NamedTuple, assert_never
 
@@ -37,6 +38,7 @@ from windrow.model import (
     MinBy,
     Pipeline,
     Quantile,
+    Session,
     Stddev,
     StringType,
     Sum,
@@ -164,6 +166,24 @@ def inputs(pipeline: Pipeline, fields: dict[str, Value]) -> tuple[Value, ...]:
     """Return what each aggregate takes of a record, None for nothing; raise FailedError if an expression fails."""
     row = _row(fields_of(pipeline), fields)
     return tuple(_input(aggregate, fields, row) for aggregate in pipeline.aggregates)
+
+
+def own_gap(pipeline: Pipeline, fields: dict[str, Value]) -> int:
+    """Return the gap of a record in microseconds, 0 if there are no sessions; raise FailedError if it is none."""
+    window = pipeline.window
+    if not isinstance(window, Session):
+        return 0
+    if window.by is None:
+        return window.gap
+    seconds = _value(window.by, fields, _row(fields_of(pipeline), fields))
+    if not isinstance(seconds, int | float | Decimal):
+        msg = f"{seconds!r} is no gap"
+        raise FailedError(msg)
+    gap = int(Decimal(str(seconds)) * 1_000_000 + Decimal("0.5"))
+    if not 0 < gap <= window.gap:
+        msg = f"a gap of {seconds} seconds"
+        raise FailedError(msg)
+    return gap
 
 
 def _row(types: dict[str, DataType], fields: dict[str, Value]) -> tuple[Named, ...]:

@@ -25,7 +25,7 @@ from windrow.model import (
     TimestampType,
 )
 from windrow.testing.oracle.answer import LogRecord, Value
-from windrow.testing.oracle.expressions import FailedError, derived, inputs
+from windrow.testing.oracle.expressions import FailedError, derived, inputs, own_gap
 from windrow.testing.oracle.windows import windows_of
 
 DEEPEST = 256
@@ -38,13 +38,14 @@ LONGEST_KEY = 2048
 class Reading:
     """A good record: its data (None for a pure mark), its event time then, and its mark if it has one.
 
-    `inputs` is what each aggregate takes of it.
+    `inputs` is what each aggregate takes of it, `gap` its own gap (microseconds) in a session.
     """
 
     fields: dict[str, Value] | None
     time: int
     mark: int | None
     inputs: tuple[Value, ...] = ()
+    gap: int = 0
 
 
 def read(pipeline: Pipeline, record: LogRecord) -> Reading:
@@ -83,12 +84,13 @@ def _reading(pipeline: Pipeline, fields: dict[str, Value], time: int, mark: int 
                 return Reading(None, 0, mark)
             raise DeadLetterError(NULL_KEY)
         taken = inputs(pipeline, fields)
+        gap = own_gap(pipeline, fields)
     except FailedError as exc:
         raise DeadLetterError(EXPRESSION) from exc
     texts = [fields[name] for name in pipeline.key]
     if sum(len(text.encode()) for text in texts if isinstance(text, str)) > LONGEST_KEY:
         raise DeadLetterError(LONG_KEY)
-    return Reading(fields, time, mark, taken)
+    return Reading(fields, time, mark, taken, gap)
 
 
 def _tombstone_field(pipeline: Pipeline) -> Field | None:

@@ -1,7 +1,7 @@
 """Sessions: which on-time panes fire, how late records join them, and the changes that tell it.
 
-Records of a key are linked if they are less than the gap apart; a component of linked records has the window
-[first, last + gap).
+The own window of a record is [time, time + gap). Records of a key are linked if their windows overlap; a component of
+linked records has the union of their windows.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from windrow.model import Pipeline, Session
+from windrow.model import AnyOf, Pipeline, Records, Trigger
 from windrow.testing.oracle.answer import Change, JudgedRecord, Value, WindowKey
 from windrow.testing.oracle.totals import results
 
@@ -29,15 +29,16 @@ class Component:
         return self.start < other.end and other.start < self.end
 
 
-def components(records: Iterable[JudgedRecord], gap: int) -> list[Component]:
+def components(records: Iterable[JudgedRecord]) -> list[Component]:
     """Return the components of some records, earlier ones first."""
-    found: list[list[JudgedRecord]] = []
+    found: list[Component] = []
     for record in sorted(records, key=lambda record: record.time):
-        if found and record.time - found[-1][-1].time < gap:
-            found[-1].append(record)
+        if found and record.time < found[-1].end:
+            one = found.pop()
+            found.append(Component(one.start, max(one.end, record.end), one.records | {record}))
         else:
-            found.append([record])
-    return [Component(linked[0].time, linked[-1].time + gap, frozenset(linked)) for linked in found]
+            found.append(_alone(record))
+    return found
 
 
 def changelog(
@@ -60,65 +61,83 @@ def changelog(
     return changes
 
 
-def fired_on_time(on_time: Sequence[JudgedRecord], gap: int, low: float, *, at_end: bool) -> list[Component]:
+def fired_on_time(on_time: Sequence[JudgedRecord], low: float, *, at_end: bool) -> list[Component]:
     """Return the components that fire on time, in the order of their ends.
 
     Those that the low watermark has passed are components of the records that came before their end; the end of the
     input fires the others.
     """
     fired = []
-    for end in sorted({record.time + gap for record in on_time}):
+    for end in sorted({record.end for record in on_time}):
         if end <= low:
             came = [record for record in on_time if record.watermark < end]
         elif at_end:
             came = list(on_time)
         else:
             break
-        fired += [component for component in components(came, gap) if component.end == end]
+        fired += [component for component in components(came) if component.end == end]
     return fired
 
 
-def _alone(record: JudgedRecord, gap: int) -> Component:
-    return Component(record.time, record.time + gap, frozenset([record]))
+def _alone(record: JudgedRecord) -> Component:
+    return Component(record.time, record.end, frozenset([record]))
 
 
-def _is_late(record: JudgedRecord, gap: int) -> bool:
-    return record.watermark >= record.time + gap
+def _is_late(record: JudgedRecord) -> bool:
+    return record.watermark >= record.end
 
 
 def _all_at_once(table: _Table, records: Sequence[JudgedRecord], low: float) -> None:
     """Fire all that fires, then join late records with it, but not those that wait for what has not fired."""
-    late = [record for record in records if _is_late(record, table.gap)]
-    on_time = [record for record in records if not _is_late(record, table.gap)]
-    for component in fired_on_time(on_time, table.gap, low, at_end=table.fires_at_end):
+    late = [record for record in records if _is_late(record)]
+    on_time = [record for record in records if not _is_late(record)]
+    for component in fired_on_time(on_time, low, at_end=table.fires_at_end):
         table.fire(component)
-    unfired = components([record for record in on_time if record not in table.fired], table.gap)
-    for component in components([*table.fired, *late], table.gap):
+    unfired = components([record for record in on_time if record not in table.fired])
+    for component in components([*table.fired, *late]):
         waits = any(component.touches(other) for other in unfired)
         if not component.records.isdisjoint(late) and (component.records & table.fired or not waits):
             table.join(component.records)
 
 
 def _one_by_one(table: _Table, records: Sequence[JudgedRecord], low: float) -> None:
-    """Go through one partition: before a record, what its watermark has passed fires."""
+    """Go through one partition: before a record, what its watermark has passed fires.
+
+    The session of an on-time record has an early pane if so many of its on-time records have been in no pane.
+    """
+    count = _early_count(table.pipeline.emit.early)
     on_time: list[JudgedRecord] = []
     done: set[Component] = set()
-    all_on_time = [record for record in records if not _is_late(record, table.gap)]
+    all_on_time = [record for record in records if not _is_late(record)]
 
     def fire(watermark: float, *, at_end: bool = False) -> None:
-        for component in fired_on_time(all_on_time, table.gap, watermark, at_end=at_end):
+        for component in fired_on_time(all_on_time, watermark, at_end=at_end):
             if component not in done:
                 done.add(component)
                 table.fire(component)
 
     for record in records:
         fire(record.watermark)
-        if _is_late(record, table.gap):
-            table.take_late(record, components([one for one in on_time if one not in table.fired], table.gap))
+        if _is_late(record):
+            table.take_late(record, components([one for one in on_time if one not in table.fired]))
         else:
             on_time.append(record)
-            table.hide(_alone(record, table.gap))
+            table.hide(_alone(record))
+            (session,) = [one for one in components(on_time) if record in one.records]
+            if count is not None and len(session.records - table.seen) >= count:
+                table.show(session)
     fire(low, at_end=table.fires_at_end)
+
+
+def _early_count(trigger: Trigger | None) -> int | None:
+    """Return how many records make an early pane."""
+    match trigger:
+        case Records(number):
+            return number
+        case AnyOf(triggers):
+            return min((count for one in triggers if (count := _early_count(one)) is not None), default=None)
+        case _:
+            return None
 
 
 @dataclass
@@ -143,15 +162,8 @@ class _Table:
     changes: dict[WindowKey, list[Change]]
     rows: list[_Row] = field(default_factory=list)
     fired: set[JudgedRecord] = field(default_factory=set)
+    seen: set[JudgedRecord] = field(default_factory=set)
     waiting: list[Component] = field(default_factory=list)
-
-    @property
-    def gap(self) -> int:
-        window = self.pipeline.window
-        if not isinstance(window, Session):
-            msg = "these are sessions"
-            raise TypeError(msg)
-        return window.gap
 
     @property
     def fires_at_end(self) -> bool:
@@ -161,18 +173,28 @@ class _Table:
         """Write an on-time pane, and after it what late records make of it."""
         replaced = self._put("on_time", component)
         self.fired |= component.records
-        before = frozenset[JudgedRecord]().union(*(row.component.records for row in replaced))
-        if before - component.records:
-            self.join(before | component.records)
+        self.seen |= component.records
+        self._join_again(component, replaced)
         for waited in self._waiting_for(component):
             self._apply(waited)
 
+    def show(self, component: Component) -> None:
+        """Write an early pane."""
+        self.seen |= component.records
+        self._join_again(component, self._put("early", component))
+
+    def _join_again(self, component: Component, replaced: Sequence[_Row]) -> None:
+        """Join what else the rows had that a pane has replaced."""
+        before = frozenset[JudgedRecord]().union(*(row.component.records for row in replaced))
+        if before - component.records:
+            self.join(before | component.records)
+
     def take_late(self, record: JudgedRecord, unfired: Sequence[Component]) -> None:
         """Apply a late record, or let it wait for an on-time component that has not fired."""
-        own = _alone(record, self.gap)
-        if any(row.component.records & self.fired for row in self._touched(own)):
+        own = _alone(record)
+        if not all(self._is_late_only(row) for row in self._touched(own)):
             linked = frozenset[JudgedRecord]().union(*(one.records for one in self._waiting_for(own)))
-            (together,) = components([record, *linked], self.gap)
+            (together,) = components([record, *linked])
             self._apply(together)
         elif any(own.touches(other) for other in [*unfired, *self.waiting]):
             self.hide(own)
@@ -183,15 +205,19 @@ class _Table:
     def hide(self, component: Component) -> None:
         """Remove rows of late records only that touch a component from the table: they wait with it."""
         for row in self._touched(component):
-            if not row.component.records & self.fired:
+            if self._is_late_only(row):
                 self._write("delete", "late", row)
                 self.rows.remove(row)
                 self.waiting.append(row.component)
 
     def join(self, records: frozenset[JudgedRecord]) -> None:
-        """Put linked records into one row."""
-        (merged,) = components(records, self.gap)
-        self._put("late", merged)
+        """Put linked records into one row; it is early as long as on-time records in it have not fired."""
+        (merged,) = components(records)
+        is_early = any(not _is_late(one) and one not in self.fired for one in records)
+        self._put("early" if is_early else "late", merged)
+
+    def _is_late_only(self, row: _Row) -> bool:
+        return all(_is_late(one) for one in row.component.records)
 
     def _apply(self, late: Component) -> None:
         """Join late records with the rows that they touch."""

@@ -104,7 +104,7 @@ def _session(node: YamlNode, window: Session, start: int, end: int | None) -> tu
     if end is None:
         msg = f'{node.called}: a session is written "start/end", as its start does not say its end'
         raise node.error(msg)
-    if end - start < window.gap:
+    if end - start < (window.gap if window.by is None else 1):
         msg = f"{node.called}: a session lasts at least as long as its gap"
         raise node.error(msg)
     return start, end

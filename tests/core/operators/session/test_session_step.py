@@ -89,6 +89,7 @@ def arrivals(entries: Sequence[Entry], gap: int, now: int | None) -> SessionReco
         partitions=column([record.partition for _, record in entries]),
         offsets=column([record.offset for _, record in entries]),
         since=BEFORE_ALL if now is None else now,
+        lasts=column([record.time for _, record in entries]),
     )
 
 

@@ -36,7 +36,7 @@ FIRED: Final = 2
 FRAGMENT_FIELDS: Final = (
     "key",  # the number of its key in this step
     "first",  # least event time
-    "last",  # greatest event time
+    "last",  # greatest event time; where each record has its own gap, the greatest end of one
     "closes",  # on time: that of its session, as far as it is known; all of a session fires together
     "cover",  # on time: no session ends at a time between this and `closes`; waiting: the watermark at the first record
     "role",
@@ -47,6 +47,7 @@ FRAGMENT_FIELDS: Final = (
     "since",  # processing time of the first record that is not seen, if early panes need it
     "partition",  # late: the first record's coordinates
     "offset",
+    "count",  # number of records
 )
 _FRAGMENT = np.dtype([(name, "<i8") for name in FRAGMENT_FIELDS])
 
@@ -74,7 +75,7 @@ def order_by_key_and_time(keys: npt.NDArray[np.int64], times: Micros) -> npt.NDA
 
 
 def coalesce(
-    keys: npt.NDArray[np.int64], times: Micros, watermarks: Micros, gap: int
+    keys: npt.NDArray[np.int64], times: Micros, lasts: Micros, watermarks: Micros, gap: int
 ) -> tuple[Fragments, npt.NDArray[np.int64]]:
     """Coalesce on-time records into fragments; return these by (key, time), and the fragment of each record.
 
@@ -82,10 +83,13 @@ def coalesce(
     with event time u and watermark w rules out such an end for each t in (c, u), c = max(u, w) - gap. If, in the order
     of time, each record's time is in the (c, u) of the next one, no later record can separate them: they are one
     fragment. It rules out the ends that any of them does, which is the interval with the least c.
+
+    Where each record has its own gap, the same is true of ends: `lasts` are the records' ends, and `gap` is 0. A record
+    with end e rules out the ends in (max(u, w), e).
     """
-    order = order_by_key_and_time(keys, times)
-    key, time = keys[order], times[order]
-    cover = np.maximum(time, watermarks[order]) - gap
+    order = order_by_key_and_time(keys, lasts)
+    key, time = keys[order], lasts[order]
+    cover = np.maximum(times[order], watermarks[order]) - gap
     begins = np.ones(len(order), dtype=np.bool_)
     begins[1:] = (key[1:] != key[:-1]) | (cover[1:] >= time[:-1])
     starts = np.flatnonzero(begins)
@@ -97,11 +101,12 @@ def coalesce(
     return make_fragments(
         len(starts),
         key=key[starts],
-        first=time[starts],
+        first=np.minimum.reduceat(times[order], starts),
         last=time[ends],
         closes=time[ends],
         cover=np.minimum.reduceat(cover, starts),
         since=MIN_TIME,
+        count=np.diff(starts, append=len(order)),
     ), of
 
 
@@ -149,7 +154,7 @@ class SessionTime:
 class SessionRecords:
     """A step's records that have not expired: key numbers, times, verdicts and coordinates, as columns.
 
-    `since` is the processing time at which they came.
+    `since` is the processing time at which they came. `lasts` are the times, or the ends where gaps differ.
     """
 
     keys: Numbers
@@ -159,19 +164,36 @@ class SessionRecords:
     partitions: Numbers
     offsets: Numbers
     since: int
+    lasts: Micros
 
 
 @dataclass(frozen=True)
 class SessionSpec:
     """The definition of sessions: gap and lateness in microseconds, and how late records are reported.
 
-    Where they are `is_traced`, records come in the merged order, and each change has the place of its cause.
+    Where they are `is_traced`, records come in the merged order, and each change has the place of its cause. So they do
+    where `count` records that no pane has had make an early pane.
+
+    Where each record has its own gap, `gap` is 0, and what is the last time elsewhere is the end. No gap is longer than
+    `reach`.
     """
 
     gap: int
     lateness: int
     late: Literal["each", "batch"]
     is_traced: bool = False
+    count: int | None = None
+    most: int | None = None
+
+    @property
+    def reach(self) -> int:
+        """The longest gap."""
+        return self.gap if self.most is None else self.most
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether each record is an event of its own, in the merged order."""
+        return self.is_traced or self.count is not None
 
     def open(self, stored: Fragments, moment: SessionTime) -> Mask:
         """Return the mask of stored on-time fragments whose session has not fired for good before."""
@@ -192,7 +214,7 @@ class SessionSpec:
 
     def is_evictable(self, stored: Fragments, moment: SessionTime) -> Mask:
         """Return the mask of stored fragments in rows that no later record can touch."""
-        is_evictable: Mask = (stored["seen"] != UNSEEN) & (stored["end"] + self.gap + self.lateness <= moment.low)
+        is_evictable: Mask = (stored["seen"] != UNSEEN) & (stored["end"] + self.reach + self.lateness <= moment.low)
         return is_evictable
 
 

@@ -96,6 +96,8 @@ def plan_step(rules: SessionSpec, moment: SessionTime, stored: Fragments, arriva
     is_plain = (ordered["role"] == ON_TIME) & (ordered["seen"] == UNSEEN) & ~is_fired
     plain = np.logical_and.reduceat(is_plain, begins)
     fast = moves & plain & _is_one_session(parts[by_end], begins)
+    if rules.count is not None:
+        fast &= np.add.reduceat(ordered["count"], begins) < rules.count
     slow = moves & ~fast
     made = make_fragments(
         len(begins),
@@ -105,9 +107,10 @@ def plan_step(rules: SessionSpec, moment: SessionTime, stored: Fragments, arriva
         closes=np.maximum.reduceat(ordered["closes"], begins),
         cover=np.minimum.reduceat(ordered["cover"], begins),
         since=np.minimum.reduceat(ordered["since"], begins),
+        count=np.add.reduceat(ordered["count"], begins),
     )[fast]
     written = _mark_panes(rules, moment, made)
-    kept = (made["seen"] != FIRED) | (made["end"] + rules.gap + rules.lateness > moment.low)
+    kept = (made["seen"] != FIRED) | (made["end"] + rules.reach + rules.lateness > moment.low)
 
     slow_from = len(begins)
     outcome = MergeResult()
@@ -128,24 +131,29 @@ def plan_step(rules: SessionSpec, moment: SessionTime, stored: Fragments, arriva
 def _fragments_of_records(rules: SessionSpec, arrivals: SessionRecords) -> tuple[Fragments, Numbers]:
     """Return the fragments of the records, and the fragment of each record."""
     if not arrivals.late.any():
-        came, of = coalesce(arrivals.keys, arrivals.times, arrivals.watermarks, rules.gap)
+        came, of = coalesce(arrivals.keys, arrivals.times, arrivals.lasts, arrivals.watermarks, rules.gap)
         came["since"] = arrivals.since
         return came, of
     on_time, late = np.flatnonzero(~arrivals.late), np.flatnonzero(arrivals.late)
     melted, melted_of = coalesce(
-        arrivals.keys[on_time], arrivals.times[on_time], arrivals.watermarks[on_time], rules.gap
+        arrivals.keys[on_time],
+        arrivals.times[on_time],
+        arrivals.lasts[on_time],
+        arrivals.watermarks[on_time],
+        rules.gap,
     )
     melted["since"] = arrivals.since
     waiting = make_fragments(
         len(late),
         key=arrivals.keys[late],
         first=arrivals.times[late],
-        last=arrivals.times[late],
-        closes=arrivals.times[late],
+        last=arrivals.lasts[late],
+        closes=arrivals.lasts[late],
         cover=arrivals.watermarks[late],
         role=WAITING,
         partition=arrivals.partitions[late],
         offset=arrivals.offsets[late],
+        count=1,
     )
     of = np.empty(len(arrivals.keys), dtype=np.int64)
     of[on_time] = melted_of
@@ -226,31 +234,33 @@ def merge_clusters(
     """Merge the clusters that are `slow`; return the result, and the part of each record.
 
     Parts are the fragments by their numbers. Where late records are reported one by one there are more parts: on-time
-    records are coalesced anew, each only with those that come between the same two late records. Where sessions are
-    traced every record is a part.
+    records are coalesced anew, each only with those that come between the same two late records. Where they come one by
+    one every record is a part.
     """
     parts, cluster, of = given.parts, given.cluster, given.of
     kinds = np.where(np.arange(len(parts)) < given.stored, _STORED, np.where(parts["role"] == WAITING, _LATE, _ON_TIME))
     turns = np.zeros(len(parts), dtype=np.int64)
     watermarks = np.where(kinds == _LATE, parts["cover"], 0)
     takes_part = slow[cluster]
-    split = slow if rules.is_traced else np.zeros(len(slow), dtype=np.bool_)
-    if rules.late == "each" and not rules.is_traced:
+    split = slow if rules.is_one_by_one else np.zeros(len(slow), dtype=np.bool_)
+    if rules.late == "each" and not rules.is_one_by_one:
         split[cluster[kinds == _LATE]] = True
     if split.any():
         within = np.flatnonzero(split[cluster[of]])
-        turn = _turns(arrivals, cluster[of], within, alone=rules.is_traced)
+        turn = _turns(arrivals, cluster[of], within, alone=rules.is_one_by_one)
         late = arrivals.late[within]
         turns[of[within[late]]] = turn[late]
         takes_part &= ~(split[cluster] & (kinds == _ON_TIME))
         on_time, stride = within[~late], int(turn.max(initial=0)) + 1
         by_turn = cluster[of[on_time]] * stride + turn[~late]
-        again, again_of = coalesce(by_turn, arrivals.times[on_time], arrivals.watermarks[on_time], rules.gap)
+        again, again_of = coalesce(
+            by_turn, arrivals.times[on_time], arrivals.lasts[on_time], arrivals.watermarks[on_time], rules.gap
+        )
         its_cluster, its_turn = np.divmod(again["key"], stride)
         key_of = np.empty(len(slow), dtype=np.int64)
         key_of[cluster] = parts["key"]
         again["key"], again["since"] = key_of[its_cluster], arrivals.since
-        if rules.is_traced:
+        if rules.is_one_by_one:
             again["partition"][again_of] = arrivals.partitions[on_time]
             again["offset"][again_of] = arrivals.offsets[on_time]
         first_watermarks = np.zeros(len(again), dtype=np.int64)
@@ -290,7 +300,7 @@ def _merge_cluster(rules: SessionSpec, moment: SessionTime, given: list[_Cluster
     """Merge one cluster; its parts are ordered by turn, then kind."""
     parts, rows = _parts_and_rows(given)
     table = SessionRows(rules.gap, outcome.histories, rows)
-    sweep = SessionMerger(rules.gap, moment.low, table, rules.late, is_traced=rules.is_traced)
+    sweep = SessionMerger(rules, moment.low, table)
     sweep.begin([part for one, part in parts if one.kind == _STORED], moment.before)
     late = list(_take_records(sweep, parts))
     sweep.fire(MAX_TIME if moment.end and rules.is_traced else moment.low)
@@ -313,12 +323,17 @@ def _take_records(sweep: SessionMerger, parts: Iterable[tuple[_ClusterPart, Sess
         coming = [part for _, part in group]
         if kind == _STORED:
             continue
-        if sweep.is_traced:
+        if sweep.rules.is_traced:
             for part in coming:
                 sweep.trace(part)
+        elif sweep.rules.count is not None and kind == _ON_TIME:
+            for part in coming:
+                sweep.fire(part.watermark)
+                sweep.add([part])
+                sweep.early_by_count(part, sweep.rules.count)
         elif kind == _ON_TIME:
             sweep.add(coming)
-        elif sweep.late == "each":
+        elif sweep.rules.late == "each":
             for part in coming:
                 sweep.come(part)
         else:
@@ -330,8 +345,10 @@ def _parts_and_rows(given: list[_ClusterPart]) -> tuple[list[tuple[_ClusterPart,
     rows: dict[int, SessionRow] = {}
     parts: list[tuple[_ClusterPart, SessionPart]] = []
     for one in given:
-        _, first, last, closes, cover, role, seen, start, end, revision, since, partition, offset = one.fields
-        part = SessionPart(one.number, first, last, closes, cover, role, seen, since, partition, offset, one.watermark)
+        _, first, last, closes, cover, role, seen, start, end, revision, since, partition, offset, count = one.fields
+        part = SessionPart(
+            one.number, first, last, closes, cover, role, seen, since, partition, offset, count, one.watermark
+        )
         parts.append((one, part))
         if seen != UNSEEN:
             row = rows.setdefault(start, SessionRow(start, end, revision, [], is_late_only=True))
@@ -354,7 +371,12 @@ def _remaining_fragments(
             yield _coalesced_fields(members, row_of.get(id(members[0])), segment.last), members
     for segment in sweep.fired:
         row = row_of.get(id(segment.parts[0]))  # None if it waits for an open session
-        if at_rest and row is not None and segment.last + 2 * rules.gap <= moment.low and id(row) in with_late:
+        if (
+            at_rest
+            and row is not None
+            and segment.last + rules.gap + rules.reach <= moment.low
+            and id(row) in with_late
+        ):
             # no on-time record can extend it any more: late records change only its row
             for part in segment.parts:
                 part.role = SETTLED
@@ -377,7 +399,7 @@ def _split_by_row(segment: SessionSegment, row_of: dict[int, SessionRow]) -> Ite
 
 
 def _is_final(rules: SessionSpec, moment: SessionTime, row: SessionRow) -> bool:
-    return row.end + rules.gap + rules.lateness <= moment.low
+    return row.end + rules.reach + rules.lateness <= moment.low
 
 
 def _coalesced_fields(members: list[SessionPart], row: SessionRow | None, closes: int | None = None) -> tuple[int, ...]:
@@ -394,6 +416,7 @@ def _coalesced_fields(members: list[SessionPart], row: SessionRow | None, closes
         *((0, 0, 0) if row is None else (row.start, row.end, row.revision)),
         min(part.since for part in members),
         *min((part.partition, part.offset) for part in members),
+        sum(part.count for part in members),
     )
 
 
@@ -408,6 +431,7 @@ class SessionSegment:
     last: int
     cover: int
     parts: list[SessionPart]
+    unseen: int
 
 
 @dataclass
@@ -420,18 +444,21 @@ class SessionMerger:
     Late records that are linked with an open session, and with no row that has on-time records, are `waiting` for it.
     Records that were in one row wait together. `pending_late` are late records to be joined at the end of the step.
 
-    Where it `is_traced`, all that is linked with an open session waits for it, whatever it is.
+    Where sessions are traced, all that is linked with an open session waits for it, whatever it is.
     """
 
-    gap: int
+    rules: SessionSpec
     low: int
     table: SessionRows
-    late: Literal["each", "batch"]
     open: list[SessionSegment] = field(default_factory=list)
     fired: list[SessionSegment] = field(default_factory=list)
     waiting: list[list[SessionPart]] = field(default_factory=list)
     pending_late: list[SessionPart] = field(default_factory=list)
-    is_traced: bool = False
+
+    @property
+    def gap(self) -> int:
+        """The gap."""
+        return self.rules.gap
 
     @property
     def late_waiting(self) -> list[list[SessionPart]]:
@@ -448,7 +475,7 @@ class SessionMerger:
         self.fired.sort(key=lambda one: one.last)
         self._open([part for part in on_time if part.closes + self.gap > before])
         self.waiting += [[part] for part in parts if part.role == WAITING]
-        if self.is_traced:
+        if self.rules.is_traced:
             # they were taken back, with what they are linked with
             self.waiting += [[part] for one in self.fired for part in one.parts if part.seen == UNSEEN]
 
@@ -480,13 +507,16 @@ class SessionMerger:
                 below = merged.pop()
                 segment.first = min(segment.first, below.first)
                 segment.cover = min(segment.cover, below.cover)
+                segment.unseen += below.unseen
+                if len(below.parts) > len(segment.parts):
+                    segment.parts, below.parts = below.parts, segment.parts
                 segment.parts += below.parts
             merged.append(segment)
         self.open = merged
 
     def come(self, late: SessionPart) -> None:
         """Add a late record, where each of them is a change of its own."""
-        self.fire(min(late.cover, self.low))
+        self.fire(late.cover if self.rules.is_one_by_one else min(late.cover, self.low))
         start, end = late.first, late.last + self.gap
         rows = self.table.touched(start, end)
         if not all(row.is_late_only for row in rows):
@@ -515,6 +545,18 @@ class SessionMerger:
         """Fire all open sessions; those that are linked are one session, as no later record can come between."""
         for chain in self._chains():
             self._write(chain, "on_time")
+
+    def early_by_count(self, part: SessionPart, count: int) -> None:
+        """Write an early pane of the session of an on-time record if it has so many records that no pane has had.
+
+        In the merged order no two open sessions are linked: one that has ended has fired.
+        """
+        segment = next(one for one in self.open if one.first <= part.first <= one.last)
+        if segment.unseen < count:
+            return
+        before = [one for one in self.fired if segment.first - one.last < self.gap]
+        self._write(_segment_of([part for one in (*before, segment) for part in one.parts]), "early")
+        segment.unseen = 0
 
     def early(self, due: int) -> None:
         """Write early panes of the sessions whose first unseen record came at `due` or before."""
@@ -550,19 +592,19 @@ class SessionMerger:
         return [group for group in split if group[0]]
 
     def _linked(self, segment: SessionSegment) -> SessionSegment:
-        """Return an open session, joined with the last fired one if it is less than a gap after it."""
-        if self.fired and segment.first - self.fired[-1].last < self.gap:
-            return _segment_of([*self.fired.pop().parts, *segment.parts])
+        """Return an open session, joined with the fired ones that it is less than a gap after: the last of them."""
+        while self.fired and segment.first - self.fired[-1].last < self.gap:
+            segment = _segment_of([*self.fired.pop().parts, *segment.parts])
         return segment
 
     def _chains(self) -> list[SessionSegment]:
         """Return the open sessions joined to those that they are linked with, fired ones too."""
         chains: list[SessionSegment] = []
-        for segment in [*self.fired[-1:], *self.open]:
-            if chains and segment.first - chains[-1].last < self.gap:
-                chains[-1] = _segment_of([*chains[-1].parts, *segment.parts])
-            else:
-                chains.append(segment)
+        for segment in [*self.fired, *self.open]:
+            chain = segment
+            while chains and chain.first - chains[-1].last < self.gap:
+                chain = _segment_of([*chains.pop().parts, *chain.parts])
+            chains.append(chain)
         is_open = {id(part) for segment in self.open for part in segment.parts}
         return [chain for chain in chains if any(id(part) in is_open for part in chain.parts)]
 
@@ -571,7 +613,7 @@ class SessionMerger:
         if pane == "on_time" and all(part.seen == FIRED for part in session.parts):
             return  # the end of an input has fired it
         start, end = session.first, session.last + self.gap
-        if self.is_traced:
+        if self.rules.is_traced:
             self.table.cause = end - 1, LAST_PARTITION, MAX_TIME
             self._write_linked(session, start, end)
             return
@@ -580,14 +622,14 @@ class SessionMerger:
         for part in session.parts:
             part.seen = FIRED if pane == "on_time" else max(part.seen, EARLY)
         if any(part.role in {JOINED, SETTLED} for part in left):
-            if self.late == "each":
+            if self.rules.late == "each":
                 self.table.join(left)
             else:
                 self.pending_late += left
         else:
             for part in left:
                 part.seen = UNSEEN
-        if pane == "on_time" and self.late == "each":
+        if pane == "on_time" and self.rules.late == "each":
             for late in self._freed(start, end):
                 self.table.join(late)
 
@@ -645,4 +687,5 @@ def _segment_of(parts: Sequence[SessionPart]) -> SessionSegment:
         max(part.closes for part in parts),
         min(part.cover for part in parts),
         list(parts),
+        sum(part.count for part in parts if part.seen == UNSEEN),
     )

@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import late_output
-from windrow.core.columns import MIN_TIME, pack, to_micros, unpack, unscale
+from windrow.core.columns import MIN_TIME, Micros, pack, to_micros, unpack, unscale
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.session.fragments import (
     FIRED,
+    FRAGMENT_FIELDS,
     ON_TIME,
     UNSEEN,
     Fragments,
@@ -41,7 +42,8 @@ from windrow.core.state.store import BlobStore, MemoryState, OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.tracker import StepTime
 from windrow.errors import PipelineError
-from windrow.model import AllOf, AnyOf, Every, Pipeline, Records, Session, Trigger
+from windrow.expressions import GAP
+from windrow.model import AnyOf, Every, Pipeline, Records, Session, Trigger
 
 
 class SessionOperator:
@@ -49,7 +51,8 @@ class SessionOperator:
 
     An on-time session is all that came before the watermark passed its end. On-time records that come after that make
     it longer, late ones join it with whatever they touch, and rows that are no session any more are deleted. With
-    `is_traced` it takes its records in the merged order, and gives its rows as a changelog, too.
+    `is_traced` it takes its records in the merged order, and gives its rows as a changelog, too. It also takes them in
+    that order where early panes count records.
     """
 
     def __init__(self, pipeline: Pipeline, *, is_traced: bool = False) -> None:
@@ -61,8 +64,16 @@ class SessionOperator:
             raise TypeError(msg)
         self._pipeline = pipeline
         self._is_traced = is_traced
-        self._rules = SessionSpec(pipeline.window.gap, pipeline.emit.lateness, pipeline.emit.late, is_traced)
-        self._every = None if pipeline.emit.early is None else _early_period(pipeline.emit.early)
+        self._every, count = (None, None) if pipeline.emit.early is None else _early_panes(pipeline.emit.early)
+        self._gap = pipeline.window.gap if pipeline.window.by is None else None
+        self._rules = SessionSpec(
+            gap=self._gap or 0,
+            lateness=pipeline.emit.lateness,
+            late=pipeline.emit.late,
+            is_traced=is_traced,
+            count=count,
+            most=pipeline.window.gap,
+        )
         self._duck = duckdb_sql.connect()
         no_records = unscale(record_schema(pipeline).empty_table())
         self._values = SessionValues(pipeline, self._duck, no_records, is_traced=is_traced)
@@ -77,17 +88,19 @@ class SessionOperator:
 
         records, missed = self._judge(step.records, summary.forgotten_until)
         watermarks = to_micros(records.column(WATERMARK))
-        late = watermarks >= to_micros(records.column(TIME)) + self._rules.gap
+        times, ends = to_micros(records.column(TIME)), self._ends(records)
+        late = watermarks >= ends
         numbers, keys = number_keys(session_keys(records, self._pipeline.key))
         buckets = session_buckets(keys)
         arrivals = SessionRecords(
             keys=numbers,
-            times=to_micros(records.column(TIME)),
+            times=times,
             watermarks=watermarks,
             late=late,
             partitions=records.column(PARTITION).to_numpy().astype(np.int64),
             offsets=to_micros(records.column(OFFSET)),
             since=MIN_TIME if time.latest is None else time.latest,
+            lasts=ends - self._rules.gap,
         )
         touched = {*np.unique(buckets).tolist(), *summary.pressing(moment)}
         changes = self._values.no_changes
@@ -113,7 +126,7 @@ class SessionOperator:
         columns, groups = StoredColumns(self._pipeline, change, self._duck), RowsByKeyGroup(self._pipeline, self._duck)
         for _, state in states:
             for (kind, bucket), blob in state.items():
-                groups.add((kind, bucket), columns.panes(unpack(blob)))
+                groups.add((kind, bucket), columns.panes(_whole(unpack(blob))))
         lateness = self._pipeline.emit.lateness
         known = SessionSummary.decode(states[0][0])
         forgotten_until = change.forgotten_until(known.forgotten_until, low, lateness)
@@ -133,7 +146,7 @@ class SessionOperator:
     def _judge(self, records: pa.Table, forgotten_until: int) -> tuple[pa.Table, pa.Table]:
         """Return the records that have not expired, and the late output of the others."""
         times, watermarks = (to_micros(records.column(name)) for name in (TIME, WATERMARK))
-        ends = times + self._rules.gap
+        ends = self._ends(records)
         expired = (watermarks >= ends + self._rules.lateness) | (ends <= forgotten_until)
         if not expired.any():
             return unscale(records), schema.LATE.empty_table()
@@ -142,6 +155,12 @@ class SessionOperator:
             unscale(records.filter(pa.array(~expired))),
             late_output(self._duck, self._pipeline, missed.filter(pa.array(expired))),
         )
+
+    def _ends(self, records: pa.Table) -> Micros:
+        """Return where the windows of records that are alone end."""
+        gap = to_micros(records.column(GAP)) if self._gap is None else self._gap
+        ends: Micros = to_micros(records.column(TIME)) + gap
+        return ends
 
     def _work(
         self, moment: SessionTime, there: LoadedSessions, arrivals: SessionRecords, records: pa.Table
@@ -166,20 +185,21 @@ class SessionOperator:
         )
 
 
-def _early_period(trigger: Trigger) -> int:
-    """Return the processing time between early panes."""
+def _early_panes(trigger: Trigger) -> tuple[int | None, int | None]:
+    """Return the processing time between early panes, and the number of records, each None if it makes none."""
     match trigger:
         case Every(micros):
-            return micros
+            return micros, None
+        case Records(number):
+            return None, number
         case AnyOf(triggers):
-            return min(map(_early_period, triggers))
-        case AllOf(triggers):
-            return max(map(_early_period, triggers))
-        case _:
-            msg = (
-                f"sessions cannot have early panes by {trigger}, as counts start over whenever sessions merge; "
-                "use processing time (every) alone"
+            times, counts = zip(*map(_early_panes, triggers), strict=True)
+            return (
+                min((time for time in times if time is not None), default=None),
+                min((count for count in counts if count is not None), default=None),
             )
+        case _:
+            msg = f"sessions cannot have early panes by {trigger}; use count, every, or any_of them"
             raise PipelineError(msg)
 
 
@@ -271,7 +291,7 @@ class StoredSessions:
         for bucket in sorted(touched):
             blob = state.get(_SESSION_KIND, bucket)
             if blob is not None:
-                tables.append(unpack(blob))
+                tables.append(_whole(unpack(blob)))
                 numbers.append(bucket)
                 lengths.append(tables[-1].num_rows)
         rows = pa.concat_tables(tables)
@@ -321,7 +341,7 @@ class StoredSessions:
             return []
         ends = its_atoms["closes"] + self._rules.gap
         is_open = (its_atoms["role"] == ON_TIME) & (ends > low)
-        goes = its_atoms["end"] + self._rules.gap + self._rules.lateness
+        goes = its_atoms["end"] + self._rules.reach + self._rules.lateness
         # a row that could go but for an open session beside it is looked at when that fires
         goes = np.where((its_atoms["seen"] != UNSEEN) & (goes > low), goes, _NEVER)
         due = np.minimum(np.where(is_open, ends, _NEVER), goes)
@@ -349,9 +369,18 @@ def _to_column(given: Fragments) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(given.itemsize), len(given), [None, pa.py_buffer(given)])
 
 
+def _whole(rows: pa.Table) -> pa.Table:
+    """Return stored rows whose fragments have all fields."""
+    at, column = rows.column_names.index(_FIELDS), rows.column(_FIELDS)
+    if column.type.byte_width == 8 * len(FRAGMENT_FIELDS):
+        return rows
+    return rows.set_column(at, _FIELDS, _to_column(_from_column(column)))
+
+
 def _from_column(column: pa.ChunkedArray) -> Fragments:
-    """Read what `_to_column` wrote."""
+    """Read what `_to_column` wrote, also where fragments had fewer fields, which are 0."""
     array = column.combine_chunks()
-    kind = make_fragments(0).dtype
-    read = np.frombuffer(array.buffers()[1] or b"", dtype=kind)
-    return read[array.offset : array.offset + len(array)].copy()
+    names = FRAGMENT_FIELDS[: column.type.byte_width // 8]
+    read = np.frombuffer(array.buffers()[1] or b"", dtype=[(name, "<i8") for name in names])
+    read = read[array.offset : array.offset + len(array)]
+    return make_fragments(len(read), **{name: read[name] for name in names})

@@ -28,6 +28,7 @@ class SessionPart:
     since: int = 0
     partition: int = 0
     offset: int = 0
+    count: int = 1
     watermark: int = 0
     """That at its only record, where records come one by one."""
 
