@@ -28,6 +28,7 @@ from windrow.errors import PipelineError
 from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     Aggregate,
+    AllOf,
     ApproxCountDistinct,
     ApproxQuantile,
     Avg,
@@ -406,9 +407,9 @@ def test_a_late_record_joins_an_early_pane_that_stays_early_until_it_fires() -> 
     ]
 
 
-def test_triggers_that_count_are_refused() -> None:
-    for trigger in (Records(3), Repeat(Every(10), 2)):
-        with pytest.raises(PipelineError, match="counts start over"):
+def test_triggers_that_do_not_add_up_are_refused() -> None:
+    for trigger in (AllOf((Records(3), Every(10))), Repeat(Every(10), 2)):
+        with pytest.raises(PipelineError, match="use count, every, or any_of them"):
             MemoryHost(pipeline(early=trigger), [0])
 
 
