@@ -193,7 +193,7 @@ class GraphOracle:
 
     def _window_rows(self, node: WindowNode, until: int) -> list[Record]:
         if isinstance(node.window, Global):
-            panes = self._panes(node, self.rows(node.input, until))
+            panes = self._panes(node, self.rows(node.input, until), until)
             return [
                 Record(0, until, 0, 0, dict(zip(node.key, key, strict=True)) | row) for (*_, key), row in panes.items()
             ]

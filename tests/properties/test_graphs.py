@@ -243,13 +243,13 @@ def timed(ctx: Any, timer: Any) -> None:  # noqa: ANN401 - as users write them
     ctx.emit(id=timer.name, v=count, n=-count)
 
 
-COUNTED = Process(
+COUNTING = Process(
     counted,
     (ValueState("count", LongType()),),
     (Field("id", StringType()), Field("v", LongType()), Field("n", LongType())),
     on_timer=timed,
 )
-PROCESSES: list[Process] = [COUNTED, replace(COUNTED, order="event_time")]
+PROCESSES: list[Process] = [COUNTING, replace(COUNTING, order="event_time")]
 
 
 @st.composite
