@@ -55,7 +55,7 @@ def test_a_function_has_the_keys_of_its_section(function: Callable[..., Any], ke
 def test_each_kind_without_keys_has_its_function() -> None:
     one_of: list[OneOf[Any]] = [WINDOW, TRIGGER]
     wrapped = [kind.spec.call for kinds in one_of for kind in kinds.kinds.values() if isinstance(kind.spec, Wrapped)]
-    assert len(wrapped) == 5
+    assert len(wrapped) == 6
     assert {call.removeprefix("wr.") for call in wrapped} <= set(windrow.__all__)
 
 
