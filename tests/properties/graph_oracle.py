@@ -19,6 +19,7 @@ from windrow.model import (
     Count,
     Cumulate,
     DeduplicateNode,
+    FlatMapNode,
     Global,
     Graph,
     Hopping,
@@ -98,7 +99,7 @@ class GraphOracle:
             self._known[name, until] = self._rows(name, until)
         return self._known[name, until]
 
-    def _rows(self, name: str, until: int) -> list[Record]:
+    def _rows(self, name: str, until: int) -> list[Record]:  # noqa: C901 - a case for each kind of node
         node = self._graph.producer(name)
         found: list[Record]
         match node:
@@ -112,6 +113,8 @@ class GraphOracle:
                 ]
             case SelectNode():
                 found = self._selected(node, until)
+            case FlatMapNode():
+                found = self._elements(node, until)
             case SplitNode():
                 found = self._split(node, name, until)
             case DeduplicateNode():
@@ -212,6 +215,18 @@ class GraphOracle:
             )
             if f"{node.name}.{held}" == name:
                 found.append(one)
+        return found
+
+    def _elements(self, node: FlatMapNode, until: int) -> list[Record]:
+        found = []
+        for one in self.rows(node.input, until):
+            others = {name: value for name, value in one.values.items() if name not in {node.field, "id", "v"}}
+            elements = [
+                (f"{index:03}", {**each, "line": index}) for index, each in enumerate(one.values[node.field] or ())
+            ]
+            if not elements and node.outer:
+                elements = [("", {"id": None, "v": None, "line": None})]
+            found += [replace(one, values=others | each, places=f"{one.places}#{index}") for index, each in elements]
         return found
 
     def _deduplicated(self, node: DeduplicateNode, until: int) -> tuple[list[Record], list[Record]]:

@@ -249,11 +249,11 @@ def records(draw: st.DrawFn, pipeline: Pipeline, scale: Scale, *, keyed: bool) -
 def _number(draw: st.DrawFn, field: Field, numbers: st.SearchStrategy[Any]) -> dict[str, Any]:
     """Draw what a record has of a field: a value under one of its names, nothing or null, or two values."""
     if field.optional and draw(st.integers(0, 3)) == 0:
-        return draw(st.sampled_from([{}, {field.name: None}, dict.fromkeys(field.names)]))
-    found = {draw(st.sampled_from(field.names)): draw(numbers)}
+        return draw(st.sampled_from([{}, {field.name: None}, dict.fromkeys((field.name, *field.alias))]))
+    found = {draw(st.sampled_from((field.name, *field.alias))): draw(numbers)}
     if field.alias and draw(st.integers(0, 5)) == 0:
         same = draw(st.just(next(iter(found.values()))) | numbers)
-        found |= {name: same for name in field.names if name not in found}
+        found |= {name: same for name in (field.name, *field.alias) if name not in found}
     return found
 
 

@@ -28,6 +28,7 @@ from windrow.model import (
     MAX_PARTITIONS,
     Adaptive,
     Aggregate,
+    ArrayType,
     Count,
     Cumulate,
     Decode,
@@ -38,6 +39,7 @@ from windrow.model import (
     Emit,
     EventTime,
     Field,
+    FlatMapNode,
     Graph,
     Hopping,
     JoinNode,
@@ -56,6 +58,7 @@ from windrow.model import (
     SplitNode,
     SqliteSink,
     StringType,
+    StructType,
     Sum,
     TableNode,
     TimestampType,
@@ -206,6 +209,28 @@ LOOKUPS: dict[str, list[Node]] = {
     ],
 }
 SOURCES |= LOOKUPS
+ITEMS = ArrayType(StructType((Field("id", StringType()), Field("v", LongType()))))
+PLAIN = Decode((Field("user", StringType()), Field("t", TimestampType("micros")), Field("items", ITEMS)))
+ORDERS, OTHERS = replace(SOURCE, decode=PLAIN), replace(OTHER, decode=PLAIN)
+LINES = FlatMapNode("lines", "log", "items")
+SLIM = SelectNode("slim", ("other",), derive=(Derive("u", "user"), Derive("w", "v")), select=("u", "w"))
+PAID = replace(NEAR, name="paid", right="slim", right_key=("u",))
+FLAT: dict[str, list[Node]] = {
+    "lines": [ORDERS, LINES],
+    "numbered": [ORDERS, replace(LINES, name="numbered", position="line")],
+    "outer": [ORDERS, replace(LINES, name="outer", outer=True)],
+    "all lines": [
+        ORDERS,
+        OTHERS,
+        LINES,
+        replace(LINES, name="others", input="other"),
+        SelectNode("all lines", ("lines", "others")),
+    ],
+    "paid lines": [ORDERS, OTHER, LINES, SLIM, replace(PAID, name="paid lines", left="lines", how="left")],
+    "of paid": [ORDERS, OTHER, SLIM, PAID, FlatMapNode("of paid", "paid", "items")],
+    "of all": [ORDERS, OTHER, SLIM, replace(PAID, how="left"), FlatMapNode("of all", "paid", "items", outer=True)],
+}
+SOURCES |= FLAT
 CHANGED = {
     "left",
     "right",
@@ -218,9 +243,11 @@ CHANGED = {
     "paired",
     "paired, left",
     *LOOKUPS,
+    "paid lines",
+    "of all",
 }
 CHANGED -= {"in order", "own last"}
-LACKING = {"right", "full", "wide both"}
+LACKING = {"right", "full", "wide both", "outer", "of all"}
 SOURCES |= JOINS
 
 
@@ -283,7 +310,7 @@ def graphs(draw: st.DrawFn, *starts: str) -> Graph:
                 SelectNode("all", ("parts.low", "parts.high")),
             ]
             at = "all"
-    if start not in CHANGED:
+    if start not in CHANGED | LACKING:
         at = draw(of_records(nodes, at))
     first = draw(st.sampled_from(FIRST_WINDOWS if start not in CHANGED else FIRST_WINDOWS[:3]))
     key: tuple[str, ...] = draw(st.sampled_from([("user",), ()] if start in LACKING else [("user",), ("id",), ()]))
@@ -324,7 +351,9 @@ def cases(draw: st.DrawFn, *starts: str) -> Case:
     records: list[tuple[int, int, Values]] = []
     for number in range(size):
         minute = number + chance.randint(-spread, 3)
-        values = {"id": chance.choice("abcd"), "user": chance.choice("AB"), "v": chance.randint(0, 9)}
+        values: Values = {"id": chance.choice("abcd"), "user": chance.choice("AB"), "v": chance.randint(0, 9)}
+        elements = chance.choice([0, 1, 1, 2, 3, 12])
+        values["items"] = [{"id": chance.choice("abcd"), "v": chance.randint(0, 9)} for _ in range(elements)]
         records.append((chance.choice(partitions), max(0, minute) * MINUTE, values))
     ends = st.lists(st.integers(0, size), max_size=8).map(sorted)
     return Case(graph, records, tuple(partitions), (draw(ends), draw(ends)))
@@ -522,6 +551,12 @@ def test_a_source_does_not_hold_back_what_does_not_depend_on_it(case: Case) -> N
             run.end()
 
 
+@examples(60)
+@given(cases(*FLAT))
+def test_elements_are_the_oracles_in_every_cut(case: Case) -> None:
+    compare(case)
+
+
 @pytest.mark.long
 @examples(3000)
 @given(cases())
@@ -566,7 +601,7 @@ def test_no_state_is_left_when_the_watermark_is_far(case: Case) -> None:
     assume(not any(isinstance(node, ProcessNode) for node in case.graph.nodes))  # it keeps its counts
     run, alone = Run(case, case.cuts[0]), Run(replace(case, records=[]), [])
     far = 10_000 * MINUTE
-    values = {"id": "z", "user": "Z", "v": 5}
+    values = {"id": "z", "user": "Z", "v": 5, "items": [{"id": "z", "v": 5}]}
     for later in (far, 2 * far, 2 * far + 40 * MINUTE):
         for one in (run, alone):
             one.step([(partition, later, values) for partition in one.partitions])

@@ -16,9 +16,21 @@ import pyarrow.compute as pc
 from windrow.core import schema
 from windrow.core.columns import Micros, to_micros
 from windrow.core.duckdb_sql import identifier, literal, query
-from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
+from windrow.core.schema import END, ID, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
 from windrow.expressions import View, sink_views
-from windrow.model import MAX_PARTITIONS, DecimalType, Field, Graph, Runnable, TimestampType, as_graph
+from windrow.model import (
+    MAX_PARTITIONS,
+    ArrayType,
+    DataType,
+    DecimalType,
+    Field,
+    Graph,
+    Runnable,
+    SimpleType,
+    StructType,
+    TimestampType,
+    as_graph,
+)
 
 
 @dataclass(frozen=True)
@@ -96,11 +108,18 @@ def with_numbers(graph: Graph, table: pa.Table) -> pa.Table:
     return table.set_column(at, table.schema.field(at), pa.array(numbers, pa.int32()))
 
 
+ROW = "__row"
+"""In the late output what a row is made of, where several can have one place: no field has this name."""
+
+
 def late_output(connection: duckdb.DuckDBPyConnection, pipeline: View, expired: pa.Table) -> pa.Table:
     """Return the rows of the late output for expired records with their windows and watermark, in log order."""
     if expired.num_rows == 0:
         return schema.LATE.empty_table()
-    record = ", ".join(f"{literal(field.name)}: {_json(field)}" for field in pipeline.decode.fields)
+    members = [f"{literal(field.name)}: {_json(field)}" for field in pipeline.decode.fields]
+    if ID in expired.column_names:
+        members.append(f"{literal(ROW)}: {ID}")
+    record = ", ".join(members)
     sql = f"""
         SELECT {literal(pipeline.source.label)} AS source, {PARTITION} AS "partition", {OFFSET} AS "offset",
             {TIME} AS event_time, {WINDOW} AS window_start, {END} AS window_end,
@@ -112,11 +131,27 @@ def late_output(connection: duckdb.DuckDBPyConnection, pipeline: View, expired: 
 
 def _json(field: Field) -> str:
     """Return the SQL of a value that JSON holds without loss: decimals as text, times in ISO 8601."""
-    name = identifier(field.name)
-    match field.type:
+    return json_value(identifier(field.name), field.type)
+
+
+def json_value(value: str, type_: DataType, depth: int = 0) -> str:
+    """Return the SQL of such a value, given its own."""
+    match type_:
         case DecimalType():
-            return f"{name}::VARCHAR"
+            return f"{value}::VARCHAR"
         case TimestampType():
-            return f"strftime({name} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')"
+            return f"strftime({value} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')"
+        case ArrayType(element):
+            one = f"__{depth}"
+            return f"list_transform({value}, lambda {one}: {_json_element(one, element, depth + 1)})"
         case _:
-            return name
+            return value
+
+
+def _json_element(value: str, type_: SimpleType | StructType, depth: int) -> str:
+    if not isinstance(type_, StructType):
+        return json_value(value, type_, depth)
+    members = (
+        f"{literal(one.name)}: {json_value(f'{value}.{identifier(one.name)}', one.type, depth)}" for one in type_.fields
+    )
+    return f"CASE WHEN {value} IS NOT NULL THEN {{{', '.join(members)}}} END"

@@ -11,14 +11,17 @@ import pyarrow as pa
 
 from windrow.expressions import RecordStream, View, computed, nullable_fields, record_fields, results
 from windrow.model import (
+    ArrayType,
     BooleanType,
     DataType,
     DecimalType,
     DoubleType,
     LongType,
     ProcessPipeline,
+    SimpleType,
     SourceNode,
     StringType,
+    StructType,
     TimestampType,
 )
 
@@ -76,7 +79,7 @@ CLOCKS = pa.schema(
 """The clock journal: every move of a clock that the log's records alone do not explain."""
 
 
-def arrow_type(type_: DataType) -> pa.DataType:
+def arrow_type(type_: DataType) -> pa.DataType:  # noqa: PLR0911 - a case for each type
     """Return the Arrow type that holds a decoded field."""
     match type_:
         case StringType():
@@ -91,8 +94,16 @@ def arrow_type(type_: DataType) -> pa.DataType:
             return pa.decimal128(precision, scale)
         case TimestampType():
             return MICROS
+        case ArrayType(element):
+            return pa.list_(_element_type(element))
         case _:
             assert_never(type_)
+
+
+def _element_type(type_: SimpleType | StructType) -> pa.DataType:
+    if isinstance(type_, StructType):
+        return pa.struct([pa.field(one.name, arrow_type(one.type)) for one in type_.fields])
+    return arrow_type(type_)
 
 
 def key_fields(pipeline: View) -> list[pa.Field]:
@@ -121,7 +132,8 @@ def value_fields(pipeline: View) -> list[pa.Field]:
 def row_key(pipeline: View) -> list[pa.Field]:
     """Return the Arrow fields that identify a row of the results: window and key, or the place of a record.
 
-    A row of a table has its key; one of a join the places of its records, as text: ``orders/0/17+payments/1/4``.
+    A row of a table has its key; one of a join the places of its records, as text: ``orders/0/17+payments/1/4``; one of
+    a flat_map the place of its record and the number of its element: ``orders/0/17#2``.
     """
     if isinstance(pipeline, RecordStream) and pipeline.row_key:
         types = {field.name: field.type for field in record_fields(pipeline)}
@@ -169,7 +181,7 @@ DELETED: Final = "__deleted"
 SIDE: Final = "__side"
 """Of the records that a join takes: 0 for the left ones, 1 for the right ones."""
 ID: Final = "__id"
-"""What a row is made of, as text, where several rows can have one place: of a join, the places of its records."""
+"""What a row is made of, as text, where several can have one place: of a join or a flat_map (see `row_key`)."""
 
 
 def record_schema(pipeline: View | SourceNode) -> pa.Schema:

@@ -15,7 +15,7 @@ from typing import Any
 from windrow.errors import PipelineError
 from windrow.expressions.engine import database, remedy, sql_type, type_of_sql
 from windrow.expressions.syntax import columns, parse, refuse_impure
-from windrow.model import DataType, DecimalType, Field, StringType, TimestampType
+from windrow.model import ArrayType, DataType, DecimalType, Field, StringType, TimestampType
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ def analyse(text: str, fields: tuple[Field, ...], nullable: frozenset[str] = fro
     for name in names:
         if name not in by_name:
             msg = f"{text!r}: {_no_field(name, list(by_name))}"
+            raise PipelineError(msg)
+        if isinstance(by_name[name].type, ArrayType):
+            msg = f"{text!r}: {name!r} is an array, which only flat_map takes"
             raise PipelineError(msg)
     given = _describe(text, tuple(by_name[name] for name in names))
     type_ = type_of_sql(given)

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, assert_never
 
-from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongType, StringType, TimestampType
+from windrow.model import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -93,7 +103,7 @@ _REMEDIES = {
 }
 
 
-def sql_type(type_: DataType) -> str:
+def sql_type(type_: DataType | StructType) -> str:  # noqa: PLR0911 - a case for each type
     """Return the DuckDB type that holds a type's values."""
     match type_:
         case StringType():
@@ -108,6 +118,11 @@ def sql_type(type_: DataType) -> str:
             return f"DECIMAL({precision},{scale})"
         case TimestampType():
             return "TIMESTAMPTZ"
+        case StructType(fields):
+            members = (f'"{one.name.replace(chr(34), chr(34) * 2)}" {sql_type(one.type)}' for one in fields)
+            return f"STRUCT({', '.join(members)})"
+        case ArrayType(element):
+            return f"{sql_type(element)}[]"
         case _:
             assert_never(type_)
 

@@ -13,16 +13,19 @@ from windrow.expressions.results import results
 from windrow.model import (
     AnyJoinNode,
     AnyPipeline,
+    ArrayType,
     DataType,
     Decode,
     DeduplicateNode,
     Derive,
     EventTime,
     Field,
+    FlatMapNode,
     Global,
     Graph,
     JoinNode,
     KeyedNode,
+    LongType,
     LookupNode,
     Pipeline,
     ProcessNode,
@@ -35,6 +38,7 @@ from windrow.model import (
     Source,
     SourceNode,
     SplitNode,
+    StructType,
     Sum,
     TableJoinNode,
     TableNode,
@@ -50,8 +54,8 @@ class Stream:
     The records of a changelog are changes: rows that were added, and rows that were taken back. `rows_of` says what
     makes them. `sources` are those that they come from, `time` how the first tells event time. A change can come `hold`
     microseconds behind its event time, by the watermark, and be on time; none comes `bound` or more behind it, counted
-    from the end of the window whose row it changes; None is without an end. With `has_id` they have no place in a log
-    of their own: their `ID` names what they are made of. A table has one row for each `key`; the versions of its rows
+    from the end of the window whose row it changes; None is without an end. With `has_id` several can have one place
+    in a log: their `ID` names what they are made of. A table has one row for each `key`; the versions of its rows
     (`is_versions`) say which of them remove it. `terms` are the types of what the sums among the fields are sums of: a
     sum of sums has no more digits than one of their terms.
     """
@@ -61,7 +65,7 @@ class Stream:
     sources: tuple[SourceNode, ...]
     bound: int | None
     is_changelog: bool = False
-    rows_of: Literal["records", "windows", "joins", "tables", "processes"] = "records"
+    rows_of: Literal["records", "windows", "joins", "elements", "tables", "processes"] = "records"
     hold: int = 0
     has_id: bool = False
     key: tuple[str, ...] = ()
@@ -95,7 +99,7 @@ View = AnyPipeline | RecordStream
 
 
 @lru_cache(maxsize=256)
-def stream_of(graph: Graph, name: str) -> Stream:
+def stream_of(graph: Graph, name: str) -> Stream:  # noqa: C901 - a case for each kind of node
     """Return the stream of that name; raise PipelineError for an expression that is wrong."""
     node = graph.producer(name)
     match node:
@@ -110,6 +114,9 @@ def stream_of(graph: Graph, name: str) -> Stream:
             found = replace(given, fields=fields, key=given.key if is_keyed else ())
         case SplitNode() | DeduplicateNode():
             found = stream_of(graph, node.input)
+        case FlatMapNode():
+            given = stream_of(graph, node.input)
+            found = replace(given, fields=exploded(given, node), rows_of="elements", has_id=True, key=())
         case TableNode():
             found = _table(graph, node, name)
         case JoinNode():
@@ -162,6 +169,7 @@ ROWS_OF: Final = {
     "records": "records",
     "windows": "the rows of windows",
     "joins": "the rows of a join",
+    "elements": "the elements of arrays",
     "tables": "the rows of a table",
     "processes": "the rows of a process function",
 }
@@ -183,7 +191,15 @@ def is_same_type(one: DataType, other: DataType) -> bool:
 
 
 def _type(type_: DataType) -> DataType:
-    return TimestampType("micros") if isinstance(type_, TimestampType) else type_
+    match type_:
+        case TimestampType():
+            return TimestampType("micros")
+        case ArrayType(StructType(fields), optional):
+            return ArrayType(StructType(tuple(replace(one, type=_type(one.type)) for one in fields)), optional)
+        case ArrayType(TimestampType(), optional):
+            return ArrayType(TimestampType("micros"), optional)
+        case _:
+            return type_
 
 
 def _listed(stream: Stream) -> str:
@@ -202,6 +218,34 @@ def _selected(given: Stream, node: SelectNode) -> tuple[Field, ...]:
             msg = f"{name!r} is not a field of the stream; it has {', '.join(by_name)}"
             raise PipelineError(msg)
     return tuple(by_name[name] for name in node.select)
+
+
+def exploded(given: Stream, node: FlatMapNode) -> tuple[Field, ...]:
+    """Return the fields of the elements of an array; raise PipelineError if it is none, or if two have one name."""
+    array = next((one for one in given.fields if one.name == node.field), None)
+    if array is None or not isinstance(array.type, ArrayType):
+        arrays = [one.name for one in given.fields if isinstance(one.type, ArrayType)]
+        is_what = "is not a field" if array is None else f"is a {array.type}, not an array"
+        msg = f"{node.field!r} {is_what} of the stream; its arrays are {', '.join(arrays) or 'none'}"
+        raise PipelineError(msg)
+    others = [one for one in given.fields if one is not array]
+    element, may_lack = array.type.element, node.outer or array.type.optional
+    if isinstance(element, StructType):
+        made = [replace(one, optional=one.optional or may_lack) for one in element.fields]
+    else:
+        made = [Field(node.element or node.field, element, may_lack)]
+    if node.position is not None:
+        made.append(Field(node.position, LongType(), node.outer))
+    names = [one.name.lower() for one in others]
+    for one in made:
+        if one.name.lower() in names:
+            msg = (
+                f"there are two fields {one.name!r} (SQL ignores case): give the one of the record another name before "
+                "with derive and select, or leave it out"
+            )
+            raise PipelineError(msg)
+        names.append(one.name.lower())
+    return (*others, *made)
 
 
 @dataclass(frozen=True)
@@ -429,6 +473,9 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
         source, decode, time, before = given, given.decode, given.time, given.derive
     else:
         source, decode, time, before = stream.sources[0], Decode(stream.fields), stream.time, ()
+    if isinstance(node, ResultNode):
+        # no aggregate can use an array, so none goes there
+        decode = Decode(tuple(one for one in decode.fields if not isinstance(one.type, ArrayType)))
     match node:
         case WindowNode():
             # nothing is too late inside a graph: a window over windows takes all that these give

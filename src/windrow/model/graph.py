@@ -81,6 +81,28 @@ class SplitNode:
 
 
 @dataclass(frozen=True)
+class FlatMapNode:
+    """The elements of the array `field` of the records of the node `input`, a record each.
+
+    Such a record has the other fields of its own, and those of the element, or the element itself as the field
+    `element`, if it is no struct (None: by the name of the array). `position` names a field for the number of the
+    element, from 0. With `outer`, a record without elements gives one with null in their place.
+    """
+
+    name: str
+    input: str
+    field: str
+    element: str | None = None
+    position: str | None = None
+    outer: bool = False
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The input."""
+        return (self.input,)
+
+
+@dataclass(frozen=True)
 class DeduplicateNode:
     """The records of the node `input` without the duplicates: copies of a `key` within a span of event time.
 
@@ -265,7 +287,7 @@ AnyJoinNode = JoinNode | TableJoinNode | LookupNode
 KeyedNode = ResultNode | DeduplicateNode | TableNode | AnyJoinNode
 """A node with an operator: its records are partitioned by key."""
 
-StreamNode = SelectNode | SplitNode | KeyedNode
+StreamNode = SelectNode | SplitNode | FlatMapNode | KeyedNode
 
 Node = SourceNode | StreamNode | SinkNode
 

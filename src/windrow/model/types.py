@@ -1,7 +1,7 @@
 """Data types, and the fields of a record: decoded from its bytes, or derived from decoded fields.
 
 A type prints as a pipeline file writes it, ``decimal(12,2)``; a field that a record may lack has a question mark
-behind its type.
+behind its type. An array is ``array<long>`` or ``array<struct<sku string, qty long>>``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NoReturn
 
 from windrow.errors import PipelineError
 
@@ -67,10 +67,35 @@ class TimestampType:
         return "timestamp" if self.unit == "iso" else f"timestamp_{self.unit}"
 
 
-DataType = StringType | BooleanType | LongType | DoubleType | DecimalType | TimestampType
+SimpleType = StringType | BooleanType | LongType | DoubleType | DecimalType | TimestampType
+
+
+@dataclass(frozen=True)
+class StructType:
+    """A JSON object, as an element of an array: fields with names and types, without aliases and paths."""
+
+    fields: tuple[Field, ...]
+
+    def __str__(self) -> str:
+        return f"struct<{', '.join(f'{_quoted(one.name)} {one.type_text}' for one in self.fields)}>"
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """A JSON array; with `optional`, an element can be null."""
+
+    element: SimpleType | StructType
+    optional: bool = False
+
+    def __str__(self) -> str:
+        return f"array<{self.element}{_OPTIONAL if self.optional else ''}>"
+
+
+DataType = SimpleType | ArrayType
 
 MAX_PRECISION = 38
-_SIMPLE: dict[str, DataType] = {
+_OPTIONAL = "?"
+_SIMPLE: dict[str, SimpleType] = {
     str(simple): simple
     for simple in (
         StringType(),
@@ -100,8 +125,8 @@ _SYNONYMS = {
 _DECIMAL = re.compile(r"decimal\s*\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
 
 
-def parse_type(text: str) -> DataType:
-    """Read a type as its `str` writes it; raise PipelineError for anything else."""
+def parse_type(text: str) -> SimpleType:
+    """Read a type of a single value as its `str` writes it; raise PipelineError for anything else."""
     if text in _SIMPLE:
         return _SIMPLE[text]
     decimal = _DECIMAL.fullmatch(text)
@@ -123,15 +148,13 @@ def parse_type(text: str) -> DataType:
     raise PipelineError(msg)
 
 
-_OPTIONAL = "?"
-
-
 @dataclass(frozen=True)
 class Field:
     """A field of a record. An `optional` one is null where a record does not have it.
 
-    A record may have it under another name, one of `alias`; of several names the first that is there counts. With
-    `tombstones`, a record that has a key but no value (a tombstone) is read as one that has its key in this field.
+    A record has it under its name, or in nested objects at `path`, if that is given. It may have it under another
+    name, one of `alias`; of several names the first that is there counts. With `tombstones`, a record that has a key
+    but no value (a tombstone) is read as one that has its key in this field.
     """
 
     name: str
@@ -139,11 +162,17 @@ class Field:
     optional: bool = False
     alias: tuple[str, ...] = ()
     tombstones: bool = False
+    path: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that a record may have it under, in the order in which they are looked for."""
+        """The names that a record without nested objects may have it under."""
         return (self.name, *self.alias)
+
+    @property
+    def paths(self) -> tuple[tuple[str, ...], ...]:
+        """The paths at which a record may have it, in the order in which they are looked for."""
+        return (self.path or (self.name,), *((name,) for name in self.alias))
 
     @property
     def type_text(self) -> str:
@@ -171,8 +200,91 @@ class Decode:
 
 
 def parse_field_type(text: str) -> tuple[DataType, bool]:
-    """Read a type as `Field.type_text` writes it, and whether the field is optional; raise PipelineError else."""
+    """Read a type as `Field.type_text` writes it, and whether the field is optional; raise PipelineError else.
+
+    An array is ``array<string>`` or ``array<struct<sku string, price decimal(12,2)?>>``; names that are not plain words
+    stand in backquotes.
+    """
+    if _NESTED.match(text):
+        return _NestedType(text).read()
     return parse_type(text.removesuffix(_OPTIONAL)), text.endswith(_OPTIONAL)
+
+
+_NESTED = re.compile(r"\s*(?:array|struct|list|record|row)\s*<")
+_WORD = re.compile(r"\w+")
+_TOKEN = re.compile(r"\s*(`[^`]*`|\w+(?:\s*\([^()<>]*\))?|\S|$)")
+
+
+def _quoted(name: str) -> str:
+    return name if _WORD.fullmatch(name) else f"`{name}`"
+
+
+class _NestedType:
+    """Reads the text of an array's type, word by word."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _TOKEN.findall(text)
+        self._at = 0
+
+    def read(self) -> tuple[DataType, bool]:
+        type_, optional = self._type(), self._takes(_OPTIONAL)
+        if isinstance(type_, StructType):
+            self._refuse("a struct is the element of an array; a field in an object has a path, {type: T, path: a.b}")
+        if self._tokens[self._at]:
+            self._refuse(f"{self._tokens[self._at]!r} is too much")
+        return type_, optional
+
+    def _type(self) -> DataType | StructType:
+        word = self._next()
+        if not self._takes("<"):
+            return parse_type(word)
+        match word:
+            case "array":
+                element = self._type()
+                if isinstance(element, ArrayType):
+                    self._refuse("an array has no arrays as elements, only structs with arrays")
+                made: ArrayType | StructType = ArrayType(element, self._takes(_OPTIONAL))
+            case "struct":
+                fields = [self._field()]
+                while self._takes(","):
+                    fields.append(self._field())
+                made = StructType(tuple(fields))
+            case _:
+                meant = "array" if word == "list" else "struct"
+                self._refuse(f"{word!r} is not a type; did you mean {meant}<...>?")
+        if not self._takes(">"):
+            before = self._tokens[self._at]
+            self._refuse(f"a '>' or a comma is missing {f'before {before!r}' if before else 'at the end'}")
+        return made
+
+    def _field(self) -> Field:
+        word = self._next()
+        name = word[1:-1] if word.startswith("`") else word
+        if word == name and not _WORD.fullmatch(name):
+            self._refuse(f"{word!r} is not the name of a field; put it in `backquotes`")
+        if self._takes(":"):
+            self._refuse(f"there is no colon between a field and its type: {name} TYPE")
+        type_ = self._type()
+        if isinstance(type_, StructType):
+            self._refuse(f"{name!r} is a struct in a struct; only arrays of structs can be in one")
+        return Field(name, type_, self._takes(_OPTIONAL))
+
+    def _next(self) -> str:
+        word: str = self._tokens[self._at]
+        if not word:
+            self._refuse("it ends too early")
+        self._at += 1
+        return word
+
+    def _takes(self, word: str) -> bool:
+        taken: bool = self._tokens[self._at] == word
+        self._at += taken
+        return taken
+
+    def _refuse(self, why: str) -> NoReturn:
+        msg = f"{self._text!r}: {why}"
+        raise PipelineError(msg)
 
 
 @dataclass(frozen=True)

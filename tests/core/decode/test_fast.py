@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from windrow.core import schema
 from windrow.core.decode.exact import ExactDecoder, decode_exactly
 from windrow.core.decode.fast import FastDecoder
 from windrow.model import (
+    ArrayType,
     BooleanType,
     DataType,
     DecimalType,
@@ -25,6 +27,7 @@ from windrow.model import (
     LongType,
     Punctuated,
     StringType,
+    StructType,
     TimestampType,
 )
 
@@ -107,6 +110,30 @@ SHAPES = {
         log_time_inside=True,
         tombstones=Field("k", LongType(), tombstones=True),
     ),
+    "nested": ExactDecoder(
+        fields=(
+            Field("k", StringType(), path=("c", "id")),
+            Field("t", MILLIS),
+            Field("v", LongType(), optional=True, path=("c", "d", "v"), alias=("x",)),
+            Field("s", ArrayType(StringType())),
+            Field("n", ArrayType(LongType(), optional=True), optional=True),
+            Field("m", ArrayType(DecimalType(12, 2)), optional=True, alias=("o",)),
+            Field("i", ArrayType(TimestampType("iso")), optional=True, path=("c", "i")),
+            Field("r", ArrayType(StructType((Field("q", LongType()), Field("p", DecimalType(12, 2), optional=True))))),
+            Field(
+                "y",
+                ArrayType(
+                    StructType((Field("b", BooleanType()), Field("z", ArrayType(StringType()), optional=True))),
+                    optional=True,
+                ),
+                optional=True,
+            ),
+        ),
+        time=EventTime("t", Delay(0), future=HOUR),
+        key=("k",),
+        mark=None,
+        log_time_inside=False,
+    ),
     "odd names": ExactDecoder(
         fields=(Field('"q\\/', StringType()), Field("\u00e4.$ (", MILLIS), Field(" ", DoubleType())),
         time=EventTime("\u00e4.$ (", Delay(0)),
@@ -182,7 +209,7 @@ ordinary = st.sampled_from([str(T0), '"u1"', "12.34", "1", "0", "-7.5", '"12.5"'
 nothing = st.one_of(st.just("null"), ordinary)
 values = st.one_of(ordinary, ordinary, numbers, strings, literals, nested)
 names = {
-    shape: [*(name for field in exact.fields for name in field.names), "w", "_log_time", "K", "_key", "_value"]
+    shape: [*(path[0] for field in exact.fields for path in field.paths), "w", "_log_time", "K", "_key", "_value"]
     for shape, exact in SHAPES.items()
 }
 
@@ -190,6 +217,8 @@ names = {
 def right_value(type_: DataType) -> st.SearchStrategy[str]:
     """Return values that the type often holds."""
     match type_:
+        case ArrayType():
+            return st.lists(right_element(type_), max_size=4).flatmap(lambda items: written("[]", items))
         case StringType():
             return strings
         case BooleanType():
@@ -200,6 +229,31 @@ def right_value(type_: DataType) -> st.SearchStrategy[str]:
             return st.integers(T0 - 10**9, T0 + 10**9).map(str)
         case _:
             return numbers
+
+
+def right_element(of: ArrayType) -> st.SearchStrategy[str]:
+    """Return elements that an array often holds."""
+    if isinstance(of.element, StructType):
+        members = [right_member(one) for one in of.element.fields]
+        right: st.SearchStrategy[str] = st.tuples(*members).flatmap(lambda items: written("{}", items))
+        right = st.one_of(right, right, st.lists(st.one_of(*members), max_size=3).flatmap(lambda it: written("{}", it)))
+    else:
+        right = right_value(of.element)
+    return st.one_of(right, right, right, right, values)
+
+
+def right_member(field: Field) -> st.SearchStrategy[str]:
+    """Return members of an object that a field often has."""
+    right = right_value(field.type)
+    pairs = st.tuples(keys(field.name), st.one_of(right, right, right, values))
+    return pairs.map(lambda pair: f"{pair[0]}:{pair[1]}")
+
+
+def written(brackets: str, items: Sequence[str]) -> st.SearchStrategy[str]:
+    """Return items in brackets, with space between."""
+    return st.lists(space, min_size=2, max_size=2).map(
+        lambda gaps: f"{brackets[0]}{gaps[0]}{f'{gaps[1]},{gaps[0]}'.join(items)}{gaps[1]}{brackets[1]}"
+    )
 
 
 @st.composite
@@ -215,14 +269,27 @@ def keys(draw: st.DrawFn, name: str) -> str:
 def records(draw: st.DrawFn, shape: str) -> str:
     """Return an object with the shape's fields, right or wrong, and some others."""
     members: list[tuple[str, str]] = []
+    inner: dict[tuple[str, ...], list[str]] = {("c",): []} if shape == "nested" else {}
     fields = SHAPES[shape].fields
     for field in fields:
         if draw(st.integers(0, 19)):
             value = right_value(field.type) if draw(st.integers(0, 5)) else values
-            members.append((draw(st.sampled_from(field.names).flatmap(keys)), draw(st.one_of(value, value, nothing))))
+            path, text = draw(st.sampled_from(field.paths)), draw(st.one_of(value, value, nothing))
+            above, name = path[:-1], path[-1]
+            if above:
+                inner.setdefault(above, []).append(f"{draw(keys(name))}:{text}")
+                continue
+            members.append((draw(keys(name)), text))
             if draw(st.booleans()) and field.alias:  # under a second name the same, or another value
                 other = draw(st.one_of(st.just(members[-1][1]), value))
                 members.append((draw(st.sampled_from(field.alias).flatmap(keys)), other))
+    for above in sorted(inner, key=len, reverse=True):
+        further, name = above[:-1], above[-1]
+        text = draw(written("{}", inner[above]) if draw(st.integers(0, 9)) else values)
+        if further:
+            inner.setdefault(further, []).append(f"{draw(keys(name))}:{text}")
+        else:
+            members.append((draw(keys(name)), text))
     others = draw(st.lists(st.sampled_from(names[shape]), max_size=2))
     members = draw(st.permutations([*members, *((draw(keys(name)), draw(values)) for name in others)]))
     gaps = [draw(space) for _ in range(4)]
@@ -311,6 +378,13 @@ ORDINARY = {
     ],
     "tombstones": [],
     "tombstones in a log": ['{"k":1,"t":1767225600000,"x":"a"}', '{"k":1,"t":1,"_key":"5","_value":7}'],
+    "nested": [
+        '{"c":{"id":"u"},"t":1,"s":[],"r":[]}',
+        '{"t":1,"c":{"d":{"v":5},"id":"u"},"s":["a","b, c"," [x]"],"r":[{"q":1,"p":2.5},{"q":"2"},{"p":null,"q":-3}]}',
+        '{"c":{"id":"u","d":null,"i":["2026-01-01T10:00:00Z"]},"t":1,"s":["\\u00e4"],"r":[{"q":1}],"n":[1,null,-7]}',
+        '{"c":{"id":"u"},"t":1,"s":[],"r":[],"m":[1.25,"0.5"],"y":[{"b":true,"z":["a"]},{"z":null,"b":false}]}',
+        '{"c":{"id":"u","i":null},"t":1,"s":[],"r":[],"n":null,"o":[3]}',
+    ],
     "odd names": [],
 }
 

@@ -20,7 +20,14 @@ from windrow.api.checks.aggregate import (
 from windrow.api.checks.base import Finding
 from windrow.api.checks.connectors import file_fields, sink_address, sink_key, sink_table, source_address, sqlite_digits
 from windrow.api.checks.emit import discard_panes, late_panes, no_lateness, session_panes, triggers
-from windrow.api.checks.fields import decode_fields, derived_fields, pipeline_name, result_columns, tombstones
+from windrow.api.checks.fields import (
+    decode_fields,
+    derived_fields,
+    nested_fields,
+    pipeline_name,
+    result_columns,
+    tombstones,
+)
 from windrow.api.checks.graph import graph_findings
 from windrow.api.checks.key import key_fields, key_groups, no_key, null_keys, salt
 from windrow.api.checks.process import process_code, process_state, process_ttl
@@ -54,6 +61,7 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     decode_fields,
     tombstones,
     file_fields,
+    nested_fields,
     derived_fields,
     time_field,
     sent_field,
@@ -99,6 +107,7 @@ PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
     decode_fields,
     tombstones,
     file_fields,
+    nested_fields,
     derived_fields,
     time_field,
     sent_field,

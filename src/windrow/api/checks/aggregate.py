@@ -40,6 +40,7 @@ from windrow.model import (
     LongType,
     Pipeline,
     Quantile,
+    SimpleType,
     Stddev,
     Sum,
     TopK,
@@ -170,7 +171,7 @@ def custom_aggregates(pipeline: Pipeline) -> Iterator[Finding]:
         for name in _CUSTOM_METHODS:
             if why := why_not_callable(getattr(own, name, None)):
                 yield error(where, f"{name} of {own!r} {why}")
-        if not isinstance(getattr(own, "returns", None), get_args(DataType)):
+        if not isinstance(getattr(own, "returns", None), get_args(SimpleType)):
             yield error(where, f"{own!r} needs `returns`, the type of its result, such as windrow.model.LongType()")
         if not aggregate.function.of:
             yield error(where, "has no arguments; name the fields or expressions that it aggregates")

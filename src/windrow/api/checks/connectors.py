@@ -92,6 +92,8 @@ def file_fields(pipeline: View) -> Iterator[Finding]:
     for index, name in enumerate(pipeline.source.key):
         if decoded_type(pipeline, name) is None:
             yield error(f"source.file.key.{index}", no_field(pipeline, name))
+        elif pipeline.decode.field(name).path:
+            yield error(f"source.file.key.{index}", f"{name!r} is in a nested object; use a field that has no path")
     deleted = decoded_type(pipeline, DELETED)
     if deleted is None:
         message = f"a row that leaves the file comes once more, with {DELETED!r}; decode it: {DELETED}: boolean"

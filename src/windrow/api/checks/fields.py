@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from windrow.api.checks.base import Finding, derived_field, error, is_name, result_names, warning
 from windrow.errors import PipelineError
 from windrow.expressions import View, constant_failure
-from windrow.model import AnyPipeline, Derive, LongType, Punctuated, StringType
+from windrow.model import AnyPipeline, ArrayType, Derive, LongType, Punctuated, StringType, StructType
 
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -71,6 +71,38 @@ def tombstones(pipeline: View) -> Iterator[Finding]:
                 f'"{field.type}?"'
             )
             yield error(f"decode.{field.name}", message)
+
+
+def _array(where: str, type_: ArrayType) -> Iterator[Finding]:
+    """The fields of a struct have names as those of a record."""
+    if not isinstance(type_.element, StructType):
+        return
+    seen: set[str] = set()
+    for field in type_.element.fields:
+        if not is_name(field.name) or field.name.startswith("__"):
+            yield error(
+                where,
+                f"{field.name!r} is not a valid name; it is printable, and does not begin with two underscores",
+            )
+        if field.name.lower() in seen:
+            yield error(where, f"there are two fields {field.name!r} in {type_.element} (SQL ignores case)")
+        seen.add(field.name.lower())
+        if isinstance(field.type, ArrayType):
+            yield from _array(where, field.type)
+
+
+def nested_fields(pipeline: View) -> Iterator[Finding]:
+    """Arrays are for graphs, and paths have names."""
+    for field in pipeline.decode.fields:
+        where = f"decode.{field.name}"
+        if isinstance(field.type, ArrayType):
+            yield from _array(where, field.type)
+            if isinstance(pipeline, AnyPipeline):
+                yield error(where, "only flat_map, a stream of a file with sources and streams, takes an array")
+        if not all(field.path):
+            yield error(f"{where}.path", "is names with a dot between them, such as customer.id")
+        if field.path and field.tombstones:
+            yield error(f"{where}.path", "the key of a tombstone is in no object; leave the path out")
 
 
 def derived_fields(pipeline: View) -> Iterator[Finding]:

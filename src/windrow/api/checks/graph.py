@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from windrow.api.checks.base import Finding, error, warning
+from windrow.api.checks.base import Finding, error, is_name, warning
 from windrow.api.checks.connectors import file_fields, sink_address, sink_table, source_address
-from windrow.api.checks.fields import RESERVED, decode_fields, derived_fields, tombstones
+from windrow.api.checks.fields import RESERVED, decode_fields, derived_fields, nested_fields, tombstones
 from windrow.api.checks.key import ALL_MEET
 from windrow.api.checks.time import (
     adaptive_delay,
@@ -27,7 +27,9 @@ from windrow.expressions import (
     RecordStream,
     Stream,
     View,
+    aggregated_texts,
     analyse,
+    exploded,
     is_same_type,
     join_sides,
     sink_view,
@@ -37,12 +39,14 @@ from windrow.expressions import (
 from windrow.model import (
     AnyJoinNode,
     AnyPipeline,
+    ArrayType,
     BooleanType,
     Decode,
     DeduplicateNode,
     DoubleType,
     Field,
     FileSource,
+    FlatMapNode,
     Global,
     Graph,
     JoinNode,
@@ -57,6 +61,7 @@ from windrow.model import (
     SourceNode,
     SplitNode,
     StreamNode,
+    StructType,
     TableJoinNode,
     TableNode,
     WindowNode,
@@ -69,6 +74,7 @@ SOURCE_RULES: tuple[Callable[[View], Iterable[Finding]], ...] = (
     decode_fields,
     tombstones,
     file_fields,
+    nested_fields,
     derived_fields,
     time_field,
     sent_field,
@@ -117,7 +123,8 @@ def graph_findings(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Find
             return found
     sources = [finding for node in graph.sources for finding in _source(graph, node)]
     shapes = [finding for node in graph.streams for finding in _shape(graph, node)]
-    results = _parts(graph, validate)
+    found_there = {finding.where for finding in shapes}
+    results = [finding for finding in _parts(graph, validate) if finding.where not in found_there]
     unbounded = [finding for node in graph.streams for finding in _bounds(graph, node)]
     return list(dict.fromkeys([*sources, *shapes, *results, *unbounded]))
 
@@ -308,7 +315,7 @@ _NAMES = (_names, _inputs, _outputs)
 _EDGES = (_labels, _tables, _ends)
 
 
-def _shape(graph: Graph, node: StreamNode) -> Iterator[Finding]:
+def _shape(graph: Graph, node: StreamNode) -> Iterator[Finding]:  # noqa: C901 - a case for each kind of stream
     """Yield what is wrong with a stream's own expressions and fields, and with what it takes."""
     try:
         given = united(graph, node) if isinstance(node, SelectNode) else stream_of(graph, node.inputs[0])
@@ -318,10 +325,12 @@ def _shape(graph: Graph, node: StreamNode) -> Iterator[Finding]:
         return
     match node:
         case SelectNode():
-            yield from _selection(node, given)
+            yield from _selection(graph, node, given)
         case SplitNode():
             for output in node.outputs:
                 yield from _condition(given, output.sql, _at(node, f"split.{output.name}"))
+        case FlatMapNode():
+            yield from _flat_map(node, given)
         case DeduplicateNode():
             yield from _deduplication(node, given)
         case TableNode():
@@ -329,6 +338,7 @@ def _shape(graph: Graph, node: StreamNode) -> Iterator[Finding]:
         case JoinNode() | TableJoinNode() | LookupNode():
             yield from _join(graph, node)
         case WindowNode() | ProcessNode():
+            yield from _arrays(node, given)
             yield from _chained(graph, node, given)
 
 
@@ -340,7 +350,7 @@ def _is_typed(graph: Graph, name: str) -> bool:
     return True
 
 
-def _selection(node: SelectNode, given: Stream) -> Iterator[Finding]:
+def _selection(graph: Graph, node: SelectNode, given: Stream) -> Iterator[Finding]:
     if node.where is not None:
         yield from _condition(given, node.where, _at(node, "where"))
     nullable = frozenset(one.name for one in given.fields if one.optional)
@@ -358,6 +368,25 @@ def _selection(node: SelectNode, given: Stream) -> Iterator[Finding]:
     yield from _selected(node, [*(one.name for one in given.fields), *(one.name for one in node.derive)])
     if len(set(node.inputs)) != len(node.inputs):
         yield error(_at(node, "from"), "a stream is given twice")
+    if given.has_id:
+        yield from _same_rows(graph, node)
+
+
+def _same_rows(graph: Graph, node: SelectNode) -> Iterator[Finding]:
+    """Yield why a union would have several rows with one identity: elements of several arrays of a record."""
+    of_sources: dict[SourceNode, set[tuple[str, ...]]] = {}
+    for name in node.inputs:
+        for source in stream_of(graph, name).sources:
+            of_sources.setdefault(source, set()).update(_elements(graph, name))
+    for source, arrays in of_sources.items():
+        if len(arrays) > 1:
+            listed = " and ".join(sorted(".".join(one) for one in arrays))
+            yield error(
+                _at(node, "from"),
+                f"elements of {listed} of one record of {source.name!r} would have one identity; give each its own "
+                "tables and windows",
+            )
+            return
 
 
 def _selected(node: SelectNode, known: Sequence[str]) -> Iterator[Finding]:
@@ -381,6 +410,49 @@ def _condition(given: Stream, text: str, where: str) -> Iterator[Finding]:
         yield error(where, f"{text!r} is not a condition; write one that is true or false, such as kind = 'buy'")
 
 
+def _flat_map(node: FlatMapNode, given: Stream) -> Iterator[Finding]:
+    if given.rows_of == "tables":
+        yield error(_at(node, "from"), f"{ROWS_OF[given.rows_of]} have a key; flat_map the records before the table")
+        return
+    try:
+        made = exploded(given, replace(node, position=None))
+    except PipelineError as exc:
+        yield error(_at(node, "flat_map" if node.element is None else "element"), exc.message)
+        return
+    array = next(one for one in given.fields if one.name == node.field)
+    if node.element is not None and isinstance(array.type, ArrayType) and isinstance(array.type.element, StructType):
+        names = ", ".join(one.name for one in array.type.element.fields)
+        yield error(_at(node, "element"), f"an element has fields with names of their own: {names}; leave it out")
+    for part, name in (("element", node.element), ("position", node.position)):
+        if name is not None and (not is_name(name) or name.startswith("__")):
+            yield error(
+                _at(node, part),
+                f"{name!r} is not a valid name; it is printable, and does not begin with two underscores",
+            )
+    if node.position is not None and node.position.lower() in {one.name.lower() for one in made}:
+        yield error(_at(node, "position"), f"there is a field {node.position!r} already (SQL ignores case)")
+
+
+def _arrays(node: ResultNode, given: Stream) -> Iterator[Finding]:
+    """Yield where a window or process uses an array; it is given none."""
+    arrays = {one.name for one in given.fields if isinstance(one.type, ArrayType)}
+    used = [(f"key.{index}", name) for index, name in enumerate(node.key)]
+    if isinstance(node, WindowNode):
+        used += [(f"aggregate.{one.name}", text) for one in node.aggregates for text in aggregated_texts(one.function)]
+    for part, name in used:
+        if name in arrays:
+            yield error(_at(node, part), f"{name!r} is an array, which only flat_map takes")
+
+
+def _elements(graph: Graph, name: str) -> set[tuple[str, ...]]:
+    """Return by the names of arrays the elements that rows of a stream can be, one array behind another."""
+    node = graph.producer(name)
+    if isinstance(node, SourceNode | AnyJoinNode):
+        return {()}
+    above = {one for stream in node.inputs for one in _elements(graph, stream)}
+    return {(*one, node.field) for one in above} if isinstance(node, FlatMapNode) else above
+
+
 def _deduplication(node: DeduplicateNode, given: Stream) -> Iterator[Finding]:
     fields = {one.name: one for one in given.fields}
     if not node.key:
@@ -400,6 +472,8 @@ def _key_field(name: str, before: Sequence[str], fields: Mapping[str, Field]) ->
     """Yield why a field cannot be one of a key, after those before it."""
     if name not in fields:
         yield f"there is no field {name!r}; it has {', '.join(fields)}"
+    elif isinstance(fields[name].type, ArrayType):
+        yield f"{name!r} is an array, which only flat_map takes"
     elif isinstance(fields[name].type, DoubleType):
         yield f"{name!r} is a double, and equal doubles can differ in text; use another field"
     elif fields[name].optional:
@@ -595,3 +669,6 @@ def _record_sink(view: RecordStream) -> Iterator[Finding]:
     for name in (*(one.name for one in view.decode.fields), *(one.name for one in view.derive)):
         if name.lower() in taken:
             yield error("from", f"the field {name!r} is a column of every table of records; select others")
+    for one in view.decode.fields:
+        if isinstance(one.type, ArrayType):
+            yield error("from", f"{one.name!r} is an array, which no table holds: flat_map it, or select others")

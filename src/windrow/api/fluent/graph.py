@@ -18,6 +18,7 @@ from windrow.model import (
     DeduplicateNode,
     Derive,
     Emit,
+    FlatMapNode,
     Graph,
     JoinNode,
     LookupNode,
@@ -117,6 +118,19 @@ class Named:
         The outputs of the stream `sizes` are ``sizes["large"]`` and so on.
         """
         return SplitNode("", self.name, _derived(conditions), other)
+
+    def flat_map(
+        self, field: str, *, element: str | None = None, position: str | None = None, outer: bool = False
+    ) -> FlatMapNode:
+        """Give a record for each element of an array: with the other fields of its record, and those of the element.
+
+        Args:
+            field: the array.
+            element: the name of the field with the element, where that is no struct; left out, that of the array.
+            position: the name of a field for the number of the element, from 0.
+            outer: whether a record whose array is empty or null gives one, with null in the fields of the element.
+        """
+        return FlatMapNode("", self.name, field, element, position, outer)
 
     def deduplicate(
         self, /, *by: str, within: Duration, scope: Literal["stream", "partition"] = "stream"
@@ -219,7 +233,9 @@ def _pairs(by: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
 
-Made = Selection | SplitNode | DeduplicateNode | TableNode | AnyJoinNode | Aggregated | Emitted | Processed
+Made = (
+    Selection | SplitNode | FlatMapNode | DeduplicateNode | TableNode | AnyJoinNode | Aggregated | Emitted | Processed
+)
 
 
 class GraphBuilder:
@@ -251,8 +267,8 @@ class GraphBuilder:
 
         Args:
             name: the name by which the graph knows it.
-            made: a selection, a split, a deduplication, a table, a lookup, a join, windows (``aggregate`` or
-                ``emit``), or a process function.
+            made: a selection, a split, a flat_map, a deduplication, a table, a lookup, a join, windows (``aggregate``
+                or ``emit``), or a process function.
             salt: of windows, over how many key groups each key's records are spread before they come together.
             at_end: of a process function, whether the end of a bounded input fires its timers.
 
@@ -295,7 +311,9 @@ def _node(name: str, made: Made, salt: int, at_end: Literal["fire", "hold"]) -> 
     match made:
         case Selection(node):
             return replace(node, name=name)
-        case SplitNode() | DeduplicateNode() | TableNode() | JoinNode() | TableJoinNode() | LookupNode():
+        case (
+            SplitNode() | FlatMapNode() | DeduplicateNode() | TableNode() | JoinNode() | TableJoinNode() | LookupNode()
+        ):
             return replace(made, name=name)
         case Aggregated():
             return _node(name, Emitted(made, Emit()), salt, at_end)

@@ -11,6 +11,7 @@ from windrow.api.checks import require_valid
 from windrow.errors import PipelineError, call_all
 from windrow.model import (
     DEFAULT_KEY_GROUPS,
+    ArrayType,
     DataType,
     Field,
     KeyedState,
@@ -124,6 +125,9 @@ def _state(name: str, of: StateType) -> KeyedState:
 
 def _type(where: str, type_: str | DataType) -> DataType:
     if not isinstance(type_, str):
+        if isinstance(type_, ArrayType):
+            msg = f"{where}: {type_} is for fields of records alone; use a list state, or a string"
+            raise PipelineError(msg)
         return type_
     try:
         return parse_type(type_)

@@ -50,7 +50,8 @@ class Stream:
     def decode(self, /, **fields: str | DataType | FieldType) -> DecodedStream:
         """Say which fields a record, a JSON object, must have, with their types: ``amount="decimal(12,2)"``.
 
-        One that a record may lack has a question mark, ``country="string?"``; for other names see `windrow.field`.
+        One that a record may lack has a question mark, ``country="string?"``; an array is ``items="array<string>"`` or
+        ``"array<struct<sku string, qty long>>"``. For other names, and fields in nested objects, see `windrow.field`.
         """
         given = ((name, one if isinstance(one, FieldType) else FieldType(one)) for name, one in fields.items())
         return DecodedStream(self.source, Decode(call_all(partial(one.named, name) for name, one in given)))
@@ -366,28 +367,32 @@ class FieldType:
     type: str | DataType
     alias: tuple[str, ...] = ()
     tombstones: bool = False
+    path: tuple[str, ...] = ()
 
     def named(self, name: str) -> Field:
         """Return the field with a name; raise PipelineError if its type is invalid."""
         if not isinstance(self.type, str):
-            return Field(name, self.type, alias=self.alias, tombstones=self.tombstones)
+            return Field(name, self.type, alias=self.alias, tombstones=self.tombstones, path=self.path)
         try:
             type_, optional = parse_field_type(self.type)
         except PipelineError as exc:
             msg = f"decode.{name}: {exc.message}"
             raise PipelineError(msg) from exc
-        return Field(name, type_, optional, self.alias, self.tombstones)
+        return Field(name, type_, optional, self.alias, self.tombstones, self.path)
 
 
-def field(type_: str | DataType, *, alias: Sequence[str] = (), tombstones: bool = False) -> FieldType:
+def field(
+    type_: str | DataType, *, alias: Sequence[str] = (), tombstones: bool = False, path: str | None = None
+) -> FieldType:
     """Declare a field with more than its type: ``amount=wr.field("decimal(12,2)", alias=["amt"])``.
 
     Args:
         type_: the type, with a question mark if a record may lack the field.
         alias: other names that records may have it under.
         tombstones: a record that has a key but no value is read with its key in this field.
+        path: in place of its name, the names that lead to it in nested objects: ``wr.field("string", path="user.id")``.
     """
     if isinstance(alias, str):
         msg = f"alias must be a list of names: [{alias!r}]"
         raise PipelineError(msg)
-    return FieldType(type_, tuple(alias), tombstones)
+    return FieldType(type_, tuple(alias), tombstones, () if path is None else tuple(path.split(".")))

@@ -17,6 +17,7 @@ from windrow.model import (
     DelayByPartition,
     Emit,
     FileSource,
+    FlatMapNode,
     Graph,
     JoinNode,
     KafkaSource,
@@ -100,6 +101,8 @@ def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:
             yield from _selected(node)
         case SplitNode():
             yield "split"
+        case FlatMapNode():
+            yield f"{'outer ' if node.outer else ''}flat_map {node.field}"
         case DeduplicateNode():
             yield f"deduplicate by {', '.join(node.key)} within {format_duration(node.within)}"
         case TableNode():

@@ -29,6 +29,7 @@ from windrow.model import (
     AnyJoinNode,
     AnyPipeline,
     DeduplicateNode,
+    FlatMapNode,
     Graph,
     JoinNode,
     LookupNode,
@@ -139,7 +140,7 @@ def _by(node: AnyJoinNode) -> tuple[str, ...] | dict[str, str]:
     return node.key if node.key == node.right_key else dict(zip(node.key, node.right_key, strict=True))
 
 
-def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str:
+def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str:  # noqa: PLR0911 - a case for each kind of stream
     """Return the expression that makes a stream of others."""
     first, *others = (_stream(graph, name, variables) for name in node.inputs)
     match node:
@@ -154,6 +155,11 @@ def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str:
         case SplitNode(outputs=outputs, other=other):
             conditions = {one.name: one.sql for one in outputs}
             return f"{first}.split({conditions!r}{'' if other is None else f', other={other!r}'})"
+        case FlatMapNode():
+            named = {"element": node.element, "position": node.position}
+            given = [f"{name}={value!r}" for name, value in named.items() if value is not None]
+            given += ["outer=True"] if node.outer else []
+            return f"{first}.flat_map({', '.join([repr(node.field), *given])})"
         case DeduplicateNode(key=key, within=within, scope=scope):
             by = ", ".join(map(repr, key))
             rest = "" if scope == "stream" else f", scope={scope!r}"

@@ -20,6 +20,7 @@ from windrow.model import (
     Emit,
     EventTime,
     Field,
+    FlatMapNode,
     Global,
     Graph,
     JoinNode,
@@ -70,7 +71,7 @@ def _graph(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
+def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:  # noqa: C901 - a case for each kind of stream
     """Return what a stream is; of a node with state also where that is, and for how long it is kept."""
     match node:
         case SelectNode():
@@ -84,6 +85,11 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:
             split = [f"{name}.{one.name}: where {one.sql}, and none before" for one in outputs]
             split += [f"{name}.{other}: all others"] if other else []
             return {"split": "\n".join(split), "bound": _bound(stream_of(graph, node.input))}
+        case FlatMapNode():
+            lines = [f"a record for each element of {node.field}, with the other fields of its record"]
+            lines += [] if node.position is None else [f"{node.position} is the number of the element, from 0"]
+            lines += ["a record without elements gives one with null in their place"] if node.outer else []
+            return {"flat_map": "\n".join(lines), "bound": _bound(stream_of(graph, node.name))}
         case DeduplicateNode():
             nouns = {
                 "unique by": f"{', '.join(node.key)}, within {format_duration(node.within)} of event time",
@@ -270,8 +276,9 @@ def _lines(noun: str, meaning: str) -> list[str]:
 
 def _field(field: Field) -> str:
     also = f" (or {', '.join(field.alias)})" if field.alias else ""
+    at = f" (at {'.'.join(field.path)})" if field.path else ""
     key = " (of a tombstone the key)" if field.tombstones else ""
-    return f"{field.name} {field.type_text}{also}{key}"
+    return f"{field.name} {field.type_text}{at}{also}{key}"
 
 
 def _fields(pipeline: AnyPipeline | SourceNode) -> str:

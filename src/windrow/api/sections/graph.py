@@ -20,12 +20,26 @@ from windrow.api.sections.pipeline import (
     SINK_KEY,
 )
 from windrow.api.sections.records import DERIVE, KeyFields
-from windrow.api.spec import DURATION, FIELD_NAME, NAMES, TEXT, Key, Named, Section, Shapes, Spec, choice, each_item
+from windrow.api.spec import (
+    DURATION,
+    FIELD_NAME,
+    FLAG,
+    NAMES,
+    TEXT,
+    Key,
+    Named,
+    Section,
+    Shapes,
+    Spec,
+    choice,
+    each_item,
+)
 from windrow.api.yaml_node import YamlNode, read_texts
 from windrow.model import (
     Decode,
     DeduplicateNode,
     Derive,
+    FlatMapNode,
     Graph,
     JoinNode,
     LogSource,
@@ -75,6 +89,14 @@ def _split(**sections: Any) -> SplitNode:  # noqa: ANN401
 
 def _split_parts(node: SplitNode) -> Mapping[str, Any]:
     return dict(vars(node)) | {"from": node.input, "split": node.outputs}
+
+
+def _flat_map(**sections: Any) -> FlatMapNode:  # noqa: ANN401
+    return FlatMapNode("", **sections)
+
+
+def _flat_map_parts(node: FlatMapNode) -> Mapping[str, Any]:
+    return dict(vars(node)) | {"from": node.input, "flat_map": node.field}
 
 
 def _deduplication(input: str, deduplicate: Mapping[str, Any]) -> DeduplicateNode:  # noqa: A002 - the model's name
@@ -354,6 +376,40 @@ _STREAMS: Named[Any] = Named(
                         Key("other", FIELD_NAME, "the name of an output for all other records."),
                     ),
                     parts=_split_parts,
+                ),
+            ),
+            (
+                ("flat_map", "element", "position", "outer"),
+                FlatMapNode,
+                Section(
+                    "",
+                    _flat_map,
+                    (
+                        _from(_STREAM),
+                        Key(
+                            "flat_map",
+                            FIELD_NAME,
+                            "the name of an array. Each of its elements gives a record, with the other fields of its "
+                            "own and those of the element.",
+                            required=True,
+                            field="field",
+                        ),
+                        Key(
+                            "element",
+                            FIELD_NAME,
+                            "the name of the field with the element, where that is no struct; left out, that of the "
+                            "array.",
+                        ),
+                        Key("position", FIELD_NAME, "the name of a field for the number of the element, from 0."),
+                        Key(
+                            "outer",
+                            FLAG,
+                            "with `true`, a record whose array is empty or null gives one with null in the fields of "
+                            "the element; else it gives none.",
+                            default=False,
+                        ),
+                    ),
+                    parts=_flat_map_parts,
                 ),
             ),
             (

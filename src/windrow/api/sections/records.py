@@ -41,6 +41,7 @@ from windrow.model import (
 )
 
 _CUT_TYPE = re.compile(r"decimal\s*\(\s*\d+\s*")
+_CUT_NESTED = re.compile(r"struct\s*<[^>]*$")
 _REST_OF_TYPE = re.compile(r"\s*\d+\s*\)\??")
 
 
@@ -86,25 +87,35 @@ class _Decode(Spec[Decode]):
             "a [tombstone](#tombstones), is read with its key in this field. In Python "
             '`currency=wr.field("string", tombstones=True)`.'
         )
+        yield (
+            f"- `{path}.FIELD.path` (text, default none): in place of the field's name, the names that lead to it in "
+            "nested objects, `customer.id`."
+        )
 
 
 def _read_field(name: str, node: YamlNode) -> Field:
     if not node.is_mapping:
         return Field(name, *node.parsed(_parse_whole_type))
-    fields = YamlMapping(node, ("type", "alias", "tombstones"))
+    fields = YamlMapping(node, ("type", "alias", "tombstones", "path"))
     type_ = fields.required("type", lambda one: one.parsed(_parse_whole_type), 'such as type: "decimal(12,2)"')
     alias = fields.optional("alias", lambda one: one.each(YamlNode.text), ())
     tombstones = fields.optional("tombstones", FLAG.read, default=False)
+    path = fields.optional("path", lambda one: tuple(one.text().split(".")), ())
     fields.check()
-    return Field(name, *type_.value, alias.value, tombstones.value)
+    return Field(name, *type_.value, alias.value, tombstones.value, path.value)
 
 
 def _more(field: Field) -> dict[str, Any]:
     """Return what a field has besides its type."""
-    return ({"alias": list(field.alias)} if field.alias else {}) | ({"tombstones": True} if field.tombstones else {})
+    more: dict[str, Any] = {"alias": list(field.alias)} if field.alias else {}
+    more |= {"tombstones": True} if field.tombstones else {}
+    return more | ({"path": ".".join(field.path)} if field.path else {})
 
 
 def _parse_whole_type(text: str) -> tuple[DataType, bool]:
+    if _CUT_NESTED.search(text):
+        msg = 'a comma ends a value within {...}; put the type in quotes: "array<struct<sku string, qty long>>"'
+        raise PipelineError(msg)
     if _CUT_TYPE.fullmatch(text):
         msg = 'a comma ends a value within {...}; put the type in quotes: "decimal(12,2)"'
         raise PipelineError(msg)

@@ -34,6 +34,7 @@ from windrow.expressions import Computed, Expression, computed, duckdb_message
 from windrow.model import (
     LOG_TIME,
     AnyPipeline,
+    ArrayType,
     BooleanType,
     DataType,
     DecimalType,
@@ -223,7 +224,7 @@ def _fit(values: pa.Array, type_: DataType) -> tuple[pa.Array, Mask]:
             bad = pc.or_(pc.less(micros, MIN_TIMESTAMP), pc.greater(micros, MAX_TIMESTAMP))
         case StringType():
             bad = pc.match_substring(values, "\0")
-        case BooleanType() | LongType() | DecimalType():
+        case BooleanType() | LongType() | DecimalType() | ArrayType():
             return values, np.zeros(len(values), dtype=np.bool_)
         case _:
             assert_never(type_)

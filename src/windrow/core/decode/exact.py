@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn, assert_never
 
 import numpy as np
@@ -17,7 +17,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.core import schema
-from windrow.core.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP, BadValueError, NumberText, Value, convert
+from windrow.core.decode.values import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    BadValueError,
+    NumberText,
+    Value,
+    convert,
+    value_at,
+)
 from windrow.core.windows import times_with_windows
 from windrow.model import (
     LOG_TIME,
@@ -127,9 +135,7 @@ class ExactDecoder:
     def _meaning(self, record: Mapping[str, object], log_time: int | None) -> Good | PureMark:
         mark = self._mark(record, log_time)
         needed = {self.time.field, *self.key}
-        if mark is not None and any(
-            not _names_with_value(field, record) for field in self.fields if field.name in needed
-        ):
+        if mark is not None and any(not _values_of(field, record) for field in self.fields if field.name in needed):
             return PureMark(mark)
         values = tuple(self._value(field, record) for field in self.fields)
         names = [field.name for field in self.fields]
@@ -152,19 +158,20 @@ class ExactDecoder:
         return Good(tuple(values.get(one.name) for one in self.fields), log_time, None)
 
     def _mark(self, record: Mapping[str, object], log_time: int | None) -> int | None:
-        if self.mark is None or not _names_with_value(self.mark, record):
+        if self.mark is None or not _values_of(self.mark, record):
             return None
         mark = _micros(_value(self.mark, record))
         self._guard(self.mark.name, mark, log_time)
         return mark
 
     def _value(self, field: Field, record: Mapping[str, object]) -> Value | None:
-        if _names_with_value(field, record):
+        if _values_of(field, record):
             return _value(field, record)
         if is_optional(field, self.mark, self.time, self.key):
             return None
-        is_there = any(name in record for name in field.names)
-        reason = f"null: {field.name}" if is_there else f"missing: {field.name}"
+        is_there = any(_is_there(path, record) for path in field.paths)
+        at = f" ({'.'.join(field.path)})" if field.path else ""
+        reason = f"null: {field.name}{at}" if is_there else f"missing: {field.name}{at}"
         raise BadValueError(reason)
 
     def _guard(self, name: str, time: int, log_time: int | None) -> None:
@@ -204,8 +211,8 @@ def mark_field(pipeline: AnyPipeline | SourceNode) -> Field | None:
     match pipeline.time.watermark:
         case Punctuated(field):
             declared = next((one for one in pipeline.decode.fields if one.name == field), None)
-            alias = () if declared is None else declared.alias
-            return Field(field, pipeline.decode.field(pipeline.time.field).type, alias=alias)
+            type_ = pipeline.decode.field(pipeline.time.field).type
+            return Field(field, type_) if declared is None else replace(declared, type=type_, optional=False)
         case _:
             return None
 
@@ -216,14 +223,21 @@ def is_optional(field: Field, mark: Field | None, time: EventTime, key: tuple[st
     return may_lack and field.name not in {time.field, time.sent, *key}
 
 
-def _names_with_value(field: Field, record: Mapping[str, object]) -> list[str]:
-    """Return the names of a field under which a record has a value."""
-    return [name for name in field.names if record.get(name) is not None]
+def _values_of(field: Field, record: Mapping[str, object]) -> list[tuple[str, object]]:
+    """Return what a record has for a field, each value behind its path as text."""
+    found = ((".".join(path), value_at(record, path)) for path in field.paths)
+    return [(path, value) for path, value in found if value is not None]
+
+
+def _is_there(path: tuple[str, ...], record: Mapping[str, object]) -> bool:
+    """Return whether the object at the end of a path has the last name, if only with null."""
+    last = value_at(record, path[:-1])
+    return isinstance(last, dict) and path[-1] in last
 
 
 def _value(field: Field, record: Mapping[str, object]) -> Value:
     """Return the value of a field that a record has; raise BadValueError if it has two different ones."""
-    first, *others = ((name, convert(name, field.type, record[name])) for name in _names_with_value(field, record))
+    first, *others = ((path, convert(path, field.type, value)) for path, value in _values_of(field, record))
     for name, value in others:
         if value != first[1]:
             msg = f"conflict: {field.name}: {first[0]} and {name} differ"

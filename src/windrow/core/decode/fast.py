@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Any, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -36,13 +36,16 @@ from windrow.core.decode.exact import (
 from windrow.core.decode.values import MAX_TIMESTAMP, MICROS_PER_UNIT, MIN_TIMESTAMP
 from windrow.model import (
     LOG_TIME,
+    ArrayType,
     BooleanType,
     DataType,
     DecimalType,
     DoubleType,
     Field,
     LongType,
+    SimpleType,
     StringType,
+    StructType,
     TimestampType,
 )
 
@@ -69,7 +72,7 @@ class FastDecoder:
         self._suspicion = exact_path_pattern(
             self._reads, has_tombstones=exact.log_time_inside and exact.tombstones is not None
         )
-        structure = json.dumps({read.name: _sql_type(read.type) for read in self._reads})
+        structure = json.dumps(_structure(self._reads))
         self._duck = duckdb_sql.connect()
         self._query = (
             f"SELECT row, json_transform(value, {duckdb_sql.literal(structure)}) AS fields "
@@ -80,14 +83,20 @@ class FastDecoder:
     def reads(exact: ExactDecoder) -> bool:
         """Return whether the fast path can read these fields.
 
-        It cannot if two names differ in case only or one is empty, which DuckDB does not take, or if the log's time or
-        the mark is declared as a field of another type.
+        It cannot if two names in an object differ in case only or one is empty, which DuckDB does not take, or if a
+        path is that of two fields of different types (one of them perhaps the log's time or the mark), or leads through
+        another field.
         """
-        reads = {read.name: read.type for read in _json_fields(exact)}
-        one_type = exact.mark is None or reads[exact.mark.name] == exact.mark.type
-        if exact.log_time_inside:
-            one_type &= reads[LOG_TIME] == LOG_TIME_TYPE
-        return one_type and "" not in reads and len({name.casefold() for name in reads}) == len(reads)
+        types: dict[tuple[str, ...], set[DataType]] = {}
+        for path, type_ in _all_reads(exact):
+            types.setdefault(path, set()).add(type_)
+        if any(len(of) > 1 for of in types.values()):
+            return False
+        inner = {path[:depth] for path in types for depth in range(1, len(path))}
+        members = [member for path, of in types.items() for type_ in of for member in _member_paths(type_, path)]
+        names = [*inner, *types, *members]
+        folded = {tuple(name.casefold() for name in path) for path in names}
+        return len(folded) == len(names) and all("" not in path for path in names)
 
     def decode(self, raw: pa.RecordBatch) -> GoodRows:
         """Decode the clearly good rows of a batch in `schema.RAW`; all other rows need the exact decoder."""
@@ -98,22 +107,18 @@ class FastDecoder:
             raw=pa.table({"row": np.arange(raw.num_rows), "value": value, "plain": self._plain(value)}),
         ).combine_chunks()
         rows: Rows = found.column("row").to_numpy()
-        columns = {
-            read.name: self._column(read, values)
-            for read, values in zip(self._reads, found.column("fields").combine_chunks().flatten(), strict=True)
-        }
-        trusted = np.logical_and.reduce([column.trusted for column in columns.values()])
-        for field in self._exact.fields:
-            if field.alias:
-                columns[field.name] = self._one_of([columns[name] for name in field.names], field)
-                trusted &= columns[field.name].trusted
+        read = found.column("fields").combine_chunks()
+        at = {one.path: self._column(one, _values_at(read, one.path)) for one in self._reads}
+        trusted = np.logical_and.reduce([column.trusted for column in at.values()])
+        columns = {field.name: self._one_of(at, field) for field in self._exact.fields}
+        trusted = np.logical_and.reduce([trusted, *(column.trusted for column in columns.values())])
         times = columns[self._exact.time.field].values.cast(pa.int64())
         marks = pa.nulls(len(rows), pa.int64())
         if self._exact.mark is not None:
-            marks = columns[self._exact.mark.name].values.cast(pa.int64())
+            marks = self._one_of(at, self._exact.mark).values.cast(pa.int64())
         time = self._exact.time
         if time.sent is not None or time.future is not None:
-            log_times = self._log_times(raw, rows, columns)
+            log_times = self._log_times(raw, rows, at)
             if time.sent is not None:
                 times, corrected = _correct(times, columns[time.sent].values.cast(pa.int64()), log_times)
                 trusted &= corrected
@@ -158,8 +163,11 @@ class FastDecoder:
             plain = pc.and_(plain, pc.less_equal(brackets, MAX_DEPTH))
         return pc.fill_null(plain, fill_value=False)
 
-    def _one_of(self, columns: list[_Column], field: Field) -> _Column:
-        """Return the values of a field with aliases; a record with two of its names is left to the exact decoder."""
+    def _one_of(self, at: dict[tuple[str, ...], _Column], field: Field) -> _Column:
+        """Return the values of a field; a record with two of its names is left to the exact decoder."""
+        columns = [at[path] for path in field.paths]
+        if len(columns) == 1:
+            return columns[0]
         there = np.sum([_valid(column.values) for column in columns], axis=0)
         least = 0 if is_optional(field, self._exact.mark, self._exact.time, self._exact.key) else 1
         return _Column(pc.coalesce(*(column.values for column in columns)), (least <= there) & (there <= 1))
@@ -169,6 +177,8 @@ class FastDecoder:
         column = self._present(read, values)
         if not read.optional or not values.null_count:
             return column
+        if isinstance(read.type, ArrayType):
+            return _Column(column.values, column.trusted | _mask(values.is_null()))
         absent = _mask(values.is_null())
         return _Column(pc.if_else(pa.array(absent), None, column.values), column.trusted | absent)
 
@@ -181,6 +191,8 @@ class FastDecoder:
                 return _Column(pa.array(doubles), np.isfinite(doubles))
             case DecimalType():
                 return _decimals(values, read.type)
+            case ArrayType():
+                return self._array(read.type, values)
             case TimestampType(unit="iso"):
                 micros, factor = self._iso(values), 1
             case TimestampType(unit):
@@ -189,33 +201,105 @@ class FastDecoder:
                 assert_never(read.type)
         return _times(micros, factor)
 
+    def _array(self, type_: ArrayType, values: pa.Array) -> _Column:
+        """Return arrays; one is surely right if all of its elements are."""
+        lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
+        elements = self._elements(type_, values.flatten())
+        wrong = np.repeat(np.arange(len(values)), lengths)[~elements.trusted]
+        trusted = _valid(values)
+        trusted[wrong] = False
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        absent = values.is_null() if values.null_count else None
+        arrow = schema.arrow_type(type_)
+        return _Column(pa.ListArray.from_arrays(offsets, elements.values, type=arrow, mask=absent), trusted)
+
+    def _elements(self, of: ArrayType, values: pa.Array) -> _Column:
+        """Return elements; a struct that is null may be of any kind, so it is left to the exact decoder."""
+        if not isinstance(of.element, StructType):
+            return self._column(JsonField((), of.element, of.optional), values)
+        fields, members = of.element.fields, values.flatten()
+        columns = [
+            self._column(JsonField((), one.type, one.optional), member)
+            for one, member in zip(fields, members, strict=True)
+        ]
+        trusted = np.logical_and.reduce([_valid(values), *(column.trusted for column in columns)])
+        arrow = schema.arrow_type(of).value_type
+        return _Column(pa.StructArray.from_arrays([one.values for one in columns], fields=list(arrow)), trusted)
+
     def _iso(self, texts: pa.Array) -> pa.Array:
         plain = pc.if_else(pc.match_substring_regex(texts, _ISO), texts, pa.scalar(None, pa.string()))
         sql = "SELECT epoch_us(TRY_CAST(text AS TIMESTAMP)) AS micros FROM texts"
         return duckdb_sql.query(self._duck, sql, texts=pa.table({"text": plain})).column("micros").combine_chunks()
 
-    def _log_times(self, raw: pa.RecordBatch, rows: Rows, columns: dict[str, _Column]) -> pa.Array:
+    def _log_times(self, raw: pa.RecordBatch, rows: Rows, columns: dict[tuple[str, ...], _Column]) -> pa.Array:
         log_times = raw.column("log_time").cast(pa.int64()).take(pa.array(rows))
         if self._exact.log_time_inside:
-            log_times = pc.coalesce(columns[LOG_TIME].values.cast(pa.int64()), log_times)
+            log_times = pc.coalesce(columns[LOG_TIME,].values.cast(pa.int64()), log_times)
         return log_times
 
 
 def _json_fields(exact: ExactDecoder) -> list[JsonField]:
-    """Return the fields to read from the JSON: declared fields with aliases, the mark and the log time, each once."""
-    reads = {
-        name: JsonField(name, field.type, bool(field.alias) or is_optional(field, exact.mark, exact.time, exact.key))
-        for field in exact.fields
-        for name in field.names
-    }
-    if exact.mark is not None and exact.mark.name not in reads:
-        reads[exact.mark.name] = JsonField(exact.mark.name, exact.mark.type, optional=True)
-    if exact.log_time_inside and LOG_TIME not in reads:
-        reads[LOG_TIME] = JsonField(LOG_TIME, LOG_TIME_TYPE, optional=True)
+    """Return what to read from the JSON: declared fields with aliases, the mark and the log time, each path once."""
+    reads: dict[tuple[str, ...], JsonField] = {}
+    for field in exact.fields:
+        optional = bool(field.alias) or is_optional(field, exact.mark, exact.time, exact.key)
+        for path in field.paths:
+            # of two fields at one path, what one of them needs is there
+            also = optional and (path not in reads or reads[path].optional)
+            reads[path] = JsonField(path, field.type, also)
+    for path, type_ in _extra_reads(exact):
+        reads.setdefault(path, JsonField(path, type_, optional=True))
     return list(reads.values())
 
 
-def _sql_type(type_: DataType) -> str:
+def _all_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], DataType]]:
+    yield from ((path, field.type) for field in exact.fields for path in field.paths)
+    yield from _extra_reads(exact)
+
+
+def _extra_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], DataType]]:
+    """Yield paths and types of the mark and the log time, which may be declared as fields, too."""
+    if exact.mark is not None:
+        yield from ((path, exact.mark.type) for path in exact.mark.paths)
+    if exact.log_time_inside:
+        yield (LOG_TIME,), LOG_TIME_TYPE
+
+
+def _member_paths(type_: DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield a path for each name in the structs of an array."""
+    if isinstance(type_, ArrayType) and isinstance(type_.element, StructType):
+        for field in type_.element.fields:
+            yield (*path, field.name)
+            yield from _member_paths(field.type, (*path, field.name))
+
+
+def _values_at(read: pa.StructArray, path: tuple[str, ...]) -> pa.Array:
+    """Return what is at a path, null where an object on the way is."""
+    for name in path:
+        read = read.flatten()[read.type.get_field_index(name)]
+    return read
+
+
+def _structure(reads: Iterable[JsonField]) -> Mapping[str, object]:
+    """Return what DuckDB is to read, in the form of `json_transform`."""
+    found: dict[str, Any] = {}
+    for read in reads:
+        within = found
+        for name in read.path[:-1]:
+            within = within.setdefault(name, {})
+        within[read.path[-1]] = _form(read.type)
+    return found
+
+
+def _form(type_: DataType) -> object:
+    if not isinstance(type_, ArrayType):
+        return _sql_type(type_)
+    if isinstance(type_.element, StructType):
+        return [{field.name: _form(field.type) for field in type_.element.fields}]
+    return [_sql_type(type_.element)]
+
+
+def _sql_type(type_: SimpleType) -> str:
     match type_:
         case StringType() | TimestampType(unit="iso"):
             return "VARCHAR"
@@ -298,9 +382,9 @@ _BAD_WHOLE_TEXT = r'"(?:[^0-9-]|-[^0-9]|-?(?:0[0-9]|[0-9]+[^0-9"]))'
 
 @dataclass(frozen=True)
 class JsonField:
-    """A field that is read from a record's JSON; an optional one may be null."""
+    """What is read at a path of a record's JSON (of an element of an array, without one); optional: it may be null."""
 
-    name: str
+    path: tuple[str, ...]
     type: DataType
     optional: bool = False
 
@@ -312,12 +396,31 @@ def exact_path_pattern(fields: Iterable[JsonField], *, has_tombstones: bool = Fa
     that the fields are there and in range, and the form of ISO times; nothing else. With `has_tombstones` a record
     whose `_value` is null is a tombstone.
     """
-    fields = list(fields)
-    parts = [*_NOT_STRICT, _escapes([*(field.name for field in fields), *([VALUE] if has_tombstones else [])])]
+    bad = [one for field in fields for one in _bad_values(field.path, field.type, optional=field.optional)]
+    parts = [*_NOT_STRICT, _escapes([*(name for name, _ in bad), *([VALUE] if has_tombstones else [])])]
     if has_tombstones:
         parts.append(rf'"{VALUE}"\s*:\s*n')
-    parts += [rf'"{_literal(field.name)}"\s*:\s*(?:{_bad_value(field)})' for field in fields]
+    parts += [rf'"{_literal(name)}"\s*:\s*(?:{value})' for name, value in dict.fromkeys(bad)]
     return "|".join(parts)
+
+
+def _bad_values(path: tuple[str, ...], type_: DataType, *, optional: bool) -> Iterator[tuple[str, str]]:
+    """Yield names, and of each a pattern of the values that the exact decoder must read."""
+    *above, name = path
+    yield from ((one, r"[^{\sn]") for one in above)  # without an object, nothing is there
+    if not isinstance(type_, ArrayType):
+        yield name, _bad_value(type_, "n" if optional else "")
+    elif isinstance(type_.element, StructType):
+        yield name, r"[^\[\sn]"
+        for field in type_.element.fields:
+            yield from _bad_values((field.name,), field.type, optional=field.optional)
+    else:
+        # a bad element behind others; one that is not there at all is in an empty array
+        bad = _bad_value(type_.element, r"\]n" if type_.optional else r"\]")
+        yield name, rf"[^\[\sn]|\[\s*(?:{_SCALAR}\s*,\s*)*(?:{bad})"
+
+
+_SCALAR = r'(?:"(?:[^"\\]|\\.)*"|[^\[\]{}",\s]+)'
 
 
 def working_scale(type_: DecimalType) -> int:
@@ -325,31 +428,32 @@ def working_scale(type_: DecimalType) -> int:
     return type_.scale if type_.precision <= DOUBLE_DIGITS else min(type_.scale, _WORKING_SCALE)
 
 
-def _bad_value(field: JsonField) -> str:
-    null = "n" if field.optional else ""
-    number = rf'[^-"0-9\s{null}]'
-    match field.type:
+def _bad_value(type_: SimpleType, others: str) -> str:
+    """Return a pattern of the bad values of a type; `others` are first characters of what may stand in its place."""
+    number = rf'[^-"0-9\s{others}]'
+    optional = "n" in others
+    match type_:
         case StringType() | TimestampType(unit="iso"):
-            bad = rf'[^"\s{null}]'
+            bad = rf'[^"\s{others}]'
         case BooleanType():
-            bad = rf"[^tf\s{null}]"
+            bad = rf"[^tf\s{others}]"
         case TimestampType():
             bad = rf'{number}|{_BAD_WHOLE_TEXT}|-?[0-9]+[.eE]|"?-?[0-9]{{19}}'
         case LongType():
             # 20 digits if required: a number out of range reads as null, which only an optional field may be
-            digits = 19 if field.optional else 20
+            digits = 19 if optional else 20
             bad = rf'{number}|{_BAD_WHOLE_TEXT}|-?[0-9]+[.eE]|"?[0-9]{{{digits}}}|"?-[0-9]{{19}}'
         case DoubleType():
             bad = rf"{number}|{_BAD_NUMBER_TEXT}"
-            if field.optional:
+            if optional:
                 bad += r'|-?[0-9.]+[eE]|"?-?[0-9]{300}'
         case DecimalType():
-            behind = working_scale(field.type)
-            before = max(1, min(field.type.precision - field.type.scale, DOUBLE_DIGITS - behind))
+            behind = working_scale(type_)
+            before = max(1, min(type_.precision - type_.scale, DOUBLE_DIGITS - behind))
             too_much = rf"[0-9]{{{before + 1}}}|[0-9]+\.[0-9]{{{behind + 1}}}|[0-9]+(?:\.[0-9]+)?[eE]"
             bad = rf'{number}|{_BAD_NUMBER_TEXT}|"?-?(?:{too_much})'
         case _:
-            assert_never(field.type)
+            assert_never(type_)
     return bad
 
 

@@ -6,11 +6,23 @@ import datetime as dt
 import json
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
-from windrow.model import BooleanType, DataType, DecimalType, DoubleType, LongType, StringType, TimestampType
+from windrow.model import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    Field,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 _GRAMMAR = re.compile(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE]([+-]?)([0-9]+))?")
 _EXPONENT_DIGITS = 18
@@ -90,15 +102,15 @@ def _exponent(sign: str, digits: str) -> int:
 
 _MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
 
-Value = str | bool | int | float | Decimal
-"""A field's value; times are whole microseconds."""
+Value: TypeAlias = "str | bool | int | float | Decimal | list[Value | dict[str, Value | None] | None]"
+"""A field's value; times are whole microseconds, the elements of an array values or structs."""
 
 
 class BadValueError(Exception):
     """A JSON value that a field's type does not hold; the message is the dead letter's reason."""
 
 
-def convert(name: str, type_: DataType, value: object) -> Value:
+def convert(name: str, type_: DataType, value: object) -> Value:  # noqa: PLR0911 - a case for each type
     """Return the value of the field `name`; raise BadValueError if its type does not hold it exactly.
 
     `value` comes from JSON with its numbers kept as `NumberText`; it is not None.
@@ -118,8 +130,47 @@ def convert(name: str, type_: DataType, value: object) -> Value:
             return _decimal(name, value, type_)
         case TimestampType():
             return _timestamp(name, value, type_)
+        case ArrayType():
+            if not isinstance(value, list):
+                raise _no_kind(name, value, "array")
+            return [_element(f"{name}[{index}]", type_, one) for index, one in enumerate(value)]
         case _:
             assert_never(type_)
+
+
+def _element(name: str, of: ArrayType, value: object) -> Value | dict[str, Value | None] | None:
+    if value is None:
+        if of.optional:
+            return None
+        msg = f"null: {name}"
+        raise BadValueError(msg)
+    if not isinstance(of.element, StructType):
+        return convert(name, of.element, value)
+    if not isinstance(value, dict):
+        raise _no_kind(name, value, "object")
+    return {field.name: _member(f"{name}.{field.name}", field, value) for field in of.element.fields}
+
+
+def _member(name: str, field: Field, struct: Mapping[str, object]) -> Value | None:
+    value = struct.get(field.name)
+    if value is not None:
+        return convert(name, field.type, value)
+    if field.optional:
+        return None
+    msg = f"null: {name}" if field.name in struct else f"missing: {name}"
+    raise BadValueError(msg)
+
+
+def value_at(record: Mapping[str, object], path: Sequence[str]) -> object:
+    """Return what a record has at a path, None if nothing; raise BadValueError if no object leads to it."""
+    value: object = record
+    for depth, name in enumerate(path):
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise _no_kind(".".join(path[:depth]), value, "object")
+        value = value.get(name)
+    return value
 
 
 def _string(name: str, value: object) -> str:
@@ -207,6 +258,10 @@ def _iso(name: str, value: object, type_: DataType, match: re.Match[str]) -> int
 
 def _wrong(name: str, value: object, type_: DataType) -> BadValueError:
     return BadValueError(f"wrong type: {name}: {_show(value)} is not a {type_}")
+
+
+def _no_kind(name: str, value: object, kind: str) -> BadValueError:
+    return BadValueError(f"wrong type: {name}: {_show(value)} is not an {kind}")
 
 
 def _out_of_range(name: str, value: object, type_: DataType) -> BadValueError:

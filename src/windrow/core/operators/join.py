@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MAX_TIME, to_micros
-from windrow.core.duckdb_sql import identifier, literal
+from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
-from windrow.core.operators.route import side_schema, stream_schema
+from windrow.core.operators.route import id_sql, side_schema, stream_schema
 from windrow.core.schema import (
     DIFF,
     ID,
@@ -35,8 +35,8 @@ from windrow.core.state.runs import Runs, migrate_runs
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.tracker import StepTime
-from windrow.expressions import JoinSide, JoinSpan, RecordStream, Stream, join_sides, join_spans, stream_of
-from windrow.model import MAX_PARTITIONS, Graph, JoinNode, TableJoinNode
+from windrow.expressions import JoinSide, JoinSpan, RecordStream, join_sides, join_spans, stream_of
+from windrow.model import Graph, JoinNode, TableJoinNode
 
 _KINDS: Final = ("left", "right")
 _IS_NEW: Final = "__is_new"
@@ -258,19 +258,6 @@ class _AloneSql:
     candidates: str
     changes: str
     paired: str
-
-
-def id_sql(graph: Graph, stream: Stream, name: str) -> str:
-    """Return what a record of a stream, in the relation `name`, is made of: its place, or its `ID`."""
-    if stream.has_id:
-        return f"{name}.{ID}"
-    if len(graph.sources) == 1:
-        label, partition = literal(graph.sources[0].source.label), f"{name}.{PARTITION}"
-    else:
-        labels = ", ".join(literal(source.source.label) for source in graph.sources)
-        label = f"([{labels}])[{name}.{PARTITION} // {MAX_PARTITIONS} + 1]"
-        partition = f"({name}.{PARTITION} % {MAX_PARTITIONS})"
-    return f"{label} || '/' || {partition} || '/' || {name}.{OFFSET}"
 
 
 class _JoinSql:

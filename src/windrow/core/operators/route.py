@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
+from windrow.core.changelog import json_value
 from windrow.core.columns import pack, to_micros
 from windrow.core.decode.decoder import KeyedDecoder
 from windrow.core.decode.derived import Evaluator
@@ -34,10 +35,13 @@ from windrow.expressions import (
     view_of,
 )
 from windrow.model import (
+    MAX_PARTITIONS,
     AnyJoinNode,
+    ArrayType,
     BooleanType,
     DecimalType,
     Field,
+    FlatMapNode,
     Graph,
     KeyedNode,
     Node,
@@ -84,7 +88,7 @@ def side_schema(side: JoinSide) -> pa.Schema:
 
 
 def stream_schema(stream: Stream, records: pa.Schema) -> pa.Schema:
-    """Return the schema of the records of a stream: those of a join have an `ID`, those of a changelog a `DIFF`."""
+    """Return the schema of the records of a stream: those that have one an `ID`, those of a changelog a `DIFF`."""
     if stream.has_id:
         records = records.append(pa.field(ID, pa.string()))
     if stream.is_versions:
@@ -105,7 +109,7 @@ class Router:
         packed: Callable[[pa.Table], bytes] = pack,
         local: Container[str] = (),
     ) -> None:
-        self._stages: list[_Selection | _Split | _Versions] = []
+        self._stages: list[_Selection | _Split | _FlatMap | _Versions] = []
         names = set(made_by(node))
         for one in graph.nodes:
             if names.intersection(one.inputs):
@@ -114,6 +118,9 @@ class Router:
                     names.update(outputs_of(one))
                 elif isinstance(one, SplitNode):
                     self._stages.append(_Split(graph, one))
+                    names.update(outputs_of(one))
+                elif isinstance(one, FlatMapNode):
+                    self._stages.append(_FlatMap(graph, one))
                     names.update(outputs_of(one))
                 elif isinstance(one, TableNode):
                     self._stages.append(_Versions(graph, one))
@@ -270,6 +277,60 @@ class _Versions:
         return {versions_of(self.name): made}, *_joined(records, [(records, failed)])
 
 
+_INDEX = "__index"
+
+
+class _FlatMap:
+    """The elements of an array, a record each: those of one record are in order, and have its place."""
+
+    def __init__(self, graph: Graph, node: FlatMapNode) -> None:
+        self.name = node.name
+        self._node = node
+        given = stream_of(graph, node.input)
+        self._fields = [one.name for one in stream_of(graph, node.name).fields]
+        self._others = [one.name for one in given.fields if one.name != node.field]
+        self._duck = duckdb_sql.connect()
+        # a record without elements is told from one with an element by what is behind the #
+        self._id = (
+            f"SELECT {id_sql(graph, given, 'r')} || '#' || coalesce({_INDEX}::VARCHAR, '') AS {ID} FROM records r"
+        )
+
+    def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
+        """Return the stream by its name; it fails for no record."""
+        records = tables[self._node.input]
+        array = records.column(self._node.field).combine_chunks()
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+        rows = np.maximum(lengths, 1) if self._node.outer else lengths
+        is_element = np.repeat(lengths > 0, rows)
+        index = pa.array(np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows), pa.int64(), mask=~is_element)
+        elements = array.flatten()
+        if not is_element.all():
+            elements = elements.take(pa.array(np.cumsum(is_element) - 1, mask=~is_element))
+        own = [name for name in records.column_names if name.startswith("__") and name not in {ID, DIFF}]
+        changes = [DIFF] if DIFF in records.column_names else []
+        parents = records.drop_columns(self._node.field).take(pa.array(np.repeat(np.arange(records.num_rows), rows)))
+        ids = duckdb_sql.query(self._duck, self._id, records=parents.append_column(_INDEX, index)).column(ID)
+        members = elements.flatten() if pa.types.is_struct(elements.type) else [elements]
+        values = [*members, *([] if self._node.position is None else [index])]
+        made = {name: parents.column(name) for name in own} | {ID: ids}
+        made |= dict(zip(self._fields, [*map(parents.column, self._others), *values], strict=True))
+        made |= {name: parents.column(name) for name in changes}
+        return {self.name: pa.table(made)}, records.slice(0, 0), []
+
+
+def id_sql(graph: Graph, stream: Stream, name: str) -> str:
+    """Return the SQL of what a record of a stream is made of, in a query that calls it `name`."""
+    if stream.has_id:
+        return f"{name}.{ID}"
+    if len(graph.sources) == 1:
+        label, partition = duckdb_sql.literal(graph.sources[0].source.label), f"{name}.{PARTITION}"
+    else:
+        labels = ", ".join(duckdb_sql.literal(source.source.label) for source in graph.sources)
+        label = f"([{labels}])[{name}.{PARTITION} // {MAX_PARTITIONS} + 1]"
+        partition = f"({name}.{PARTITION} % {MAX_PARTITIONS})"
+    return f"{label} || '/' || {partition} || '/' || {name}.{OFFSET}"
+
+
 def _columns(stream: Stream, texts: Sequence[tuple[str, str]]) -> tuple[Computed, ...]:
     nullable = frozenset(one.name for one in stream.fields if one.optional)
     return tuple(Computed(name, name, analyse(sql, stream.fields, nullable)) for name, sql in texts)
@@ -420,6 +481,8 @@ class ResultDeadLetters:
 
 
 def _json_value(field: Field) -> str:
+    if isinstance(field.type, ArrayType):
+        return json_value(identifier(field.name), field.type)
     return identifier(field.name) + ("::VARCHAR" if isinstance(field.type, DecimalType) else "")
 
 

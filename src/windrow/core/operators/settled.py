@@ -79,8 +79,22 @@ def in_merged_order(records: pa.Table) -> pa.Table:
     sides = [SIDE] if SIDE in records.column_names else []
     columns = [to_micros(records.column(name)) for name in reversed([*PLACE, *sides])]
     if ID in records.column_names:
-        columns.insert(0, pc.rank(records.column(ID).combine_chunks(), tiebreaker="dense").to_numpy())
+        columns.insert(
+            0, pc.rank(_with_whole_numbers(records.column(ID).combine_chunks()), tiebreaker="dense").to_numpy()
+        )
     return records.take(pa.array(np.lexsort(columns)))
+
+
+def _with_whole_numbers(ids: pa.Array) -> pa.Array:
+    """Return ids in which the numbers of elements have as many digits, so that they are in order as text."""
+    if not pc.any(pc.match_substring(ids, "#")).as_py():
+        return ids
+    padded = pc.replace_substring_regex(ids, r"#([0-9]+)", rf"#{'0' * _DIGITS}\1")
+    return pc.replace_substring_regex(padded, rf"#[0-9]*([0-9]{{{_DIGITS}}})", r"#")
+
+
+_DIGITS: Final = 10
+"""An array in Arrow has less than 2**31 elements."""
 
 
 def _settled(records: pa.Table, time: StepTime) -> Mask:

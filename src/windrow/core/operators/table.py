@@ -18,8 +18,7 @@ from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MAX_TIME, to_micros
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
-from windrow.core.operators.join import id_sql
-from windrow.core.operators.route import side_schema, stream_schema
+from windrow.core.operators.route import id_sql, side_schema, stream_schema
 from windrow.core.schema import DELETED, DIFF, ID, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Compaction, Runs, migrate_runs

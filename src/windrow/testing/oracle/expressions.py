@@ -15,6 +15,7 @@ from windrow.model import (
     Aggregate,
     ApproxCountDistinct,
     ApproxQuantile,
+    ArrayType,
     Avg,
     BoolAnd,
     BooleanType,
@@ -130,6 +131,8 @@ def _name(type_: DataType) -> str:
             return f"DECIMAL({precision},{scale})"
         case TimestampType():
             return "TIMESTAMPTZ"
+        case ArrayType():
+            raise TypeError(type_)
         case _:
             assert_never(type_)
 

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import assert_never
 
 from windrow.model import (
+    ArrayType,
     BooleanType,
     DataType,
     DecimalType,
@@ -175,14 +176,32 @@ def _fields(pipeline: Pipeline, content: dict[str, object]) -> dict[str, Value]:
         elif field.optional:
             fields[field.name] = None
         elif field.name != _mark_name(pipeline):
-            raise DeadLetterError(NULL if content.keys() & {field.name, *field.alias} else MISSING)
+            raise DeadLetterError(NULL if _is_there(content, field.paths) else MISSING)
     return fields
 
 
 def _values(pipeline: Pipeline, content: dict[str, object], name: str) -> list[object]:
-    """Return what a record has for a field, under each of its names."""
-    alias = [other for field in pipeline.decode.fields if field.name == name for other in field.alias]
-    return [content[one] for one in (name, *alias) if content.get(one) is not None]
+    """Return what a record has for a field, at each of its paths."""
+    paths = next((field.paths for field in pipeline.decode.fields if field.name == name), ((name,),))
+    found = [_at(content, path) for path in paths]
+    return [value for value in found if value is not None]
+
+
+def _at(content: dict[str, object], path: tuple[str, ...]) -> object:
+    """Return what a record has at a path; what leads to it is objects, or is not there."""
+    value: object = content
+    for name in path:
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise DeadLetterError(WRONG_TYPE)
+        value = value.get(name)
+    return value
+
+
+def _is_there(content: dict[str, object], paths: tuple[tuple[str, ...], ...]) -> bool:
+    above = [(_at(content, path[:-1]), path[-1]) for path in paths]
+    return any(isinstance(one, dict) and name in one for one, name in above)
 
 
 def _found(pipeline: Pipeline, content: dict[str, object], name: str) -> object:
@@ -285,6 +304,9 @@ def value_of(type_: DataType, json_value: object) -> Value:
             return _decimal(json_value, precision, scale)
         case TimestampType(unit):
             return _time(json_value, unit)
+        case ArrayType():
+            # arrays are for graphs, which have an oracle of their own
+            raise TypeError(type_)
         case _:
             assert_never(type_)
 
