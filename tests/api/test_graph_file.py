@@ -471,7 +471,7 @@ def test_a_join_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
         "bound a row comes, or is taken back, until the watermark is 35m past it",
         "keeps a record of orders until the watermark is 35m past it",
         "a record of payments until the watermark is 11m past it",
-        "rows one for each row of the join, by the places of its records",
+        "rows one for each row, by what it is made of",
     ):
         assert line in lines, line
     assert "has reached its end and 15m more, with the rows as of that watermark" in to_text(graph)
@@ -516,7 +516,10 @@ def test_a_join_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
             ("{tumbling: 5m}", "{session: 5m}"),
             "21: streams.minutes.window: a session cannot be over the rows of a join",
         ),
-        (("table: paid}", "table: paid, key: [order_id]}"), "24: sinks.to_paid.sink.key: a table of records is by the"),
+        (
+            ("table: paid}", "table: paid, key: [order_id]}"),
+            "24: sinks.to_paid.sink.key: a table of records is by what",
+        ),
         (("number: long", "row: long"), "24: sinks.to_paid.from: the field 'row' is a column of every table"),
         (("from: paid, where: amount_right > 100", "from: [paid, orders]"), "17: streams.large.from: the streams of a"),
     ],
@@ -527,3 +530,154 @@ def test_problems_of_a_join_have_their_lines(change: tuple[str, str], expected: 
     text = text.replace(*change)
     found = problems_of(text)
     assert any(one.startswith(expected) for one in found), found
+
+
+ITEMS = """\
+name: items
+sources:
+  orders:
+    source: {log: {path: data/orders}}
+    decode:
+      id: string
+      user: {type: string, path: customer.id}
+      t: timestamp
+      items: array<struct<sku string, qty long?, `unit price` decimal(12,2), marks array<string>?>>
+      tags: array<string?>?
+    time: {field: t, delay: 1m, future: 1h}
+    lateness: 1h
+streams:
+  lines: {from: orders, flat_map: items, position: line}
+  marks: {from: lines, flat_map: marks, element: mark, outer: true}
+  tags: {from: orders, flat_map: tags}
+  minutes: {from: marks, key: [sku], window: {tumbling: 5m}, aggregate: {n: count(), sold: sum(qty)}}
+  plain: {from: orders, select: [id, user]}
+  minutes_of_orders: {from: orders, key: user, window: {tumbling: 5m}, aggregate: {n: count()}}
+  one: {from: tags, select: [id, user, t, tags]}
+sinks:
+  to_minutes: {from: minutes, sink: {sqlite: {path: a.db, table: minutes}}}
+  to_plain: {from: plain, sink: {sqlite: {path: a.db, table: plain}}}
+  to_orders: {from: minutes_of_orders, sink: {sqlite: {path: a.db, table: orders}}}
+  to_one: {from: one, sink: {sqlite: {path: a.db, table: one}}}
+"""
+
+
+def test_elements_read_back_and_say_what_they_are(tmp_path: Path) -> None:
+    graph = read(ITEMS)
+    assert [one.level for one in validate(graph) if one.level == "error"] == []
+    assert read(to_yaml(graph)) == graph
+    (tmp_path / "items.py").write_text(to_python_file(graph))
+    assert open_pipeline(str(tmp_path / "items.py")).pipeline == graph
+    fields = {one.name: one.type_text for one in stream_of(graph, "marks").fields}
+    assert fields == {
+        "id": "string",
+        "user": "string",
+        "t": "timestamp",
+        "tags": "array<string?>?",
+        "sku": "string",
+        "qty": "long?",
+        "unit price": "decimal(12,2)",
+        "line": "long",
+        "mark": "string?",
+    }
+    text = to_text(graph)
+    assert "user string (at customer.id)" in text
+    assert "a record without elements gives one with null in their place" in text
+    assert "outer flat_map marks" in to_mermaid(graph)
+    assert stream_of(graph, "minutes").fields[2].name == "sku"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            ("flat_map: items", "flat_map: item"),
+            "14: streams.lines.flat_map: 'item' is not a field of the stream; its ",
+        ),
+        (("flat_map: items", "flat_map: user"), "14: streams.lines.flat_map: 'user' is a string, not an array of the"),
+        (("struct<sku", "struct<ID"), "14: streams.lines.flat_map: there are two fields 'ID' (SQL ignores case): give"),
+        (("position: line", "position: SKU"), "14: streams.lines.position: there is a field 'SKU' already"),
+        (("position: line", "position: __n"), "14: streams.lines.position: '__n' is not a valid name"),
+        (("position: line", "element: item"), "14: streams.lines.element: an element has fields with names of their"),
+        (("element: mark", "element: user"), "15: streams.marks.element: there are two fields 'user'"),
+        (
+            ("key: user,", "key: items,"),
+            "19: streams.minutes_of_orders.key.0: 'items' is an array, which only flat_map",
+        ),
+        (
+            ("n: count()}}\n  one", "n: max(tags)}}\n  one"),
+            "19: streams.minutes_of_orders.aggregate.n: 'tags' is an arr",
+        ),
+        (
+            ("select: [id, user]}", 'where: "items IS NULL"}'),
+            "18: streams.plain.where: 'items IS NULL': 'items' is an arr",
+        ),
+        (
+            ("select: [id, user]}", "select: [id, items]}"),
+            "23: sinks.to_plain.from: 'items' is an array, which no table",
+        ),
+        (
+            ("select: [id, user]}", "deduplicate: {by: tags, within: 1m}}"),
+            "18: streams.plain.deduplicate.by.0: 'tags' is",
+        ),
+        (("from: tags, select: [id, user, t, tags]", "from: [tags, orders]"), "20: streams.one.from: the streams of a"),
+        (
+            ("qty long?", "sku long"),
+            "9: sources.orders.decode.items: there are two fields 'sku' in struct<sku string, ",
+        ),
+        (
+            ("path: customer.id", "path: customer..id"),
+            "7: sources.orders.decode.user.path: is names with a dot between",
+        ),
+    ],
+)
+def test_problems_of_elements_have_their_lines(change: tuple[str, str], expected: str) -> None:
+    assert change[0] in ITEMS
+    found = problems_of(ITEMS.replace(*change))
+    assert any(one.startswith(expected) for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("element: mark", "elment: mark"), "15: 'elment' is not a key of streams.marks; did you mean 'element'?"),
+        (("array<string?>?\n", "list<string>\n"), "'list' is not a type; did you mean array<...>?"),
+        (
+            ("array<string?>?\n", "array<strng>\n"),
+            "10: sources.orders.decode.tags: 'strng' is not a type; did you mean",
+        ),
+        (("array<string?>?\n", "array<string\n"), "'array<string': a '>' or a comma is missing at the end"),
+        (("array<string?>?\n", "array<\n"), "'array<': it ends too early"),
+        (("array<string?>?\n", "array<struct<>>\n"), "'>' is not the name of a field; put it in `backquotes`"),
+        (("array<string?>?\n", "array<struct<a:string>>\n"), "there is no colon between a field and its type: a TYPE"),
+        (("array<string?>?\n", "array<array<string>>\n"), "an array has no arrays as elements"),
+        (("array<string?>?\n", "struct<a long>\n"), "a struct is the element of an array; a field in an object has"),
+        (("array<string?>?\n", "array<string> long\n"), "'long' is too much"),
+        (("array<string?>?\n", "array<struct<a struct<b long>>>\n"), "'a' is a struct in a struct"),
+    ],
+)
+def test_types_that_cannot_be_read(change: tuple[str, str], expected: str) -> None:
+    assert change[0] in ITEMS
+    with pytest.raises(PipelineError) as refused:
+        read(ITEMS.replace(*change))
+    assert expected in str(refused.value)
+
+
+def test_a_union_has_no_elements_of_two_arrays_of_one_record() -> None:
+    text = ITEMS.replace(
+        "  one: {from: tags, select: [id, user, t, tags]}",
+        "  skus: {from: lines, select: [id, sku]}\n"
+        "  names: {from: tags, derive: {sku: \"coalesce(tags, '-')\"}, select: [id, sku]}\n"
+        "  one: {from: [skus, names]}",
+    )
+    (found,) = problems_of(text)
+    assert found.startswith("22: streams.one.from: elements of items and tags of one record of 'orders' would have one")
+
+
+def test_a_file_with_one_stream_has_no_arrays() -> None:
+    found = problems_of(
+        "name: a\nsource: {log: {path: a}}\n"
+        "decode: {k: string, t: timestamp, items: array<long>}\n"
+        "time: {field: t, delay: 1m}\nkey: k\nwindow: {tumbling: 5m}\naggregate: {n: count()}\n"
+        "sink: {sqlite: {path: a.db, table: a}}\n"
+    )
+    assert found == ["3: decode.items: only flat_map, a stream of a file with sources and streams, takes an array"]

@@ -20,13 +20,16 @@ from windrow.core.state.widening import StateChange
 from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     Aggregate,
+    ArrayType,
     Calendar,
     Count,
     Cumulate,
+    Decode,
     DeduplicateNode,
     Emit,
     EveryEventTime,
     Field,
+    FlatMapNode,
     Global,
     Graph,
     Hopping,
@@ -72,6 +75,17 @@ def process(**settings: Any) -> ProcessNode:  # noqa: ANN401 - any of `Process`
         **({"ttl": None, "order": "log", "on_timer": None, "on_processing_timer": None} | settings),
     )
     return ProcessNode("made", "log", ("user",), made)
+
+
+def over_elements(node: StreamNode) -> StreamNode:
+    """Return an operator that takes the elements of an array."""
+    match node:
+        case JoinNode():
+            return replace(node, left="lines", right="lines")
+        case SelectNode():
+            return replace(node, inputs=("lines",))
+        case _:
+            return replace(node, input="lines")
 
 
 UNIQUE = DeduplicateNode("made", "log", ("user", "amount"), 8 * MINUTE)
@@ -122,13 +136,20 @@ OPERATORS |= {
     f"{name} without copies": (CLEAN, replace(OPERATORS[name][0], input="clean"))  # type: ignore[arg-type]
     for name in ("hopping", "session", "global", "process", "process in order")
 }
+OVER_ELEMENTS = " over elements"
+ORDERS = replace(SOURCE, decode=Decode((*SOURCE.decode.fields, Field("parts", ArrayType(LongType())))))
+ELEMENTS = FlatMapNode("lines", "log", "parts", element="part", position="line")
+FLAT = ("hopping", "session", "global", "early", "process", "process in order", "deduplicate", "records", "left join")
+OPERATORS |= {f"{name}{OVER_ELEMENTS}": (ELEMENTS, over_elements(OPERATORS[name][0])) for name in FLAT}
 UNBOUNDED = {"global", "global without a key", "process", "calendar", "global without copies", "process without copies"}
+UNBOUNDED |= {f"{name}{OVER_ELEMENTS}" for name in ("global", "process")}
 """Their keys stay, or their windows are longer than the log."""
 
 
 def graph_of(name: str, key_groups: int = 3) -> Graph:
     sink = SinkNode("to_made", "made", SqliteSink("unused.db", "made"))
-    return Graph("graph", (SOURCE, *OPERATORS[name], sink), key_groups)
+    source = ORDERS if name.endswith(OVER_ELEMENTS) else SOURCE
+    return Graph("graph", (source, *OPERATORS[name], sink), key_groups)
 
 
 def log() -> list[tuple[int, bytes]]:
@@ -139,6 +160,9 @@ def log() -> list[tuple[int, bytes]]:
         user = chance.randrange(6)
         minute = max(0, number / 2 - chance.choice([0, 0, 0, 1, 3, 9, 40]))
         value = record(f"u{user}", round(minute), chance.randint(0, 9)) if chance.random() > 0.03 else b"{"
+        if value.endswith(b"}"):
+            parts = ([number % 5, number % 5, number % 2, *range(9)])[: number % 13]
+            value = value[:-1] + f', "parts": {parts}}}'.encode()
         found += [(user % 3, value)] * (2 if chance.random() < 0.1 else 1)
     return found
 

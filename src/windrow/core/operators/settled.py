@@ -90,7 +90,7 @@ def _with_whole_numbers(ids: pa.Array) -> pa.Array:
     if not pc.any(pc.match_substring(ids, "#")).as_py():
         return ids
     padded = pc.replace_substring_regex(ids, r"#([0-9]+)", rf"#{'0' * _DIGITS}\1")
-    return pc.replace_substring_regex(padded, rf"#[0-9]*([0-9]{{{_DIGITS}}})", r"#")
+    return pc.replace_substring_regex(padded, rf"#[0-9]*([0-9]{{{_DIGITS}}})", r"#\1")
 
 
 _DIGITS: Final = 10
