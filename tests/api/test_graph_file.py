@@ -471,7 +471,7 @@ def test_a_join_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
         "bound a row comes, or is taken back, until the watermark is 35m past it",
         "keeps a record of orders until the watermark is 35m past it",
         "a record of payments until the watermark is 11m past it",
-        "rows one for each row, by what it is made of",
+        "rows one for each row of the join, by the places of its records",
     ):
         assert line in lines, line
     assert "has reached its end and 15m more, with the rows as of that watermark" in to_text(graph)
@@ -518,7 +518,7 @@ def test_a_join_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
         ),
         (
             ("table: paid}", "table: paid, key: [order_id]}"),
-            "24: sinks.to_paid.sink.key: a table of records is by what",
+            "24: sinks.to_paid.sink.key: a table of records is by the",
         ),
         (("number: long", "row: long"), "24: sinks.to_paid.from: the field 'row' is a column of every table"),
         (("from: paid, where: amount_right > 100", "from: [paid, orders]"), "17: streams.large.from: the streams of a"),
