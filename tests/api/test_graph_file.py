@@ -384,7 +384,7 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
         ),
         (
             [("window: {tumbling: 5m}", "window: {global: {}}"), ("{lateness: 1h}", "{early: {count: 2}}")],
-            ["9: streams.hours.from: the rows of a table", "14: streams.minutes.emit.early: a window whose rows other"],
+            ["19: streams.minutes.emit.early: a window whose rows other", "9: streams.hours.from: the rows of a table"],
         ),
         (
             [("n: count()}}\n  unique", "n: count()}, emit: {lateness: 1h}}\n  unique")],
