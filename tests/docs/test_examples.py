@@ -68,15 +68,18 @@ def test_an_example_runs_over_a_generated_log(example: str, tmp_path: Path, monk
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_a_folder_gives_what_its_page_shows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page has a block with the command and a query, and one with what the query gives."""
+    """The page has blocks with the command and queries, and for each query one with what it gives."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    shown = {block.language: block.text for block in blocks("sh", "text") if block.page.parent == folder}
-    command, query = (shlex.split(line) for line in shown["sh"].splitlines())
+    shown = [block for block in blocks("sh", "text") if block.page.parent == folder]
+    words = [word for block in shown if block.language == "sh" for word in shlex.split(block.text)]
+    queries = [place for place, word in enumerate(words) if word == "sqlite3"]
+    command = words[: queries[0]]
     ran = CliRunner().invoke(main, command[1:])
     assert ran.exit_code == 0, ran.output
-    with closing(sqlite3.connect(query[1])) as database:
-        rows = database.execute(query[2]).fetchall()
-    assert ["|".join("" if value is None else str(value) for value in row) for row in rows] == shown[
-        "text"
-    ].splitlines()
+    answers = [block.text.splitlines() for block in shown if block.language == "text"]
+    for place, answer in zip(queries, answers, strict=True):
+        database, sql = words[place + 1 : place + 3]
+        with closing(sqlite3.connect(database)) as connection:
+            rows = connection.execute(sql).fetchall()
+        assert ["|".join("" if value is None else str(value) for value in row) for row in rows] == answer

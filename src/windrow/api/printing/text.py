@@ -115,7 +115,7 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:  # noqa: C901 - a
     levels = len(graph.levels)
     return nouns | {
         "level": f"{graph.level_of(node)} of {levels}" if levels > 1 and node in graph.keyed else "",
-        "order": _order(graph, node),
+        "order": _order(graph, node) if node in graph.keyed else "",
         "bound": _bound(stream_of(graph, node.name)) if _kept(graph, node) else "",
         "keeps": _kept(graph, node),
     }
