@@ -208,6 +208,50 @@ LOOKUPS: dict[str, list[Node]] = {
         replace(PRICED, name="of itself", how="inner"),
     ],
 }
+CLEAN = DeduplicateNode("clean", "log", ("user", "v"), 6 * MINUTE)
+for of in (PRICED, replace(PRICED, as_of="order")):
+    LOOKUPS |= {
+        f"of clean, {of.as_of}": [
+            SOURCE,
+            OTHER,
+            RENAMED,
+            KEPT,
+            CLEAN,
+            replace(of, name=f"of clean, {of.as_of}", left="clean"),
+        ],
+        f"in clean, {of.as_of}": [
+            SOURCE,
+            OTHER,
+            replace(CLEAN, input="other"),
+            replace(RENAMED, inputs=("clean",)),
+            KEPT,
+            replace(of, name=f"in clean, {of.as_of}"),
+        ],
+        f"of pairs, {of.as_of}": [
+            SOURCE,
+            OTHER,
+            RENAMED,
+            KEPT,
+            NEAR,
+            replace(of, name=f"of pairs, {of.as_of}", left="inner"),
+        ],
+        f"in pairs, {of.as_of}": [
+            SOURCE,
+            OTHER,
+            NEAR,
+            replace(RENAMED, inputs=("inner",)),
+            KEPT,
+            replace(of, name=f"in pairs, {of.as_of}", how="inner"),
+        ],
+        f"of part, {of.as_of}": [
+            SOURCE,
+            OTHER,
+            RENAMED,
+            KEPT,
+            SplitNode("part", "log", (Derive("high", "v > 6"),), "low"),
+            replace(of, name=f"of part, {of.as_of}", left="part.low"),
+        ],
+    }
 SOURCES |= LOOKUPS
 ITEMS = ArrayType(StructType((Field("id", StringType()), Field("v", LongType()))))
 PLAIN = Decode((Field("user", StringType()), Field("t", TimestampType("micros")), Field("items", ITEMS)))
@@ -246,7 +290,7 @@ CHANGED = {
     "paid lines",
     "of all",
 }
-CHANGED -= {"in order", "own last"}
+CHANGED -= {"in order", "own last", *(name for name in LOOKUPS if name.endswith(", order"))}
 LACKING = {"right", "full", "wide both", "outer", "of all"}
 SOURCES |= JOINS
 
