@@ -60,6 +60,13 @@ def test_ends_of_one_partition_are_told_apart() -> None:
     )
 
 
+def test_the_partitions_of_an_end_are_in_any_order() -> None:
+    """A sink gives those of several sources by their number within the source."""
+    rows = [(0, 9, 1, "end"), (1000, 7, 1, "end"), (1, 5, 1, "end")]
+    ends = JournalReplay.of(journal(*rows, *reversed(rows))).ends
+    assert ends == ({0: 9, 1000: 7, 1: 5},) * 2
+
+
 def test_an_end_that_is_further_on_in_one_partition_is_not_told() -> None:
     rows = journal((0, 5, 1, "end"), (1, 9, 1, "end"))
     assert JournalReplay.of(rows, {0: 5, 1: 8}).ends == ()

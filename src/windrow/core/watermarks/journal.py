@@ -117,15 +117,16 @@ def _is_before(partition: int, offset: int, reason: str, end: Mapping[int, int])
 
 
 def _ends(rows: Iterable[tuple[int, int, str]]) -> list[dict[int, int]]:
-    """Group the rows of each end: those of one step are in the order of partitions, so a lower one starts the next."""
+    """Group the rows of each end: it has one for each partition, so one that is there already starts the next.
+
+    The rows of a step are in the order of partitions within their source, but not of the sources.
+    """
     ends: list[dict[int, int]] = []
-    before = None
     for partition, offset, reason in rows:
         if reason == "end":
-            if before is None or partition <= before:
+            if not ends or partition in ends[-1]:
                 ends.append({})
             ends[-1][partition] = offset
-            before = partition
         elif reason.startswith(LOST):
             # a log that starts again has these offsets once more, and did not end there
             for one in ends:
