@@ -15,8 +15,9 @@ from tests.core.pipelines import MAIN, MINUTE, raw, record
 
 from windrow.core.changelog import StepOutput
 from windrow.core.level import migrate
-from windrow.core.schema import RAW
+from windrow.core.schema import RAW, row_key
 from windrow.core.state.widening import StateChange
+from windrow.expressions import sink_view
 from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     Aggregate,
@@ -35,6 +36,7 @@ from windrow.model import (
     Hopping,
     JoinNode,
     LongType,
+    LookupNode,
     Max,
     Process,
     ProcessNode,
@@ -46,6 +48,8 @@ from windrow.model import (
     SqliteSink,
     StreamNode,
     Sum,
+    TableJoinNode,
+    TableNode,
     Tumbling,
     ValueState,
     WindowNode,
@@ -90,6 +94,10 @@ def over_elements(node: StreamNode) -> StreamNode:
 
 UNIQUE = DeduplicateNode("made", "log", ("user", "amount"), 8 * MINUTE)
 NEAR = JoinNode("made", "log", "log", ("user",), ("user",), 2 * MINUTE, 3 * MINUTE)
+LAST = TableNode("last", "log", ("user",), "amount > 6")
+LOOKUP = LookupNode("made", "log", "last", ("user",), ("user",), "left")
+AMOUNTS = TableNode("amounts", "log", ("user", "amount"))
+TABLES = TableJoinNode("made", "last", "amounts", ("user",), ("user",))
 OPERATORS: dict[str, tuple[StreamNode, ...]] = {
     "tumbling": (windowed(Tumbling(5 * MINUTE)),),
     "salted": (windowed(Tumbling(5 * MINUTE), salt=2),),
@@ -114,6 +122,17 @@ OPERATORS: dict[str, tuple[StreamNode, ...]] = {
     "join": (NEAR,),
     "left join": (replace(NEAR, how="left", before=0),),
     "full join": (replace(NEAR, how="full"),),
+    "table": (replace(LAST, name="made"),),
+    "lookup": (LAST, LOOKUP),
+    "lookup of few": (LAST, replace(LOOKUP, how="inner", revise=2 * MINUTE)),
+    "lookup in order": (LAST, replace(LOOKUP, as_of="order")),
+    "join of tables": (LAST, AMOUNTS, TABLES),
+    "full join of tables": (LAST, AMOUNTS, replace(TABLES, how="full")),
+    "over a lookup": (
+        LAST,
+        replace(LOOKUP, name="found"),
+        WindowNode("made", "found", ("user",), Tumbling(5 * MINUTE), SUMS, Emit()),
+    ),
     "over a join": (
         replace(NEAR, name="near", how="left"),
         WindowNode("made", "near", ("user",), Tumbling(5 * MINUTE), SUMS, Emit()),
@@ -141,8 +160,18 @@ ORDERS = replace(SOURCE, decode=Decode((*SOURCE.decode.fields, Field("parts", Ar
 ELEMENTS = FlatMapNode("lines", "log", "parts", element="part", position="line")
 FLAT = ("hopping", "session", "global", "early", "process", "process in order", "deduplicate", "records", "left join")
 OPERATORS |= {f"{name}{OVER_ELEMENTS}": (ELEMENTS, over_elements(OPERATORS[name][0])) for name in FLAT}
-UNBOUNDED = {"global", "global without a key", "process", "calendar", "global without copies", "process without copies"}
+UNBOUNDED = {
+    "global",
+    "global without a key",
+    "process",
+    "calendar",
+    "global without copies",
+    "process without copies",
+    "table",
+    "over a lookup",
+}
 UNBOUNDED |= {f"{name}{OVER_ELEMENTS}" for name in ("global", "process")}
+UNBOUNDED |= {name for name in OPERATORS if "of tables" in name or name.startswith("lookup")}
 """Their keys stay, or their windows are longer than the log."""
 
 
@@ -171,9 +200,6 @@ def log() -> list[tuple[int, bytes]]:
 
 
 LOG = log()
-
-
-PLACES = (("window_start", "window_end", "user"), ("source", "partition", "offset"), ("row",))
 
 
 class Run:
@@ -206,10 +232,10 @@ class Run:
         """Return the table that the changelog leaves, the late output and the dead letters."""
         self._take(self.host.end())
         table: dict[Any, Any] = {}
+        key = [field.name for field in row_key(sink_view(self.graph, self.graph.sinks[0]))]
         for output in self.outputs:
             for row in output.changes.to_pylist():
-                names = next(one for one in PLACES if one[0] in row)
-                place = tuple(row.pop(name) for name in names if name in row)
+                place = tuple(row.pop(name) for name in key)
                 values = {name: value for name, value in row.items() if name not in {"op", "pane", "revision"}}
                 if row["op"] in {"insert", "update_after"}:
                     table[place] = values

@@ -67,6 +67,7 @@ from windrow.model import (
     TableNode,
     as_graph,
     made_by,
+    versions_of,
 )
 
 
@@ -390,13 +391,19 @@ def _maker(graph: Graph, sink: SinkNode) -> str:
 
 
 def _all_above(graph: Graph, sink: SinkNode) -> tuple[str, ...]:
-    """Return the names of the nodes that a sink depends on, and its own."""
+    """Return the names of the nodes that a sink depends on, and its own.
+
+    The versions of a table have a name of their own: a lookup takes what they are, not what the table's operator does.
+    """
     found, stack = {sink.name: None}, [*sink.inputs]
     while stack:
-        node = graph.producer(stack.pop())
-        if node.name not in found:
-            found[node.name] = None
-            stack += node.inputs
+        stream = stack.pop()
+        node = graph.producer(stream)
+        is_table = isinstance(node, TableNode)
+        name = stream if is_table else node.name
+        if name not in found:
+            found[name] = None
+            stack += [versions_of(node.name)] if is_table and stream == node.name else node.inputs
     return tuple(found)
 
 

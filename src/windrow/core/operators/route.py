@@ -256,7 +256,7 @@ class _Versions:
     """Says of each record of a table whether it removes the row of its key."""
 
     def __init__(self, graph: Graph, node: TableNode) -> None:
-        self.name = node.name
+        self.name = versions_of(node.name)
         self._input = node.input
         stream = stream_of(graph, node.input)
         self._deleted = None if node.deleted is None else _condition(stream, node.deleted, "table.deleted")
@@ -274,7 +274,7 @@ class _Versions:
             is_kept = np.ones(records.num_rows, dtype=np.bool_)
             is_kept[list(failed)] = False
             made = made.filter(pa.array(is_kept))
-        return {versions_of(self.name): made}, *_joined(records, [(records, failed)])
+        return {self.name: made}, *_joined(records, [(records, failed)])
 
 
 _INDEX = "__index"

@@ -164,7 +164,7 @@ class LookupOperator:
         gone = -MAX_TIME if late is None else max(-MAX_TIME, min(horizon, low - late))
 
         def compact(rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
-            limits = pa.table({"horizon": [horizon], "gone": [gone], "is_all": [is_all]})
+            limits = pa.table({"__horizon": [horizon], "__gone": [gone], "__is_all": [is_all]})
             return duckdb_sql.query(self._duck, self._sql.needed, versions=rows, limits=limits).cast(rows.schema)
 
         return compact
@@ -177,7 +177,7 @@ class _LookupSql:
     `touched`: records before the step -> those that one of its versions concerns. `changes`: records whose key has a
     version in the step -> what changes; all versions and these have a row number, `places` has the place of each number
     of the step. `needed`: versions -> those that can be looked up, given `limits`: of the versions up to the event time
-    `horizon` only the last of each key can be, and if that removes the row, it can go if it is not after `gone`.
+    `__horizon` only the last of each key can be, and if that removes the row, it can go if it is not after `__gone`.
     """
 
     def __init__(self, graph: Graph, node: LookupNode, made: pa.Schema) -> None:
@@ -244,12 +244,12 @@ class _LookupSql:
                 LEFT JOIN all_versions v ON v.{_ROW} = __shown
         """
         order = ", ".join(f"{name} DESC" for name in ([*place] if node.as_of == "order" else [TIME, *place]))
-        is_past = "true" if node.as_of == "order" else f"{TIME} <= horizon"
-        is_gone = "true" if node.as_of == "order" else f"{TIME} <= gone"
+        is_past = "true" if node.as_of == "order" else f"{TIME} <= __horizon"
+        is_gone = "true" if node.as_of == "order" else f"{TIME} <= __gone"
         self.needed = f"""
             SELECT versions.* FROM versions, limits WHERE true QUALIFY NOT ({is_past})
                 OR (row_number() OVER (PARTITION BY {keys}, {is_past} ORDER BY {order}) = 1
-                    AND NOT (is_all AND {DELETED} AND {is_gone}))
+                    AND NOT (__is_all AND {DELETED} AND {is_gone}))
         """
 
 

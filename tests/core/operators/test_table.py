@@ -1,0 +1,113 @@
+"""Tables, and what looks rows up in them: names of fields, and where records are that they cannot take."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+from tests.core.pipelines import MINUTE, raw
+
+from windrow.core.changelog import StepOutput
+from windrow.hosts.memory import MemoryHost
+from windrow.model import (
+    MAX_PARTITIONS,
+    Decode,
+    Delay,
+    EventTime,
+    Field,
+    Graph,
+    JoinNode,
+    LogSource,
+    LookupNode,
+    SelectNode,
+    SinkNode,
+    SourceNode,
+    SqliteSink,
+    StreamNode,
+    StringType,
+    TableJoinNode,
+    TableNode,
+    TimestampType,
+)
+
+USED = """
+    records rows stored versions lefts rights touched places limits all_versions before settled horizon gone is_all
+    held best shown moved times changes candidates events counted valued there partners alone met paired others v l r c
+    m o p b t n low time key made
+"""
+"""Words of the SQL that operators run, which fields can be called, too."""
+
+
+def source(name: str, fields: tuple[Field, ...]) -> SourceNode:
+    when = Field("at", TimestampType("micros"))
+    time = EventTime("at", Delay(MINUTE))
+    return SourceNode(name, LogSource(f"data/{name}"), Decode((when, *fields)), time, lateness=9 * MINUTE)
+
+
+def run(graph: Graph, *steps: dict[str, list[dict[str, Any]]]) -> dict[str, StepOutput]:
+    """Return what each sink is given for records by source, in steps."""
+    numbers = {one.name: number * MAX_PARTITIONS for number, one in enumerate(graph.sources)}
+    host, offsets = MemoryHost(graph, sorted(numbers.values())), dict.fromkeys(numbers, 0)
+    outputs = []
+    for step in steps:
+        tables = []
+        for name, rows in step.items():
+            tables.append(raw(numbers[name], offsets[name], *(json.dumps(row).encode() for row in rows)))
+            offsets[name] += len(rows)
+        outputs.append(host.step(pa.concat_tables(tables)))
+    outputs.append(host.end())
+    return {
+        sink.name: StepOutput.concat(group.by_sink[sink.name] for groups in outputs for group in groups)
+        for sink in graph.sinks
+    }
+
+
+def graph_of(sources: tuple[SourceNode, ...], *streams: StreamNode) -> Graph:
+    sinks = (SinkNode(f"to {node.name}", node.name, SqliteSink("unused.db", node.name)) for node in streams)
+    return Graph("graph", (*sources, *streams, *sinks), 2)
+
+
+def test_fields_can_have_the_names_that_operators_use() -> None:
+    names = USED.split()
+    fields = (Field("k", StringType()), *(Field(name, StringType()) for name in names))
+    both = source("one", fields), source("two", fields)
+    graph = graph_of(
+        both,
+        TableNode("rows", "two", ("k",), "gone = 'yes'"),
+        TableNode("named", "one", ("k", *names)),
+        SelectNode("bare", ("one",), select=("at", "k")),
+        LookupNode("held", "bare", "rows", ("k",), ("k",), "left"),
+        LookupNode("before", "bare", "rows", ("k",), ("k",), as_of="order"),
+        TableJoinNode("joined", "rows", "named", ("k", *names), ("k", *names), "full"),
+        JoinNode("near", "one", "two", ("k", *names), ("k", *names), MINUTE, MINUTE, "full"),
+    )
+    steps = [
+        {name: [{"at": at * MINUTE, "k": "a"} | dict.fromkeys(names, f"x{at}")] for name in ("two", "one")}
+        for at in range(0, 40, 3)
+    ]
+    outputs = run(graph, *steps)
+    for name, output in outputs.items():
+        assert output.dead.to_pylist() == [], name
+        assert output.changes.num_rows, name
+    held = {row["at"]: row["t"] for row in outputs["to held"].changes.to_pylist() if row["op"] == "insert"}
+    assert list(held.values()) == [f"x{at}" for at in range(0, 40, 3)]
+
+
+def test_what_a_table_cannot_take_is_said_once_in_each_sink_below() -> None:
+    """A lookup takes the versions of a table: what the table itself does with them is not the lookup's."""
+    words = (Field("k", StringType()), Field("n", StringType()))
+    graph = graph_of(
+        (source("changes", words), source("records", words)),
+        TableNode("kept", "changes", ("k",), "CAST(n AS INTEGER) > 5"),
+        LookupNode("found", "records", "kept", ("k",), ("k",), "left"),
+        LookupNode("noted", "records", "kept", ("k",), ("k",), as_of="order"),
+    )
+    values = [("a", "1"), ("a", "one"), ("k" * 3000, "1"), ("a", "2"), ("a", "3")]
+    rows = [{"at": at * MINUTE, "k": k, "n": n} for at, (k, n) in zip([0, 1, 2, 60, 3], values, strict=True)]
+    outputs = run(graph, {"changes": rows, "records": rows[:1]})
+    for output in outputs.values():
+        reasons = Counter(reason.partition(":")[0] for reason in output.dead.column("reason").to_pylist())
+        assert reasons == {"expression": 1, "long key": 1}
+        assert output.late.select(["partition", "offset"]).to_pylist() == [{"partition": 0, "offset": 4}]
