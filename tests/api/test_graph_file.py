@@ -681,3 +681,213 @@ def test_a_file_with_one_stream_has_no_arrays() -> None:
         "sink: {sqlite: {path: a.db, table: a}}\n"
     )
     assert found == ["3: decode.items: only flat_map, a stream of a file with sources and streams, takes an array"]
+
+
+TABLES = """\
+name: tables
+sources:
+  rates:
+    source: {log: {path: data/rates}}
+    decode: {code: string, number: long, held_from: timestamp, rate: double, note: "string?", gone: boolean}
+    time: {field: held_from, delay: 1m, future: 1h, idle: 1m}
+  sales:
+    source: {log: {path: data/sales}}
+    decode: {id: string, currency: string, at: timestamp, amount: long, rate: double, note: "string?"}
+    time: {field: at, delay: 1m, future: 1h}
+    lateness: 1h
+streams:
+  rate: {from: rates, table: {key: code, deleted: gone}}
+  priced:
+    from: sales
+    lookup: {table: rate, by: {currency: code}, revise: 2h, how: left}
+  noted:
+    from: sales
+    lookup: {table: rate, by: {currency: code}, as_of: order}
+  sale: {from: sales, table: {key: [id]}}
+  valued:
+    from: sale
+    join: {with: rate, by: {currency: code}, how: left}
+  hours:
+    from: priced
+    key: currency
+    window: {tumbling: 1h}
+    aggregate: {amount: sum(amount)}
+sinks:
+  to_priced: {from: priced, sink: {sqlite: {path: shop.db, table: priced}}}
+  to_noted: {from: noted, sink: {sqlite: {path: shop.db, table: noted}}}
+  to_valued: {from: valued, sink: {sqlite: {path: shop.db, table: valued}}}
+  to_hours: {from: hours, sink: {sqlite: {path: shop.db, table: hours}}}
+  to_sale: {from: sale, sink: {sqlite: {path: shop.db, table: sale}}}
+"""
+
+
+def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
+    graph = read(TABLES)
+    assert problems_of(TABLES) == []
+    assert read(to_yaml(graph)) == graph
+    (tmp_path / "tables.py").write_text(to_python_file(graph))
+    assert open_pipeline(str(tmp_path / "tables.py")).runnable() == graph
+    assert to_dict(graph)["streams"]["noted"] == {
+        "from": "sales",
+        "lookup": {"table": "rate", "by": {"currency": "code"}, "as_of": "order"},
+    }
+    assert to_dict(graph)["streams"]["valued"]["join"] == {"with": "rate", "by": {"currency": "code"}, "how": "left"}
+    lines = [" ".join(line.split()) for line in to_text(graph).splitlines()]
+    for line in (
+        "table the last record of each code",
+        "a record with gone removes the row",
+        "keeps the row of each key",
+        "stream priced (from sales)",
+        "lookup the row of rate with currency = code",
+        "the one that held at the record's event time",
+        "one that comes until the watermark is 2h past the record replaces it",
+        "a record without a row is there, with null in the fields of the table",
+        "keeps of each key of rate the rows that held until the watermark is 2h past them",
+        "a record of sales until the watermark is 2h past it",
+        "the one that is there when the record comes, in the order of watermarks; it stays",
+        "a record without a row is left out",
+        "keeps the row of each key of rate",
+        "join pairs of rows of sale and rate with currency = code",
+        "a row of sale is there alone while there is no partner",
+        "keeps the rows of both tables",
+        "rows one for each id",
+        "rows one for each record, by source, partition and offset",
+    ):
+        assert line in lines, line
+    chart = to_mermaid(graph)
+    assert "table by code" in chart
+    assert "look up in rate by currency, as of event time" in chart
+    assert "look up in rate by currency, as of order" in chart
+    assert "left join by currency" in chart
+    # a lookup takes a table whether or not that has an operator of its own
+    alone = read(TABLES.replace("with: rate, by: {currency: code}", "with: sale, by: id"))
+    said = to_text(alone)
+    rate = said[said.index("stream rate ") : said.index("stream sale ")]
+    assert "keeps" not in rate.split("stream priced")[0]
+    assert "order" not in rate.split("stream priced")[0]
+    fields = {name: [one.name for one in stream_of(graph, name).fields] for name in ("priced", "valued")}
+    assert fields["priced"] == [
+        *("id", "currency", "at", "amount", "rate", "note"),
+        *("number", "held_from", "rate_right", "note_right", "gone"),
+    ]
+    assert fields["valued"] == fields["priced"]
+    assert stream_of(graph, "valued").key == ("id",)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            ("key: code, deleted", "key: [], deleted"),
+            "13: streams.rate.table.key: is empty; name the fields that a row",
+        ),
+        (("key: code, deleted", "deleted"), "13: streams.rate.table lacks 'key'"),
+        (("key: code, deleted", "key: cod, deleted"), "13: streams.rate.table.key.0: there is no field 'cod'"),
+        (("key: code, deleted", "key: note, deleted"), "13: streams.rate.table.key.0: 'note' can be null"),
+        (("key: code, deleted", "key: rate, deleted"), "13: streams.rate.table.key.0: 'rate' is a double"),
+        (("key: code, deleted", "key: [code, code], deleted"), "13: streams.rate.table.key.1: 'code' is given twice"),
+        (("deleted: gone", "deleted: number"), "13: streams.rate.table.deleted: 'number' is not a condition"),
+        (("deleted: gone", "deleted: went"), "13: streams.rate.table.deleted: "),
+        (
+            ("table: rate, by: {currency: code}, rev", "table: rates, by: {currency: code}, rev"),
+            "16: streams.priced.lookup.table: 'rates' is not a table: name a stream with `table`",
+        ),
+        (
+            ("table: rate, by: {currency: code}, rev", "table: rat, by: {currency: code}, rev"),
+            "16: streams.priced.lookup.table: there is no source or stream 'rat'; did you mean 'rate'?",
+        ),
+        (
+            ("table: rate, by: {currency: code}, rev", "table: hours, by: {currency: code}, rev"),
+            "16: streams.priced.lookup.table: 'hours' is not a table",
+        ),
+        (("{currency: code}, rev", "{currency: note}, rev"), "16: streams.priced.lookup.by: 'rate' is a table by code"),
+        (
+            ("{currency: code}, rev", "{amount: code}, rev"),
+            "16: streams.priced.lookup.by: 'amount' in 'sales' is long, but 'code' in 'rate' is string: derive",
+        ),
+        (
+            ("{currency: code}, rev", "{note: code}, rev"),
+            "16: streams.priced.lookup.by: in 'sales': 'note' can be null",
+        ),
+        (
+            ("revise: 2h", "as_of: order, revise: 2h"),
+            "16: streams.priced.lookup.revise: applies as of event time; as of order no row",
+        ),
+        (("revise: 2h", "revise: -2h"), "16: streams.priced.lookup.revise: '-2h' is not a duration"),
+        (("revise: 2h", "revise: 90000d"), "16: streams.priced.lookup.revise: is longer than a hundred years"),
+        (
+            ("revise: 2h, how: left", "revise: 2h, how: full"),
+            "16: streams.priced.lookup.how must be inner or left, not 'full'",
+        ),
+        (
+            (
+                "from: sales\n    lookup: {table: rate, by: {currency: code}, as",
+                "from: valued\n    lookup: {table: rate, by: {currency: code}, as",
+            ),
+            "18: streams.noted.from: the rows of a table change; look rows up for records",
+        ),
+        (
+            (
+                "from: sales\n    lookup: {table: rate, by: {currency: code}, as",
+                "from: priced\n    lookup: {table: rate, by: {currency: code}, as",
+            ),
+            "18: streams.noted.from: the rows of a join change; look rows up for records",
+        ),
+        (
+            ("    lateness: 1h\n", ""),
+            (
+                "15: streams.priced.lookup: every version of a row would be kept for ever, as nothing says how "
+                "late a record can be: give sources.sales a lateness"
+            ),
+        ),
+        (
+            ("from: sale\n", "from: sales\n"),
+            (
+                "23: streams.valued.join: every pair would be kept for ever: say how far apart in event time "
+                "partners can be, such as after: 15m; or look rows up in 'rate': lookup: {table: rate, by: ...}"
+            ),
+        ),
+        (
+            ("with: rate", "with: rates"),
+            (
+                "23: streams.valued.join: every pair would be kept for ever: say how far apart in event time "
+                "partners can be, such as after: 15m, or join two tables"
+            ),
+        ),
+        (
+            ("how: left}\n  hours", "after: 5m}\n  hours"),
+            "22: streams.valued.from: a table has no event time of its own: join it with a table",
+        ),
+        (
+            ("from: priced\n", "from: valued\n"),
+            "25: streams.hours.from: the rows of a table have no event time; a window is over records or windows",
+        ),
+        (
+            ("sale: {from: sales, table: {key: [id]}}", "sale: {from: valued, table: {key: id}}"),
+            "20: streams.sale.from: it depends on itself",
+        ),
+        (
+            ("sale: {from: sales, table: {key: [id]}}", "sale: {from: priced, table: {key: id}}"),
+            "20: streams.sale.from: a table is made of records, and the rows of a join are taken back",
+        ),
+        (
+            ("sale: {from: sales, table: {key: [id]}}", "sale: {from: rate, deduplicate: {by: code, within: 1h}}"),
+            "20: streams.sale.from: the rows of a table change, so there are no duplicates; deduplicate records",
+        ),
+        (
+            ("table: valued}", "table: valued, key: [id]}"),
+            "32: sinks.to_valued.sink.key: a table of records is by id; leave the key out",
+        ),
+        (
+            ("from: priced, sink", "from: rate.versions, sink"),
+            "30: sinks.to_priced.from: there is no source or stream 'rate.versions'",
+        ),
+    ],
+)
+def test_problems_of_tables_have_their_lines(change: tuple[str, str], expected: str) -> None:
+    assert change[0] in TABLES
+    try:
+        found = problems_of(TABLES.replace(*change))
+    except PipelineError as exc:
+        found = [f"{str(one.place).rpartition(':')[2]}: {one.message}" for one in each_error(exc)]  # it cannot be read
+    assert any(one.startswith(expected) for one in found), found

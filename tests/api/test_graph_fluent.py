@@ -13,7 +13,7 @@ from windrow.api.fluent.graph import GraphBuilder, Named
 from windrow.api.printing import to_dict, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.errors import PipelineError
 from windrow.hosts.launch import Options, launch
-from windrow.model import Graph, ProcessNode, SelectNode, WindowNode
+from windrow.model import Graph, LookupNode, ProcessNode, SelectNode, TableJoinNode, TableNode, WindowNode
 
 RECORDS = (
     wr.log("data/spend")
@@ -85,6 +85,39 @@ def test_a_process_function_beside_windows(tmp_path: Path, monkeypatch: pytest.M
         assert sorted(db.execute("SELECT user, total FROM total")) == [("u0", 20), ("u1", 25)]
 
 
+RATES = (
+    wr.log("data/rates")
+    .decode(code="string", user="string", valid="timestamp_millis", rate="long", gone="boolean")
+    .event_time("valid", delay="1m", future="1h", idle="1m")
+)
+
+
+def test_tables_lookups_and_joins_of_tables(tmp_path: Path) -> None:
+    graph, spend = begun(lateness="1h")
+    rates = graph.source("rates", RATES)
+    rate = graph.stream("rate", rates.table("code", "user", deleted="gone"))
+    last = graph.stream("last", spend.table("user"))
+    by = {"url_there": "code", "user": "user"}
+    there = graph.stream("there", spend.derive(url_there="coalesce(url, '-')"))
+    found = graph.stream("found", there.lookup(rate, by=by, revise="2h", how="left"))
+    noted = graph.stream("noted", there.lookup(rate, by=by, as_of="order"))
+    owned = graph.stream("owned", last.join(rate, by="user", how="right"))
+    for stream in (found, noted, owned):
+        graph.sink(f"to_{stream.name}", stream, wr.sqlite("a.db", table=stream.name))
+    made = graph.build()
+    assert made.producer("rate") == TableNode("rate", "rates", ("code", "user"), "gone")
+    assert made.producer("last") == TableNode("last", "spend", ("user",))
+    hour = 3_600_000_000
+    expected = LookupNode("found", "there", "rate", ("url_there", "user"), ("code", "user"), "left", revise=2 * hour)
+    assert made.producer("found") == expected
+    assert made.producer("noted") == LookupNode(
+        "noted", "there", "rate", ("url_there", "user"), ("code", "user"), as_of="order"
+    )
+    assert made.producer("owned") == TableJoinNode("owned", "last", "rate", ("user",), ("user",), "right")
+    (tmp_path / "printed.py").write_text(to_python_file(made))
+    assert wr.load(tmp_path / "printed.py") == made
+
+
 def alone(spend: Named) -> object:
     return spend.key_by("user").window(wr.tumbling("5m")).aggregate(n=wr.count()).to(wr.sqlite("a.db", table="a"))
 
@@ -97,6 +130,7 @@ def alone(spend: Named) -> object:
         (lambda spend: spend.select("user").derive(a="1"), "derive comes before select"),
         (lambda spend: spend.where("amount > 1").key_by("user"), "is a stream of its own: name it with graph.stream"),
         (lambda spend: spend.deduplicate("user", within="soon"), "deduplicate.within"),
+        (lambda spend: spend.lookup(spend, by="user", revise="soon"), "lookup.revise"),
     ],
 )
 def test_what_streams_cannot_be(made: Callable[[Named], object], said: str) -> None:
