@@ -72,6 +72,22 @@ def test_every_option_reaches_the_spec(tmp_path: Path) -> None:
     assert summary == {"target": str(tmp_path / "a"), "partitions": 2, **vars(made)}
 
 
+def test_the_logs_of_nexmark(tmp_path: Path) -> None:
+    folder = str(tmp_path / "nexmark")
+    result = generate(folder, "--kind", "nexmark", "--events", "5000", "--partitions", "1")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{folder}: 100 persons, 300 auctions and 4,600 bids, each in 1 partition (")
+    assert {log.name: lines(log) for log in Path(folder).iterdir()} == {"persons": 100, "auctions": 300, "bids": 4600}
+    summary = json.loads(generate(folder, "--kind", "nexmark", "--events", "50", "--overwrite", "--json").stdout)
+    assert (summary["records"], summary["bids"]) == (50, 46)
+
+
+def test_an_option_of_purchases_is_none_of_nexmark(tmp_path: Path) -> None:
+    refused = generate(str(tmp_path / "nexmark"), "--kind", "nexmark", "--late-share", "0.1")
+    assert refused.exit_code == 2
+    assert "--late-share is an option of purchases, not of Nexmark's events: leave it out" in refused.stderr
+
+
 def test_a_log_is_overwritten_only_if_told(tmp_path: Path) -> None:
     folder = str(tmp_path / "spend")
     assert generate(folder, "--events", "10").exit_code == 0

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,11 @@ from windrow.model import (
     Tumbling,
 )
 from windrow.sources.log import EmbeddedLog
-from windrow.testing.generator import LivePace, LogSpec, Made, generate, write_kafka, write_log
+from windrow.testing.generator import LivePace, LogSpec, Made, NexmarkSpec, generate, write_kafka, write_log
 from windrow.testing.generator.events import KINDS, key_bytes, render
 from windrow.testing.generator.spec import START
 
+HOUR = 3_600_000_000
 SMALL = LogSpec(events=20_000, users=500)
 LINE = re.compile(rb'\{"user_id": "u\d{5}", "event_time": \d{13}, "amount": \d+\.\d\d\}')
 PIPELINE = Pipeline(
@@ -306,3 +308,81 @@ class TestKafka:
         monkeypatch.setattr("windrow.testing.generator.kafka._TIMEOUT", 1.0)
         with pytest.raises(SourceError, match=r"no Kafka broker can be reached at 127\.0\.0\.1:1"):
             write_kafka(SMALL, "127.0.0.1:1", "spend")
+
+
+class TestNexmark:
+    spec = NexmarkSpec(events=20_007, partitions=3, duration=HOUR)
+
+    @staticmethod
+    def records(folder: Path) -> dict[str, list[dict[str, Any]]]:
+        """Return the records of each log, in the order of their partitions."""
+        lines = {
+            log.name: [line for text in texts(log).values() for line in text.splitlines()] for log in folder.iterdir()
+        }
+        return {log: [json.loads(line) for line in found] for log, found in lines.items()}
+
+    def test_the_same_seed_makes_the_same_logs(self, tmp_path: Path) -> None:
+        for name, seed in {"a": 1, "b": 1, "c": 2}.items():
+            write_log(replace(self.spec, seed=seed), tmp_path / name)
+        made = {name: [texts(tmp_path / name / log) for log in self.spec.logs] for name in "abc"}
+        assert made["a"] == made["b"]
+        assert all(one != other for one, other in zip(made["a"], made["c"], strict=True))
+
+    def test_each_kind_has_its_share_and_ids_count_up(self, tmp_path: Path) -> None:
+        made = write_log(self.spec, tmp_path / "nexmark")
+        found = self.records(tmp_path / "nexmark")
+        assert made == Made(20_007)
+        assert {log: len(records) for log, records in found.items()} == self.spec.records(20_007)
+        assert self.spec.records(20_007) == {"persons": 401, "auctions": 1203, "bids": 18_403}
+        for log in ("persons", "auctions"):
+            assert {record["id"] for record in found[log]} == set(range(1000, 1000 + len(found[log])))
+
+    def test_events_refer_to_persons_and_auctions_before_them(self, tmp_path: Path) -> None:
+        write_log(self.spec, tmp_path / "nexmark")
+        found = self.records(tmp_path / "nexmark")
+        since = {log: {record["id"]: record["dateTime"] for record in found[log]} for log in ("persons", "auctions")}
+        assert all(since["persons"][auction["seller"]] <= auction["dateTime"] for auction in found["auctions"])
+        assert all(since["persons"][bid["bidder"]] <= bid["dateTime"] for bid in found["bids"])
+        assert all(since["auctions"][bid["auction"]] <= bid["dateTime"] for bid in found["bids"])
+        assert all(auction["dateTime"] < auction["expires"] for auction in found["auctions"])
+        hot = [bid for bid in found["bids"] if bid["auction"] % 100 == 0]
+        assert 0.45 < len(hot) / len(found["bids"]) < 0.6
+
+    def test_a_record_arrives_within_twice_the_mean_delay(self, tmp_path: Path) -> None:
+        write_log(replace(self.spec, disorder=1_000_000, log_time=True), tmp_path / "nexmark")
+        for log in self.spec.logs:
+            for text in texts(tmp_path / "nexmark" / log).values():
+                records = [json.loads(line) for line in text.splitlines()]
+                arrivals = [record["_log_time"] for record in records]
+                times = [datetime.fromisoformat(record["dateTime"] + "+00:00") for record in records]
+                delays = [arrival - time.timestamp() * 1000 for arrival, time in zip(arrivals, times, strict=True)]
+                assert arrivals == sorted(arrivals)
+                assert min(delays) > -1
+                assert 1900 < max(delays) < 2001
+
+    def test_logs_are_replaced_only_if_told(self, tmp_path: Path) -> None:
+        write_log(self.spec, tmp_path / "nexmark")
+        with pytest.raises(InputError, match="holds a log already"):
+            write_log(self.spec, tmp_path / "nexmark")
+        write_log(replace(self.spec, events=50, partitions=1), tmp_path / "nexmark", overwrite=True)
+        assert {log: len(records) for log, records in self.records(tmp_path / "nexmark").items()} == self.spec.records(
+            50
+        )
+        (tmp_path / "nexmark" / "thesis").mkdir()
+        with pytest.raises(InputError, match="is not empty and is not a log"):
+            write_log(self.spec, tmp_path / "nexmark", overwrite=True)
+
+    def test_live_events_are_appended(self, tmp_path: Path) -> None:
+        for count in (1, 2):
+            write_log(replace(self.spec, events=500), tmp_path / "nexmark", pace=clock(100_000))
+            assert {log: len(found) for log, found in self.records(tmp_path / "nexmark").items()} == {
+                log: records * count for log, records in self.spec.records(500).items()
+            }
+
+    def test_topics(self, kafka: Kafka) -> None:
+        write_kafka(replace(self.spec, events=100), kafka.servers, "nexmark")
+        consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": "counting"})
+        for log, records in self.spec.records(100).items():
+            ends = [consumer.get_watermark_offsets(TopicPartition(f"nexmark-{log}", at), timeout=10) for at in range(3)]
+            assert sum(end for _, end in ends) == records
+        consumer.close()

@@ -12,35 +12,38 @@ from datetime import UTC, datetime
 from types import FrameType
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from windrow.cli.common import OK, json_option, print_json
 from windrow.cli.options import DURATION
 from windrow.hosts.reports import counted
-from windrow.testing.generator import LivePace, LogSpec, Made, write_kafka, write_log
+from windrow.testing.generator import LivePace, LogSpec, Made, NexmarkSpec, write_kafka, write_log
 
 _SCHEME = "kafka://"
 _ENDLESS = 1 << 62
 _DEFAULT = LogSpec()
 _SHARE = click.FloatRange(0, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PURCHASES_ONLY = ("users", "late_share", "malformed_share", "duplicate_share", "hot_key_share")
 _HELP = {
+    "kind": "Purchases in one log, or the persons, auctions and bids of Nexmark, each in a log of its own.",
     "kafka_servers": "Address of the broker; TARGET is then a topic.",
     "events": "Number of events.  [default: 1000000; with --rate until Ctrl-C]",
     "users": "Number of users.",
-    "partitions": "Partitions of the log or topic; all events of a user are in the same one.",
+    "partitions": "Partitions of each log or topic; all purchases of a user are in the same one.",
     "seed": "Random seed; the same seed generates the same events.",
     "start": "First event time (UTC).  [default: 2026-01-01]",
     "duration": "Time over which event times are spread evenly.",
-    "disorder": "Mean delay between an event and its arrival; delays are exponential.",
+    "disorder": "Mean delay between an event and its arrival; delays are exponential, or uniform (Nexmark).",
     "late_share": "Share of events that arrive another 2 to 90 minutes later.",
     "malformed_share": "Share of records that cannot be decoded, for various reasons.",
     "duplicate_share": "Share of records that are written twice.",
     "hot_key_share": "Share of events that belong to a single user.",
     "log_time": "Write the arrival time into each record, as _log_time.",
     "rate": "Append N events a second, with the current time as event time, until there are --events or until Ctrl-C.",
-    "overwrite": "Replace an existing log.",
+    "overwrite": "Replace existing logs.",
 }
 
 
@@ -73,6 +76,9 @@ class _Target:
 
 @click.command("generate")
 @click.argument("target")
+@click.option(
+    "--kind", type=click.Choice(("purchases", "nexmark")), default="purchases", show_default=True, help=_HELP["kind"]
+)
 @click.option("--kafka-servers", metavar="HOST:PORT", help=_HELP["kafka_servers"])
 @click.option("--events", type=click.IntRange(min=0), help=_HELP["events"])
 @click.option("--users", type=click.IntRange(min=1), default=_DEFAULT.users, show_default=True, help=_HELP["users"])
@@ -101,9 +107,12 @@ class _Target:
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help=_HELP["rate"])
 @click.option("--overwrite", is_flag=True, help=_HELP["overwrite"])
 @json_option
+@click.pass_context
 def command(
+    context: click.Context,
     *,
     target: str,
+    kind: str,
     kafka_servers: str | None,
     events: int | None,
     users: int,
@@ -125,25 +134,35 @@ def command(
 
     TARGET is a folder (data/spend), or a topic as kafka://HOST:PORT/TOPIC, which is created if it does not exist.
     Events are purchases: {"user_id": "u00042", "event_time": 1767225600000, "amount": 12.34}.
+    Those of Nexmark are in three logs: TARGET/persons, TARGET/auctions and TARGET/bids, or in the topics
+    TOPIC-persons, TOPIC-auctions and TOPIC-bids.
     """
     to = _Target.read(target, kafka_servers)
     if overwrite and (to.servers is not None or rate is not None):
         msg = "--overwrite cannot be used with a topic or with --rate, which append"
         raise click.UsageError(msg)
-    spec = LogSpec(
-        events=(_DEFAULT.events if rate is None else _ENDLESS) if events is None else events,
-        users=users,
-        partitions=partitions,
-        seed=seed,
-        start=_DEFAULT.start if start is None else _micros(start),
-        duration=duration,
-        disorder=disorder,
-        late_share=late_share,
-        malformed_share=malformed_share,
-        duplicate_share=duplicate_share,
-        hot_key_share=hot_key_share,
-        log_time=log_time,
-    )
+    shared = {
+        "events": (_DEFAULT.events if rate is None else _ENDLESS) if events is None else events,
+        "partitions": partitions,
+        "seed": seed,
+        "start": _DEFAULT.start if start is None else _micros(start),
+        "duration": duration,
+        "disorder": disorder,
+    }
+    spec: LogSpec | NexmarkSpec
+    if kind == "nexmark":
+        _refuse_others(context)
+        spec = NexmarkSpec(**shared, log_time=log_time)
+    else:
+        spec = LogSpec(
+            **shared,
+            users=users,
+            late_share=late_share,
+            malformed_share=malformed_share,
+            duplicate_share=duplicate_share,
+            hot_key_share=hot_key_share,
+            log_time=log_time,
+        )
     began = time.monotonic()
     with _paced(rate) as pace, _progress(spec, to, quiet=as_json) as progress:
         if to.servers is None:
@@ -152,14 +171,34 @@ def command(
             made = write_kafka(spec, to.servers, to.name, pace=pace, progress=progress)
     seconds = time.monotonic() - began
     if as_json:
-        print_json({"target": str(to), "partitions": partitions, **asdict(made), "seconds": round(seconds, 3)})
-    else:
-        click.echo(
-            f"{to}: {counted(made.records, 'record')} in {counted(partitions, 'partition')}, "
-            f"of which {made.late:,} late, {made.malformed:,} malformed, {counted(made.duplicates, 'duplicate')} "
-            f"({seconds:.1f} s)"
+        counts = spec.records(made.records) if isinstance(spec, NexmarkSpec) else {}
+        print_json(
+            {"target": str(to), "partitions": partitions, **asdict(made), **counts, "seconds": round(seconds, 3)}
         )
+    else:
+        click.echo(f"{to}: {_told(spec, made)} ({seconds:.1f} s)")
     return OK
+
+
+def _refuse_others(context: click.Context) -> None:
+    """Refuse options that only purchases have."""
+    for name in _PURCHASES_ONLY:
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            msg = f"--{name.replace('_', '-')} is an option of purchases, not of Nexmark's events: leave it out"
+            raise click.UsageError(msg)
+
+
+def _told(spec: LogSpec | NexmarkSpec, made: Made) -> str:
+    if isinstance(spec, NexmarkSpec):
+        persons, auctions, bids = spec.records(made.records).values()
+        return (
+            f"{counted(persons, 'person')}, {counted(auctions, 'auction')} and {counted(bids, 'bid')}, "
+            f"each in {counted(spec.partitions, 'partition')}"
+        )
+    return (
+        f"{counted(made.records, 'record')} in {counted(spec.partitions, 'partition')}, "
+        f"of which {made.late:,} late, {made.malformed:,} malformed, {counted(made.duplicates, 'duplicate')}"
+    )
 
 
 def _micros(start: datetime) -> int:
@@ -191,11 +230,11 @@ def _paced(rate: float | None) -> Iterator[LivePace | None]:
 
 
 @contextmanager
-def _progress(spec: LogSpec, to: _Target, *, quiet: bool) -> Iterator[Callable[[Made], None]]:
+def _progress(spec: LogSpec | NexmarkSpec, to: _Target, *, quiet: bool) -> Iterator[Callable[[Made], None]]:
     """Show the number of records written, on stderr if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        total = None if spec.events == _ENDLESS else round(spec.events * (1 + spec.duplicate_share))
+        total = None if spec.events == _ENDLESS else round(spec.events * (1 + getattr(spec, "duplicate_share", 0)))
         task = bar.add_task(str(to), total=total)
         yield lambda made: bar.update(task, completed=made.records)

@@ -12,13 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core.schema import MICROS, RAW
-from windrow.testing.generator.spec import LivePace, LogSpec, Made
+from windrow.testing.generator.columns import CHUNK, Longs, digits, join, next_offsets, repeat
+from windrow.testing.generator.nexmark import nexmark
+from windrow.testing.generator.spec import LivePace, LogSpec, Made, NexmarkSpec
 
-Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-CHUNK = 131_072
-"""Records in a batch, at the most."""
 
 _MINUTE = 60_000_000
 _LATE_FROM, _LATE_TO = 2 * _MINUTE, 90 * _MINUTE
@@ -62,6 +60,14 @@ def generate(spec: LogSpec) -> Iterator[pa.RecordBatch]:
     Offsets count up from 0 in each partition; `log_time` is the time of arrival, in whole milliseconds.
     """
     return (batch for batch, _ in counted(spec, None))
+
+
+def portions(spec: LogSpec | NexmarkSpec, pace: LivePace | None) -> Iterator[tuple[tuple[pa.RecordBatch, ...], Made]]:
+    """Yield portions of the events, in the order of arrival: a batch for each of `spec.logs`, and what is in them."""
+    if isinstance(spec, NexmarkSpec):
+        yield from nexmark(spec, pace)
+    else:
+        yield from (((batch,), made) for batch, made in counted(spec, pace))
 
 
 def counted(spec: LogSpec, pace: LivePace | None) -> Iterator[tuple[pa.RecordBatch, Made]]:
@@ -121,18 +127,11 @@ def _events(spec: LogSpec, rng: np.random.Generator, time: Longs, arrival: Longs
 def _batch(spec: LogSpec, events: Events, offsets: Longs) -> pa.RecordBatch:
     """Write events as records, and count `offsets` (the next one of each partition) up."""
     partition = events.user % spec.partitions
-    order = np.argsort(partition, kind="stable")
-    counts = np.bincount(partition, minlength=spec.partitions)
-    offset = np.empty(len(partition), dtype=np.int64)
-    offset[order] = (
-        np.arange(len(partition)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(offsets, counts)
-    )
-    offsets += counts
     users = key_bytes(spec.users).take(pa.array(events.user))
     return pa.record_batch(
         [
             pa.array(partition.astype(np.int32)),
-            pa.array(offset),
+            pa.array(next_offsets(partition, offsets)),
             pa.array(events.arrival * 1000).cast(MICROS),
             users,
             render(users, events.time, events.cents, events.kind, events.arrival if spec.log_time else None),
@@ -165,20 +164,20 @@ class Parts:
         times = self.time if time is None else time
         amounts = self.amount if amount is None else amount
         pieces = (b'{"user_id": ', *users, b', "event_time": ', times, b', "amount": ', amounts, self.log_time, b"}")
-        return _join(*pieces)
+        return join(*pieces)
 
 
 KINDS: dict[str, Callable[[Parts], pa.Array]] = {
-    "not JSON": lambda parts: _join(b"user ", parts.user, b" spent ", parts.amount),
+    "not JSON": lambda parts: join(b"user ", parts.user, b" spent ", parts.amount),
     "truncated": lambda parts: pc.binary_slice(parts.record(), 0, _CUT),
     "not UTF-8": lambda parts: parts.record(user=b'"\xff\xfe"'),
-    "not an object": lambda parts: _join(b'["', parts.user, b'", ', parts.time, b", ", parts.amount, b"]"),
-    "missing field": lambda parts: _join(b'{"user_id": "', parts.user, b'", "event_time": ', parts.time, b"}"),
+    "not an object": lambda parts: join(b'["', parts.user, b'", ', parts.time, b", ", parts.amount, b"]"),
+    "missing field": lambda parts: join(b'{"user_id": "', parts.user, b'", "event_time": ', parts.time, b"}"),
     "null": lambda parts: parts.record(user=b"null"),
     "wrong type": lambda parts: parts.record(amount=b'"twelve"'),
-    "too many digits": lambda parts: parts.record(amount=_join(parts.amount, b"5")),
-    "amount out of range": lambda parts: parts.record(amount=_join(b"9999999999", parts.amount)),
-    "time out of range": lambda parts: parts.record(time=_join(parts.time, b"00000")),
+    "too many digits": lambda parts: parts.record(amount=join(parts.amount, b"5")),
+    "amount out of range": lambda parts: parts.record(amount=join(b"9999999999", parts.amount)),
+    "time out of range": lambda parts: parts.record(time=join(parts.time, b"00000")),
 }
 """The kinds of malformed records: none is good as {user_id: string, event_time: timestamp_millis, amount:
 decimal(12,2)}."""
@@ -194,9 +193,9 @@ def render(users: pa.Array, time: Longs, cents: Longs, kind: Longs, log_time: Lo
     """Write records; times in milliseconds, `kind` 0 for a good one or the number of one of `KINDS`, from 1."""
     parts = Parts(
         user=users,
-        time=_digits(time),
-        amount=_join(_digits(cents // 100), b".", _CENTS.take(pa.array(cents % 100))),
-        log_time=_repeat(b"", len(time)) if log_time is None else _join(b', "_log_time": ', _digits(log_time)),
+        time=digits(time),
+        amount=join(digits(cents // 100), b".", _CENTS.take(pa.array(cents % 100))),
+        log_time=repeat(b"", len(time)) if log_time is None else join(b', "_log_time": ', digits(log_time)),
     )
     good = parts.record()
     if not kind.any():
@@ -212,17 +211,3 @@ def render(users: pa.Array, time: Longs, cents: Longs, kind: Longs, log_time: Lo
 
 
 _CENTS = pa.array([b"%02d" % cents for cents in range(100)], pa.binary())
-
-
-def _digits(numbers: Longs) -> pa.Array:
-    return pa.array(numbers).cast(pa.string()).cast(pa.binary())
-
-
-def _repeat(value: bytes, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, pa.binary()), count)
-
-
-def _join(*parts: object) -> pa.Array:
-    """Put binary columns and constants together, row by row."""
-    columns = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
-    return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.binary()))

@@ -1,4 +1,4 @@
-"""Writes a generated log into a Kafka topic."""
+"""Writes generated logs into Kafka topics."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 from windrow.errors import InputError, SourceError
 from windrow.model import KafkaSource
 from windrow.sources.kafka.options import client_options
-from windrow.testing.generator.events import counted
-from windrow.testing.generator.spec import LivePace, LogSpec, Made
+from windrow.testing.generator.events import portions
+from windrow.testing.generator.spec import LivePace, LogSpec, Made, NexmarkSpec
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -30,7 +30,7 @@ _PRODUCER = {
 
 
 def write_kafka(
-    spec: LogSpec,
+    spec: LogSpec | NexmarkSpec,
     servers: str,
     topic: str,
     *,
@@ -40,17 +40,20 @@ def write_kafka(
 ) -> Made:
     """Append the log to a topic and say what was made; `progress` hears how far it is.
 
-    The topic is created with the spec's partitions if it is not there. A record's key is its user, its timestamp the
-    time of arrival. Raises InputError if the topic has another number of partitions or an option is wrong, and
+    The topic is created with the spec's partitions if it is not there. Where a spec is of several logs, each has a
+    topic, ``TOPIC-LOG``. A record's key is its user (of Nexmark's the person or auction that it is of), its timestamp
+    the time of arrival. Raises InputError if the topic has another number of partitions or an option is wrong, and
     SourceError if the broker cannot be reached or does not take the records.
     """
-    source = KafkaSource(servers, topic, options=options)
-    _ensure_topic(source, spec.partitions)
-    producer = _Producer(source)
+    sources = [KafkaSource(servers, f"{topic}-{log}" if log else topic, options=options) for log in spec.logs]
+    for source in sources:
+        _ensure_topic(source, spec.partitions)
+    producer = _Producer(sources[0])
     total = Made()
     try:
-        for batch, made in counted(spec, pace):
-            producer.send(batch)
+        for batches, made in portions(spec, pace):
+            for source, batch in zip(sources, batches, strict=True):
+                producer.send(source.topic, batch)
             total += made
             if progress is not None:
                 progress(total)
@@ -71,11 +74,11 @@ class _Producer:
         made = {**client_options(source), **_PRODUCER, "on_delivery": self._on_delivery}
         self._client = client_of(Producer, source.topic, made)
 
-    def send(self, batch: pa.RecordBatch) -> None:
+    def send(self, topic: str, batch: pa.RecordBatch) -> None:
         """Hand over a batch; wait for room where there is none."""
         millis = batch.column("log_time").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
         columns = (batch.column("partition"), batch.column("key"), batch.column("value"), millis)
-        topic, produce, poll = self._source.topic, self._client.produce, self._client.poll
+        produce, poll = self._client.produce, self._client.poll
         for partition, key, value, timestamp in zip(*(column.to_pylist() for column in columns), strict=True):
             while True:
                 try:

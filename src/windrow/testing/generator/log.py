@@ -1,4 +1,4 @@
-"""Writes a generated log into a folder, as ``partition-N.jsonl``."""
+"""Writes generated logs into folders, as ``partition-N.jsonl``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.errors import InputError, SourceError
-from windrow.testing.generator.events import counted
-from windrow.testing.generator.spec import LivePace, LogSpec, Made
+from windrow.testing.generator.events import portions
+from windrow.testing.generator.spec import LivePace, LogSpec, Made, NexmarkSpec
 
 _PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\.jsonl")
 
 
 def write_log(
-    spec: LogSpec,
+    spec: LogSpec | NexmarkSpec,
     folder: str | os.PathLike[str],
     *,
     overwrite: bool = False,
@@ -31,18 +32,19 @@ def write_log(
 ) -> Made:
     """Write the log into a folder and say what was made; `progress` hears how far it is.
 
-    A whole log appears at once when it is done, in a new or empty folder, or with `overwrite` in place of another
-    log. With `pace` the folder may hold a log, and events of now are appended to it. Raises InputError if the folder
-    holds something else, and SourceError if it cannot be written.
+    Where a spec is of several logs, each has a folder of its name in this one. All appear at once when they are done,
+    in a new or empty folder, or with `overwrite` in place of other logs. With `pace` the folder may hold logs, and
+    events of now are appended to them. Raises InputError if the folder holds something else, and SourceError if it
+    cannot be written.
     """
     path = Path(folder)
     with _translated(path):
-        found = _names(path)
-        if found and not all(_PARTITION.fullmatch(name) for name in found):
+        found = [name for log in spec.logs for name in _names(path / log)]
+        other = [] if spec.logs == ("",) else set(_names(path)) - set(spec.logs)
+        if other or not all(_PARTITION.fullmatch(name) for name in found):
             msg = f"{path} is not empty and is not a log: name another folder"
             raise InputError(msg)
         if pace is not None:
-            path.mkdir(parents=True, exist_ok=True)
             return _write(spec, path, pace, progress)
         if found and not overwrite:
             msg = f"{path} holds a log already: name another folder, or overwrite it (--overwrite)"
@@ -59,7 +61,7 @@ def _names(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir())
 
 
-def _replace(spec: LogSpec, path: Path, progress: Callable[[Made], None] | None) -> Made:
+def _replace(spec: LogSpec | NexmarkSpec, path: Path, progress: Callable[[Made], None] | None) -> Made:
     """Write the log beside its place, and move it there."""
     beside = path.parent / f".{path.name}.{os.getpid()}.partial"
     beside.mkdir(parents=True)
@@ -73,22 +75,30 @@ def _replace(spec: LogSpec, path: Path, progress: Callable[[Made], None] | None)
     return made
 
 
-def _write(spec: LogSpec, path: Path, pace: LivePace | None, progress: Callable[[Made], None] | None) -> Made:
+def _write(
+    spec: LogSpec | NexmarkSpec, path: Path, pace: LivePace | None, progress: Callable[[Made], None] | None
+) -> Made:
     total = Made()
+    for name in spec.logs:
+        (path / name).mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         files = [
-            stack.enter_context((path / f"partition-{partition}.jsonl").open("ab"))
-            for partition in range(spec.partitions)
+            [
+                stack.enter_context((path / name / f"partition-{partition}.jsonl").open("ab"))
+                for partition in range(spec.partitions)
+            ]
+            for name in spec.logs
         ]
-        for file in files:
+        for file in chain.from_iterable(files):
             _end_line(file)
-        for batch, made in counted(spec, pace):
-            partitions = batch.column("partition").to_numpy()
-            for partition, file in enumerate(files):
-                values = batch.column("value").take(pa.array(np.flatnonzero(partitions == partition)))
-                if len(values):
-                    file.write(_lines(values))
-                    file.flush()
+        for batches, made in portions(spec, pace):
+            for log, batch in zip(files, batches, strict=True):
+                partitions = batch.column("partition").to_numpy()
+                for partition, file in enumerate(log):
+                    values = batch.column("value").take(pa.array(np.flatnonzero(partitions == partition)))
+                    if len(values):
+                        file.write(_lines(values))
+                        file.flush()
             total += made
             if progress is not None:
                 progress(total)

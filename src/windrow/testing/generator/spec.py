@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from windrow.errors import InputError
 from windrow.model import format_duration
@@ -28,6 +29,8 @@ class LogSpec:
     ``_log_time``. Raises InputError for what makes no sense.
     """
 
+    logs: ClassVar[tuple[str, ...]] = ("",)
+
     events: int = 1_000_000
     users: int = 10_000
     partitions: int = 4
@@ -42,15 +45,58 @@ class LogSpec:
     log_time: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in {"events": 0, "users": 1, "partitions": 1, "duration": _MILLISECOND, "disorder": 0}.items():
-            if getattr(self, name) < least:
-                text = format_duration if name in ("duration", "disorder") else str
-                msg = f"{name} must be at least {text(least)}, not {text(getattr(self, name))}"
-                raise InputError(msg)
+        _at_least(self, {"events": 0, "users": 1, "partitions": 1, "duration": _MILLISECOND, "disorder": 0})
         for name in ("late_share", "malformed_share", "duplicate_share", "hot_key_share"):
             if not 0 <= getattr(self, name) <= 1:
                 msg = f"{name} must be from 0 to 1, not {getattr(self, name)}"
                 raise InputError(msg)
+
+
+@dataclass(frozen=True)
+class NexmarkSpec:
+    """Logs of an online auction, of `events` events in all, each log in `partitions` partitions; times in microseconds.
+
+    Of 50 events one is a person, 3 are auctions and 46 are bids, each kind in a log of its own. Event times are spread
+    evenly over `duration` from `start`, in whole milliseconds. A record arrives in its log a uniform delay of mean
+    `disorder` after its event, so at most twice that. `log_time` writes the time of arrival into each record, as
+    ``_log_time``. Raises InputError for what makes no sense.
+    """
+
+    logs: ClassVar[tuple[str, ...]] = ("persons", "auctions", "bids")
+
+    events: int = 1_000_000
+    partitions: int = 4
+    seed: int = 1
+    start: int = START
+    duration: int = 24 * _HOUR
+    disorder: int = 4 * _SECOND
+    log_time: bool = False
+
+    def __post_init__(self) -> None:
+        _at_least(self, {"events": 0, "partitions": 1, "duration": _MILLISECOND, "disorder": 0})
+
+    def records(self, events: int) -> dict[str, int]:
+        """Return how many of the first `events` events are in each log."""
+        rounds, rest = divmod(events, NEXMARK_ROUND)
+        counts, first = {}, 0
+        for log, share in zip(self.logs, NEXMARK_SHARES, strict=True):
+            counts[log] = rounds * share + min(max(rest - first, 0), share)
+            first += share
+        return counts
+
+
+NEXMARK_SHARES = (1, 3, 46)
+"""Of a round of events so many are persons, auctions and bids, in this order."""
+
+NEXMARK_ROUND = sum(NEXMARK_SHARES)
+
+
+def _at_least(spec: LogSpec | NexmarkSpec, limits: dict[str, int]) -> None:
+    for name, least in limits.items():
+        if getattr(spec, name) < least:
+            text = format_duration if name in ("duration", "disorder") else str
+            msg = f"{name} must be at least {text(least)}, not {text(getattr(spec, name))}"
+            raise InputError(msg)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,247 @@
+"""The events of Nexmark, a benchmark of queries over an online auction: persons, auctions and bids.
+
+Of 50 events in a row the first is a person, the next three are auctions, the rest are bids. As in Nexmark's generator
+some things are hot: half of the bids are on one of the newest auctions, three quarters of the bids are of one bidder
+and three quarters of the auctions of one seller, who change with time; the others are among the newest. An auction is
+open for as long as a hundred further auctions take on average, and at most for twice as long.
+
+Source: Tucker, Tufte, Papadimos and Maier, "NEXMark - a benchmark for queries over data streams", 2002.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.core.schema import MICROS, RAW
+from windrow.testing.generator.columns import CHUNK, Longs, digits, join, next_offsets, repeat
+from windrow.testing.generator.spec import NEXMARK_ROUND, NEXMARK_SHARES, LivePace, Made, NexmarkSpec
+
+FIRST_ID = 1000
+"""Of persons, and of auctions."""
+
+_PERSONS, _AUCTIONS, _BIDS = NEXMARK_SHARES
+_HOT_STEP = 100
+"""The hot auction, bidder and seller change each time that there are so many more of them."""
+_OPEN = 100
+"""Auctions that are open at a time, on average."""
+_ACTIVE = 1000
+"""Persons who bid and sell are among so many newest ones."""
+_OPEN_EVENTS = _OPEN * NEXMARK_ROUND / _AUCTIONS
+_CATEGORIES = (10, 15)
+_CHANNELS = 10_000
+_EXTRA = {"persons": (80, 120), "auctions": (150, 250), "bids": (40, 80)}
+"""The lengths of the fields `extra`, from and to."""
+
+_FIRST = b"Ada Alan Barbara Dennis Edgar Frances Grace Ken Leslie Margaret Niklaus Radia Tim".split()
+_LAST = b"Allen Codd Dijkstra Hopper Kernighan Lamport Liskov Lovelace Perlman Ritchie Turing Wirth".split()
+_PLACES = [
+    (b"Phoenix", b"AZ"),
+    (b"Tucson", b"AZ"),
+    (b"Los Angeles", b"CA"),
+    (b"Sacramento", b"CA"),
+    (b"San Diego", b"CA"),
+    (b"Boise", b"ID"),
+    (b"Nampa", b"ID"),
+    (b"Eugene", b"OR"),
+    (b"Portland", b"OR"),
+    (b"Seattle", b"WA"),
+    (b"Spokane", b"WA"),
+    (b"Casper", b"WY"),
+    (b"Cheyenne", b"WY"),
+]
+_HOT_CHANNELS = [b"Google", b"Facebook", b"Baidu", b"Apple"]
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Numbers of events, from 0; their times and arrivals in milliseconds."""
+
+    number: Longs
+    time: Longs
+    arrival: Longs
+
+    def take(self, rows: Longs | slice) -> _Events:
+        """Return some of the events."""
+        return _Events(self.number[rows], self.time[rows], self.arrival[rows])
+
+
+def nexmark(spec: NexmarkSpec, pace: LivePace | None) -> Iterator[tuple[tuple[pa.RecordBatch, ...], Made]]:
+    """Yield portions of the events in the order of arrival, a batch of `RAW` for each log: at once, or as `pace` asks.
+
+    The `n`-th person is in partition `n` modulo the number of partitions; so are auctions and bids.
+    """
+    rng = np.random.default_rng(spec.seed)
+    offsets = {log: np.zeros(spec.partitions, dtype=np.int64) for log in spec.logs}
+    apart = spec.duration / max(spec.events, 1) if pace is None else 1_000_000 / pace.rate
+    for events in _whole(spec, rng, apart) if pace is None else _paced(spec, rng, pace):
+        yield _batches(spec, rng, events, apart / 1000 * _OPEN_EVENTS, offsets), Made(len(events.number))
+
+
+def _whole(spec: NexmarkSpec, rng: np.random.Generator, apart: float) -> Iterator[_Events]:
+    number = np.arange(spec.events)
+    time = spec.start // 1000 + (number * (apart / 1000)).astype(np.int64)
+    events = _Events(number, time, time + _delays(spec, rng, spec.events))
+    order = np.argsort(events.arrival, kind="stable")
+    for at in range(0, len(order), CHUNK):
+        yield events.take(order[at : at + CHUNK])
+
+
+def _paced(spec: NexmarkSpec, rng: np.random.Generator, pace: LivePace) -> Iterator[_Events]:
+    sent = 0
+    for count, now in pace.portions(spec.events):
+        arrival = np.full(count, now // 1000)
+        events = _Events(np.arange(sent, sent + count), arrival - _delays(spec, rng, count), arrival)
+        sent += count
+        for at in range(0, count, CHUNK):
+            yield events.take(slice(at, at + CHUNK))
+
+
+def _delays(spec: NexmarkSpec, rng: np.random.Generator, count: int) -> Longs:
+    return rng.integers(0, 2 * spec.disorder // 1000, count, endpoint=True)
+
+
+def _batches(
+    spec: NexmarkSpec, rng: np.random.Generator, events: _Events, open_for: float, offsets: dict[str, Longs]
+) -> tuple[pa.RecordBatch, ...]:
+    """Return the records of events, log by log; an auction is open for `open_for` milliseconds on average."""
+    place = events.number % NEXMARK_ROUND
+    kind = (place >= _PERSONS).astype(np.int64) + (place >= _PERSONS + _AUCTIONS)
+    batches = []
+    for log, first, share, of in zip(
+        spec.logs, (0, _PERSONS, _PERSONS + _AUCTIONS), NEXMARK_SHARES, range(3), strict=True
+    ):
+        some = events.take(np.flatnonzero(kind == of))
+        index = some.number // NEXMARK_ROUND * share + some.number % NEXMARK_ROUND - first
+        match log:
+            case "persons":
+                fields = _person(rng, some, index)
+            case "auctions":
+                fields = _auction(rng, some, index, open_for)
+            case _:
+                fields = _bid(rng, some)
+        fields |= {"dateTime": _text(_time(some.time)), "extra": _text(_letters(rng, len(index), *_EXTRA[log]))}
+        if spec.log_time:
+            fields["_log_time"] = digits(some.arrival)
+        partition = index % spec.partitions
+        batches.append(
+            pa.record_batch(
+                [
+                    pa.array(partition.astype(np.int32)),
+                    pa.array(next_offsets(partition, offsets[log])),
+                    pa.array(some.arrival * 1000).cast(MICROS),
+                    fields["auction" if log == "bids" else "id"],
+                    _record(fields),
+                ],
+                schema=RAW,
+            )
+        )
+    return tuple(batches)
+
+
+def _person(rng: np.random.Generator, events: _Events, index: Longs) -> dict[str, pa.Array]:
+    count = len(events.number)
+    place = rng.integers(0, len(_PLACES), count)
+    card = [_padded(rng.integers(0, 10_000, count), 4) for _ in range(4)]
+    return {
+        "id": digits(index + FIRST_ID),
+        "name": _text(join(_choice(rng, _FIRST, count), repeat(b" ", count), _choice(rng, _LAST, count))),
+        "emailAddress": _text(join(_letters(rng, count, 3, 8), b"@", _letters(rng, count, 3, 6), b".com")),
+        "creditCard": _text(join(card[0], b" ", card[1], b" ", card[2], b" ", card[3])),
+        "city": _text(pa.array([city for city, _ in _PLACES], pa.binary()).take(pa.array(place))),
+        "state": _text(pa.array([state for _, state in _PLACES], pa.binary()).take(pa.array(place))),
+    }
+
+
+def _auction(rng: np.random.Generator, events: _Events, index: Longs, open_for: float) -> dict[str, pa.Array]:
+    count = len(events.number)
+    initial = _price(rng, count)
+    length = 1 + (rng.random(count) * 2 * open_for).astype(np.int64)
+    return {
+        "id": digits(index + FIRST_ID),
+        "itemName": _text(_letters(rng, count, 4, 20)),
+        "description": _text(_letters(rng, count, 10, 100)),
+        "initialBid": digits(initial),
+        "reserve": digits(initial + _price(rng, count)),
+        "expires": _text(_time(events.time + length)),
+        "seller": digits(_someone(rng, events.number, hot_share=0.75, hot=0)),
+        "category": digits(rng.integers(*_CATEGORIES, count)),
+    }
+
+
+def _bid(rng: np.random.Generator, events: _Events) -> dict[str, pa.Array]:
+    count = len(events.number)
+    # all auctions of the round are before its bids
+    newest = (events.number // NEXMARK_ROUND + 1) * _AUCTIONS - 1
+    auction = np.where(rng.random(count) < 0.5, newest // _HOT_STEP * _HOT_STEP, _newest(rng, newest, _OPEN))  # noqa: PLR2004 - half of the bids
+    number = rng.integers(0, _CHANNELS, count)
+    hot = rng.random(count) < 0.5  # noqa: PLR2004 - half of the channels
+    known = number % len(_HOT_CHANNELS)
+    names = pa.array([*_HOT_CHANNELS, *(b"channel-%d" % one for one in range(_CHANNELS))], pa.binary())
+    # one in ten of the other channels has a url without its number
+    unnamed = hot | (rng.random(count) < 0.1)  # noqa: PLR2004 - as above
+    mark = pc.if_else(pa.array(unnamed), repeat(b"", count), join(b"&channel_id=", digits(number)))
+    folders = [_letters(rng, count, 3, 5) for _ in range(3)]
+    path = join(b"https://www.nexmark.com/", folders[0], b"/", folders[1], b"/", folders[2], b"/item.htm?query=1", mark)
+    return {
+        "auction": digits(auction + FIRST_ID),
+        "bidder": digits(_someone(rng, events.number, hot_share=0.75, hot=1)),
+        "price": digits(_price(rng, count)),
+        "channel": _text(names.take(pa.array(np.where(hot, known, number + len(_HOT_CHANNELS))))),
+        "url": _text(path),
+    }
+
+
+def _someone(rng: np.random.Generator, number: Longs, *, hot_share: float, hot: int) -> Longs:
+    """Return an id of a person that is there at each event: a hot one, or one of the newest."""
+    newest = number // NEXMARK_ROUND
+    special = np.minimum(newest // _HOT_STEP * _HOT_STEP + hot, newest)
+    return np.where(rng.random(len(number)) < hot_share, special, _newest(rng, newest, _ACTIVE)) + FIRST_ID
+
+
+def _newest(rng: np.random.Generator, newest: Longs, among: int) -> Longs:
+    """Return one of the numbers up to `newest`, among so many."""
+    return newest - rng.integers(0, np.minimum(newest + 1, among))
+
+
+def _price(rng: np.random.Generator, count: int) -> Longs:
+    """Return prices from 100 to 100,000,000: as many of each number of digits."""
+    return np.round(10 ** (rng.random(count) * 6 + 2)).astype(np.int64)
+
+
+def _letters(rng: np.random.Generator, count: int, low: int, high: int) -> pa.Array:
+    """Return random words of so many letters."""
+    ends = np.concatenate([[0], np.cumsum(rng.integers(low, high, count, endpoint=True))]).astype(np.int32)
+    letters = rng.integers(ord("a"), ord("z") + 1, int(ends[-1]), dtype=np.uint8)
+    return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(letters)])
+
+
+def _choice(rng: np.random.Generator, words: list[bytes], count: int) -> pa.Array:
+    return pa.array(words, pa.binary()).take(pa.array(rng.integers(0, len(words), count)))
+
+
+def _padded(numbers: Longs, width: int) -> pa.Array:
+    return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0").cast(pa.binary())
+
+
+def _time(millis: Longs) -> pa.Array:
+    """Return ISO 8601 text in UTC, without an offset."""
+    text = pa.array(millis).cast(pa.timestamp("ms")).cast(pa.string())
+    return pc.utf8_replace_slice(text, 10, 11, "T").cast(pa.binary())
+
+
+def _text(values: pa.Array) -> pa.Array:
+    """Return values, of which none has a character that JSON escapes, as JSON texts."""
+    return join(b'"', values, b'"')
+
+
+def _record(fields: dict[str, pa.Array]) -> pa.Array:
+    """Return JSON objects."""
+    parts: list[object] = []
+    for name, values in fields.items():
+        parts += [(', "' if parts else '{"').encode() + name.encode() + b'": ', values]
+    return join(*parts, b"}")
