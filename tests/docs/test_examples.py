@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import itertools
 import shlex
 import sqlite3
 from contextlib import closing
@@ -68,18 +69,20 @@ def test_an_example_runs_over_a_generated_log(example: str, tmp_path: Path, monk
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_a_folder_gives_what_its_page_shows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page has blocks with the command and queries, and for each query one with what it gives."""
+    """The page has blocks with commands and queries, and for each query one with what it gives."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shown = [block for block in blocks("sh", "text") if block.page.parent == folder]
     words = [word for block in shown if block.language == "sh" for word in shlex.split(block.text)]
-    queries = [place for place, word in enumerate(words) if word == "sqlite3"]
-    command = words[: queries[0]]
-    ran = CliRunner().invoke(main, command[1:])
-    assert ran.exit_code == 0, ran.output
-    answers = [block.text.splitlines() for block in shown if block.language == "text"]
-    for place, answer in zip(queries, answers, strict=True):
-        database, sql = words[place + 1 : place + 3]
-        with closing(sqlite3.connect(database)) as connection:
-            rows = connection.execute(sql).fetchall()
-        assert ["|".join("" if value is None else str(value) for value in row) for row in rows] == answer
+    starts = [place for place, word in enumerate(words) if word in {"windrow", "sqlite3"}]
+    commands = [words[start:end] for start, end in itertools.pairwise([*starts, len(words)])]
+    answers = iter([block.text.splitlines() for block in shown if block.language == "text"])
+    for command in commands:
+        if command[0] == "windrow":
+            ran = CliRunner().invoke(main, command[1:])
+            assert ran.exit_code == 0, ran.output
+            continue
+        with closing(sqlite3.connect(command[1])) as database:
+            rows = database.execute(command[2]).fetchall()
+        assert ["|".join("" if value is None else str(value) for value in row) for row in rows] == next(answers)
+    assert next(answers, None) is None
