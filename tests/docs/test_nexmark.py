@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from contextlib import closing
 from datetime import datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 
-import duckdb
 import pytest
 from click.testing import CliRunner
+from tests.docs.nexmark import EXAMPLES, SQL, answer, plain
 from tests.docs.pages import ROOT
 
 from windrow.cli import main
 from windrow.testing.generator import NexmarkSpec, write_log
 
-EXAMPLES = ROOT / "examples" / "nexmark"
-STATEMENTS = (Path(__file__).parent / "nexmark.sql").read_text()
-SQL = dict(re.findall(r"^-- (q\d+): [^\n]*\n(.*?);$", STATEMENTS, re.MULTILINE | re.DOTALL))
 QUERIES = sorted((file.stem for file in EXAMPLES.glob("q*.yaml")), key=lambda name: int(name[1:]))
 
 SMALL = NexmarkSpec(events=4000, start=1_767_311_900_000_000, duration=200_000_000, partitions=2)
 """Twenty events a second from 2026-01-01 23:58:20 on; an auction is open for 83 seconds on average."""
 LARGE = NexmarkSpec(events=100_000, start=1_767_293_000_000_000, duration=2_000_000_000, partitions=3, seed=2)
 """From 18:43:20 on."""
-
-VIEWS = {
-    "persons": """
-        id BIGINT, name VARCHAR, emailAddress VARCHAR, creditCard VARCHAR, city VARCHAR, state VARCHAR,
-        dateTime TIMESTAMP, extra VARCHAR
-    """,
-    "auctions": """
-        id BIGINT, itemName VARCHAR, description VARCHAR, initialBid BIGINT, reserve BIGINT, dateTime TIMESTAMP,
-        expires TIMESTAMP, seller BIGINT, category BIGINT, extra VARCHAR
-    """,
-    "bids": """
-        auction BIGINT, bidder BIGINT, price BIGINT, channel VARCHAR, url VARCHAR, dateTime TIMESTAMP, extra VARCHAR
-    """,
-}
 
 
 def write_logs(spec: NexmarkSpec, folder: Path) -> Path:
@@ -72,30 +53,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_logs(LARGE, tmp_path_factory.mktemp("large"))
 
 
-def answer(query: str, folder: Path) -> tuple[list[str], list[tuple[object, ...]]]:
-    """Return DuckDB's columns and rows."""
-    with duckdb.connect() as database:
-        for view, columns in VIEWS.items():
-            types = ", ".join(f"{name}: '{kind}'" for name, kind in (one.split() for one in columns.split(",")))
-            files = f"'{folder}/data/nexmark/{view}/*.jsonl', format = 'newline_delimited', columns = {{{types}}}"
-            database.execute(f"CREATE VIEW {view} AS SELECT * FROM read_json({files})")
-        database.execute(f"CREATE VIEW side_input AS SELECT key, value FROM read_json('{EXAMPLES}/side_input/*.jsonl')")
-        asked = database.execute(SQL[query])
-        return [column[0] for column in asked.description or ()], [tuple(map(plain, row)) for row in asked.fetchall()]
-
-
-def plain(value: object) -> object:
-    """Return a value as SQLite has it; of numbers with a fraction three digits, as a mean has more."""
-    match value:
-        case datetime():
-            text = value.isoformat(sep=" ", timespec="milliseconds")
-            return text.removesuffix(".000")
-        case Decimal() | float():
-            return round(float(value), 3)
-        case _:
-            return value
-
-
 def run(query: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[str, int]:
     """Run a query from the beginning; return the counts of its summary."""
     monkeypatch.chdir(folder)
@@ -117,7 +74,7 @@ def rows(query: str, columns: list[str]) -> list[tuple[object, ...]]:
 def check(query: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
     summary = run(query, folder, monkeypatch, *options)
     assert (summary["expired"], summary["dead"]) == (0, 0)
-    columns, expected = answer(query, folder)
+    columns, expected = answer(query, folder / "data" / "nexmark")
     assert expected, "a query without rows shows nothing"
     assert sorted(rows(query, columns), key=repr_of) == sorted(expected, key=repr_of)
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.peers.job import DONE, READY, TABLE, Job, tell, told
+
+if TYPE_CHECKING:
+    from pyflink.table import TableEnvironment
 
 JARS = Path(__file__).parent / "jars"
 EVENTS = """
@@ -32,9 +36,8 @@ GROUP BY window_start, window_end, user_id
 """
 
 
-def settings(job: Job) -> dict[str, str]:
-    """Return what differs from Flink's defaults."""
-    rocksdb = job.engine == "flink-rocksdb"
+def settings(folder: Path, *, rocksdb: bool) -> dict[str, str]:
+    """Return what differs from Flink's defaults; checkpoints go into the folder."""
     return {
         "pipeline.jars": ";".join(f"file://{jar}" for jar in sorted(JARS.glob("*.jar"))),
         "parallelism.default": "2",
@@ -43,7 +46,7 @@ def settings(job: Job) -> dict[str, str]:
         "state.backend.type": "rocksdb" if rocksdb else "hashmap",
         "execution.checkpointing.interval": "5s",
         "execution.checkpointing.incremental": str(rocksdb).lower(),
-        "execution.checkpointing.dir": f"file://{job.folder}/checkpoints",
+        "execution.checkpointing.dir": f"file://{folder}/checkpoints",
         "pipeline.object-reuse": "true",
         "table.local-time-zone": "UTC",
         "rest.port": "0",
@@ -67,18 +70,23 @@ def sink(job: Job) -> str:
     return ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
 
 
-def main(job: Job) -> None:
-    """Run it to the end of the topic."""
-    os.environ["JVM_ARGS"] = "-Xmx3g" if job.engine == "flink-rocksdb" else "-Xmx4g"
-    os.environ["FLINK_LOG_DIR"] = str(job.folder)
+def table_environment(folder: Path, *, rocksdb: bool) -> TableEnvironment:
+    """Return where SQL runs, in streaming mode, with its logs and checkpoints in the folder."""
+    os.environ["JVM_ARGS"] = "-Xmx3g" if rocksdb else "-Xmx4g"
+    os.environ["FLINK_LOG_DIR"] = str(folder)
     from pyflink.common import Configuration  # noqa: PLC0415 - it reads the environment
     from pyflink.table import EnvironmentSettings, TableEnvironment  # noqa: PLC0415
 
     configuration = Configuration()
-    for name, value in settings(job).items():
+    for name, value in settings(folder, rocksdb=rocksdb).items():
         configuration.set_string(name, value)
     environment = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
-    tables = TableEnvironment.create(environment)
+    return TableEnvironment.create(environment)
+
+
+def main(job: Job) -> None:
+    """Run it to the end of the topic."""
+    tables = table_environment(job.folder, rocksdb=job.engine == "flink-rocksdb")
     tables.execute_sql(EVENTS.format(job=job))
     tables.execute_sql(RESULTS.format(sink=sink(job)))
     # this starts the cluster, plans the query and hands it over: none of it is counted
