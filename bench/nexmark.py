@@ -34,8 +34,6 @@ ENGINES = ("windrow", "flink")
 QUERIES = ("q1", "q3", "q4", "q5", "q7", "q8")
 CHECKED = 5_000
 """Events on which the answers are compared."""
-PER_SECOND = 1_000
-"""Events of a second of event time."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +57,9 @@ def broker() -> Iterator[Kafka]:
             kafka.stop()
 
 
-def fill(kafka: Kafka, events: int) -> Logs:
-    """Fill topics."""
-    spec = NexmarkSpec(events=events, partitions=PARTITIONS, duration=events * 1_000_000 // PER_SECOND)
-    topic = f"nexmark-{events}"
+def fill(kafka: Kafka, topic: str, events: int, per_second: int) -> Logs:
+    """Fill topics with so many events in all, and so many a second of event time."""
+    spec = NexmarkSpec(events=events, partitions=PARTITIONS, duration=events * 1_000_000 // per_second)
     print(f"filling topics with {events:,} events", flush=True)
     for log in spec.logs:
         # event times are in the past: the topic must not let them go
@@ -133,13 +130,13 @@ def measure(arguments: argparse.Namespace) -> int:
     wrong = 0
     with broker() as kafka:
         if not arguments.no_check:
-            few = fill(kafka, CHECKED)
+            few = fill(kafka, "checked", CHECKED, per_second=50)
             for query in arguments.queries:
                 for engine in arguments.engines:
                     told = check(engine, query, few, arguments)
                     wrong |= not told.startswith("the same")
                     print(f"{query}, {engine}: {told}", flush=True)
-        logs = fill(kafka, arguments.events)
+        logs = fill(kafka, "nexmark", arguments.events, arguments.per_second)
         for number in range(arguments.rounds):
             for query in arguments.queries:
                 for engine in arguments.engines if number % 2 == 0 else reversed(arguments.engines):
@@ -166,6 +163,7 @@ def main() -> int:
     parser.add_argument("--queries", nargs="+", choices=QUERIES, default=there)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--events", type=int, default=5_000_000, help="of all three kinds")
+    parser.add_argument("--per-second", type=int, default=1_000, help="events of a second of event time")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--step", type=int, default=1_000_000, help="records a micro-batch of windrow, at the most")
     parser.add_argument("--limit", type=float, default=1800, help="seconds that a run may take")
