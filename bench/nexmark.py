@@ -11,12 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sqlite3
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +24,7 @@ from bench.peers.environment import fetch_jars, python_of
 from bench.peers.measure import PARTITIONS, ROOT
 from bench.peers.nexmark_job import NexmarkJob
 from bench.peers.watch import FailedError, Figures, watch
-from tests.docs.nexmark import EXAMPLES, answer, plain
+from tests.docs.nexmark import EXAMPLES, answer, plain, rows_of
 from tests.servers.kafka import Kafka
 
 from windrow.testing.generator import NexmarkSpec, write_kafka, write_log
@@ -98,9 +97,7 @@ def check(engine: str, query: str, logs: Logs, arguments: argparse.Namespace) ->
 
 def _rows(engine: str, query: str, folder: Path, columns: list[str]) -> list[tuple[object, ...]]:
     if engine == "windrow":
-        names = ", ".join(f'"{name}"' for name in columns)
-        with closing(sqlite3.connect(folder / "nexmark.db")) as database:
-            return [_alike(row) for row in database.execute(f"SELECT {names} FROM {query}")]
+        return [_alike(row) for row in rows_of(query, folder / "nexmark.db", columns)]
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
     return [_alike(tuple(row[name] for name in columns)) for row in rows]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +15,24 @@ from tests.docs.pages import ROOT
 EXAMPLES = ROOT / "examples" / "nexmark"
 STATEMENTS = (Path(__file__).parent / "nexmark.sql").read_text()
 SQL = dict(re.findall(r"^-- (q\d+): [^\n]*\n(.*?);$", STATEMENTS, re.MULTILINE | re.DOTALL))
+
+ROWS = {
+    "q5": "SELECT window_end, each.value AS auction, num FROM q5, json_each(auctions) each",
+    "q7": """
+        SELECT
+          price, each.value ->> 'auction' AS auction, each.value ->> 'bidder' AS bidder,
+          replace(each.value ->> 'dateTime', '.000', '') AS dateTime, each.value ->> 'extra' AS extra
+        FROM q7, json_each(bids) each
+    """,
+    "q19": """
+        SELECT
+          auction, each.value ->> 1 AS price, each.key + 1 AS rank_number, each.value ->> '$[0].bidder' AS bidder,
+          each.value ->> '$[0].channel' AS channel, each.value ->> '$[0].url' AS url,
+          replace(each.value ->> '$[0].dateTime', '.000', '') AS dateTime, each.value ->> '$[0].extra' AS extra
+        FROM q19, json_each(bids) each
+    """,
+}
+"""How SQLite reads the rows of a query out of a table that has several in a row, as JSON."""
 
 VIEWS = {
     "persons": """
@@ -39,6 +59,15 @@ def answer(query: str, folder: Path) -> tuple[list[str], list[tuple[object, ...]
         database.execute(f"CREATE VIEW side_input AS SELECT key, value FROM read_json('{EXAMPLES}/side_input/*.jsonl')")
         asked = database.execute(SQL[query])
         return [column[0] for column in asked.description or ()], [tuple(map(plain, row)) for row in asked.fetchall()]
+
+
+def rows_of(query: str, database: Path, columns: list[str]) -> list[tuple[object, ...]]:
+    """Return some columns of the rows that a pipeline has written into an SQLite file."""
+    names = ", ".join(f'"{name}"' for name in columns)
+    with closing(sqlite3.connect(database)) as opened:
+        found = opened.execute(f"SELECT {names} FROM ({ROWS.get(query, f'SELECT * FROM {query}')})").fetchall()
+    # SQLite has whole numbers of decimals as integers
+    return [tuple(map(plain, row)) for row in found]
 
 
 def plain(value: object) -> object:

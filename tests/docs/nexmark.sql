@@ -31,7 +31,7 @@ WITH counts AS (
   )
   GROUP BY auction, window_start
 )
-SELECT window_start, window_end, auction, num FROM counts
+SELECT window_end, auction, num FROM counts
 QUALIFY num = max(num) OVER (PARTITION BY window_start);
 
 -- q6: the average final price of each seller's last ten auctions

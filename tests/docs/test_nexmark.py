@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
-from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.docs.nexmark import EXAMPLES, SQL, answer, plain
+from tests.docs.nexmark import EXAMPLES, SQL, answer, rows_of
 from tests.docs.pages import ROOT
 
 from windrow.cli import main
@@ -64,20 +62,12 @@ def run(query: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str
     return counts
 
 
-def rows(query: str, columns: list[str]) -> list[tuple[object, ...]]:
-    names = ", ".join(f'"{name}"' for name in columns)
-    with closing(sqlite3.connect("nexmark.db")) as database:
-        found = database.execute(f"SELECT {names} FROM {query}").fetchall()
-    # SQLite has whole numbers of decimals as integers
-    return [tuple(plain(value) for value in row) for row in found]
-
-
 def check(query: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
     summary = run(query, folder, monkeypatch, *options)
     assert (summary["expired"], summary["dead"]) == (0, 0)
     columns, expected = answer(query, folder / "data" / "nexmark")
     assert expected, "a query without rows shows nothing"
-    assert sorted(rows(query, columns), key=repr_of) == sorted(expected, key=repr_of)
+    assert sorted(rows_of(query, Path("nexmark.db"), columns), key=repr_of) == sorted(expected, key=repr_of)
 
 
 def repr_of(row: tuple[object, ...]) -> str:
