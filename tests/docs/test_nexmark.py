@@ -17,8 +17,8 @@ from windrow.testing.generator import NexmarkSpec, write_log
 
 QUERIES = sorted((file.stem for file in EXAMPLES.glob("q*.yaml")), key=lambda name: int(name[1:]))
 
-SMALL = NexmarkSpec(events=4000, start=1_767_311_900_000_000, duration=200_000_000, partitions=2)
-"""Twenty events a second from 2026-01-01 23:58:20 on; an auction is open for 83 seconds on average."""
+SMALL = NexmarkSpec(events=3000, start=1_767_311_920_000_000, duration=150_000_000, partitions=2)
+"""Twenty events a second from 2026-01-01 23:58:40 on; an auction is open for 83 seconds on average."""
 LARGE = NexmarkSpec(events=100_000, start=1_767_293_000_000_000, duration=2_000_000_000, partitions=3, seed=2)
 """From 18:43:20 on."""
 
