@@ -17,13 +17,6 @@ STATEMENTS = (Path(__file__).parent / "nexmark.sql").read_text()
 SQL = dict(re.findall(r"^-- (q\d+): [^\n]*\n(.*?);$", STATEMENTS, re.MULTILINE | re.DOTALL))
 
 ROWS = {
-    "q5": "SELECT window_end, each.value AS auction, num FROM q5, json_each(auctions) each",
-    "q7": """
-        SELECT
-          price, each.value ->> 'auction' AS auction, each.value ->> 'bidder' AS bidder,
-          replace(each.value ->> 'dateTime', '.000', '') AS dateTime, each.value ->> 'extra' AS extra
-        FROM q7, json_each(bids) each
-    """,
     "q19": """
         SELECT
           auction, each.value ->> 1 AS price, each.key + 1 AS rank_number, each.value ->> '$[0].bidder' AS bidder,
