@@ -19,10 +19,13 @@ SQL = dict(re.findall(r"^-- (q\d+): [^\n]*\n(.*?);$", STATEMENTS, re.MULTILINE |
 ROWS = {
     "q19": """
         SELECT
-          auction, each.value ->> 1 AS price, each.key + 1 AS rank_number, each.value ->> '$[0].bidder' AS bidder,
-          each.value ->> '$[0].channel' AS channel, each.value ->> '$[0].url' AS url,
-          replace(each.value ->> '$[0].dateTime', '.000', '') AS dateTime, each.value ->> '$[0].extra' AS extra
-        FROM q19, json_each(bids) each
+          auction, price, rank_number, bid ->> 'bidder' AS bidder,
+          bid ->> 'channel' AS channel, bid ->> 'url' AS url,
+          replace(bid ->> 'dateTime', '.000', '') AS dateTime, bid ->> 'extra' AS extra
+        FROM (
+          SELECT auction, each.key + 1 AS rank_number, each.value ->> 0 AS bid, each.value ->> 1 AS price
+          FROM q19, json_each(bids) each
+        )
     """,
 }
 """How SQLite reads the rows of a query out of a table that has several in a row, as JSON."""
