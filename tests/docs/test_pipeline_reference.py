@@ -38,6 +38,7 @@ OTHERS: list[dict[str, Any]] = [
     {"source": {"file": {"path": "a.csv", "key": "k", "log": "a"}}},
     {"sink": {"postgres": {"url": "postgresql://a/a", "table": "a"}}},
     {"time": {"field": "t", "punctuated": "w"}},
+    {"time": {"field": "t", "delay": {"by_partition": {"default": "1m"}}}},
     {"time": {"field": "t", "delay": {"adaptive": {"target": 1, "min": "1m", "max": "1m"}}}},
     {"window": {"hopping": {"size": "5m", "slide": "1m"}}},
     {"window": {"cumulate": {"size": "5m", "step": "1m"}}},
@@ -99,7 +100,7 @@ def read(document: dict[str, Any]) -> Pipeline:
     return pipeline
 
 
-def with_key(path: str, value: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def with_key(path: str, value: object) -> tuple[dict[str, Any], dict[str, Any]]:
     """A document that can have a key, without it and with it."""
     section = path.split(".")
     for other in OTHERS:
@@ -130,7 +131,7 @@ def test_every_key_is_on_the_page_and_no_other(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("item", [item for item in ITEMS if item.default], ids=lambda item: item.path)
 def test_a_default_is_what_leaving_the_key_out_means(item: Item) -> None:
-    without, with_it = with_key(item.path, str(item.default))
+    without, with_it = with_key(item.path, yaml.safe_load(item.default) if item.default == "[]" else str(item.default))
     assert read(without) == read(with_it)
 
 
