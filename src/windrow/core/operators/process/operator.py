@@ -143,8 +143,7 @@ class ProcessOperator:
                 if kind == KEYED_KIND:
                     groups.add_texts((KEYED_KIND, 0), table, table.select(["key"]).cast(_TEXT))
                 else:
-                    held = records.append(table.schema.field(ID)) if ID in table.column_names else records
-                    groups.add((BUFFER_KIND, 0), cast_table(table.select(held.names), held))
+                    groups.add((BUFFER_KIND, 0), cast_table(table.select(records.names), records))
         made: list[StoredState] = []
         for tables in groups.tables():
             summary, store = ProcessSummary(), MemoryState()
