@@ -463,7 +463,10 @@ _SINKS = Named(
         "",
         _sink,
         (
-            _from("the stream whose rows are written: of a window, its results; of records, a row for each."),
+            _from(
+                "the stream whose rows are written: of a window, its results; of a table, its rows by their key; of "
+                "records, a row for each."
+            ),
             SINK_KEY,
         ),
         parts=_sink_parts,
