@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.changelog import StepOutput
+from windrow.expressions import View
 from windrow.model import (
     Aggregate,
     Count,
@@ -64,7 +65,7 @@ def change(op: str, minute: int, *key_and_values: Any, pane: str = "on_time", re
 
 
 def step(
-    model: Pipeline,
+    model: View,
     changes: Sequence[Sequence[Any]] = (),
     *,
     late: Sequence[Sequence[Any]] = (),

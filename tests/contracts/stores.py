@@ -18,6 +18,7 @@ import pyarrow as pa
 from tests.contracts.steps import DAY, MINUTE, RUN, pipeline
 
 from windrow.core.changelog import StepOutput
+from windrow.expressions import View
 from windrow.model import Pipeline, PostgresSink, Sink, SqliteSink
 from windrow.sinks.base import Run
 from windrow.sinks.postgres import PostgresTables
@@ -38,7 +39,7 @@ class Store(ABC):
         """The model of a sink that writes there."""
 
     @abstractmethod
-    def sink(self, *models: Pipeline) -> SqliteTables | PostgresTables:
+    def sink(self, *models: View) -> SqliteTables | PostgresTables:
         """A sink of these models' tables."""
 
     @abstractmethod
@@ -69,7 +70,7 @@ class Store(ABC):
         """The plain pipeline into this store, with parts of it changed."""
         return pipeline(changed.pop("sink", None) or self.settings(), **changed)
 
-    def tables(self, model: Pipeline) -> Layout:
+    def tables(self, model: View) -> Layout:
         """The tables of a pipeline."""
         return layout(model, model.sink)
 
@@ -83,11 +84,11 @@ class Store(ABC):
             for row in rows
         ]
 
-    def result(self, model: Pipeline) -> list[Row]:
+    def result(self, model: View) -> list[Row]:
         """The rows of the result table."""
         return self.read(self.tables(model).result, "window_start, 3")
 
-    def changes(self, model: Pipeline) -> list[Row]:
+    def changes(self, model: View) -> list[Row]:
         """The rows of the changelog, in order."""
         return self.read(self.tables(model).changes, "epoch, seq")
 
@@ -105,7 +106,7 @@ class SqliteStore(Store):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> SqliteSink:
         return SqliteSink(str(self.path), table, key)
 
-    def sink(self, *models: Pipeline) -> SqliteTables:
+    def sink(self, *models: View) -> SqliteTables:
         return SqliteTables(*models, busy=5)
 
     def unlock(self, sink: SqliteTables | PostgresTables) -> None:
@@ -150,7 +151,7 @@ class PostgresStore(Store):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> PostgresSink:
         return PostgresSink(self.url, table, key)
 
-    def sink(self, *models: Pipeline) -> PostgresTables:
+    def sink(self, *models: View) -> PostgresTables:
         return PostgresTables(*models, lock_seconds=20)
 
     def unlock(self, sink: SqliteTables | PostgresTables) -> None:
@@ -196,7 +197,7 @@ def brief(rows: list[Row]) -> list[tuple[Any, ...]]:
     return [((row["window_start"] - DAY) // MINUTE, *(row[name] for name in names)) for row in rows]
 
 
-def committed(store: Store, model: Pipeline, *steps: StepOutput, run: Run = RUN) -> None:
+def committed(store: Store, model: View, *steps: StepOutput, run: Run = RUN) -> None:
     """Commit steps to the store, from where the run stopped."""
     sink = store.sink(model)
     begin = sink.open(run)

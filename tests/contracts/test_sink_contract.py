@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from tests.contracts.steps import DAY, FIELDS, MINUTE, RUN, change, step
 from tests.contracts.stores import Row, Store, brief, committed
 
 from windrow.errors import PipelineError, SinkError
+from windrow.expressions import RecordStream
 from windrow.model import Aggregate, Count, Emit, Field, StringType, Sum
 from windrow.model.types import Decode
 from windrow.sinks import ownership
@@ -47,6 +49,44 @@ def test_inserts_updates_and_deletes_fold_into_the_table(store: Store) -> None:
         (0, "A", Decimal("8.00"), 3, "late", 1),
         (5, "B", Decimal("1.00"), 1, "on_time", 0),
     ]
+
+
+@pytest.mark.parametrize("changelog", [True, False])
+def test_a_table_of_a_graph_has_its_rows_by_their_key(store: Store, changelog: bool) -> None:  # noqa: FBT001 - pytest's
+    plain = store.model(sink=replace(store.settings(), changelog=changelog))
+    model = RecordStream(
+        plain.name, plain.source, plain.decode, plain.time, ("user",), plain.sink, 1, has_id=True, row_key=("user",)
+    )
+
+    def row(op: str, user: str, minute: int, amount: int) -> list[Any]:
+        return [op, "on_time", 0, user, DAY + minute * MINUTE, Decimal(amount)]
+
+    assert store.tables(model).result.key == ("user",)
+    first = [
+        row("insert", "A", 0, 1),
+        row("update_before", "A", 0, 1),
+        row("update_after", "A", 1, 2),
+        row("insert", "B", 0, 3),
+        row("insert", "C", 0, 4),
+        row("delete", "C", 0, 4),
+    ]
+    second = [
+        row("delete", "A", 1, 2),
+        row("insert", "A", 3, 5),
+        row("delete", "B", 0, 3),
+        row("insert", "C", 2, 6),
+        row("update_before", "C", 2, 6),
+        row("update_after", "C", 4, 7),
+    ]
+    third = [row("insert", "B", 5, 8), row("delete", "C", 4, 7)]
+    committed(store, model, step(model, first), step(model, second), step(model, third))
+    tables = store.tables(model)
+    assert [tuple(one.values()) for one in store.read(tables.result, "1")] == [
+        ("A", DAY + 3 * MINUTE, Decimal(5)),
+        ("B", DAY + 5 * MINUTE, Decimal(8)),
+    ]
+    rows = [list(one.values())[2:] for one in store.changes(model)]
+    assert rows == (first + second + third if changelog else [])
 
 
 def test_in_mode_discard_each_pane_is_a_row(store: Store) -> None:
