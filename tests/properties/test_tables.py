@@ -82,7 +82,8 @@ def cases(draw: st.DrawFn) -> Case:
     """A graph of tables, each with a sink, and a log of both sources."""
     nodes = GRAPHS[draw(st.sampled_from(list(GRAPHS)))]
     chance, size = Random(draw(st.integers(0, 2**32))), draw(st.integers(0, 50))
-    sources = SOURCES if RENAMED in nodes else SOURCES[:1]
+    late = draw(st.sampled_from([None, 4 * MINUTE]))
+    sources = [replace(one, lateness=late) for one in (SOURCE, OTHER)][: 2 if RENAMED in nodes else 1]
     tables = [node for node in nodes if isinstance(node, TableNode | TableJoinNode | WindowNode) or node.name == "some"]
     sinks = [SinkNode(f"to {node.name}", node.name, SqliteSink("unused.db", node.name)) for node in tables]
     partitions = [
