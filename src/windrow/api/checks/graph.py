@@ -136,9 +136,10 @@ def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
     )
     for rule in SOURCE_RULES:
         yield from (replace(finding, where=_at(node, finding.where)) for finding in rule(view))
-    if isinstance(node.source, FileSource) and node.time.idle is None and len(graph.sources) > 1:
+    feeds_table = any(isinstance(one, TableNode) for one in graph.below(node))
+    if (isinstance(node.source, FileSource) or feeds_table) and node.time.idle is None and len(graph.sources) > 1:
         message = (
-            "has no `idle`: a file seldom changes, and what depends on it and on other sources waits until it does; "
+            "has no `idle`: a table seldom changes, and what depends on it and on other sources waits until it does; "
             "give 1m or so"
         )
         yield warning(_at(node, "time"), message)
