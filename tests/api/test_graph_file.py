@@ -860,7 +860,7 @@ def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
         ),
         (
             ("from: priced\n", "from: valued\n"),
-            "25: streams.hours.from: the rows of a table have no event time, so they are in no windows",
+            "25: streams.hours.from: the rows of a table have no event time, so they are in no windows; use",
         ),
         (
             ("sale: {from: sales, table: {key: [id]}}", "sale: {from: valued, table: {key: id}}"),
