@@ -32,6 +32,7 @@ from windrow.model import (
     Emit,
     Global,
     Graph,
+    LookupNode,
     Max,
     Node,
     SelectNode,
@@ -50,6 +51,9 @@ PRICES = TableNode("prices", "renamed", ("u",), "w > 6")
 PAIRS = TableNode("pairs", "renamed", ("u", "w"))
 ONE = TableJoinNode("joined", "users", "prices", ("user",), ("u",))
 MANY = TableJoinNode("joined", "users", "pairs", ("user",), ("u",))
+OWN = replace(RENAMED, name="own", inputs=("log",))
+KEPT = TableNode("kept", "renamed", ("u",), "w > 6")
+FOUND = LookupNode("found", "log", "kept", ("user",), ("u",), "left", revise=5 * MINUTE)
 AGAIN: list[Node] = [
     SelectNode("others", ("renamed",), derive=(Derive("x", "u"), Derive("y", "w")), select=("x", "y")),
     TableNode("last", "others", ("x",)),
@@ -73,8 +77,13 @@ GRAPHS: dict[str, list[Node]] = {
     "sums": [RENAMED, USERS, PRICES, replace(ONE, how="left"), SUMS],
     "sums of sums": [RENAMED, USERS, PAIRS, MANY, SUMS, SECOND],
     "running": [replace(SUMS, input="log"), SECOND, TableJoinNode("joined", "sums", "second", ("n",), ("n",))],
+    "lookup": [RENAMED, KEPT, FOUND],
+    "lookup of records in themselves": [OWN, replace(KEPT, input="own"), FOUND],
     "itself": [USERS, TableJoinNode("joined", "users", "users", ("user",), ("user",))],
 }
+
+
+RESULTS = TableNode | TableJoinNode | LookupNode | WindowNode
 
 
 @st.composite
@@ -84,7 +93,7 @@ def cases(draw: st.DrawFn) -> Case:
     chance, size = Random(draw(st.integers(0, 2**32))), draw(st.integers(0, 50))
     late = draw(st.sampled_from([None, 4 * MINUTE]))
     sources = [replace(one, lateness=late) for one in (SOURCE, OTHER)][: 2 if RENAMED in nodes else 1]
-    tables = [node for node in nodes if isinstance(node, TableNode | TableJoinNode | WindowNode) or node.name == "some"]
+    tables = [node for node in nodes if isinstance(node, RESULTS) or node.name == "some"]
     sinks = [SinkNode(f"to {node.name}", node.name, SqliteSink("unused.db", node.name)) for node in tables]
     partitions = [
         number * MAX_PARTITIONS + one for number in range(len(sources)) for one in range(draw(st.integers(1, 3)))

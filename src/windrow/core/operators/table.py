@@ -176,8 +176,9 @@ class _LookupSql:
     `plain`: records of the step -> their rows; as of event time only of those whose key has no version in the step.
     `touched`: records before the step -> those that one of its versions concerns. `changes`: records whose key has a
     version in the step -> what changes; all versions and these have a row number, `places` has the place of each number
-    of the step. `needed`: versions -> those that can be looked up, given `limits`: of the versions up to the event time
-    `__horizon` only the last of each key can be, and if that removes the row, it can go if it is not after `__gone`.
+    of the step. What comes at one place, as a record and its own version do, is one change. `needed`: versions -> those
+    that can be looked up, given `limits`: of the versions up to the event time `__horizon` only the last of each key
+    can be, and if that removes the row, it can go if it is not after `__gone`.
     """
 
     def __init__(self, graph: Graph, node: LookupNode, made: pa.Schema) -> None:
@@ -224,9 +225,14 @@ class _LookupSql:
                 SELECT l.{_ROW}, greatest(l.{_NUMBER}, v.{_NUMBER}), {{'t': v.{TIME}, 'n': v.{_NUMBER}, 'v': v.{_ROW}}}
                 FROM l JOIN all_versions v ON {same} AND v.{_NUMBER} >= 0 AND v.{TIME} <= l.{TIME}
                     AND (v.{_NUMBER} < l.{_NUMBER} OR {is_in_time})
+            ), moments AS (
+                SELECT {_NUMBER}, max({_NUMBER}) OVER (PARTITION BY {", ".join(PLACE)}) AS __moment FROM places
+            ), at_moments AS (
+                SELECT held.* REPLACE (coalesce(__moment, __at) AS __at)
+                FROM held LEFT JOIN moments ON moments.{_NUMBER} = __at
             ), best AS (
                 SELECT {_ROW}, __at, (max(max(__best)) OVER (PARTITION BY {_ROW} ORDER BY __at)).v AS __held
-                FROM held GROUP BY {_ROW}, __at
+                FROM at_moments GROUP BY {_ROW}, __at
             ), shown AS (
                 SELECT b.{_ROW}, __at, CASE WHEN NOT v.{DELETED} THEN __held END AS __shown
                 FROM best b LEFT JOIN all_versions v ON v.{_ROW} = __held
