@@ -560,7 +560,7 @@ def compare_clocked(case: Case) -> None:
                     assert on_time == oracle.on_time(node.name), node.name
 
 
-@examples(40)
+@examples(25)
 @given(clocked_cases())
 def test_idle_partitions_and_other_watermarks_and_their_replay(case: Case) -> None:
     compare_clocked(case)
