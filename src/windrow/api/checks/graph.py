@@ -492,6 +492,14 @@ def _table(node: TableNode, given: Stream) -> Iterator[Finding]:
             yield error(_at(node, f"table.key.{index}"), problem)
     if node.deleted is not None:
         yield from _condition(given, node.deleted, _at(node, "table.deleted"))
+    elif any(field.tombstones for source in given.sources for field in source.decode.fields):
+        yield warning(
+            _at(node, "table"),
+            "has no `deleted`, so a tombstone is a row like any other, with null in its fields: say what tells them "
+            "apart, such as deleted: amount IS NULL",
+        )
+    elif any(isinstance(source.source, FileSource) for source in given.sources):
+        yield warning(_at(node, "table"), "has no `deleted`, so rows that leave the file stay: deleted: _deleted")
     if given.is_changelog:
         yield error(_at(node, "from"), f"a table is made of records, and {ROWS_OF[given.rows_of]} are taken back")
 

@@ -106,7 +106,7 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:  # noqa: C901 - a
             view = result_pipelines(graph)[node.name]
             sources = stream_of(graph, node.input).sources
             passed = _passed(view.time) if len(sources) == 1 else _all_passed(sources)
-            nouns = {"derive": _derived(node.derive)} | _keyed(view, passed)
+            nouns = {"derive": _derived(node.derive)} | _keyed(view, passed, is_settled=graph.is_ordered(node))
             is_running = isinstance(view, Pipeline) and isinstance(view.window, Global)
             if is_running and (stream_of(graph, node.input).is_changelog or graph.is_read(node)):
                 nouns["emit"] = "each change of a row revises the results of its key"
@@ -253,9 +253,9 @@ def _derived(fields: tuple[Derive, ...]) -> str:
     return "\n".join(f"{derived.name} = {derived.sql}" for derived in fields)
 
 
-def _keyed(pipeline: AnyPipeline, passed: str) -> dict[str, str]:
+def _keyed(pipeline: AnyPipeline, passed: str, *, is_settled: bool = False) -> dict[str, str]:
     if isinstance(pipeline, ProcessPipeline):
-        return {"key": _key(pipeline), "process": process_words(pipeline)}
+        return {"key": _key(pipeline), "process": process_words(pipeline, is_settled=is_settled)}
     return {
         "key": _key(pipeline),
         "window": WINDOW.words(pipeline.window),
@@ -375,12 +375,13 @@ def _sink(sink: Sink) -> str:
     return f"{SINK.words(sink)}\nbeside it {sink.table}_{', _'.join(companions)}"
 
 
-def process_words(pipeline: ProcessPipeline) -> str:
-    """Return what a process does, a clause a line."""
+def process_words(pipeline: ProcessPipeline, *, is_settled: bool = False) -> str:
+    """Return what a process does, a clause a line; with `is_settled` its records come by watermark."""
     process, table = pipeline.process, pipeline.sink.table
     lines = [f"the Python function {code_name(process.function)} for each record"]
     if process.order == "log":
-        lines.append("a key's records come in the order of the log")
+        of = "watermarks" if is_settled else "the log"
+        lines.append(f"a key's records come in the order of {of}")
     else:
         lines.append("records come in order of event time, when the watermark has passed them")
         lines.append(f"a record that comes later than that: {table}_late")
