@@ -168,8 +168,10 @@ PAIRED = JoinNode("pairs", "own counts", "other counts", ("user",), ("user",))
 AS_RECORDS = SelectNode(
     "paired", ("pairs",), derive=(Derive("v", "n"), Derive("id", "user")), select=("user", "v", "id")
 )
+BOTH_COUNTS = SelectNode("both counts", ("own counts", "other counts"))
 JOINS |= {
     "paired": [SOURCE, OTHER, *COUNTED, PAIRED, AS_RECORDS],
+    "counts": [SOURCE, OTHER, *COUNTED, BOTH_COUNTS, replace(AS_RECORDS, name="counts", inputs=("both counts",))],
     "paired, left": [
         SOURCE,
         OTHER,
@@ -286,6 +288,7 @@ CHANGED = {
     "wide both",
     "paired",
     "paired, left",
+    "counts",
     *LOOKUPS,
     "paid lines",
     "of all",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE
 from tests.examples import examples
 from tests.properties.graph_oracle import FOREVER, GraphOracle, Values
-from tests.properties.test_graphs import CONDITIONS, OTHER, RENAMED, SOURCE, Case, Run
+from tests.properties.test_graphs import CONDITIONS, FLAT, OTHER, RENAMED, SOURCE, Case, Run
 
 from windrow.core import schema
 from windrow.core.columns import unpack
@@ -42,6 +42,7 @@ from windrow.model import (
     Sum,
     TableJoinNode,
     TableNode,
+    Tumbling,
     WindowNode,
 )
 
@@ -64,8 +65,13 @@ SUMS = WindowNode("sums", "joined", ("user",), Global(), FIGURES, Emit())
 SECOND = WindowNode(
     "second", "sums", ("n",), Global(), (Aggregate("users", Count()), Aggregate("sum", Sum("total"))), Emit()
 )
+MINUTES = WindowNode("minutes", "log", ("user",), Tumbling(4 * MINUTE), FIGURES, Emit(lateness=10 * MINUTE))
+OVER = (Aggregate("total", Sum("total")), Aggregate("n", Count()), Aggregate("top", Max("top")))
+HOURS = WindowNode("hours", "minutes", ("user",), Tumbling(12 * MINUTE), OVER, Emit())
 GRAPHS: dict[str, list[Node]] = {
     "table": [USERS],
+    "two tables of one log": [USERS, TableNode("last", "log", ("user",)), SelectNode("some", ("users", "last"))],
+    "windows and windows over them": [MINUTES, HOURS, SelectNode("some", ("minutes", "hours"))],
     "table of records without copies": [
         DeduplicateNode("unique", "log", ("id", "user"), 5 * MINUTE),
         replace(USERS, input="unique"),
@@ -153,6 +159,19 @@ def compare(case: Case) -> None:
 @given(cases())
 def test_tables_are_the_oracles_in_every_cut(case: Case) -> None:
     compare(case)
+
+
+def test_the_last_element_of_a_record_is_the_row_of_its_key() -> None:
+    nodes = (*FLAT["lines"], TableNode("last", "lines", ("user",)))
+    graph = Graph("graph", (*nodes, SinkNode("to last", "last", SqliteSink("unused.db", "last"))), 3)
+    elements = [[{"id": "a", "v": number} for number in range(11)], [{"id": "b", "v": 99}]]
+    records: list[tuple[int, int, Values]] = [(0, 0, {"user": "A", "items": items}) for items in elements]
+    found = []
+    for cuts in ([], [1]):
+        run = Run(Case(graph, records, (0,), ([], [])), cuts)
+        run.end()
+        found.append([(row["op"], row["v"]) for row in changelog(run, graph.sinks[0])])
+    assert found[0] == found[1] == [("insert", 10), ("update_before", 10), ("update_after", 99)]
 
 
 @pytest.mark.long

@@ -129,9 +129,10 @@ def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> O
     given = stream_of(graph, node.inputs[0])
     if isinstance(view.window, Global) and (given.is_changelog or is_traced):
         running = RunningAggregateOperator(view, is_traced=is_traced)
-        return running if given.is_changelog else SettledOperator(view, running)
+        return running if graph.is_settled(node.inputs[0]) else SettledOperator(view, running)
     if given.is_changelog:
-        return ChangelogWindowOperator(view, given.hold, is_traced=is_traced)
+        changing = ChangelogWindowOperator(view, given.hold, is_traced=is_traced)
+        return changing if graph.is_settled(node.inputs[0]) else SettledOperator(view, changing)
     window = WindowOperator(view, is_traced=is_traced)
     return SettledOperator(view, window) if is_traced else window
 
@@ -262,8 +263,12 @@ class _Hosted:
 
     def _with_ids(self, name: str, rows: pa.Table) -> pa.Table:
         """Return the rows of windows with their `ID`: the names of the stream, the window and the key, the revision."""
-        columns = [rows.column(one).cast(pa.string()) for one in ("window_start", "window_end", *self.view.key)]
-        parts = [pa.scalar(name), *columns, rows.column(REVISION).cast(pa.string())]
+        window = [rows.column(one).cast(pa.string()) for one in ("window_start", "window_end")]
+        keys = [rows.column(one).cast(pa.string()) for one in self.view.key]
+        # so that a/b and c are not a and b/c
+        for plain, escaped in (("\\", "\\\\"), ("/", "\\/")):
+            keys = [pc.replace_substring(one, plain, escaped) for one in keys]
+        parts = [pa.scalar(name), *window, *keys, rows.column(REVISION).cast(pa.string())]
         return rows.append_column(ID, pc.binary_join_element_wise(*parts, "/"))
 
     def results(self, group: int, output: OperatorOutput) -> Iterator[Packet]:

@@ -501,6 +501,14 @@ class Graph:
             case _:
                 return any(map(self.is_taken_back, node.inputs))
 
+    def is_settled(self, stream: str) -> bool:
+        """Return whether the rows of a stream come in the order of watermarks of all sources that it depends on."""
+        node = self.producer(stream)
+        if isinstance(node, KeyedNode) and stream in made_by(node):
+            return self.is_ordered(node)
+        feeding = {self.feeding(name) for name in node.inputs}
+        return len(feeding) == 1 and all(map(self.is_settled, node.inputs))
+
     def is_chained(self, node: KeyedNode) -> bool:
         """Return whether a node's input has passed another node with state, or another one takes its rows."""
         return self.is_read(node) or any(isinstance(one, KeyedNode) and node in self.below(one) for one in self.nodes)

@@ -278,8 +278,8 @@ _TABLE: Section[Mapping[str, Any]] = Section(
         Key(
             "key",
             NAMES,
-            "the fields that a row is known by: a record replaces the one before it in the order of watermarks, whatever the "
-            "event time of the two.",
+            "the fields that a row is known by: a record replaces the one before it in the order of watermarks, "
+            "whatever the event time of the two.",
             required=True,
         ),
         Key("deleted", TEXT, "a condition; a record for which it is true removes the row."),

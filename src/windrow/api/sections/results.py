@@ -285,8 +285,9 @@ WINDOW: OneOf[Window] = OneOf(
             (Global,),
             Section("wr.global_window", Global, ()),
             lambda _: "one window of all time",
-            "one window for all time, `{}`. It has no end, so it requires `emit.early`, and no record is late for it. Over "
-            "rows that change, or with streams that take its rows, each change revises the results, and there is no `early`.",
+            "one window for all time, `{}`. It has no end, so it requires `emit.early`, and no record is late for it. "
+            "Over rows that change, or where other streams take its rows, each change revises the results, and there "
+            "is no `early`.",
         ),
     },
 )

@@ -380,7 +380,8 @@ class _Route:
         self._is_raw = is_raw
         self._are_ids = isinstance(view, RecordStream)
         self._key, self._key_groups, self._salt = view.key, view.key_groups, _salt(view)
-        if isinstance(node, SinkNode) and graph.is_exchanged(node) and not self._key:
+        if isinstance(node, SinkNode) and not self._key and stream_of(graph, node.input).is_changelog:
+            # what takes a row back has the place of another cause
             self._key = (ID,)
         # records have no key on their way into a table of their own, and any key group may have them
         self._by_partition = self._are_ids and not self._key

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MAX_TIME, to_micros
-from windrow.core.duckdb_sql import identifier
+from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
 from windrow.core.schema import DELETED, DIFF, ID, PLACE, SIDE, TIME, WATERMARK, record_schema
@@ -32,6 +32,9 @@ _LEFT: Final = "left"
 _NUMBER: Final = "__number"
 """The number of a record in its step, in the merged order; -1 for those before the step."""
 _ROW: Final = "__row"
+_PADDED: Final = f"regexp_replace({ID}, '#([0-9]+)', '#{'0' * 10}\\1', 'g')"
+_ID_ORDER: Final = f"regexp_replace({_PADDED}, '#[0-9]*([0-9]{{10}})', '#\\1', 'g')"
+"""What puts the elements of an array in their order, as text."""
 
 
 class TableOperator:
@@ -45,12 +48,13 @@ class TableOperator:
         self._stored = stream_schema(given, record_schema(view))
         self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
         by = ", ".join(map(identifier, node.key))
-        place = [*PLACE, *([ID] if given.has_id else [])]
-        self._near = f"SELECT * FROM ({_last_version('stored', by, place)}) SEMI JOIN records USING ({by})"
+        place = [*PLACE, *([_ID_ORDER] if given.has_id else [])]
+        self._near = _last_version(f"(SELECT * FROM stored SEMI JOIN records USING ({by}))", by, place)
         last = _last_version("versions", by, place)
         self._last = {False: last, True: f"SELECT * FROM ({last}) WHERE NOT {DELETED}"}
         versions = f"versions AS (PARTITION BY {by} ORDER BY {_NUMBER})"
-        own = {ID: id_sql(graph, given, "c")}
+        # two tables can have a row of one record each
+        own = {ID: f"{literal(node.name)} || '/' || {id_sql(graph, given, 'c')}"}
         columns = {name: own.get(name, f"c.{identifier(name)}") for name in self._made.names}
         added = ", ".join([*(f"{sql} AS {identifier(name)}" for name, sql in (columns | {DIFF: "1"}).items()), _NUMBER])
         columns |= {name: f"c.__next{name}" for name in PLACE} | {DIFF: "-1"}
@@ -59,7 +63,10 @@ class TableOperator:
             WITH c AS (
                 SELECT *, lead({_NUMBER}) OVER versions AS __next,
                     {", ".join(f"lead({name}) OVER versions AS __next{name}" for name in PLACE)}
-                FROM rows WINDOW {versions}
+                FROM (
+                    SELECT * FROM rows
+                    QUALIFY row_number() OVER (PARTITION BY {by}, {", ".join(PLACE)} ORDER BY {_NUMBER} DESC) = 1
+                ) WINDOW {versions}
             )
             SELECT * EXCLUDE ({_NUMBER}) FROM (
                 SELECT {added} FROM c WHERE {_NUMBER} >= 0 AND NOT {DELETED}
@@ -186,7 +193,8 @@ class _LookupSql:
         revise = revise_of(graph, node)
         keys = ", ".join(map(identifier, node.key))
         same = " AND ".join(f"l.{identifier(name)} = v.{identifier(name)}" for name in node.key)
-        place = [*PLACE, *([ID] if right.stream.has_id else [])]
+        place = [*PLACE, *([_ID_ORDER] if right.stream.has_id else [])]
+        near = f"(SELECT * FROM stored SEMI JOIN lefts USING ({keys}))"
         columns = {name: f"CASE WHEN NOT v.{DELETED} THEN v.{identifier(name)} END" for name in right.names.values()}
         columns |= {name: f"l.{identifier(name)}" for name in left.names.values()} | {TIME: f"l.{TIME}"}
         columns[ID] = id_sql(graph, left.stream, "l")
@@ -196,18 +204,19 @@ class _LookupSql:
         there = f"WHERE NOT v.{DELETED}" if node.how == "inner" else ""
         if node.as_of == "order":
             self.plain = f"""
-                WITH v AS ({_last_version("stored", keys, place)} UNION ALL SELECT * FROM versions)
+                WITH v AS ({_last_version(near, keys, place)} UNION ALL SELECT * FROM versions)
                 SELECT {_columns(made, own)} FROM lefts l ASOF LEFT JOIN v ON {same} AND l.{_NUMBER} >= v.{_NUMBER}
                 {there}
             """
         else:
             self.plain = f"""
-                WITH v AS ({_last_version("stored", f"{keys}, {TIME}", place)})
+                WITH v AS ({_last_version(near, f"{keys}, {TIME}", place)})
                 SELECT {_columns(made, own)}
                 FROM (SELECT * FROM lefts ANTI JOIN versions USING ({keys})) l
                     ASOF LEFT JOIN v ON {same} AND l.{TIME} >= v.{TIME}
                 {there}
             """
+        old = f"(SELECT * FROM all_versions SEMI JOIN l USING ({keys}) WHERE {_NUMBER} < 0)"
         is_in_time = f"v.{WATERMARK} < l.{TIME} + {revise}"
         self.touched = f"""
             SELECT l.* FROM lefts l SEMI JOIN versions v ON {same} AND v.{TIME} <= l.{TIME} AND {is_in_time}
@@ -216,7 +225,7 @@ class _LookupSql:
         shown = "AND __shown IS NOT NULL" if node.how == "inner" else ""
         self.changes = f"""
             WITH l AS (SELECT * FROM lefts SEMI JOIN versions USING ({keys})),
-            v AS ({_last_version("(SELECT * FROM all_versions WHERE __number < 0)", f"{keys}, {TIME}", place)}),
+            v AS ({_last_version(old, f"{keys}, {TIME}", place)}),
             held AS (
                 SELECT l.{_ROW}, l.{_NUMBER} AS __at, if(v.{_ROW} IS NULL, {{'t': {-MAX_TIME}, 'n': -2, 'v': -1}},
                     {{'t': v.{TIME}, 'n': -1, 'v': v.{_ROW}}}) AS __best

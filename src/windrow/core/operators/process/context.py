@@ -164,7 +164,7 @@ class EmissionTrace:
         """Go on to the call for a timer."""
         place = due - 1, LAST_PARTITION, MAX_TIME
         if place > self.place:
-            self.record(place, f"{'/'.join(map(str, key))}@{time_of(due).isoformat()}")
+            self.record(place, f"{'/'.join(map(_escaped, key))}@{time_of(due).isoformat()}")
 
     def emitted(self, time: int, key: tuple[Any, ...], values: tuple[Any, ...]) -> EmittedRow:
         """Return a row of the call."""
@@ -172,6 +172,11 @@ class EmissionTrace:
         name = f"{self.cause}#{self.number:04d}" if self.number else self.cause
         self.number += 1
         return EmittedRow(time, self.place, name, key, values)
+
+
+def _escaped(value: object) -> str:
+    """Return a value of a key as text in which a slash is not taken for one between two values."""
+    return str(value).replace("\\", "\\\\").replace("/", "\\/")
 
 
 @dataclass(slots=True)

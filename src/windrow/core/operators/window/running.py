@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from windrow.core import duckdb_sql
+from windrow.core import duckdb_sql, schema
 from windrow.core.aggregates.accumulators import Results
 from windrow.core.columns import MAX_TIME, cast_table, unscale
 from windrow.core.duckdb_sql import identifier
@@ -47,6 +47,12 @@ class RunningAggregateOperator:
         by = ", ".join([WINDOW, *map(identifier, pipeline.key)])
         self._near = f"SELECT * FROM stored SEMI JOIN records USING ({by})"
         names = ", ".join([*map(identifier, pipeline.key), f"max({REVISION}) AS {REVISION}", WINDOW, f"0 AS {TIME}"])
+        self._no_changes = schema.changes(pipeline).empty_table()
+        places = [pa.array([], type_) for _, type_ in PLACE_TYPES]
+        with_places = self._no_changes
+        for (name, _), nothing in zip(PLACE_TYPES, places, strict=True):
+            with_places = with_places.append_column(name, nothing)
+        self._no_records = change_records(with_places)
         self._last = f"SELECT {names} FROM revisions GROUP BY {by}"
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -54,6 +60,9 @@ class RunningAggregateOperator:
         summary = state.summary or {}
         rows, revisions = (Runs.decode(kind, summary.get(kind)) for kind in (_ROWS, _REVISIONS))
         given = step.records
+        if not given.num_rows:
+            state.summary = {_ROWS: rows.encode(), _REVISIONS: revisions.encode()}
+            return OperatorOutput(self._no_changes, records=(self._no_records,) if self._is_traced else ())
         if DIFF not in given.column_names:
             given = given.append_column(DIFF, pa.repeat(pa.scalar(1, pa.int64()), given.num_rows))
         given = unscale(given).append_column(WINDOW, pa.repeat(pa.scalar(GLOBAL_START), given.num_rows))
@@ -87,10 +96,10 @@ class RunningAggregateOperator:
         """Migrate rows and revisions."""
         return migrate_runs(RowsByKeyGroup(self._pipeline, self._duck), states)
 
-    def _near_rows(self, runs: Runs, schema: pa.Schema, given: pa.Table, state: OperatorState) -> pa.Table:
+    def _near_rows(self, runs: Runs, rows: pa.Schema, given: pa.Table, state: OperatorState) -> pa.Table:
         """Return the stored rows that have the key of a record."""
-        stored = pa.concat_tables([schema.empty_table(), *runs.read(state)])
-        return cast_table(duckdb_sql.query(self._duck, self._near, stored=stored, records=given), schema)
+        stored = pa.concat_tables([rows.empty_table(), *runs.read(state)])
+        return cast_table(duckdb_sql.query(self._duck, self._near, stored=stored, records=given), rows)
 
     def _net(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
         """Return what changes of equal rows come to."""
