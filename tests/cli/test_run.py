@@ -97,7 +97,7 @@ BAD_YAML = [
     ("delay: 10m", "dealy: 10m", "pipeline.yaml:4: 'dealy' is not a key of time; did you mean 'delay'?"),
     ("delay: 10m", "delay: ten minutes", "pipeline.yaml:4: "),
     ("sum(amount)", "sum(amuont)", "pipeline.yaml:7: "),
-    ("key: [user_id]\n", "", "pipeline.yaml"),
+    ("window: {tumbling: 5m}\n", "", "pipeline.yaml"),
     ("tumbling: 5m", "tumbling: -5m", "pipeline.yaml:6: "),
 ]
 
