@@ -618,9 +618,8 @@ def test_many_clocks(case: Case) -> None:
     compare_clocked(case)
 
 
-@examples(30)
-@given(cases(), st.integers(0, 30))
-def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at: int) -> None:
+def resumed_runs(case: Case, at: int) -> tuple[Run, Run]:
+    """Run a case in one go, and with other key groups from a record on; return both runs, ended."""
     at = min(at, len(case.records))
     straight, resumed = Run(case, [at]), Run(replace(case, records=case.records[:at]), [])
     other = replace(case.graph, key_groups=2)
@@ -636,6 +635,13 @@ def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at:
     resumed.step(case.records[at:])
     for run in (straight, resumed):
         run.end()
+    return straight, resumed
+
+
+@examples(30)
+@given(cases(), st.integers(0, 30))
+def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at: int) -> None:
+    straight, resumed = resumed_runs(case, at)
     for node in windows(case.graph):
         found = [Counter(map(repr, run.changes(node.name))) for run in (straight, resumed)]
         assert found[0] == found[1], node.name

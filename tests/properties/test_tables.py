@@ -14,15 +14,12 @@ from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE
 from tests.examples import examples
 from tests.properties.graph_oracle import FOREVER, GraphOracle, Values
-from tests.properties.test_graphs import CONDITIONS, FLAT, OTHER, RENAMED, SOURCE, Case, Run
+from tests.properties.test_graphs import CONDITIONS, FLAT, OTHER, RENAMED, SOURCE, Case, Run, resumed_runs
 
 from windrow.core import schema
 from windrow.core.columns import unpack
-from windrow.core.level import migrate
 from windrow.core.schema import row_key
-from windrow.core.state.widening import StateChange
 from windrow.expressions import sink_view
-from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     MAX_PARTITIONS,
     Aggregate,
@@ -184,19 +181,7 @@ def test_many_tables(case: Case) -> None:
 @examples(25)
 @given(cases(), st.integers(0, 30))
 def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at: int) -> None:
-    at = min(at, len(case.records))
-    straight, resumed = Run(case, [at]), Run(replace(case, records=case.records[:at]), [])
-    other = replace(case.graph, key_groups=2)
-    changes = {
-        node.name: StateChange(tuple(range(len(node.aggregates))) if isinstance(node, WindowNode) else (), 0)
-        for node in case.graph.keyed
-    }
-    states = migrate(other, changes, resumed.host.states)
-    resumed.graph, resumed.host = other, MemoryHost(other, resumed.partitions)
-    resumed.host.begin(states)
-    resumed.step(case.records[at:])
-    for run in (straight, resumed):
-        run.end()
+    straight, resumed = resumed_runs(case, at)
     for sink in case.graph.sinks:
         assert changelog(straight, sink) == changelog(resumed, sink), sink.name
 

@@ -54,8 +54,7 @@ class _Rows:
 
     def old(self, least: int, greatest: int) -> pa.Table:
         """Return the records before the step in a range of event times, and perhaps others."""
-        old = pa.concat_tables([self.new.slice(0, 0), *self.runs.read(self.state, least, greatest)])
-        return _marked(old, is_new=False)
+        return _marked(self.runs.table(self.new.schema, self.state, least, greatest), is_new=False)
 
     def all(self, least: int, greatest: int) -> pa.Table:
         """Return these and those of the step, marked."""
@@ -105,13 +104,12 @@ class JoinOperator:
             made += self._without_partner(1, right, left, step.records)
         state.summary = {}
         for number, (kind, side, rows) in enumerate(zip(_KINDS, self._sides, (left, right), strict=True)):
-            after = -MAX_TIME
-            if self._spans is not None:
-                after = max(after, step.time.low - 1 - self._spans[number].kept)
-            if side.is_outer and self._spans is not None:
+            span = None if self._spans is None else self._spans[number]
+            after = -MAX_TIME if span is None else max(-MAX_TIME, step.time.low - 1 - span.kept)
+            if side.is_outer and span is not None:
                 paired = Runs.decode(f"{kind}_paired", summary.get(f"{kind}_paired"))
                 met = self._met(number, pairs)
-                made += self._alone(number, rows, met, paired, step.time)
+                made += self._alone(number, rows, met, paired, _settled_until(step.time, span.wait))
                 together = self._paired[number].empty_table()
                 if met.num_rows:
                     together = duckdb_sql.query(self._duck, self._sql.alone[number].paired, met=met).cast(
@@ -119,10 +117,10 @@ class JoinOperator:
                     )
                 paired.add(together, after, state)
                 state.summary[paired.kind] = paired.encode()
-            rows.runs.add(rows.new, after, state, self._compact if self._spans is None else None)
+            rows.runs.add(rows.new, after, state, self._compact if span is None else None)
             state.summary[kind] = rows.runs.encode()
         records = pa.concat_tables(made)
-        if any(side.stream.is_changelog for side in self._sides):
+        if records.num_rows and any(side.stream.is_changelog for side in self._sides):
             records = duckdb_sql.query(self._duck, _NET, rows=records).cast(self._made)
         return OperatorOutput(changes=self._no_changes, records=(records,))
 
@@ -155,15 +153,12 @@ class JoinOperator:
         columns = [*self._view.key, *(_of_side(number, name) for name in met)]
         return pairs.select(columns).rename_columns([*self._view.key, *met])
 
-    def _alone(self, number: int, own: _Rows, met: pa.Table, paired: Runs, time: StepTime) -> Iterator[pa.Table]:
-        """Yield the rows of records that are alone now, or are so no longer.
-
-        No partner of a record up to the event time `until` can be on time any more; before the step, up to `before`.
-        """
+    def _alone(
+        self, number: int, own: _Rows, met: pa.Table, paired: Runs, settled: tuple[int, int]
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of records that are alone now, or are so no longer; for `settled` see `_settled_until`."""
         side, sql = self._sides[number], self._sql.alone[number]
-        wait = 0 if self._spans is None else self._spans[number].wait
-        before = max(time.before - wait - 1, time.ended, -MAX_TIME)
-        until = MAX_TIME if time.end else max(time.low - wait - 1, before)
+        before, until = settled
         least, greatest = before + 1, until
         for table in (met, own.new) if side.stream.is_changelog else (met,):
             if table.num_rows:
@@ -175,7 +170,7 @@ class JoinOperator:
             return
         tables = {
             "met": met,
-            "paired": pa.concat_tables([self._paired[number].empty_table(), *paired.read(own.state, *_range(rows))]),
+            "paired": paired.table(self._paired[number], own.state, *_range(rows)),
             "settled": pa.table({"before": pa.array([before], pa.int64())}),
         }
         rows = rows.append_column(_ROW, _numbers(rows))
@@ -226,6 +221,12 @@ def _numbers(rows: pa.Table) -> pa.Array:
     if DIFF not in rows.column_names:
         return pa.array(np.arange(rows.num_rows))
     return rows.column(ID).combine_chunks().dictionary_encode().indices.cast(pa.int64())
+
+
+def _settled_until(time: StepTime, wait: int) -> tuple[int, int]:
+    """Return up to which event time no partner can be on time any more: before the step, and after it."""
+    before = max(time.before - wait - 1, time.ended, -MAX_TIME)
+    return before, MAX_TIME if time.end else max(time.low - wait - 1, before)
 
 
 def _range(table: pa.Table) -> tuple[int, int]:

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.columns import MAX_TIME, unpack
+from windrow.core.columns import MAX_TIME
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.settled import in_merged_order
 from windrow.core.schema import DIFF, ID, OFFSET, PARTITION, PLACE, TIME, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
-from windrow.core.state.runs import Runs
+from windrow.core.state.runs import Runs, migrate_runs
 from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.expressions import RecordStream
@@ -54,7 +54,7 @@ class DeduplicateOperator:
         runs = Runs.decode(_KIND, state.summary)
         records, is_duplicate = self._in_order(step.records), np.zeros(step.records.num_rows, dtype=np.bool_)
         if records.num_rows:
-            stored = pa.concat_tables([self._stored.empty_table(), *runs.read(state)])
+            stored = runs.table(self._stored, state)
             keys = records.select(self._stored.names).append_column(_NUMBER, pa.array(np.arange(records.num_rows)))
             rows = duckdb_sql.query(self._duck, self._contested, records=keys, stored=stored).column(_NUMBER).to_numpy()
             if len(rows):
@@ -75,16 +75,8 @@ class DeduplicateOperator:
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the keys."""
         groups = RowsByKeyGroup(self._view, self._duck)
-        for _, state in states:
-            for _, blob in state.items():  # noqa: PERF102 - not a dictionary
-                groups.add((_KIND, 0), unpack(blob))
-        made: list[StoredState] = []
-        for tables in groups.tables():
-            runs, store = Runs(_KIND), MemoryState()
-            if (_KIND, 0) in tables:
-                runs.add(tables[_KIND, 0], -MAX_TIME, store)
-            made.append((runs.encode(), store))
-        return made
+        migrated = migrate_runs(groups, [({_KIND: summary}, state) for summary, state in states])
+        return [(summary[_KIND], state) for summary, state in migrated]
 
     def _in_order(self, records: pa.Table) -> pa.Table:
         if self._node.scope == "stream":

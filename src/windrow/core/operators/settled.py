@@ -95,6 +95,9 @@ def _with_whole_numbers(ids: pa.Array) -> pa.Array:
 
 _DIGITS: Final = 10
 """An array in Arrow has less than 2**31 elements."""
+_PADDED: Final = f"regexp_replace({ID}, '#([0-9]+)', '#{'0' * _DIGITS}\\1', 'g')"
+ID_ORDER: Final = f"regexp_replace({_PADDED}, '#[0-9]*([0-9]{{{_DIGITS}}})', '#\\1', 'g')"
+"""SQL for an `ID` as `in_merged_order` compares it."""
 
 
 def _settled(records: pa.Table, time: StepTime) -> Mask:

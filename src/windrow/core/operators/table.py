@@ -19,6 +19,7 @@ from windrow.core.columns import MAX_TIME, to_micros
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
+from windrow.core.operators.settled import ID_ORDER
 from windrow.core.schema import DELETED, DIFF, ID, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Compaction, Runs, migrate_runs
@@ -32,9 +33,6 @@ _LEFT: Final = "left"
 _NUMBER: Final = "__number"
 """The number of a record in its step, in the merged order; -1 for those before the step."""
 _ROW: Final = "__row"
-_PADDED: Final = f"regexp_replace({ID}, '#([0-9]+)', '#{'0' * 10}\\1', 'g')"
-_ID_ORDER: Final = f"regexp_replace({_PADDED}, '#[0-9]*([0-9]{{10}})', '#\\1', 'g')"
-"""What puts the elements of an array in their order, as text."""
 
 
 class TableOperator:
@@ -48,7 +46,7 @@ class TableOperator:
         self._stored = stream_schema(given, record_schema(view))
         self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
         by = ", ".join(map(identifier, node.key))
-        place = [*PLACE, *([_ID_ORDER] if given.has_id else [])]
+        place = [*PLACE, *([ID_ORDER] if given.has_id else [])]
         self._near = _last_version(f"(SELECT * FROM stored SEMI JOIN records USING ({by}))", by, place)
         last = _last_version("versions", by, place)
         self._last = {False: last, True: f"SELECT * FROM ({last}) WHERE NOT {DELETED}"}
@@ -159,7 +157,7 @@ class LookupOperator:
         tables = {"stored": stored, "versions": versions}
         if lefts.num_rows:
             yield duckdb_sql.query(self._duck, self._sql.plain, lefts=lefts, **tables).cast(self._made)
-        if touched.num_rows and versions.num_rows and self._node.as_of == "event_time":
+        if touched.num_rows and versions.num_rows and self._is_revised:
             tables = {"lefts": _with_rows(touched), "versions": versions, "places": given.select([_NUMBER, *PLACE])}
             tables |= {"all_versions": _with_rows(pa.concat_tables([stored, versions]))}
             yield duckdb_sql.query(self._duck, self._sql.changes, **tables).cast(self._made)
@@ -193,7 +191,7 @@ class _LookupSql:
         revise = revise_of(graph, node)
         keys = ", ".join(map(identifier, node.key))
         same = " AND ".join(f"l.{identifier(name)} = v.{identifier(name)}" for name in node.key)
-        place = [*PLACE, *([_ID_ORDER] if right.stream.has_id else [])]
+        place = [*PLACE, *([ID_ORDER] if right.stream.has_id else [])]
         near = f"(SELECT * FROM stored SEMI JOIN lefts USING ({keys}))"
         columns = {name: f"CASE WHEN NOT v.{DELETED} THEN v.{identifier(name)} END" for name in right.names.values()}
         columns |= {name: f"l.{identifier(name)}" for name in left.names.values()} | {TIME: f"l.{TIME}"}
@@ -289,5 +287,5 @@ def _with_rows(rows: pa.Table) -> pa.Table:
 
 def _before(stored: pa.Schema, runs: Runs, state: OperatorState, least: int = -MAX_TIME) -> pa.Table:
     """Return the rows of runs, which are before those of a step."""
-    rows = pa.concat_tables([stored.empty_table(), *runs.read(state, least)])
+    rows = runs.table(stored, state, least)
     return rows.append_column(_NUMBER, pa.repeat(pa.scalar(-1), rows.num_rows))

@@ -79,6 +79,10 @@ class Runs:
             if run.least <= greatest and run.greatest >= least:
                 yield self._table(number, state)
 
+    def table(self, rows: pa.Schema, state: BlobStore, least: int = -MAX_TIME, greatest: int = MAX_TIME) -> pa.Table:
+        """Return these runs as one table; `rows` is its schema."""
+        return pa.concat_tables([rows.empty_table(), *self.read(state, least, greatest)])
+
     def add(self, rows: pa.Table, after: int, state: BlobStore, compact: Compaction | None = None) -> None:
         """Add a run, and drop the runs, and the rows of runs that are merged, whose time is not `after` that.
 

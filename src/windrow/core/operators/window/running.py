@@ -48,11 +48,8 @@ class RunningAggregateOperator:
         self._near = f"SELECT * FROM stored SEMI JOIN records USING ({by})"
         names = ", ".join([*map(identifier, pipeline.key), f"max({REVISION}) AS {REVISION}", WINDOW, f"0 AS {TIME}"])
         self._no_changes = schema.changes(pipeline).empty_table()
-        places = [pa.array([], type_) for _, type_ in PLACE_TYPES]
-        with_places = self._no_changes
-        for (name, _), nothing in zip(PLACE_TYPES, places, strict=True):
-            with_places = with_places.append_column(name, nothing)
-        self._no_records = change_records(with_places)
+        places = [pa.field(name, type_) for name, type_ in PLACE_TYPES]
+        self._no_records = change_records(pa.schema([*schema.changes(pipeline), *places]).empty_table())
         self._last = f"SELECT {names} FROM revisions GROUP BY {by}"
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -98,7 +95,7 @@ class RunningAggregateOperator:
 
     def _near_rows(self, runs: Runs, rows: pa.Schema, given: pa.Table, state: OperatorState) -> pa.Table:
         """Return the stored rows that have the key of a record."""
-        stored = pa.concat_tables([rows.empty_table(), *runs.read(state)])
+        stored = runs.table(rows, state)
         return cast_table(duckdb_sql.query(self._duck, self._near, stored=stored, records=given), rows)
 
     def _net(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
