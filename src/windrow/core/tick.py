@@ -1,12 +1,14 @@
-"""Processing time as data: no operator reads a clock, a tick in the input says what time it is.
+"""The steps of a log that is played: records, processing time as data, and crashes.
 
-It stands apart from the other messages because transcripts are read without numpy and Arrow.
+No operator reads a clock: a tick in the input says what time it is. The module stands apart from the other messages
+because transcripts are read without numpy and Arrow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 
 @dataclass(frozen=True)
@@ -16,5 +18,35 @@ class Tick:
     micros: int
 
 
+@dataclass(frozen=True)
+class Crash:
+    """The run is killed after the step before, which its checkpoint does not have, and is started again.
+
+    It resumes from its checkpoint, so it runs that step again, from the same state. Where the step `is_committed`, the
+    tables have it already, and what it gives again is dropped.
+    """
+
+    is_committed: bool
+
+
 PlayStep = Sequence[tuple[int, bytes]] | Tick
 """A step of a transcript or test: records as (partition, value), or a tick without records."""
+
+T = TypeVar("T")
+
+
+def with_crashes(steps: Sequence[PlayStep | Crash], outputs: Iterable[T], nothing: T) -> list[T]:
+    """Return what the tables show after each step and crash, given the outputs of the steps and the input's end.
+
+    What a step gave that was not committed is there after the crash, when it has been run again.
+    """
+    coming = iter(outputs)
+    shown: list[T] = []
+    for step in steps:
+        if not isinstance(step, Crash):
+            shown.append(next(coming))
+        elif step.is_committed:
+            shown.append(nothing)
+        else:
+            shown[-1:] = [nothing, shown[-1]]
+    return [*shown, *coming]

@@ -20,12 +20,12 @@ from windrow.core.operators.base import GroupOutput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.schema import RAW
 from windrow.core.state.store import MemoryState
-from windrow.core.tick import PlayStep, Tick
+from windrow.core.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
 from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch
 from windrow.hosts.savepoint import require_new_folder
-from windrow.model import Runnable, as_graph
+from windrow.model import Graph, Runnable, as_graph
 from windrow.sinks.base import Run, Sink, SinkGroup
 from windrow.sources import Source, open_sources
 
@@ -49,6 +49,13 @@ class MemoryHost:
     def states(self) -> list[MemoryState]:
         """The states of the key groups, of all levels."""
         return [join_levels(states) for states in zip(*self._states, strict=True)]
+
+    def copy_states(self) -> list[MemoryState]:
+        """Return copies of the states of the key groups, of all levels."""
+        copies = [MemoryState() for _ in range(self._key_groups)]
+        for state, copy in zip(self.states, copies, strict=True):
+            state.copy_to(copy)
+        return copies
 
     def begin(self, states: Iterable[MemoryState]) -> None:
         """Resume from the states of another host's key groups; call it before the first step."""
@@ -149,29 +156,44 @@ def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
         yield held
 
 
-def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[dict[str, StepOutput]]:
+def play(
+    pipeline: Runnable, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
+) -> list[dict[str, StepOutput]]:
     """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
 
     All partitions that occur are there from the start. Offsets count from 0.
     """
     graph = as_graph(pipeline)
-    fed = [step for step in steps if not isinstance(step, Tick)]
-    host = MemoryHost(pipeline, sorted({partition for step in fed for partition, _ in step}))
+    fed = [step for step in steps if not isinstance(step, Tick | Crash)]
+    partitions = sorted({partition for step in fed for partition, _ in step})
+    host = MemoryHost(pipeline, partitions)
     offsets: dict[int, int] = {}
-    outputs = []
+    outputs: list[list[GroupOutput]] = []
+    given: Tick | pa.Table = RAW.empty_table()
+    checkpoint: list[MemoryState] = []
     for step in steps:
-        if isinstance(step, Tick):
-            outputs.append(host.tick(step.micros))
-            continue
-        rows: list[list[tuple[Any, ...]]] = [[] for _ in graph.sources]
-        for partition, value in step:
-            offset = offsets.get(partition, 0)
-            offsets[partition] = offset + 1
-            rows[graph.source_number(partition)].append((partition, offset, None, None, value))
-        outputs.append(host.step(pa.concat_tables(map(_raw, rows))))
+        if isinstance(step, Crash):
+            host = MemoryHost(pipeline, partitions)
+            host.begin(checkpoint)
+            outputs.pop()
+        else:
+            given = step if isinstance(step, Tick) else _raw_step(graph, step, offsets)
+            checkpoint = host.copy_states()
+        outputs.append(host.tick(given.micros) if isinstance(given, Tick) else host.step(given))
     outputs.append(host.end() if at_end == "fire" else host.step(RAW.empty_table()))
     nothing = empty_by_sink(pipeline)
-    return [concat_by_sink(nothing, (group.by_sink for group in output)) for output in outputs]
+    found = [concat_by_sink(nothing, (group.by_sink for group in output)) for output in outputs]
+    return with_crashes(steps, found, nothing)
+
+
+def _raw_step(graph: Graph, step: Sequence[tuple[int, bytes]], offsets: dict[int, int]) -> pa.Table:
+    """Return the records of a step in the order of the sources, and move the next offset of each partition."""
+    rows: list[list[tuple[Any, ...]]] = [[] for _ in graph.sources]
+    for partition, value in step:
+        offset = offsets.get(partition, 0)
+        offsets[partition] = offset + 1
+        rows[graph.source_number(partition)].append((partition, offset, None, None, value))
+    return pa.concat_tables(map(_raw, rows))
 
 
 def _raw(rows: Sequence[tuple[Any, ...]]) -> pa.Table:

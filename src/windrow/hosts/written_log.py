@@ -11,18 +11,21 @@ from windrow.sources import Cut
 
 
 def write_log(
-    pipeline: Runnable, steps: Sequence[Sequence[tuple[int, bytes]]], folder: Path
+    pipeline: Runnable, steps: Sequence[Sequence[tuple[int, bytes]]], folder: Path, upto: int | None = None
 ) -> tuple[Runnable, list[Cut]]:
-    """Write the records of all steps; return the pipeline over what is written, and the cut after each step."""
+    """Write the records of the first `upto` steps, or of all, to a folder that may have some of them.
+
+    Return the pipeline over what is written, and the cut after each step.
+    """
     graph = as_graph(pipeline)
     logs: dict[int, list[bytes]] = {partition: [] for step in steps for partition, _ in step}
     cuts: list[Cut] = []
-    for step in steps:
+    for step in steps[:upto]:
         for partition, value in step:
             logs[partition].append(value + b"\n")
         cuts.append({partition: len(values) for partition, values in logs.items()})
     for source in graph.sources:
-        (folder / source.source.label).mkdir()
+        (folder / source.source.label).mkdir(exist_ok=True)
     for partition, values in logs.items():
         number = partition % MAX_PARTITIONS if len(graph.sources) > 1 else partition
         path = folder / graph.source_of(partition).source.label / f"partition-{number}.jsonl"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.core.tick import PlayStep, Tick
+from windrow.core.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.testing.transcript.rebatch import cuts
 
 RECORD = st.tuples(st.integers(0, 3), st.binary(max_size=2))
@@ -39,6 +39,16 @@ def test_cut_is_the_log_in_other_steps(feed: list[PlayStep], number: int, seed: 
     ticks = sum(isinstance(step, Tick) for step in feed)
     assert len(found[0].steps) <= 2 * ticks + 1
     assert all(isinstance(step, Tick) or len(step) == 1 for step in found[1].steps)
+
+
+def test_cuts_have_no_crashes() -> None:
+    (whole, *_) = cuts([[(0, b"x")], Crash(is_committed=True), [(0, b"y")]], 1, 0)
+    assert whole.steps == (((0, b"x"), (0, b"y")),)
+
+
+def test_what_was_not_committed_is_there_after_the_crash() -> None:
+    steps: list[PlayStep | Crash] = [[], Crash(is_committed=False), [], Crash(is_committed=True), Tick(0)]
+    assert with_crashes(steps, "abce", "-") == ["-", "a", "b", "-", "c", "e"]
 
 
 def test_seed_decides() -> None:

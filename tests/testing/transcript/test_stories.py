@@ -28,6 +28,13 @@ def test_memory_host_goes_as_told_in_every_cut(path: Path) -> None:
     assert result.ok, "\n".join(lines(result))
 
 
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("host", ["memory", "batch", "stream"])
+def test_step_is_run_again_after_a_crash(host: str) -> None:
+    result = run_story(STORIES[0].parents[2] / "docs" / "concepts" / "crash.yaml", host=host, rebatch=1)
+    assert result.ok, "\n".join(lines(result))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("path", STORIES, ids=names)
 def test_memory_host_goes_as_told_in_twenty_cuts(path: Path) -> None:

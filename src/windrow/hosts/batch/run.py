@@ -21,7 +21,7 @@ from windrow.core.level import number_of_levels
 from windrow.core.messages import EndOfInput, Message
 from windrow.core.operators.base import GroupOutput
 from windrow.core.state.store import MemoryState
-from windrow.core.tick import PlayStep, Tick
+from windrow.core.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RunError, WindrowError
 from windrow.hosts.batch.plan import BatchPlan, BatchSettings, StepPlan, batch_plan, first_outputs
@@ -254,23 +254,26 @@ class BatchWriter:
         self._on_step(StepReport.of(epoch, [part.stats for part in parts], self._watch.lap()))
 
 
-def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[dict[str, StepOutput]]:
+def play(
+    pipeline: Runnable, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
+) -> list[dict[str, StepOutput]]:
     """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
 
-    All partitions that occur are there from the start.
+    All partitions that occur are there from the start. A run that crashes starts from the beginning.
     """
+    fed = [step for step in steps if not isinstance(step, Crash)]
     control: dict[int, tuple[Message, ...]] = {
-        number: (step,) for number, step in enumerate(steps) if isinstance(step, Tick)
+        number: (step,) for number, step in enumerate(fed) if isinstance(step, Tick)
     }
     if at_end == "fire":
-        control[len(steps)] = (EndOfInput(),)
+        control[len(fed)] = (EndOfInput(),)
     nothing = empty_by_sink(pipeline)
-    found = [nothing for _ in range(len(steps) + 1)]
+    found = [nothing for _ in range(len(fed) + 1)]
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
-        records = [() if isinstance(step, Tick) else step for step in steps]
+        records = [() if isinstance(step, Tick) else step for step in fed]
         given, cuts = write_log(pipeline, [*records, ()], Path(folder))
         if not cuts[-1]:
-            return found
+            return with_crashes(steps, found, nothing)
         plan = BatchPlan(dict.fromkeys(cuts[-1], 0), StepPlan(tuple(cuts), control))
         job = Job(given, open_sources(given), plan)
         try:
@@ -278,4 +281,4 @@ def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", 
                 found[number] = concat_by_sink(nothing, (part.by_sink for part in outputs(given, rows)))
         except SPARK_ERRORS as exc:
             raise translate_spark_error(exc, "the batch", "") from exc
-    return found
+    return with_crashes(steps, found, nothing)

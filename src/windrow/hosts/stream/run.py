@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow.core.changelog import StepOutput, empty_by_sink
-from windrow.core.tick import PlayStep, Tick
+from windrow.core.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import (
     CheckpointBusyError,
@@ -318,27 +318,54 @@ class StreamRun:
         return True
 
 
-def play(pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"]) -> list[dict[str, StepOutput]]:
+def play(
+    pipeline: Runnable, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
+) -> list[dict[str, StepOutput]]:
     """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
 
     All partitions that occur are there from the start. The log is written to a folder and cut where the steps end;
     ticks are in a partition of their own.
     """
-    last = max((partition for step in steps if not isinstance(step, Tick) for partition, _ in step), default=-1)
-    written = [[(last + 1, b"%d" % step.micros)] if isinstance(step, Tick) else step for step in steps]
+    fed = [step for step in steps if not isinstance(step, Crash)]
+    last = max((partition for step in fed if not isinstance(step, Tick) for partition, _ in step), default=-1)
+    written = [[(last + 1, b"%d" % step.micros)] if isinstance(step, Tick) else step for step in fed]
     sinks = {sink.name: CollectSink() for sink in as_graph(pipeline).sinks}
-    with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
-        given, cuts = write_log(with_at_end(pipeline, at_end), written, Path(folder))
-        settings = StreamSettings(Path(folder) / "checkpoint", until_end=True, cuts=cuts, ticks=last + 1)
-        StreamRun(given, SinkGroup(*(([name], sink) for name, sink in sinks.items())), settings).run(lambda _: None)
+    crashes = [(place - number, step) for number, (place, step) in enumerate(_crashes(steps))]
+    with tempfile.TemporaryDirectory(prefix="windrow-") as made:
+        folder = Path(made)
+
+        def run(upto: int, at_end: Literal["fire", "hold"]) -> None:
+            given, cuts = write_log(with_at_end(pipeline, at_end), written, folder, upto)
+            settings = StreamSettings(folder / "checkpoint", until_end=True, cuts=cuts, ticks=last + 1)
+            StreamRun(given, SinkGroup(*(([name], sink) for name, sink in sinks.items())), settings).run(lambda _: None)
+
+        for upto, crash in crashes:
+            run(upto, "hold")
+            _lose_last_step(folder / "checkpoint", sinks.values(), crash)
+        run(len(written), at_end)
     nothing = empty_by_sink(pipeline)
     # a step without records is no epoch
     epochs = iter(sorted(next(iter(sinks.values())).steps))
     found = [next(epochs) if step else None for step in written]
     found.append(next(epochs, None))
-    return [
+    outputs = [
         {name: nothing[name] if epoch is None else sink.steps[epoch] for name, sink in sinks.items()} for epoch in found
     ]
+    return with_crashes(steps, outputs, nothing)
+
+
+def _crashes(steps: Sequence[PlayStep | Crash]) -> Iterator[tuple[int, Crash]]:
+    return ((place, step) for place, step in enumerate(steps) if isinstance(step, Crash))
+
+
+def _lose_last_step(checkpoint: Path, sinks: Iterable[CollectSink], crash: Crash) -> None:
+    """Leave a checkpoint as a process does that is killed before it has noted its last step as committed."""
+    commits = checkpoint / "spark" / "commits"
+    epoch = max(int(path.name) for path in commits.glob("[0-9]*"))
+    for name in (str(epoch), f".{epoch}.crc"):
+        (commits / name).unlink(missing_ok=True)
+    for sink in () if crash.is_committed else sinks:
+        sink.steps.pop(epoch, None)
 
 
 LIMIT, CLUSTER_LIMIT = 60.0, 600.0

@@ -17,6 +17,8 @@ One YAML file is one story:
           - {p: 1, raw: "no json"}
           - {user: B, t: "10:06", amount: 1, _log_time: "10:05"}
       - tick: "12:00:05"         # processing time, for `idle` and early panes by time: a step without records
+      - crash: before_commit     # the run is killed, and runs the step before again, which was not committed yet, or
+                                 # was (after_commit)
       - watermark: "10:05"       # with `time: {field: t, punctuated: w}`: a record with only `w`, in every partition of
                                  # the story, or in those of {0: "10:05"}; it takes an offset and is a step
       - expect:                  # all changes since the last `expect`: [op, pane, window, key..., values...]

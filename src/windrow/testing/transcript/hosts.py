@@ -14,7 +14,7 @@ from windrow.model import Runnable
 
 if TYPE_CHECKING:
     from windrow.core.changelog import StepOutput
-    from windrow.core.tick import PlayStep
+    from windrow.core.tick import Crash, PlayStep
 
 HOSTS = {
     "memory": "windrow.hosts.memory",
@@ -28,9 +28,9 @@ class Play(Protocol):
     """Runs a log that is given in steps."""
 
     def __call__(
-        self, pipeline: Runnable, steps: Sequence[PlayStep], at_end: Literal["fire", "hold"], /
+        self, pipeline: Runnable, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"], /
     ) -> list[dict[str, StepOutput]]:
-        """Return the output by sink of each step of (partition, value) or tick, and of the input's end as the last.
+        """Return the output by sink of each step of (partition, value), tick or crash, and of the input's end.
 
         All partitions that occur are known from the start; offsets count from 0 in each.
         """

@@ -11,6 +11,7 @@ from pathlib import Path
 from windrow.api.pipeline_file import looks_like_a_pipeline, read_file
 from windrow.api.sections import STORY, STORY_GRAPH, StoryGraph, StoryPipeline
 from windrow.api.yaml_node import YamlMapping, YamlNode, compose, read_one_of
+from windrow.core.tick import Crash
 from windrow.errors import PipelineError, TranscriptError
 from windrow.model import Graph, Pipeline, WindowNode
 from windrow.testing.transcript.records import (
@@ -30,6 +31,7 @@ from windrow.testing.transcript.story import (
     ExpectDead,
     ExpectLate,
     Final,
+    KillRun,
     MarkWatermark,
     RecordStep,
     Step,
@@ -115,7 +117,7 @@ def _tables(final: YamlNode, sections: StoryGraph) -> dict[str, YamlNode]:
 
 AT_END: tuple[AtEnd, ...] = ("fire", "hold")
 FEEDS = ("records", "watermark")
-KINDS = (*FEEDS, "tick", "expect", "late", "dead", "end")
+KINDS = (*FEEDS, "tick", "crash", "expect", "late", "dead", "end")
 
 
 @dataclass(frozen=True)
@@ -151,9 +153,15 @@ def read_outline(node: YamlNode) -> Outline:
         msg = f"{node.called} must have one `end: fire` or `end: hold`, and has {len(ends)}"
         raise node.error(msg)
     for step in steps[ends[0] :]:
-        if step.kind in {*FEEDS, "tick"}:
+        if step.kind in {*FEEDS, "tick", "crash"}:
             msg = f"{step.node.called}: nothing comes after the end of the input"
             raise step.node.error(msg)
+    before = ""
+    for step in steps:
+        if step.kind == "crash" and before not in {*FEEDS, "tick"}:
+            msg = f"{step.node.called} must follow the step that is run again: records, a watermark or a tick"
+            raise step.node.error(msg)
+        before = before if step.kind in {"expect", "late", "dead"} else step.kind
     return Outline(steps, steps[ends[0]].node.choice(AT_END))
 
 
@@ -204,6 +212,9 @@ def _checks(step: Outlined, streams: Mapping[str, Pipeline], at_end: AtEnd) -> t
     match step.kind:
         case "tick":
             return (TellTime(step.node.parsed(parse_story_time), step.node.place),)
+        case "crash":
+            is_committed = step.node.choice(("before_commit", "after_commit")) == "after_commit"
+            return (KillRun(Crash(is_committed), step.node.place),)
         case "end":
             return (End(at_end, step.node.place),)
         case kind:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from windrow.core.tick import PlayStep, Tick
+from windrow.core.tick import Crash, PlayStep, Tick
 
 Record = tuple[int, bytes]
 
@@ -19,7 +19,7 @@ class Cut:
     steps: tuple[PlayStep, ...]
 
 
-def cuts(feed: Sequence[PlayStep], number: int, seed: int) -> Iterator[Cut]:
+def cuts(feed: Sequence[PlayStep | Crash], number: int, seed: int) -> Iterator[Cut]:
     """Yield the log all in one step, one record a step, and cut at random `number` times.
 
     What is between two ticks is cut by itself, so that ticks stay where they are between the records.
@@ -31,21 +31,21 @@ def cuts(feed: Sequence[PlayStep], number: int, seed: int) -> Iterator[Cut]:
         yield Cut(f"cut {count} of seed {seed}", _random_cut(feed, _random(f"{seed}/{count}")))
 
 
-def _random_cut(feed: Sequence[PlayStep], rng: random.Random) -> tuple[PlayStep, ...]:
+def _random_cut(feed: Sequence[PlayStep | Crash], rng: random.Random) -> tuple[PlayStep, ...]:
     return _recut(feed, lambda records: _steps(_interleaved(records, rng), rng))
 
 
 def _recut(
-    feed: Sequence[PlayStep], cut: Callable[[list[Record]], Sequence[tuple[Record, ...]]]
+    feed: Sequence[PlayStep | Crash], cut: Callable[[list[Record]], Sequence[tuple[Record, ...]]]
 ) -> tuple[PlayStep, ...]:
-    """Cut every stretch of records between ticks."""
+    """Cut every stretch of records between ticks; crashes have no place in another cut."""
     steps: list[PlayStep] = []
     records: list[Record] = []
     for step in feed:
         if isinstance(step, Tick):
             steps += [*(cut(records) if records else []), step]
             records = []
-        else:
+        elif not isinstance(step, Crash):
             records += step
     return (*steps, *(cut(records) if records else []))
 

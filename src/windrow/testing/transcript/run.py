@@ -24,6 +24,7 @@ from windrow.testing.transcript.story import (
     ExpectDead,
     ExpectLate,
     Final,
+    KillRun,
     LateRow,
     MarkWatermark,
     RecordStep,
@@ -93,7 +94,7 @@ def _as_written(story: Story, outputs: Sequence[Mapping[str, StepOutput]]) -> li
     found: list[Difference | None] = []
     for step in story.steps:
         match step:
-            case RecordStep() | MarkWatermark() | TellTime() | End():
+            case RecordStep() | MarkWatermark() | TellTime() | KillRun() | End():
                 for stream, observed in _observed(story, [next(coming)]).items():
                     since[stream].add(observed)
             case Expect(rows, place, stream):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from windrow.core.tick import PlayStep, Tick
+from windrow.core.tick import Crash, PlayStep, Tick
 from windrow.errors import Place
 from windrow.expressions import result_pipelines
 from windrow.model import Graph, Pipeline
@@ -39,6 +39,14 @@ class TellTime:
     """One step without records: it is `micros` of processing time."""
 
     micros: int
+    place: Place
+
+
+@dataclass(frozen=True)
+class KillRun:
+    """The run is killed after the step before, and resumes from its checkpoint."""
+
+    crash: Crash
     place: Place
 
 
@@ -115,7 +123,7 @@ class End:
     place: Place
 
 
-Step = RecordStep | MarkWatermark | TellTime | Expect | ExpectLate | ExpectDead | End
+Step = RecordStep | MarkWatermark | TellTime | KillRun | Expect | ExpectLate | ExpectDead | End
 
 
 @dataclass(frozen=True)
@@ -145,20 +153,22 @@ class Story:
         """The values of each partition, in offset order from 0."""
         log: dict[int, list[bytes]] = {}
         for step in self.feed:
-            for partition, value in () if isinstance(step, Tick) else step:
+            for partition, value in () if isinstance(step, Tick | Crash) else step:
                 log.setdefault(partition, []).append(value)
         return log
 
     @property
-    def feed(self) -> list[PlayStep]:
-        """The log and the ticks as they are fed: for each step its records as (partition, value), or its tick."""
-        feed: list[PlayStep] = []
+    def feed(self) -> list[PlayStep | Crash]:
+        """The log as it is fed: for each step its records as (partition, value), its tick, or a crash."""
+        feed: list[PlayStep | Crash] = []
         for step in self.steps:
             match step:
                 case RecordStep(records) | MarkWatermark(records):
                     feed.append(records)
                 case TellTime(micros):
                     feed.append(Tick(micros))
+                case KillRun(crash):
+                    feed.append(crash)
         return feed
 
 
