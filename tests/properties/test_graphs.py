@@ -537,7 +537,7 @@ def compare(case: Case) -> None:
             assert by_group[0] == by_group[1], node.name
 
 
-@examples(100)
+@examples(50)
 @given(cases())
 def test_tables_and_panes_are_the_oracles_in_every_cut(case: Case) -> None:
     compare(case)
@@ -563,7 +563,7 @@ def compare_clocked(case: Case) -> None:
                     assert on_time == oracle.on_time(node.name), node.name
 
 
-@examples(25)
+@examples(12)
 @given(clocked_cases())
 def test_idle_partitions_and_other_watermarks_and_their_replay(case: Case) -> None:
     compare_clocked(case)
@@ -598,7 +598,7 @@ def test_a_source_does_not_hold_back_what_does_not_depend_on_it(case: Case) -> N
             run.end()
 
 
-@examples(60)
+@examples(30)
 @given(cases(*FLAT))
 def test_elements_are_the_oracles_in_every_cut(case: Case) -> None:
     compare(case)
