@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -25,17 +25,19 @@ from windrow.model import (
     LongType,
     Max,
     Pipeline,
+    SqliteSink,
     StringType,
     Sum,
     TimestampType,
 )
 from windrow.sinks import open_database
 from windrow.sinks.base import Run
-from windrow.sinks.database import WindowRange
+from windrow.sinks.database import Condition, Value, WindowRange
 from windrow.sinks.diff import Compared, compare_answers
 
 USERS = ["", "B", "a", "z", "é", "ﬀ", "😀"]
 """As code points are ordered, which is not how a language orders them."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 AGAIN = Run(RUN.pipeline, "run-2")
 
 
@@ -73,14 +75,74 @@ def test_rows_come_back_as_they_were_in_the_order_of_their_keys(store: Store) ->
     with open_database(model.sink).snapshot() as snapshot:
         assert snapshot.columns("spend") == list(table.columns)
         assert snapshot.columns("nothing") == []
-        got = pa.concat_tables(snapshot.rows(table, table.key, WindowRange()))
-        some = pa.concat_tables(snapshot.rows(table, table.key, WindowRange(_micros(5), _micros(10))))
+        got = pa.concat_tables(snapshot.rows(table, table.key))
+        some = pa.concat_tables(snapshot.rows(table, table.key, WindowRange(_micros(5), _micros(10)).conditions))
     expected = [tuple(row[3:]) for row in given]
     columns = [name for name in table.columns if name not in {"pane", "revision"}]
     assert list(zip(*(got.column(name).to_pylist() for name in columns), strict=True)) == expected
     assert got.column("last").type == MICROS
     assert some.num_rows == len(given) / 2
     assert set(some.column("window_start").to_pylist()) == {DAY + timedelta(minutes=5)}
+
+
+@pytest.mark.parametrize("decimals", ["numeric", "text"])
+def test_rows_are_chosen_by_each_value_of_each_column(store: Store, decimals: Literal["numeric", "text"]) -> None:
+    if isinstance(store, PostgresStore) and decimals == "text":
+        pytest.skip("a setting of SQLite")
+    sink = store.settings()
+    model = wide(store, sink=replace(sink, decimals=decimals) if isinstance(sink, SqliteSink) else sink)
+    given = rows(model)
+    total, last, events = model.aggregates
+    model = replace(model, aggregates=(total, replace(last, where="amount > 0"), events))
+    given[1][-2:-1] = given[5][-2:-1] = [None]
+    committed(store, model, step(model, given))
+    table = store.tables(model).result
+    columns = [name for name in table.columns if name not in {"pane", "revision"}]
+    with open_database(model.sink).snapshot() as snapshot:
+
+        def read(*where: Condition, order: str = "n", **options: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401 - options of it
+            found = pa.concat_tables(snapshot.rows(table, (order, *table.key), where, **options))
+            return list(zip(*(found.column(name).to_pylist() for name in columns), strict=True))
+
+        every = read()
+        assert len(every) == len(given)
+        for place, name in enumerate(columns):
+            distinct = {row[place] for row in every} - {None}
+            for value in distinct:
+                condition = Condition(name, "=", _stored(value))
+                expected = [row for row in every if row[place] == value]
+                assert read(condition) == expected
+                assert snapshot.count(table, [condition]) == len(expected)
+            down = [row[place] for row in read(order=name, descending=[name])]
+            assert down == [*sorted((one for one in down if one is not None), reverse=True), *[None] * down.count(None)]
+            up = [row[place] for row in read(order=name)]
+            assert up == [*sorted(one for one in up if one is not None), *[None] * up.count(None)]
+            assert [row[place] for row in read(order=name, limit=3)] == up[:3]
+        both = Condition("user", "=", "a"), Condition("flag", "=", value=True)
+        assert read(*both) == [row for row in every if row[2:4] == ("a", True)]
+        nothing = [
+            Condition("total", "=", Decimal("0.1000000000000000000000001")),
+            Condition("user", "=", "' OR 1=1 --"),
+        ]
+        assert [snapshot.count(table, [one]) for one in nothing] == [0, 0]
+        assert snapshot.count(table) == len(given)
+
+
+def test_times_of_any_year_are_found_to_the_microsecond(store: Store) -> None:
+    model = wide(store)
+    years = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)]
+    given = [change("insert", 0, *("a", True), n, Decimal(1), at, n) for n, at in enumerate(years)]
+    committed(store, model, step(model, given))
+    table = store.tables(model).result
+    with open_database(model.sink).snapshot() as snapshot:
+        for n, at in enumerate(years):
+            found = pa.concat_tables(snapshot.rows(table, table.key, [Condition("last", "=", _stored(at))]))
+            assert found.column("n").to_pylist() == [n]
+
+
+def _stored(value: Any) -> Value:  # noqa: ANN401 - of any column
+    """A value as a condition has it."""
+    return (value - EPOCH) // timedelta(microseconds=1) if isinstance(value, datetime) else value
 
 
 def _micros(minute: int) -> int:
@@ -113,6 +175,16 @@ def test_differences_are_found_by_window_and_key(store: Store) -> None:
     later = compared(model, other, bounds=WindowRange(after=_micros(5)))
     assert (later.found.only_here, later.found.different, later.found.here.rows) == (1, 0, 4)
     assert compared(model, other, bounds=WindowRange(after=_micros(5), before=_micros(10))).is_same
+
+
+def test_decimal_keys_are_in_the_order_of_numbers(store: Store) -> None:
+    model = store.model(key=("amount",))
+    other = shadow(model, store)
+    given = [change("insert", 0, Decimal(n), Decimal(n), 1) for n in (2, 10, 100)]
+    committed(store, model, step(model, given))
+    committed(store, other, step(other, given[1:]), run=AGAIN)
+    found = compared(model, other).found
+    assert (found.only_here, found.only_there, found.different) == (1, 0, 0)
 
 
 def test_how_an_answer_came_about_counts_only_if_asked(store: Store) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from decimal import Decimal
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
+from windrow.errors import InputError
 from windrow.sinks.base import Run
 from windrow.sinks.tables import Table
 
@@ -50,12 +52,31 @@ class Promoted:
     left: tuple[str, ...]
 
 
+Value = str | int | float | bool | Decimal
+"""A value of a column; a time is in microseconds UTC."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A comparison of a column with a value of the column's type; null meets none."""
+
+    column: str
+    operator: Literal["=", "<", ">"]
+    value: Value
+
+
 @dataclass(frozen=True)
 class WindowRange:
     """Windows that end after `after` and begin before `before` (microseconds); None does not bound them."""
 
     after: int | None = None
     before: int | None = None
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The bounds as conditions."""
+        after = () if self.after is None else (Condition("window_end", ">", self.after),)
+        return (*after, *(() if self.before is None else (Condition("window_start", "<", self.before),)))
 
 
 class Snapshot(Protocol):
@@ -65,11 +86,24 @@ class Snapshot(Protocol):
         """Return the names of a table's columns; none if there is no such table."""
         ...
 
-    def rows(self, table: Table, order: Sequence[str], bounds: WindowRange) -> Iterator[pa.Table]:
-        """Read columns of a result table, ordered: text by code points. The tables have its schema.
+    def rows(
+        self,
+        table: Table,
+        order: Sequence[str],
+        where: Sequence[Condition] = (),
+        *,
+        descending: Collection[str] = (),
+        limit: int | None = None,
+    ) -> Iterator[pa.Table]:
+        """Read columns of a table, of rows that meet all conditions; the tables yielded have its schema.
 
+        They are ordered by the columns `order`: text by code points, nulls last, and `descending` ones backwards.
         Decimals may come with more digits behind the point than the schema says, if the database holds such.
         """
+        ...
+
+    def count(self, table: Table, where: Sequence[Condition] = ()) -> int:
+        """Return the number of rows that meet all conditions."""
         ...
 
 
@@ -104,3 +138,20 @@ class Database(Protocol):
         replay is not whole, or a run that writes one of them is seen; InputError if there is no such shadow.
         """
         ...
+
+
+def columns_of(snapshot: Snapshot, database: Database, table: Table) -> list[str]:
+    """Return the names of the columns that a table has; raise InputError if there is no such table."""
+    columns = snapshot.columns(table.name)
+    if not columns:
+        msg = (
+            f"there is no table {table.name!r} in {database.place}: no run has written it; "
+            f"make it with `windrow run` or `windrow replay`"
+        )
+        raise InputError(msg)
+    return columns
+
+
+def only_columns(table: Table, columns: Sequence[str]) -> Table:
+    """Return a table with some of its columns."""
+    return Table(table.name, pa.schema([table.schema.field(name) for name in columns]), table.key)

@@ -21,7 +21,7 @@ from windrow.errors import InputError
 from windrow.expressions import RecordStream, View
 from windrow.model import AnyPipeline, Pipeline
 from windrow.sinks import open_database
-from windrow.sinks.database import Database, Snapshot, WindowRange
+from windrow.sinks.database import Database, Snapshot, WindowRange, columns_of, only_columns
 from windrow.sinks.tables import Table, layout, quote, quote_all, utc_text
 
 _TOLD = ("pane", "revision")
@@ -66,7 +66,7 @@ def compare_answers(here: View, there: View, bounds: WindowRange, *, limit: int,
         is_one = replace(here.sink, table="", key=()) == replace(there.sink, table="", key=())
         snapshots = (first, first if is_one else held.enter_context(databases[1].snapshot()))
         columns = [
-            _columns(snapshot, database, table, key)
+            _keyed_columns(snapshot, database, table, key)
             for snapshot, database, table in zip(snapshots, databases, tables, strict=True)
         ]
         left_out = () if panes else tuple(name for name in _TOLD if name not in key)
@@ -76,7 +76,7 @@ def compare_answers(here: View, there: View, bounds: WindowRange, *, limit: int,
             if name in columns[0] and name in columns[1] and name in tables[1].columns and name not in left_out
         ]
         one, other = (
-            snapshot.rows(_only_columns(table, both), key, bounds)
+            snapshot.rows(only_columns(table, both), key, bounds.conditions)
             for snapshot, table in zip(snapshots, tables, strict=True)
         )
         found = compare(one, other, key, limit)
@@ -90,21 +90,14 @@ def compare_answers(here: View, there: View, bounds: WindowRange, *, limit: int,
     )
 
 
-def _columns(snapshot: Snapshot, database: Database, table: Table, key: Sequence[str]) -> list[str]:
+def _keyed_columns(snapshot: Snapshot, database: Database, table: Table, key: Sequence[str]) -> list[str]:
     """Return the columns that a table has; raise InputError if it lacks those of the key."""
-    columns = snapshot.columns(table.name)
-    if not columns:
-        msg = f"there is no table {table.name!r} in {database.place}: make one with `windrow run` or `windrow replay`"
-        raise InputError(msg)
+    columns = columns_of(snapshot, database, table)
     missing = [name for name in key if name not in columns]
     if missing:
         msg = f"table {table.name!r} has no column {missing[0]!r}, so its rows have another key: compare another table"
         raise InputError(msg)
     return columns
-
-
-def _only_columns(table: Table, columns: Sequence[str]) -> Table:
-    return Table(table.name, pa.schema([table.schema.field(name) for name in columns]), table.key)
 
 
 def _discards(pipeline: View) -> bool:
@@ -328,8 +321,8 @@ def _differences(pipeline: AnyPipeline, one: Path, other: Path) -> Iterator[str]
     for table, order in (
         (tables.result, quote_all(tables.result.key)),
         (tables.changes, quote_all((*key, "epoch", "seq"))),
-        (tables.late, quote_all(("source", "partition", "offset", "window_start", "window_end"))),
-        (tables.dead, quote_all(("source", "partition", "offset"))),
+        (tables.late, quote_all(tables.late.order)),
+        (tables.dead, quote_all(tables.dead.order)),
     ):
         columns = [column for column in table.columns if column not in {"epoch", "seq"}]
         sql = f"SELECT {quote_all(columns)} FROM {quote(table.name)} ORDER BY {order}"

@@ -34,6 +34,12 @@ class Table:
         """The names of the columns, in order."""
         return tuple(self.schema.names)
 
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns that rows are shown in the order of: the primary key, or else where they come from."""
+        places = ("epoch", "source", "partition", "offset", "window_start", "window_end")
+        return self.key or tuple(name for name in places if name in self.columns)
+
 
 EPOCHS = Table(
     "windrow_epochs",

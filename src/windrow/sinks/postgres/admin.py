@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ from windrow.core.schema import MICROS
 from windrow.errors import SinkError
 from windrow.model import PostgresSink
 from windrow.sinks.base import Run
-from windrow.sinks.database import Promoted, Replayed, WindowRange
+from windrow.sinks.database import Condition, Promoted, Replayed
 from windrow.sinks.ownership import may_promote
 from windrow.sinks.postgres.catalog import sql_types
 from windrow.sinks.postgres.connection import Connection, connect, lock_table, qualified, schema_of, translated, where
@@ -336,16 +336,25 @@ class PostgresSnapshot:
         )
         return [str(name) for (name,) in rows]
 
-    def rows(self, table: Table, order: Sequence[str], bounds: WindowRange) -> Iterator[pa.Table]:
-        """Read columns of a result table, ordered; see `windrow.sinks.database.Snapshot`."""
+    def rows(
+        self,
+        table: Table,
+        order: Sequence[str],
+        where: Sequence[Condition] = (),
+        *,
+        descending: Collection[str] = (),
+        limit: int | None = None,
+    ) -> Iterator[pa.Table]:
+        """Read columns of a table, ordered; see `windrow.sinks.database.Snapshot`."""
         cursor = f"windrow_rows_{next(self._numbers)}"
         columns = ", ".join(_selected(field) for field in table.schema)
-        by = ", ".join(_ordered(table.schema.field(name)) for name in order)
+        by = ", ".join(_ordered(table.schema.field(name), name in descending) for name in order)
         # all rows are wanted, however soon the first come
         self._connection.execute("SET LOCAL cursor_tuple_fraction = 1")
         self._connection.execute(
-            f"DECLARE {cursor} NO SCROLL CURSOR FOR "
-            f"SELECT {columns} FROM {qualified(self._schema, table.name)} WHERE {_within(bounds)} ORDER BY {by}"
+            f"DECLARE {cursor} NO SCROLL CURSOR FOR SELECT {columns} FROM {qualified(self._schema, table.name)} AS r "
+            f"WHERE {_within(table, where)} ORDER BY {by} LIMIT {'ALL' if limit is None else limit}",
+            [one.value for one in where],
         )
         while rows := self._connection.execute(f"FETCH {_ROWS} FROM {cursor}").fetchall():
             arrays = [
@@ -353,15 +362,29 @@ class PostgresSnapshot:
             ]
             yield pa.table(arrays, names=table.schema.names)
 
+    def count(self, table: Table, where: Sequence[Condition] = ()) -> int:
+        """Return the number of rows that meet all conditions."""
+        row = self._connection.execute(
+            f"SELECT count(*) FROM {qualified(self._schema, table.name)} WHERE {_within(table, where)}",
+            [one.value for one in where],
+        ).fetchone()
+        return 0 if row is None else int(str(row[0]))
 
-def _within(bounds: WindowRange) -> str:
-    limits = (("window_end >", bounds.after), ("window_start <", bounds.before))
-    conditions = [
-        f"{side} timestamptz 'epoch' + {micros} * interval '1 microsecond'"
-        for side, micros in limits
-        if micros is not None
-    ]
-    return " AND ".join(conditions) or "true"
+
+def _within(table: Table, where: Sequence[Condition]) -> str:
+    """Write conditions as SQL, the value of the first as parameter $1."""
+    return " AND ".join(_condition(table, one, number) for number, one in enumerate(where, 1)) or "true"
+
+
+def _condition(table: Table, one: Condition, number: int) -> str:
+    value = f"${number}"
+    if pa.types.is_timestamp(table.schema.field(one.column).type):
+        # an interval is multiplied in double precision, which does not hold the microseconds of all years
+        value = (
+            f"timestamptz 'epoch' + (${number}::bigint / 1000000) * interval '1 second'"
+            f" + (${number}::bigint % 1000000) * interval '1 microsecond'"
+        )
+    return f"{quote(one.column)} {one.operator} {value}"
 
 
 def _selected(field: pa.Field) -> str:
@@ -371,8 +394,10 @@ def _selected(field: pa.Field) -> str:
     return f"{name}::text" if pa.types.is_decimal(field.type) else name
 
 
-def _ordered(field: pa.Field) -> str:
-    return quote(field.name) + (' COLLATE "C"' if pa.types.is_string(field.type) else "")
+def _ordered(field: pa.Field, descending: bool) -> str:  # noqa: FBT001 - a column of a list
+    # without the table, the name of a decimal would be that of its text
+    name = f"r.{quote(field.name)}" + (' COLLATE "C"' if pa.types.is_string(field.type) else "")
+    return f"{name} DESC NULLS LAST" if descending else name
 
 
 def _column(values: tuple[Any, ...], type_: pa.DataType) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
 from itertools import chain
 from typing import Any, Literal, cast
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from windrow.core.schema import MICROS
 from windrow.errors import SinkError
-from windrow.sinks.database import WindowRange
+from windrow.sinks.database import Condition, Value
 from windrow.sinks.tables import Table, decimal_text, quote, quote_all, significant_digits, unscaled, utc_text
 
 Decimals = Literal["numeric", "text"]
@@ -142,15 +142,21 @@ class SqliteSnapshot:
         """Return the names of a table's columns; none if there is no such table."""
         return [name for (name,) in self._db.execute("SELECT name FROM pragma_table_info(?)", (table,))]
 
-    def rows(self, table: Table, order: Sequence[str], bounds: WindowRange) -> Iterator[pa.Table]:
-        """Read columns of a result table, ordered; see `windrow.sinks.database.Snapshot`."""
-        by = ", ".join(self._ordered(table.schema.field(name)) for name in order)
-        sides = (("window_end > ?", bounds.after), ("window_start < ?", bounds.before))
-        limits = [(side, text(at)) for side, at in sides if at is not None]
-        within = " AND ".join(side for side, _ in limits) or "true"
+    def rows(
+        self,
+        table: Table,
+        order: Sequence[str],
+        where: Sequence[Condition] = (),
+        *,
+        descending: Collection[str] = (),
+        limit: int | None = None,
+    ) -> Iterator[pa.Table]:
+        """Read columns of a table, ordered; see `windrow.sinks.database.Snapshot`."""
+        by = ", ".join(self._ordered(table.schema.field(name), name in descending) for name in order)
+        within, values = self._within(table, where)
         cursor = self._db.execute(
-            f"SELECT {quote_all(table.columns)} FROM {quote(table.name)} WHERE {within} ORDER BY {by}",
-            [at for _, at in limits],
+            f"SELECT {quote_all(table.columns)} FROM {quote(table.name)} WHERE {within} ORDER BY {by} LIMIT ?",
+            [*values, -1 if limit is None else limit],
         )
         while rows := cursor.fetchmany(_ROWS):
             columns = [
@@ -159,9 +165,38 @@ class SqliteSnapshot:
             ]
             yield pa.table(columns, names=table.schema.names)
 
-    def _ordered(self, field: pa.Field) -> str:
+    def count(self, table: Table, where: Sequence[Condition] = ()) -> int:
+        """Return the number of rows that meet all conditions."""
+        within, values = self._within(table, where)
+        return int(self._db.execute(f"SELECT count(*) FROM {quote(table.name)} WHERE {within}", values).fetchone()[0])
+
+    def _within(self, table: Table, where: Sequence[Condition]) -> tuple[str, list[Any]]:
+        """Write conditions as SQL with parameters, and return these too."""
+        fields = [table.schema.field(one.column) for one in where]
+        sides = [f"{self._compared(field)} {one.operator} ?" for field, one in zip(fields, where, strict=True)]
+        values = [_bound(one.value, field.type, self._decimals) for field, one in zip(fields, where, strict=True)]
+        return " AND ".join(sides) or "true", values
+
+    def _ordered(self, field: pa.Field, descending: bool) -> str:  # noqa: FBT001 - a column of a list
+        # only where there can be nulls: with NULLS LAST, SQLite would sort what its index has in order
+        return self._compared(field) + (" DESC" if descending else "") + (" NULLS LAST" if field.nullable else "")
+
+    def _compared(self, field: pa.Field) -> str:
         is_text = self._decimals == "text" and pa.types.is_decimal(field.type)
         return quote(field.name) + (" COLLATE windrow_decimal" if is_text else "")
+
+
+def _bound(value: Value, type_: pa.DataType, decimals: Decimals) -> str | float | None:
+    """Return a value as the file has it; None, which equals nothing, for a number that NUMERIC cannot hold."""
+    if pa.types.is_timestamp(type_):
+        return text(int(value))
+    if not isinstance(value, Decimal):
+        return value
+    if decimals == "text":
+        return f"{value:f}"
+    if value == int(value) and LONG.min <= value <= LONG.max:
+        return int(value)
+    return float(value) if Decimal(repr(float(value))) == value else None
 
 
 def times(values: Sequence[str | None]) -> pa.Array:
