@@ -23,9 +23,9 @@ HEAD = """\
 <!-- Written by scripts/docs.py (`make docs`) from the commands: do not edit it by hand. -->
 
 `windrow COMMAND --help` prints the same text, and `python -m windrow` is the same command. With `--json` a command
-prints one JSON object on stdout, and errors as one JSON object on stderr: `{"error": {"kind", "message", "exit_code",
-...}}`. Progress goes to stderr. A duration is a number and a unit, or several: `250ms`, `90s`, `10m`, `1h30m`, `1d`
-(units `us`, `ms`, `s`, `m`, `h`, `d`).
+prints one JSON object on stdout (`show` one a row), and errors as one JSON object on stderr: `{"error": {"kind",
+"message", "exit_code", ...}}`. Progress goes to stderr. A duration is a number and a unit, or several: `250ms`, `90s`,
+`10m`, `1h30m`, `1d` (units `us`, `ms`, `s`, `m`, `h`, `d`).
 
 | exit code | meaning |
 | ---: | --- |

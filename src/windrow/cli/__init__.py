@@ -87,6 +87,7 @@ class LazyGroup(click.Group):
 COMMANDS = {
     "demo": CommandEntry("windrow.cli.demo", "Generate a day of events, run a pipeline over it, and replay it."),
     "run": CommandEntry("windrow.cli.run", "Run a pipeline, live or to the end of its input."),
+    "show": CommandEntry("windrow.cli.show", "Show rows of a pipeline's tables."),
     "savepoint": CommandEntry("windrow.cli.savepoint", "Write a savepoint of a stopped run."),
     "state": CommandEntry("windrow.cli.state", "Show the state of a stopped run or a savepoint."),
     "replay": CommandEntry("windrow.cli.replay", "Replay a log into a shadow of the live table."),

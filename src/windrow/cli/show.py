@@ -1,0 +1,247 @@
+"""`windrow show`: rows of a pipeline's tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import pyarrow as pa
+from rich.cells import cell_len
+
+from windrow.api.load import open_pipeline
+from windrow.cli.common import OK, pipeline_argument
+from windrow.cli.options import parse_time
+from windrow.errors import InputError
+from windrow.expressions import View, sink_views
+from windrow.hosts.reports import counted
+from windrow.model import as_graph
+from windrow.sinks import open_database
+from windrow.sinks.database import Condition, Value, columns_of, only_columns
+from windrow.sinks.tables import Table, decimal_text, layout, utc_text
+
+_HELP = {
+    "where": "Only rows with this value; may be repeated. A time is in UTC unless it names a zone.",
+    "order": "Sort by this column; may be repeated.  [default: the primary key]",
+    "limit": "Number of rows to show.",
+    "json": "Print a JSON object for each row, on a line of its own; an error is one on stderr.",
+    "csv": "Print the rows as CSV, with the names of the columns first.",
+}
+
+
+_MOST = 2**63 - 1
+"""The greatest limit that SQL can name."""
+
+
+@click.command("show")
+@pipeline_argument
+@click.argument("table", metavar="[TABLE]", required=False)
+@click.option("--where", metavar="COLUMN=VALUE", multiple=True, help=_HELP["where"])
+@click.option("--order", metavar="COLUMN[:desc]", multiple=True, help=_HELP["order"])
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help=_HELP["limit"])
+@click.option("--json", "as_json", is_flag=True, help=_HELP["json"])
+@click.option("--csv", "as_csv", is_flag=True, help=_HELP["csv"])
+def command(
+    *,
+    pipeline: str,
+    table: str | None,
+    where: tuple[str, ...],
+    order: tuple[str, ...],
+    limit: int,
+    as_json: bool,
+    as_csv: bool,
+) -> int:
+    """Show rows of a pipeline's tables. A run can write them meanwhile.
+
+    TABLE is a table that the pipeline writes, such as spend, or one beside it: spend_changes (the changelog),
+    spend_late (expired records), spend_dead (dead letters) or spend_clocks (the clock journal). If the pipeline has
+    one sink, TABLE can be left out, and those beside it can be called changes, late, dead and clocks. If several
+    databases have a table of that name, write the name of the sink in its place.
+
+    Times are in UTC, as ISO 8601 has them. In JSON, decimals are text, which keeps their digits.
+    """
+    if as_json and as_csv:
+        msg = "give --json or --csv, not both"
+        raise InputError(msg)
+    view, named = _table(sink_views(as_graph(open_pipeline(pipeline).runnable())), table)
+    found = _read(view, named, where, order, limit)
+    if as_json:
+        for row in found.rows:
+            click.echo(json.dumps(dict(zip(found.columns, row, strict=True)), ensure_ascii=False))
+    elif as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(found.columns)
+        writer.writerows(map(_cells, found.rows))
+    elif found.total:
+        for line in _aligned(found):
+            click.echo(line)
+    else:
+        click.echo(f"{named.name} has no {'such rows' if where else 'rows'}")
+    more = found.total - len(found.rows)
+    if more:
+        click.echo(f"... and {counted(more, 'more row')}: --limit shows more", err=as_json or as_csv)
+    return OK
+
+
+def _table(views: Mapping[str, View], name: str | None) -> tuple[View, Table]:
+    """Return the table of that name, and what its sink takes; raise InputError if there is none, or several."""
+    tables = [(sink, view, table) for sink, view in views.items() for table in layout(view, view.sink).own]
+    if name is None and len(views) > 1:
+        results = ", ".join(view.sink.table for view in views.values())
+        msg = f"the pipeline writes {len(views)} tables: name one of {results}"
+        raise InputError(msg)
+    name = tables[0][2].name if name is None else name
+    parts = [table.name.removeprefix(view.sink.table) for _, view, table in tables]
+    spellings = (
+        [table.name for _, _, table in tables],
+        [f"{sink}{part}" for (sink, _, _), part in zip(tables, parts, strict=True)],
+        [part.removeprefix("_") for part in parts] if len(views) == 1 else [],
+    )
+    for spelling in spellings:
+        found = [(view, table) for (_, view, table), spelt in zip(tables, spelling) if spelt == name]  # noqa: B905 - or none
+        if len(found) == 1:
+            return found[0]
+    if name in spellings[0]:
+        msg = f"several databases have a table {name!r}: name one of the sinks {', '.join(views)} instead"
+    else:
+        msg = f"the pipeline writes no table {name!r}: name one of {', '.join(dict.fromkeys(spellings[0]))}"
+    raise InputError(msg)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Rows as values of JSON, and how many there are in all; `numeric` columns are of numbers."""
+
+    columns: tuple[str, ...]
+    numeric: tuple[bool, ...]
+    rows: list[tuple[Any, ...]]
+    total: int
+
+
+def _read(view: View, table: Table, where: Sequence[str], order: Sequence[str], limit: int) -> _Found:
+    """Read rows, in a transaction that is over before the first is printed."""
+    database = open_database(view.sink)
+    with database.snapshot() as snapshot:
+        there = columns_of(snapshot, database, table)
+        missing = [name for name in table.order if name not in there]
+        if missing:
+            msg = f"table {table.name!r} in {database.place} has no column {missing[0]!r}, so it is not the pipeline's"
+            raise InputError(msg)
+        # a column that the pipeline has got since its last run is not there yet
+        shown = only_columns(table, [name for name in table.columns if name in there])
+        conditions = [_condition(shown, text) for text in where]
+        sorting = dict(_sorting(shown, text) for text in order)
+        by = (*sorting, *(name for name in table.order if name not in sorting))
+        descending = [name for name, is_descending in sorting.items() if is_descending]
+        found = snapshot.rows(shown, by, conditions, descending=descending, limit=min(limit, _MOST))
+        rows = [row for batch in found for row in _plain(batch)]
+        total = len(rows) if len(rows) < limit else snapshot.count(shown, conditions)
+    return _Found(shown.columns, tuple(map(_is_number, shown.schema.types)), rows, total)
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return any(is_kind(type_) for is_kind in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
+
+
+def _condition(table: Table, text: str) -> Condition:
+    """Read ``COLUMN=VALUE``."""
+    # a name may have an equals sign in it
+    name = max((name for name in table.columns if text.startswith(f"{name}=")), key=len, default=None)
+    if name is None and "=" not in text:
+        msg = f"--where {text!r} is not a condition: write --where COLUMN=VALUE"
+        raise InputError(msg)
+    name = _known(table, name or text.partition("=")[0], f"--where {text!r}")
+    return Condition(name, "=", _value(table.schema.field(name), text[len(name) + 1 :]))
+
+
+def _sorting(table: Table, text: str) -> tuple[str, bool]:
+    """Read ``COLUMN`` or ``COLUMN:desc``: the column, and whether it is descending."""
+    column, _, way = text.rpartition(":")
+    if text in table.columns or way not in {"asc", "desc"}:
+        column, way = text, "asc"
+    return _known(table, column, f"--order {text!r}"), way == "desc"
+
+
+def _known(table: Table, column: str, option: str) -> str:
+    """Return the name of a column; raise InputError if the table has none of that name."""
+    if column not in table.columns:
+        msg = f"{option}: table {table.name!r} has no column {column!r}; it has {', '.join(table.columns)}"
+        raise InputError(msg)
+    return column
+
+
+_KINDS = (
+    (pa.types.is_string, "text in UTF-8"),
+    (pa.types.is_boolean, "true or false"),
+    (pa.types.is_integer, "a whole number of {0.bit_width} bits"),
+    (pa.types.is_floating, "a number"),
+    (pa.types.is_decimal, "a decimal({0.precision},{0.scale})"),
+    (pa.types.is_timestamp, "a time, such as 2026-01-31 or 2026-01-31T10:05 (UTC)"),
+)
+
+
+def _value(field: pa.Field, text: str) -> Value:
+    """Read a value of a column's type; raise InputError if it is none."""
+    value: Value | None = None
+    try:
+        if pa.types.is_string(field.type):
+            text.encode()
+            return text
+        if pa.types.is_timestamp(field.type):
+            value = parse_time(text)
+        elif not pa.types.is_binary(field.type):
+            value = pa.array([text]).cast(field.type)[0].as_py()
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        pass
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        kind = next((kind.format(field.type) for is_kind, kind in _KINDS if is_kind(field.type)), None)
+        needs = "holds bytes, which are not compared" if kind is None else f"is {kind}"
+        msg = f"--where {f'{field.name}={text}'!r}: column {field.name!r} {needs}"
+        raise InputError(msg)
+    return value
+
+
+def _plain(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """Yield rows as values of JSON: times in ISO 8601, decimals with all digits, bytes as text."""
+    return zip(*(_listed(column.combine_chunks()) for column in rows.columns), strict=True)
+
+
+def _listed(values: pa.Array) -> list[Any]:
+    if pa.types.is_timestamp(values.type):
+        return [None if text is None else f"{text.replace(' ', 'T')}Z" for text in utc_text(values).to_pylist()]
+    if pa.types.is_decimal(values.type):
+        values = decimal_text(values)
+    listed: list[Any] = values.to_pylist()
+    if pa.types.is_binary(values.type):
+        return [None if value is None else value.decode(errors="backslashreplace") for value in listed]
+    if pa.types.is_floating(values.type):
+        # JSON has no number for these
+        return [value if value is None or math.isfinite(value) else str(value) for value in listed]
+    return listed
+
+
+def _cells(row: Iterable[Any]) -> list[str]:
+    """Return the values of a row as text: null as nothing."""
+    return ["" if value is None else str(value).lower() if isinstance(value, bool) else str(value) for value in row]
+
+
+def _aligned(found: _Found) -> Iterator[str]:
+    """Yield the rows as lines below a line with the names of the columns, numbers aligned to the right."""
+    lines = [[_printable(text) for text in row] for row in (found.columns, *map(_cells, found.rows))]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = []
+        for text, width, is_number in zip(line, widths, found.numeric, strict=True):
+            padding = " " * (width - cell_len(text))
+            cells.append(padding + text if is_number else text + padding)
+        yield "  ".join(cells).rstrip()
+
+
+def _printable(text: str) -> str:
+    """Spell what would move the cursor: a line break as a backslash and an n."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
