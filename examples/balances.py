@@ -2,7 +2,7 @@
 
     windrow generate data/spend --events 20000
     windrow run examples/balances.py --until-end
-    sqlite3 balances.db 'SELECT * FROM balances ORDER BY total DESC LIMIT 5'
+    windrow show examples/balances.py --order total:desc --limit 5
 
 `balances_changes` has the changes of each purchase: a consumer subtracts `update_before` and adds `update_after`. Use
 running results if the number of keys is limited, or for bounded logs: docs/concepts/global.md.

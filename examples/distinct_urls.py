@@ -6,7 +6,7 @@ windrow's windows start at fixed times or end after a gap; this interval ends at
     echo '{"user": "ada", "url": "/start", "at": 1767225600000}' >> data/clicks/partition-0.jsonl
     echo '{"user": "ada", "url": "/offer", "at": 1767229200000}' >> data/clicks/partition-0.jsonl
     windrow run examples/distinct_urls.py --until-end
-    sqlite3 clicks.db 'SELECT user, urls_24h FROM urls_24h'
+    windrow show examples/distinct_urls.py
 """
 
 from collections.abc import Mapping

@@ -69,7 +69,7 @@ def test_an_example_runs_over_a_generated_log(example: str, tmp_path: Path, monk
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_a_folder_gives_what_its_page_shows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page has blocks with commands and queries, and for each query one with what it gives."""
+    """The page has blocks with commands and queries, and for each query and `windrow show` one with what it gives."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shown = [block for block in blocks("sh", "text") if block.page.parent == folder]
@@ -81,6 +81,8 @@ def test_a_folder_gives_what_its_page_shows(folder: Path, tmp_path: Path, monkey
         if command[0] == "windrow":
             ran = CliRunner().invoke(main, command[1:])
             assert ran.exit_code == 0, ran.output
+            if command[1] == "show":
+                assert ran.stdout.splitlines() == next(answers)
             continue
         with closing(sqlite3.connect(command[1])) as database:
             rows = database.execute(command[2]).fetchall()
