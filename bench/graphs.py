@@ -119,7 +119,7 @@ def by_spark(log: Path, max_records: int) -> tuple[float, list[int]]:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     spark = plain_session()
-    folder = chunks(log, max_records)
+    folder = chunks(log, max_records, log.parent)
     records = spark.readStream.schema("user_id string, event_time long, amount decimal(12,2)")
     events = records.option("maxFilesPerTrigger", 1).json(str(folder))
     events = events.withColumn("time", f.timestamp_millis("event_time"))
@@ -156,9 +156,9 @@ def plain_session() -> SparkSession:
     return spark
 
 
-def chunks(log: Path, max_records: int) -> Path:
-    """Cut the log into files of so many records, from all partitions abreast."""
-    folder = log.parent / f"{log.name}-chunks"
+def chunks(log: Path, max_records: int, place: Path) -> Path:
+    """Cut the log into files of so many records, from all partitions abreast, in a folder of that place."""
+    folder = place / f"{log.name}-chunks"
     folder.mkdir()
     parts = sorted(log.iterdir())
     files = [part.open("rb") for part in parts]

@@ -1,176 +1,266 @@
 """What joins cost: ``python bench/joins.py compare`` and ``python bench/joins.py growth``.
 
-`compare` joins orders with their payments of the next 15 minutes, in steps of the same records: as a stream of windrow,
-and with plain PySpark's stream-stream join on RocksDB, each in a process of its own with Spark started before. The rows
-are counted, and what was paid is added up. `growth` joins a long log with windrow alone, and prints the seconds of its
-steps and the memory of its processes along the way, while both sides keep as many rows: 25 minutes of them.
+`compare` runs a case on each engine in turn, from the same topics (or, without Flink, the same embedded logs):
+
+- `interval`, `interval-left`: orders with their payments of the next 15 minutes, beside the stream-stream join of
+  PySpark with its state in RocksDB, and the interval join of Flink SQL;
+- `lookup`: sales with the rate that held at their event time, beside the temporal join of Flink SQL;
+- `static`: sales with the rate in the table, beside PySpark's join of a stream with a static table, which has no state;
+- `tables`: a join of two tables that change, beside the regular join of Flink SQL over two changelogs.
+
+Flink's state is on the heap. Each engine runs in a process of its own; it is timed from when its first task runs (of
+Flink, from when the job was submitted) until all rows are counted. All must find as many rows, and the same sum over
+them; else it says so, and returns 1. `growth` joins a long log with windrow alone, and prints the seconds of its steps
+and the memory of its processes along the way, while both sides keep as many rows: 25 minutes of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-import pyarrow.compute as pc
-from bench.graphs import chunks, plain_session
+from bench.nexmark import broker
+from bench.peers.environment import fetch_jars, python_of
+from bench.peers.join_job import LOGS, JoinJob
+from bench.peers.measure import ROOT
+from bench.peers.watch import FailedError, Figures, watch
+from bench.peers.windrow.joins import INTERVAL, Counted, graph_of
 from bench.processes import Sampler
+from confluent_kafka import Producer
 
-from windrow.api.pipeline_file import read_document
 from windrow.hosts.spark import spark_session
 from windrow.hosts.stream.run import StreamRun, StreamSettings
-from windrow.model import Graph
 from windrow.sinks.base import SinkGroup
-from windrow.sinks.memory import CollectSink
 
 if TYPE_CHECKING:
-    from windrow.core.changelog import StepOutput
+    from tests.servers.kafka import Kafka
+
     from windrow.hosts.reports import StepReport
 
-MINUTE = 60_000_000
-START = 1_767_225_600_000_000
-GRAPH = """\
-name: paid
-sources:
-  orders:
-    source: {{log: {{path: {folder}/orders}}}}
-    decode: {{order_id: string, user: string, t: timestamp_micros, amount: long}}
-    time: {{field: t, delay: 1m, future: 1h}}
-    lateness: 10m
-  payments:
-    source: {{log: {{path: {folder}/payments}}}}
-    decode: {{order_id: string, t: timestamp_micros, paid: long}}
-    time: {{field: t, delay: 1m, future: 1h}}
-    lateness: 10m
-streams:
-  paid:
-    from: orders
-    join: {{with: payments, by: order_id, before: {before}, after: 15m, how: {how}}}
-sinks:
-  to_paid: {{from: paid, sink: {{sqlite: {{path: unused.db, table: paid}}}}}}
-"""
+MINUTE = 60_000
+START = 1_767_225_600_000
+PARTITIONS = 2
+DISORDER = MINUTE // 2
+"""How far records of a partition are out of order at most: less than any engine waits, so that none is late."""
 PAID_SHARE = 0.95
+CHANGES_A_ROW = 4
+"""Of a table in `tables`."""
+
+ENGINES = {"windrow": "windrow", "spark": "pyspark", "flink": "flink"}
+"""Where in bench/peers their scripts are."""
+HAVE = {
+    "interval": ("windrow", "spark", "flink"),
+    "interval-left": ("windrow", "spark", "flink"),
+    "lookup": ("windrow", "flink"),
+    "static": ("windrow", "spark"),
+    "tables": ("windrow", "flink"),
+}
+"""The engines that have a case."""
+
+Row = tuple[int, str]
+"""What says its partition, and the record."""
 
 
-def write_logs(folder: Path, records: int, per_minute: int, partitions: int = 2) -> None:
+def write_log(folder: Path, rows: Iterable[Row], end: str) -> None:
+    """Write rows into partitions, and at the end of each a record so late that no row is still waited for."""
+    folder.mkdir()
+    with ExitStack() as held:
+        files = [held.enter_context((folder / f"partition-{one}.jsonl").open("w")) for one in range(PARTITIONS)]
+        for number, row in rows:
+            files[number % PARTITIONS].write(f"{row}\n")
+        for number, file in enumerate(files):
+            file.write(end.replace("#", str(number)) + "\n")
+
+
+def write_paid(folder: Path, records: int, per_minute: int) -> None:
     """Write so many orders and as many payments, most of them within 15 minutes of their order."""
     chance = Random(7)
-    payments = []
-    for name in ("orders", "payments"):
-        (folder / name).mkdir()
-    files = [(folder / "orders" / f"partition-{one}.jsonl").open("w") for one in range(partitions)]
-    for number in range(records):
-        at = START + number * MINUTE // per_minute + chance.randrange(MINUTE // 2)
-        row = f'{{"order_id":"o{number}","user":"u{number % 10_000}","t":{at},"amount":{number % 1000}}}\n'
-        files[number % partitions].write(row)
-        of = number if chance.random() < PAID_SHARE else -number
-        payments.append((at + int(min(chance.expovariate(0.25), 14) * MINUTE), of))
-    payments.sort()
-    rows = (f'{{"order_id":"o{number}","t":{at},"paid":{abs(number) % 1000}}}\n' for at, number in payments)
-    files += [(folder / "payments" / f"partition-{one}.jsonl").open("w") for one in range(partitions)]
-    for place, row in enumerate(rows):
-        files[partitions + place % partitions].write(row)
-    for file in files:
-        file.close()
+    payments: list[tuple[int, int]] = []
+
+    def orders() -> Iterator[Row]:
+        for number in range(records):
+            at = START + number * MINUTE // per_minute + chance.randrange(DISORDER)
+            of = number if chance.random() < PAID_SHARE else -number
+            payments.append((at + int(min(chance.expovariate(0.25), 14) * MINUTE), of))
+            user, amount = number % 10_000, number % 1000
+            yield number, f'{{"order_id":"o{number}","user":"u{user}","t":{at},"amount":{amount}}}'
+
+    def paid() -> Iterator[Row]:
+        for place, (at, number) in enumerate(sorted(payments)):
+            yield place, f'{{"order_id":"o{number}","t":{at},"paid":{abs(number) % 1000}}}'
+
+    # the last ones are pairs, as not every engine writes an order without a payment at the end of its log
+    end = f'"t":{START + records * MINUTE // per_minute + 120 * MINUTE}'
+    write_log(folder / "orders", orders(), f'{{"order_id":"end#","user":"end",{end},"amount":1}}')
+    write_log(folder / "payments", paid(), f'{{"order_id":"end#",{end},"paid":1}}')
 
 
-class Counted(CollectSink):
-    """Counts the rows that are left, those without a payment, and adds up what was paid."""
+def write_sales(folder: Path, records: int, per_minute: int, keys: int, versions: int) -> None:
+    """Write so many sales, and so many versions of rates; the first of each rate is there before all sales."""
+    chance = Random(7)
+    span = records * MINUTE // per_minute
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = [0, 0, 0]
-
-    def commit(self, epoch: int, *outputs: StepOutput) -> None:  # noqa: ARG002 - the protocol's signature
-        """Count a step."""
-        (output,) = outputs
-        for op, sign in (("insert", 1), ("delete", -1)):
-            paid = output.changes.filter(pc.equal(output.changes.column("op"), op)).column("paid")
-            self.found[0] += sign * len(paid)
-            self.found[1] += sign * paid.null_count
-            self.found[2] += sign * (pc.sum(paid).as_py() or 0)
-
-
-def by_windrow(folder: Path, how: str, max_records: int) -> list[float]:
-    """Return the seconds, and the number of rows, of those without a payment, and the sum of payments."""
-    graph = read_document(GRAPH.format(folder=folder, how=how, before="0s"), "graph.yaml").pipeline
-    if not isinstance(graph, Graph):
-        raise TypeError(graph)
-    sink = Counted()
-    spark_session(log=folder / "spark.log")
-    began = time.monotonic()
-    settings = StreamSettings(folder / "checkpoint", until_end=True, max_records=2 * max_records)
-    StreamRun(graph, SinkGroup((["to_paid"], sink)), settings).run(lambda _: None)
-    return [time.monotonic() - began, *sink.found]
-
-
-def by_spark(folder: Path, how: str, max_records: int) -> list[float]:
-    """Return the same of plain PySpark, which reads the logs in files of as many records as a step has."""
-    from pyspark.sql import DataFrame  # noqa: PLC0415 - each process loads what it works with
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    spark = plain_session()
-
-    def read(name: str, schema: str) -> DataFrame:
-        files = str(chunks(folder / name, max_records))
-        records = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(files)
-        return records.withColumn("time", f.timestamp_micros("t")).withWatermark("time", "11 minutes").alias(name)
-
-    orders = read("orders", "order_id string, user string, t long, amount long")
-    payments = read("payments", "order_id string, t long, paid long")
-    near = "payments.time BETWEEN orders.time AND orders.time + INTERVAL 15 MINUTES"
-    on = f.expr(f"orders.order_id = payments.order_id AND {near}")
-    columns = ("orders.order_id", "user", "amount", "paid", "orders.t", "payments.t")
-    joined = orders.join(payments, on, {"inner": "inner", "left": "leftOuter"}[how]).select(*columns)
-    found = [0, 0, 0]
-
-    def count(step: DataFrame, _: int) -> None:
-        rows, paid, total = step.agg(f.count("*"), f.count("paid"), f.sum("paid")).collect()[0]
-        for place, value in enumerate((rows, rows - paid, total or 0)):
-            found[place] += value
-
-    began = time.monotonic()
-    writer = joined.writeStream.foreachBatch(count).option("checkpointLocation", str(folder / "checkpoint"))
-    writer.trigger(availableNow=True).start().awaitTermination()
-    return [time.monotonic() - began, *found]
-
-
-ENGINES = {"windrow": by_windrow, "spark": by_spark}
-
-
-def compare(records: int, how: str, rounds: int, max_records: int) -> None:
-    """Print the seconds of each engine, in turns."""
-    for number in range(rounds):
-        for engine in ENGINES if number % 2 == 0 else reversed(ENGINES):
-            with tempfile.TemporaryDirectory(prefix="windrow-joins-") as made:
-                folder = Path(made)
-                write_logs(folder, records, per_minute=records // 60)
-                words = [sys.executable, __file__, "engine", engine, made, how, str(max_records)]
-                ran = subprocess.run(words, check=True, capture_output=True, text=True)
-            seconds, rows, alone, paid = json.loads(ran.stdout.splitlines()[-1])
-            print(
-                f"{engine}: {seconds:.1f} s for 2 x {records:,} records, {2 * records / seconds:,.0f}/s; "
-                f"{rows:,} rows, {alone:,} without a payment, {paid:,} paid",
-                flush=True,
+    def rates() -> Iterator[Row]:
+        for number in range(versions):
+            at = (
+                START - 60 * MINUTE if number < keys else START + number * span // versions + chance.randrange(DISORDER)
             )
+            yield number % keys, f'{{"currency":"c{number % keys}","t":{at},"rate":{1 + number}}}'
+
+    def sales() -> Iterator[Row]:
+        for number in range(-PARTITIONS, records):
+            # as of the order, the first record of a partition comes before all rates
+            currency = "none" if number < 0 else f"c{chance.randrange(keys)}"
+            at = START + max(number, 0) * MINUTE // per_minute + chance.randrange(DISORDER)
+            yield number, f'{{"currency":"{currency}","sale_id":"s{number}","t":{at},"amount":{abs(number) % 1000}}}'
+
+    end = f'"t":{START + span + 120 * MINUTE}'
+    write_log(folder / "rates", rates(), f'{{"currency":"end#",{end},"rate":1}}')
+    write_log(folder / "sales", sales(), f'{{"currency":"none","sale_id":"end#",{end},"amount":1}}')
+
+
+def write_changes(folder: Path, records: int, per_minute: int) -> None:
+    """Write so many changes of prices and as many of stocks, of a quarter as many rows."""
+    chance = Random(7)
+    keys = max(records // CHANGES_A_ROW, 1)
+
+    def rows(column: str) -> Iterator[Row]:
+        for number in range(records):
+            key, at = chance.randrange(keys), START + number * MINUTE // per_minute + chance.randrange(DISORDER)
+            yield key, f'{{"sku":"k{key}","t":{at},"{column}":{chance.randrange(1000)}}}'
+
+    end = f'"t":{START + records * MINUTE // per_minute + 120 * MINUTE}'
+    for log, column in (("prices", "price"), ("stocks", "stock")):
+        write_log(folder / log, rows(column), f'{{"sku":"end-{column}#",{end},"{column}":1}}')
+
+
+def write_logs(case: str, folder: Path, given: argparse.Namespace) -> int:
+    """Write the logs of a case, an hour of event time, and return how many records they have."""
+    records: int = given.records
+    per_minute = max(records // 60, 1)
+    match case:
+        case "interval" | "interval-left":
+            write_paid(folder, records, per_minute)
+        case "tables":
+            write_changes(folder, records, per_minute)
+        case _:
+            # the table of `static` does not change
+            versions: int = given.keys if case == "static" else max(given.versions, given.keys)
+            write_sales(folder, records, per_minute, given.keys, versions)
+            return records + versions
+    return 2 * records
+
+
+def fill(kafka: Kafka, log: Path) -> None:
+    """Fill a topic with a log, partition by partition; the key of a record is its first field."""
+    # event times are in the past: the topic must not let them go
+    kafka.create_topic(log.name, PARTITIONS, {"retention.ms": "-1"})
+    producer = Producer(
+        {"bootstrap.servers": kafka.servers, "enable.idempotence": True, "linger.ms": 20, "log_level": 3}
+    )
+    parts = [part.open("rb") for part in sorted(log.iterdir())]
+    for number, file in enumerate(parts):
+        with file:
+            for line in file:
+                record = line.rstrip()
+                while True:
+                    try:
+                        producer.produce(log.name, record, record.split(b'"', 4)[3], number)
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+    if producer.flush(60):
+        message = f"the broker did not take all records of {log.name}"
+        raise TimeoutError(message)
+
+
+def compare(given: argparse.Namespace) -> int:
+    """Print what each engine took and found, in turns; return 1 if one failed or found other rows."""
+    for engine in given.engines:
+        if engine not in HAVE[given.case]:
+            print(f"{given.case}: not compared with {engine}")
+    engines = [engine for engine in given.engines if engine in HAVE[given.case]]
+    seconds: dict[str, list[float]] = {engine: [] for engine in engines}
+    found: set[tuple[int, int] | None] = set()
+    with logs_of(given) as (job, records):
+        for number in range(given.rounds):
+            for engine in engines if number % 2 == 0 else reversed(engines):
+                told, folder = f"round {number + 1}, {given.case}, {engine}:", job.folder / f"{engine}-{number}"
+                folder.mkdir()
+                try:
+                    figures, answer = run(engine, replace(job, folder=folder), given.limit)
+                except FailedError as exc:
+                    print(f"{told} failed: {exc}", flush=True)
+                    found.add(None)
+                    seconds[engine].append(math.nan)
+                    continue
+                found.add(answer)
+                seconds[engine].append(figures.seconds)
+                print(
+                    f"{told} {figures.seconds:.1f} s, {records / figures.seconds:,.0f} records/s, "
+                    f"{answer[0]:,} rows, checksum {answer[1]:,}, {figures.cpu:.1f} CPU s, {figures.memory:,.0f} MiB",
+                    flush=True,
+                )
+    print_ratios(given.case, seconds)
+    if len(found) > 1 or None in found:
+        print(f"{given.case}: THE ENGINES DID NOT FIND THE SAME ROWS")
+        return 1
+    return 0
+
+
+@contextmanager
+def logs_of(given: argparse.Namespace) -> Iterator[tuple[JoinJob, int]]:
+    """Write the logs of a case, into topics if so asked; give a job over them, and how many records they have."""
+    with tempfile.TemporaryDirectory(prefix="windrow-joins-") as made, ExitStack() as held:
+        folder, servers = Path(made), ""
+        print(f"{given.case}: writing the logs", flush=True)
+        records = write_logs(given.case, folder, given)
+        if given.source == "kafka":
+            kafka = held.enter_context(broker())
+            servers = kafka.servers
+            for name in LOGS[given.case]:
+                fill(kafka, folder / name)
+        yield JoinJob(given.case, servers, folder, folder, given.step), records
+
+
+def print_ratios(case: str, seconds: dict[str, list[float]]) -> None:
+    """Print how many times as fast windrow is as each other engine: the median over the rounds in which both ran."""
+    for engine, took in seconds.items():
+        pairs = zip(took, seconds.get("windrow", []), strict=False)
+        ratios = [theirs / mine for theirs, mine in pairs if not math.isnan(theirs / mine)]
+        if engine != "windrow" and ratios:
+            each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+            print(f"{case}: windrow is {statistics.median(ratios):.2f} times as fast as {engine} ({each})")
+
+
+def run(engine: str, job: JoinJob, limit: float) -> tuple[Figures, tuple[int, int]]:
+    """Run a case on an engine; return its figures, and the rows and checksum. Raise FailedError, NotInstalledError."""
+    place = ROOT / "bench" / "peers" / ENGINES[engine]
+    fetch_jars(place)
+    words = [str(python_of(place)), str(place / "joins.py"), *job.command]
+    path = os.pathsep.join([str(ROOT), *([os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else [])])
+    figures = watch(words, {**os.environ, "PYTHONPATH": path, "TZ": "UTC"}, job.folder / "log", limit)
+    return figures, job.found()
 
 
 def growth(records: int, per_minute: int, max_records: int) -> None:
     """Print the seconds of steps and the memory, in tenths of the run."""
     with tempfile.TemporaryDirectory(prefix="windrow-joins-") as made:
         folder = Path(made)
-        write_logs(folder, records // 2, per_minute)
-        graph = read_document(GRAPH.format(folder=folder, how="left", before="15m"), "graph.yaml").pipeline
-        if not isinstance(graph, Graph):
-            raise TypeError(graph)
+        write_paid(folder, records // 2, per_minute)
+        places = {name: f"{{log: {{path: {folder / name}}}}}" for name in LOGS["interval-left"]}
+        graph = graph_of(INTERVAL.format(before="15m", how="left"), places)
         spark_session(log=folder / "spark.log")
         took: list[tuple[float, float]] = []
         last = [time.monotonic()]
@@ -182,40 +272,47 @@ def growth(records: int, per_minute: int, max_records: int) -> None:
 
         settings = StreamSettings(folder / "checkpoint", until_end=True, max_records=max_records)
         with Sampler(lambda: os.getsid(0)) as sampler:
-            StreamRun(graph, SinkGroup((["to_paid"], Counted())), settings).run(on_step)
+            StreamRun(graph, SinkGroup((["to_joined"], Counted("amount", "paid"))), settings).run(on_step)
     for tenth in range(10):
         part = took[len(took) * tenth // 10 : len(took) * (tenth + 1) // 10]
         seconds, memory = statistics.median(one for one, _ in part), max(one for _, one in part)
         print(f"{tenth * 10} %: a step {seconds:.2f} s (median of {len(part)}), {memory:,.0f} MiB in all")
 
 
-def main() -> None:
+def main() -> int:
     """Measure what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    both = commands.add_parser("compare")
-    both.add_argument("--records", type=int, default=1_000_000, help="records a side")
-    both.add_argument("--how", choices=("inner", "left"), default="inner")
-    both.add_argument("--rounds", type=int, default=2)
-    both.add_argument("--max-records", type=int, default=250_000, help="records a side and step")
+    several = commands.add_parser("compare")
+    several.add_argument("--case", choices=LOGS, default="interval")
+    several.add_argument("--source", choices=("kafka", "log"), default="kafka")
+    several.add_argument("--engines", type=_engines, default=list(ENGINES), help="windrow,spark,flink")
+    several.add_argument("--records", type=int, default=2_000_000, help="a side; of sales, in lookups")
+    several.add_argument("--keys", type=int, default=200, help="of the rates")
+    several.add_argument("--versions", type=int, default=20_000, help="of the rates, in all (`static` has one of each)")
+    several.add_argument("--rounds", type=int, default=2)
+    several.add_argument("--step", type=int, default=500_000, help="records of all logs a micro-batch, at the most")
+    several.add_argument("--limit", type=float, default=1800, help="seconds that a run may take")
     long = commands.add_parser("growth")
     long.add_argument("--records", type=int, default=10_000_000, help="records of both sides")
     long.add_argument("--per-minute", type=int, default=40_000, help="records a side and minute of event time")
     long.add_argument("--max-records", type=int, default=100_000, help="records of both sides and step")
-    engine = commands.add_parser("engine")
-    engine.add_argument("engine", choices=ENGINES)
-    engine.add_argument("folder", type=Path)
-    engine.add_argument("how")
-    engine.add_argument("max_records", type=int)
     given = parser.parse_args()
-    match given.command:
-        case "compare":
-            compare(given.records, given.how, given.rounds, given.max_records)
-        case "growth":
-            growth(given.records, given.per_minute, given.max_records)
-        case _:
-            print(json.dumps(ENGINES[given.engine](given.folder, given.how, given.max_records)))
+    if given.command == "growth":
+        growth(given.records, given.per_minute, given.max_records)
+        return 0
+    if given.source == "log" and "flink" in given.engines:
+        parser.error("Flink reads topics: --source log is for --engines windrow,spark")
+    return compare(given)
+
+
+def _engines(text: str) -> list[str]:
+    engines = text.split(",")
+    if unknown := set(engines) - ENGINES.keys():
+        message = f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(ENGINES)}"
+        raise argparse.ArgumentTypeError(message)
+    return engines
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

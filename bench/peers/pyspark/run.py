@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import psycopg
 from bench.peers.first_task import tell_ready
@@ -21,8 +22,8 @@ ON CONFLICT (window_start, user_id) DO UPDATE SET total = excluded.total, events
 """
 
 
-def session(job: Job) -> SparkSession:
-    """Start Spark with two cores, as many shuffle partitions, and 4 GiB."""
+def session(folder: Path, *, rocksdb: bool) -> SparkSession:
+    """Start Spark with two cores, as many shuffle partitions, and 4 GiB; its log goes into the folder."""
     builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.jars", ",".join(str(jar) for jar in kafka_jars()))
@@ -33,10 +34,10 @@ def session(job: Job) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
     )
-    if job.engine == "pyspark":
+    if rocksdb:
         builder = builder.config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
         builder = builder.config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-    with stderr_to(job.folder / "spark.log"):
+    with stderr_to(folder / "spark.log"):
         return builder.getOrCreate()
 
 
@@ -82,7 +83,7 @@ def upsert(address: str, frame: DataFrame) -> None:
 def main(job: Job) -> None:
     """Run it to the end of the topic."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = session(job)
+    spark = session(job.folder, rocksdb=job.engine == "pyspark")
     tell_ready(spark)
     frame = raw(spark, job)
     if job.engine != "read":
