@@ -702,7 +702,7 @@ streams:
     lookup: {table: rate, by: {currency: code}, revise: 2h, how: left}
   noted:
     from: sales
-    lookup: {table: rate, by: {currency: code}, as_of: order}
+    lookup: {table: rate, by: {currency: code}, as_of: order, broadcast: true}
   sale: {from: sales, table: {key: [id]}}
   valued:
     from: sale
@@ -721,6 +721,14 @@ sinks:
 """
 
 
+RATE = "rate: {from: rates, table: {key: code, deleted: gone}}"
+OWN_RATES = """\
+of_sales: {from: sales, derive: {code: currency, gone: rate < 0}, select: [code, rate, gone]}
+  of_rates: {from: rates, select: [code, rate, gone]}
+  all_rates: {from: [of_rates, of_sales]}
+  rate: {from: all_rates, table: {key: code, deleted: gone}}"""
+
+
 def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
     graph = read(TABLES)
     assert problems_of(TABLES) == []
@@ -729,7 +737,7 @@ def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
     assert open_pipeline(str(tmp_path / "tables.py")).runnable() == graph
     assert to_dict(graph)["streams"]["noted"] == {
         "from": "sales",
-        "lookup": {"table": "rate", "by": {"currency": "code"}, "as_of": "order"},
+        "lookup": {"table": "rate", "by": {"currency": "code"}, "as_of": "order", "broadcast": True},
     }
     assert to_dict(graph)["streams"]["valued"]["join"] == {"with": "rate", "by": {"currency": "code"}, "how": "left"}
     lines = [" ".join(line.split()) for line in to_text(graph).splitlines()]
@@ -746,7 +754,8 @@ def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
         "a record of sales until the watermark is 2h past it",
         "the one that is there when the record comes, in the order of watermarks; it stays",
         "a record without a row is left out",
-        "keeps the row of each key of rate",
+        "broadcast: each of 8 key groups has the whole table, and a part of the records",
+        "keeps in each key group the row of each key of rate",
         "join pairs of rows of sale and rate with currency = code",
         "a row of sale is there alone while there is no partner",
         "keeps the rows of both tables",
@@ -757,7 +766,7 @@ def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
     chart = to_mermaid(graph)
     assert "table by code" in chart
     assert "look up in rate by currency, as of event time" in chart
-    assert "look up in rate by currency, as of order" in chart
+    assert "look up in rate by currency, as of order, broadcast" in chart
     assert "left join by currency" in chart
     # a lookup takes a table whether or not that has an operator of its own
     alone = read(TABLES.replace("with: rate, by: {currency: code}", "with: sale, by: id"))
@@ -772,6 +781,43 @@ def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
     ]
     assert fields["valued"] == fields["priced"]
     assert stream_of(graph, "valued").key == ("id",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([], []),
+        ([("streams:\n", "key_groups: 1\nstreams:\n")], ["20: there is one key group, so nothing is spread"]),
+        (
+            [(RATE, OWN_RATES)],
+            ["22: 'rate' is made of all records of 'sales', so each of them would go to all 8 key groups"],
+        ),
+        # it is made of some of them
+        ([(RATE, OWN_RATES), ("select: [code, rate, gone]}\n", "select: [code, rate, gone], where: rate < 0}\n")], []),
+        # and here of no more than of those that are looked up
+        (
+            [
+                (RATE, OWN_RATES),
+                ("  of_sales: {from: sales", "  large: {from: sales, where: amount > 9}\n  of_sales: {from: large"),
+            ],
+            [],
+        ),
+    ],
+)
+def test_a_broadcast_that_spreads_nothing_is_said(changes: list[tuple[str, str]], expected: list[str]) -> None:
+    text = TABLES
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    document = read_document(text, "shop.yaml")
+    found = [
+        f"{document.place(finding.where).line}: {finding.message}"
+        for finding in validate(document.pipeline)
+        if finding.where == "streams.noted.lookup.broadcast"
+    ]
+    assert len(found) == len(expected)
+    assert all(one.startswith(start) for one, start in zip(found, expected, strict=True)), found
+    assert problems_of(text) == []
 
 
 @pytest.mark.parametrize(
@@ -818,6 +864,14 @@ def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
         (
             ("revise: 2h, how: left", "revise: 2h, how: full"),
             "16: streams.priced.lookup.how must be inner or left, not 'full'",
+        ),
+        (
+            ("revise: 2h, how", "revise: 2h, broadcast: 4, how"),
+            "16: streams.priced.lookup.broadcast must be true or false, not '4'",
+        ),
+        (
+            ("with: rate, by", "with: rate, broadcast: true, by"),
+            "23: 'broadcast' is not a key of streams.valued.join",
         ),
         (
             (

@@ -100,7 +100,7 @@ def test_tables_lookups_and_joins_of_tables(tmp_path: Path) -> None:
     by = {"url_there": "code", "user": "user"}
     there = graph.stream("there", spend.derive(url_there="coalesce(url, '-')"))
     found = graph.stream("found", there.lookup(rate, by=by, revise="2h", how="left"))
-    noted = graph.stream("noted", there.lookup(rate, by=by, as_of="order"))
+    noted = graph.stream("noted", there.lookup(rate, by=by, as_of="order", broadcast=True))
     owned = graph.stream("owned", last.join(rate, by="user", how="right"))
     for stream in (found, noted, owned):
         graph.sink(f"to_{stream.name}", stream, wr.sqlite("a.db", table=stream.name))
@@ -111,7 +111,7 @@ def test_tables_lookups_and_joins_of_tables(tmp_path: Path) -> None:
     expected = LookupNode("found", "there", "rate", ("url_there", "user"), ("code", "user"), "left", revise=2 * hour)
     assert made.producer("found") == expected
     assert made.producer("noted") == LookupNode(
-        "noted", "there", "rate", ("url_there", "user"), ("code", "user"), as_of="order"
+        "noted", "there", "rate", ("url_there", "user"), ("code", "user"), as_of="order", broadcast=True
     )
     assert made.producer("owned") == TableJoinNode("owned", "last", "rate", ("user",), ("user",), "right")
     (tmp_path / "printed.py").write_text(to_python_file(made))

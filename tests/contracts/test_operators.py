@@ -126,11 +126,18 @@ OPERATORS: dict[str, tuple[StreamNode, ...]] = {
     "lookup": (LAST, LOOKUP),
     "lookup of few": (LAST, replace(LOOKUP, how="inner", revise=2 * MINUTE)),
     "lookup in order": (LAST, replace(LOOKUP, as_of="order")),
+    "lookup, broadcast": (LAST, replace(LOOKUP, broadcast=True)),
+    "lookup in order, broadcast": (LAST, replace(LOOKUP, as_of="order", broadcast=True)),
     "join of tables": (LAST, AMOUNTS, TABLES),
     "full join of tables": (LAST, AMOUNTS, replace(TABLES, how="full")),
     "over a lookup": (
         LAST,
         replace(LOOKUP, name="found"),
+        WindowNode("made", "found", ("user",), Tumbling(5 * MINUTE), SUMS, Emit()),
+    ),
+    "over a lookup, broadcast": (
+        LAST,
+        replace(LOOKUP, name="found", broadcast=True),
         WindowNode("made", "found", ("user",), Tumbling(5 * MINUTE), SUMS, Emit()),
     ),
     "over a join": (
@@ -169,6 +176,7 @@ UNBOUNDED = {
     "process without copies",
     "table",
     "over a lookup",
+    "over a lookup, broadcast",
 }
 UNBOUNDED |= {f"{name}{OVER_ELEMENTS}" for name in ("global", "process")}
 UNBOUNDED |= {name for name in OPERATORS if "of tables" in name or name.startswith("lookup")}

@@ -1,11 +1,13 @@
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.core.duckdb_sql import connect
-from windrow.core.keys import key_groups
+from windrow.core.keys import key_groups, place_groups
+from windrow.core.schema import ID, LAST_PARTITION, OFFSET, PARTITION
 
 DUCK = connect()
 
@@ -34,6 +36,22 @@ def test_groups_of_ids_stay_what_they_are() -> None:
     )
     assert key_groups(DUCK, ids, 128, are_ids=True).tolist() == [37, 71, 37]
     assert key_groups(DUCK, ids.select(["id"]), 128, are_ids=True).tolist() == [97, 49, 97]
+
+
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 3))
+def test_places_are_spread_evenly_whatever_the_gaps_between_offsets(groups: int, gap: int, partitions: int) -> None:
+    count = 6000
+    rows = np.arange(count)
+    places = pa.table({PARTITION: pa.array(rows % partitions, pa.int32()), OFFSET: rows // partitions * gap})
+    found = np.bincount(place_groups(DUCK, places, groups), minlength=groups)
+    assert found.sum() == count
+    assert found.min() > count / groups * 0.75
+
+
+def test_places_stay_what_they_are() -> None:
+    # as state is found by them
+    columns = {PARTITION: pa.array([0, 0, LAST_PARTITION], pa.int32()), OFFSET: [0, 1, 2**63 - 1], ID: [None, "a", "b"]}
+    assert place_groups(DUCK, pa.table(columns), 128).tolist() == [19, 14, 49]
 
 
 def test_all_rows_without_a_key_are_in_the_first_group() -> None:

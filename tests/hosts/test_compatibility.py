@@ -283,6 +283,22 @@ def test_what_a_graph_reads_is_part_of_its_meaning(change: tuple[str, str], expe
     assert of_graph(change) == expected
 
 
+def test_a_lookup_can_be_broadcast_from_a_savepoint_on() -> None:
+    table = "  last: {from: other, table: {key: user}}\n"
+    by_key = f"{table}  found: {{from: moved, lookup: {{table: last, by: user, as_of: order}}}}\n"
+    there = GRAPH.replace("streams:\n", f"streams:\n{by_key}")
+    there += "  to_found: {from: found, sink: {sqlite: {path: a.db, table: found}}}\n"
+    here = there.replace("as_of: order", "as_of: order, broadcast: true")
+    for texts, said in (((there, here), "false there, true here"), ((here, there), "true there, false here")):
+        kept, given = (fingerprint(read_document(one, "shop.yaml").pipeline) for one in texts)
+        (change,) = pipeline_changes(kept, given)
+        assert change.means is not None
+        assert change.text.startswith(f"streams.found.lookup.broadcast: {said}: the states are divided")
+    other = here.replace("as_of: order", "how: left, as_of: order")
+    kept, given = (fingerprint(read_document(one, "shop.yaml").pipeline) for one in (there, other))
+    assert [(change.field, change.means) for change in pipeline_changes(kept, given)] == [("streams", None)]
+
+
 def test_the_sources_of_a_graph_stay_in_their_order() -> None:
     bought = GRAPH[GRAPH.index("  bought:") : GRAPH.index("  returned:")]
     moved = GRAPH.replace(bought, "").replace("  other:\n", f"{bought}  other:\n")

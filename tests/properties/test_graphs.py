@@ -261,6 +261,7 @@ ORDERS, OTHERS = replace(SOURCE, decode=PLAIN), replace(OTHER, decode=PLAIN)
 LINES = FlatMapNode("lines", "log", "items")
 SLIM = SelectNode("slim", ("other",), derive=(Derive("u", "user"), Derive("w", "v")), select=("u", "w"))
 PAID = replace(NEAR, name="paid", right="slim", right_key=("u",))
+PRICED_LINES = replace(PRICED, name="priced lines", left="lines", table="rates")
 FLAT: dict[str, list[Node]] = {
     "lines": [ORDERS, LINES],
     "numbered": [ORDERS, replace(LINES, name="numbered", position="line")],
@@ -274,6 +275,7 @@ FLAT: dict[str, list[Node]] = {
     ],
     "paid lines": [ORDERS, OTHER, LINES, SLIM, replace(PAID, name="paid lines", left="lines", how="left")],
     "of paid": [ORDERS, OTHER, SLIM, PAID, FlatMapNode("of paid", "paid", "items")],
+    "priced lines": [ORDERS, OTHER, LINES, SLIM, TableNode("rates", "slim", ("u",), "w > 6"), PRICED_LINES],
     "of all": [ORDERS, OTHER, SLIM, replace(PAID, how="left"), FlatMapNode("of all", "paid", "items", outer=True)],
 }
 SOURCES |= FLAT
@@ -291,6 +293,7 @@ CHANGED = {
     "counts",
     *LOOKUPS,
     "paid lines",
+    "priced lines",
     "of all",
 }
 CHANGED -= {"in order", "own last", *(name for name in LOOKUPS if name.endswith(", order"))}
@@ -343,7 +346,9 @@ def of_records(draw: st.DrawFn, nodes: list[Node], at: str) -> str:
 def graphs(draw: st.DrawFn, *starts: str) -> Graph:
     """A chain of up to seven streams over one or two sources, with a sink of each window."""
     start = at = draw(st.sampled_from(starts or ["log", *SOURCES]))
-    nodes = list(SOURCES[at])
+    nodes = [
+        replace(node, broadcast=draw(st.booleans())) if isinstance(node, LookupNode) else node for node in SOURCES[at]
+    ]
     match draw(st.sampled_from(["none", "filter", "split", "union"])):
         case "filter":
             nodes.append(SelectNode("some", (at,), "v > 3"))
@@ -618,11 +623,11 @@ def test_many_clocks(case: Case) -> None:
     compare_clocked(case)
 
 
-def resumed_runs(case: Case, at: int) -> tuple[Run, Run]:
-    """Run a case in one go, and with other key groups from a record on; return both runs, ended."""
+def resumed_runs(case: Case, at: int, other: Graph | None = None) -> tuple[Run, Run]:
+    """Run a case in one go, and with other key groups (or another graph) from a record on; return both runs, ended."""
     at = min(at, len(case.records))
     straight, resumed = Run(case, [at]), Run(replace(case, records=case.records[:at]), [])
-    other = replace(case.graph, key_groups=2)
+    other = replace(case.graph, key_groups=2) if other is None else other
     changes = {
         node.name: StateChange(aggregates=tuple(range(len(node.aggregates))), lateness=node.emit.lateness)
         if isinstance(node, WindowNode)

@@ -92,7 +92,10 @@ RESULTS = TableNode | TableJoinNode | LookupNode | WindowNode
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     """A graph of tables, each with a sink, and a log of both sources."""
-    nodes = GRAPHS[draw(st.sampled_from(list(GRAPHS)))]
+    nodes = [
+        replace(node, broadcast=draw(st.booleans())) if isinstance(node, LookupNode) else node
+        for node in GRAPHS[draw(st.sampled_from(list(GRAPHS)))]
+    ]
     chance, size = Random(draw(st.integers(0, 2**32))), draw(st.integers(0, 50))
     late = draw(st.sampled_from([None, 4 * MINUTE]))
     sources = [replace(one, lateness=late) for one in (SOURCE, OTHER)][: 2 if RENAMED in nodes else 1]

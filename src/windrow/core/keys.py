@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from windrow.core.columns import to_micros
 from windrow.core.duckdb_sql import identifier, query
+from windrow.core.schema import ID, LAST_PARTITION, OFFSET, PARTITION
 
 KeyGroups = npt.NDArray[np.int64]
 
@@ -55,6 +56,19 @@ def key_groups(
     sql = f"SELECT (md5_number_lower(text) % {groups})::BIGINT AS key_group FROM texts"
     hashed = query(connection, sql, texts=pa.table({"text": distinct.dictionary})).column("key_group").to_numpy()
     return hashed[distinct.indices.to_numpy()]  # type: ignore[no-any-return]
+
+
+def place_groups(connection: duckdb.DuckDBPyConnection, records: pa.Table, groups: int) -> KeyGroups:
+    """Return the key group that each record has by its place in the log, whatever its key.
+
+    What no record made, such as the rows of timers, has one place for all of it, and goes by its `ID`.
+    """
+    found = key_groups(connection, records.select([PARTITION, OFFSET]), groups, are_ids=True)
+    is_made = to_micros(records.column(PARTITION)) == LAST_PARTITION
+    if is_made.any():
+        made = records.filter(pa.array(is_made)).select([ID])
+        found[is_made] = key_groups(connection, made, groups, are_ids=True)
+    return found
 
 
 def _hashable(column: pa.ChunkedArray) -> npt.NDArray[Any]:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import StepOutput, empty_by_sink, late_output, source_numbers, with_labels
 from windrow.core.columns import pack, to_micros, unpack
+from windrow.core.keys import place_groups
 from windrow.core.messages import Message, Packet, PartialPanes, Records, Results
 from windrow.core.operators.base import (
     GroupOutput,
@@ -236,8 +237,11 @@ class _Hosted:
             self.dead_letters = ResultDeadLetters(graph, node)
         self._duck = duckdb_sql.connect()
 
-    def split_expired(self, records: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return the records that are within the lateness of their source, and the late output of the others."""
+    def split_expired(self, records: pa.Table, group: int) -> tuple[pa.Table, pa.Table]:
+        """Return the records that are within the lateness of their source, and the late output of the others.
+
+        Of the versions of a broadcast lookup, which all key groups have, each is in the late output of one.
+        """
         if not (records.num_rows and self.is_limited.any()):
             return records, schema.LATE.empty_table()
         times, watermarks = (to_micros(records.column(name)) for name in (TIME, WATERMARK))
@@ -245,11 +249,13 @@ class _Hosted:
         is_expired = self.is_limited[sources] & (watermarks >= times + self.lateness[sources])
         if not is_expired.any():
             return records, schema.LATE.empty_table()
-        expired = records.filter(pa.array(is_expired))
+        records, expired = records.filter(pa.array(~is_expired)), records.filter(pa.array(is_expired))
+        if isinstance(self.view, RecordStream) and self.view.is_broadcast:
+            expired = expired.filter(pa.array(place_groups(self._duck, expired, self.view.key_groups) == group))
         # no window is missed but its own microsecond
-        times = times[is_expired]
+        times = to_micros(expired.column(TIME))
         expired = expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
-        return records.filter(pa.array(~is_expired)), late_output(self._duck, self.view, expired)
+        return records, late_output(self._duck, self.view, expired)
 
     def packets(self, output: OperatorOutput) -> Iterator[Packet]:
         """Yield packets for the nodes below."""
@@ -340,7 +346,7 @@ class LevelRunner:
             if raw.num_rows:
                 place = raw.column_names.index(WATERMARK)
                 raw = raw.set_column(place, WATERMARK, pa.array(advance.watermarks(raw)))
-                raw, late = node.split_expired(raw)
+                raw, late = node.split_expired(raw, group)
             records = node.input.join([raw, given.records[node.name], *local[node.name]])
             own = OperatorState(node.name, state, summary.operators.get(node.name))
             time = advance.time(node.sources)

@@ -78,7 +78,8 @@ class RecordStream:
     """Records with a key as their operator sees them, where it makes records of records; the names are `Pipeline`'s.
 
     A deduplication is one, a join with the fields of both sides, and a stream on its way into the table of a sink. That
-    has a row for each record, or for each `row_key`, if there is one.
+    has a row for each record, or for each `row_key`, if there is one. Records are partitioned by key, but those of a
+    lookup that `is_broadcast`.
     """
 
     name: str
@@ -92,6 +93,7 @@ class RecordStream:
     salt: Literal[1] = 1
     has_id: bool = False
     row_key: tuple[str, ...] = ()
+    is_broadcast: bool = False
 
 
 View = AnyPipeline | RecordStream
@@ -467,6 +469,7 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
             sink,
             graph.key_groups,
             has_id=joined.has_id,
+            is_broadcast=isinstance(node, LookupNode) and node.broadcast,
         )
     given, stream = graph.producer(node.input), stream_of(graph, node.input)
     if isinstance(given, SourceNode) and not isinstance(node, TableNode):

@@ -75,9 +75,11 @@ def pipeline_changes(
     if kept.get("sources") != given.get("sources"):
         why = "sources cannot be added, removed, renamed or put in another order: start over"
         found.append(PipelineChange("sources", kept.get("sources"), given.get("sources"), None, why))
-    if kept.get("records") != given.get("records"):
+    if _without_broadcast(kept) != _without_broadcast(given):
         why = "what is kept was made of other records: start over"
         found.append(PipelineChange("streams", kept.get("records"), given.get("records"), None, why))
+    else:
+        found += _broadcast_changes(kept, given)
     for name in after:
         changes = _stream_changes(before[name], after[name])
         if pipelines is not None:
@@ -86,6 +88,28 @@ def pipeline_changes(
         changes = [replace(change, field=_in_stream(name, change.field)) for change in changes]
         found += [change for change in changes if change.field not in known]
     return found
+
+
+def _without_broadcast(meaning: Meaning) -> dict[str, Any]:
+    """Return the sources and the streams that are no results, as if no lookup were broadcast."""
+    return {name: _lookup(section)[0] for name, section in meaning.get("records", {}).items()}
+
+
+def _broadcast_changes(kept: Meaning, given: Meaning) -> Iterator[PipelineChange]:
+    for name, section in given.get("records", {}).items():
+        there, here = _lookup(kept["records"][name])[1], _lookup(section)[1]
+        if there != here:
+            means = "the states are divided in another way; no answer changes"
+            yield PipelineChange(f"streams.{name}.lookup.broadcast", there, here, means)
+
+
+def _lookup(section: Any) -> tuple[Any, bool]:  # noqa: ANN401 - plain JSON
+    """Return the section of a stream as if it were not broadcast, and whether it is."""
+    if not isinstance(section, dict) or "lookup" not in section:
+        return section, False
+    lookup = dict(section["lookup"])
+    is_broadcast = bool(lookup.pop("broadcast", False))
+    return section | {"lookup": lookup}, is_broadcast
 
 
 def _possible(pipeline: AnyPipeline, changes: list[PipelineChange], plan: StateChange) -> list[PipelineChange]:
@@ -286,6 +310,7 @@ def upgraded(folder: Folder, pipeline: Runnable) -> tuple[Savepoint, Iterator[tu
     # what deduplications keep stays as it is
     others = {node.name: StateChange((), 0) for node in as_graph(pipeline).computed if node.name not in plans}
     same = all(plan == _plan(after[name], after[name]) for name, plan in plans.items())
+    same &= savepoint.meaning.get("records") == now.get("records")
     if same and savepoint.key_groups == pipeline.key_groups:
         return given, Savepoint.states(folder)
     return given, iter(enumerate(migrate(pipeline, plans | others, (state for _, state in Savepoint.states(folder)))))

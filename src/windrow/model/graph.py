@@ -177,6 +177,9 @@ class LookupNode:
     replace it. (None is the lateness of the table's source, or else of the record's.) As of the order of watermarks it
     is the row at the record's place, whatever its event time, and is never replaced. `how` says whether a record
     without a row is left out.
+
+    Records and versions come together by key; with `broadcast` all versions are in every key group, and the records
+    are spread over these whatever their key.
     """
 
     name: str
@@ -187,6 +190,7 @@ class LookupNode:
     how: Literal["inner", "left"] = "inner"
     as_of: Literal["event_time", "order"] = "event_time"
     revise: int | None = None
+    broadcast: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:

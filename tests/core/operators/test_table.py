@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import pyarrow as pa
+import pytest
 from tests.core.pipelines import MINUTE, raw
 
 from windrow.core.changelog import StepOutput
@@ -95,6 +97,26 @@ def test_fields_can_have_the_names_that_operators_use() -> None:
     assert list(held.values()) == [f"x{at}" for at in range(0, 40, 3)]
 
 
+@pytest.mark.parametrize("as_of", ["event_time", "order"])
+def test_the_records_of_one_key_are_in_all_key_groups_if_its_table_is_broadcast(
+    as_of: Literal["event_time", "order"],
+) -> None:
+    words = (Field("k", StringType()),)
+    sources = source("changes", words), source("records", words)
+    by_key = LookupNode("found", "records", "kept", ("k",), ("k",), as_of=as_of)
+    for node, is_spread in ((by_key, False), (replace(by_key, broadcast=True), True)):
+        graph = replace(graph_of(sources, TableNode("kept", "changes", ("k",)), node), key_groups=4)
+        host = MemoryHost(graph, [0, MAX_PARTITIONS])
+        rows = [json.dumps({"at": at * MINUTE, "k": "hot"}).encode() for at in range(1, 401)]
+        # those before the last one have come by the watermark
+        groups = host.step(pa.concat_tables([raw(0, 0, *rows[:1]), raw(MAX_PARTITIONS, 0, *rows)]))
+        both = zip(groups, host.end(), strict=True)
+        counts = [sum(one.by_sink["to found"].changes.num_rows for one in outputs) for outputs in both]
+        assert sum(counts) == len(rows)
+        assert [count for count in counts if count] == (counts if is_spread else [len(rows)])
+        assert not is_spread or max(counts) < 2 * min(counts)
+
+
 def test_what_a_table_cannot_take_is_said_once_in_each_sink_below() -> None:
     """A lookup takes the versions of a table: what the table itself does with them is not the lookup's."""
     words = (Field("k", StringType()), Field("n", StringType()))
@@ -103,6 +125,7 @@ def test_what_a_table_cannot_take_is_said_once_in_each_sink_below() -> None:
         TableNode("kept", "changes", ("k",), "CAST(n AS INTEGER) > 5"),
         LookupNode("found", "records", "kept", ("k",), ("k",), "left"),
         LookupNode("noted", "records", "kept", ("k",), ("k",), as_of="order"),
+        LookupNode("spread", "records", "kept", ("k",), ("k",), "left", broadcast=True),
     )
     values = [("a", "1"), ("a", "one"), ("k" * 3000, "1"), ("a", "2"), ("a", "3")]
     rows = [{"at": at * MINUTE, "k": k, "n": n} for at, (k, n) in zip([0, 1, 2, 60, 3], values, strict=True)]

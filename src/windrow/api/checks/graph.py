@@ -521,6 +521,34 @@ def _lookup(graph: Graph, node: LookupNode) -> Iterator[Finding]:
     if node.revise is not None and node.revise < 0:
         yield error(_at(node, "lookup.revise"), "must not be negative")
     yield from too_long(_at(node, "lookup.revise"), node.revise or 0)
+    if node.broadcast:
+        yield from _broadcast(graph, node)
+
+
+def _broadcast(graph: Graph, node: LookupNode) -> Iterator[Finding]:
+    """Yield where a broadcast spreads nothing, or copies as much as it spreads."""
+    if graph.key_groups == 1:
+        yield warning(_at(node, "lookup.broadcast"), "there is one key group, so nothing is spread; leave it out")
+    elif not _held_in(graph, node.left).isdisjoint(_holding(graph, node.table)):
+        yield warning(
+            _at(node, "lookup.broadcast"),
+            f"{node.table!r} is made of all records of {node.left!r}, so each of them would go to all "
+            f"{graph.key_groups} key groups; leave it out",
+        )
+
+
+def _held_in(graph: Graph, stream: str) -> set[str]:
+    """Return the streams that have all records of a stream, before some were selected."""
+    node = graph.producer(stream)
+    is_part = isinstance(node, SelectNode | SplitNode | DeduplicateNode) and len(node.inputs) == 1
+    return {stream, *(_held_in(graph, node.inputs[0]) if is_part else ())}
+
+
+def _holding(graph: Graph, stream: str) -> set[str]:
+    """Return the streams all of whose records a table or a selection has."""
+    node = graph.producer(stream)
+    has_all = isinstance(node, TableNode) or (isinstance(node, SelectNode) and node.where is None)
+    return {stream}.union(*(_holding(graph, name) for name in node.inputs if has_all))
 
 
 def _join(graph: Graph, node: AnyJoinNode) -> Iterator[Finding]:

@@ -160,6 +160,7 @@ class Named:
         as_of: Literal["event_time", "order"] = "event_time",
         revise: Duration | None = None,
         how: Literal["inner", "left"] = "inner",
+        broadcast: bool = False,
     ) -> LookupNode:
         """Give each record the fields of a table's row.
 
@@ -174,13 +175,15 @@ class Named:
                 record's.
             how: with `left` a record for which there is no row has null in the fields of the table; with `inner` it is
                 left out.
+            broadcast: whether every key group has the whole table, and the records are spread over all key groups,
+                whatever their key: for a small table, where many records look up one row. No result changes.
 
         Raises:
             PipelineError: the duration is invalid.
         """
         pairs = _pairs(by)
         micros = None if revise is None else duration_micros(revise, "lookup.revise")
-        return LookupNode("", self.name, table.name, tuple(pairs), tuple(pairs.values()), how, as_of, micros)
+        return LookupNode("", self.name, table.name, tuple(pairs), tuple(pairs.values()), how, as_of, micros, broadcast)
 
     def join(
         self,

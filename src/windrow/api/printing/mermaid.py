@@ -135,7 +135,8 @@ def _joined(node: AnyJoinNode) -> str:
         case TableJoinNode():
             return f"{node.how} join by {keys}"
         case LookupNode():
-            return f"look up in {node.table} by {keys}, as of {node.as_of.replace('_', ' ')}"
+            broadcast = ", broadcast" if node.broadcast else ""
+            return f"look up in {node.table} by {keys}, as of {node.as_of.replace('_', ' ')}{broadcast}"
         case _:
             assert_never(node)
 

@@ -124,6 +124,7 @@ def _joined(graph: Graph, node: AnyJoinNode, variables: Mapping[str, str]) -> st
         case LookupNode():
             given += [] if node.as_of == "event_time" else [f"as_of={node.as_of!r}"]
             given += [] if node.revise is None else [f"revise={DURATION.python(node.revise)}"]
+            given += ["broadcast=True"] if node.broadcast else []
         case JoinNode():
             spans = {"before": node.before, "after": node.after}
             spans = {name: span for name, span in spans.items() if span} or {"after": 0}

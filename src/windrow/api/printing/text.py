@@ -163,7 +163,10 @@ def _looked_up(graph: Graph, node: LookupNode) -> str:
         past = f"is {format_duration(revise)} past the record" if revise else "has reached the record's time"
         lines.append(f"one that comes until the watermark {past} replaces it")
     alone = "there, with null in the fields of the table" if node.how == "left" else "left out"
-    return "\n".join([*lines, f"a record without a row is {alone}"])
+    lines.append(f"a record without a row is {alone}")
+    if node.broadcast:
+        lines.append(f"broadcast: each of {graph.key_groups} key groups has the whole table, and a part of the records")
+    return "\n".join(lines)
 
 
 def _joined(node: JoinNode | TableJoinNode) -> str:
@@ -230,12 +233,13 @@ def _kept_of_join(graph: Graph, node: TableNode | AnyJoinNode) -> str:
         return "\n".join(
             f"a record of {name} until the watermark is {format_duration(span.kept)} past it" for name, span in kept
         )
+    each = "in each key group " if node.broadcast else ""
     if node.as_of == "order":
-        return f"the row of each key of {node.table}"
+        return f"{each}the row of each key of {node.table}"
     revise = revise_of(graph, node)
-    past = max(revise, stream_of(graph, node.left).bound or 0)
+    past = format_duration(max(revise, stream_of(graph, node.left).bound or 0))
     return (
-        f"of each key of {node.table} the rows that held until the watermark is {format_duration(past)} past them\n"
+        f"{each}of each key of {node.table} the rows that held until the watermark is {past} past them\n"
         f"a record of {node.left} until the watermark is {format_duration(revise)} past it"
     )
 

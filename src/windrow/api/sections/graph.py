@@ -118,7 +118,7 @@ def _table_parts(node: TableNode) -> Mapping[str, Any]:
 
 def _lookup(left: str, lookup: Mapping[str, Any]) -> LookupNode:
     by = lookup["by"]
-    settings = {name: lookup[name] for name in ("how", "as_of", "revise")}
+    settings = {name: lookup[name] for name in ("how", "as_of", "revise", "broadcast")}
     return LookupNode("", left, lookup["table"], tuple(by), tuple(by.values()), **settings)
 
 
@@ -317,6 +317,13 @@ _LOOKUP: Section[Mapping[str, Any]] = Section(
             "with `left` a record for which there is no row has null in the fields of the table; with `inner` it is "
             "left out.",
             default="inner",
+        ),
+        Key(
+            "broadcast",
+            FLAG,
+            "with `true` every key group has the whole table, and the records are spread over all key groups, whatever "
+            "their key: for a small table, where many records look up one row. No result changes.",
+            default=False,
         ),
     ),
     parts=dict,

@@ -19,7 +19,7 @@ from windrow.core.columns import pack, to_micros
 from windrow.core.decode.decoder import KeyedDecoder
 from windrow.core.decode.derived import Evaluator
 from windrow.core.duckdb_sql import identifier
-from windrow.core.keys import key_groups
+from windrow.core.keys import key_groups, place_groups
 from windrow.core.messages import DeadLetters, Packet, Records
 from windrow.core.schema import DELETED, DIFF, ID, OFFSET, PARTITION, SIDE, TIME, WATERMARK, arrow_type, record_schema
 from windrow.expressions import (
@@ -385,6 +385,9 @@ class _Route:
             self._key = (ID,)
         # records have no key on their way into a table of their own, and any key group may have them
         self._by_partition = self._are_ids and not self._key
+        is_broadcast = isinstance(view, RecordStream) and view.is_broadcast
+        self._is_for_all = is_broadcast and place == 1
+        self._by_place = is_broadcast and not self._is_for_all
         given = _given(graph, self.input)
         side = join_sides(graph, node)[place] if isinstance(node, AnyJoinNode) else None
         self._side = None if side is None else _Side(side.names, place)
@@ -416,12 +419,18 @@ class _Route:
         return tables
 
     def close(self) -> Iterator[Packet]:
-        """Pack the records of each key group that has some."""
+        """Pack the records of each key group that has some; the versions of a broadcast lookup are for all."""
         tables = self.taken()
         if sum(table.num_rows for table in tables) == 0:
             return
         records, count = pa.concat_tables(tables), self._key_groups
-        if self._by_partition:
+        if self._is_for_all:
+            message = Records(self.name, self._packed(records), self._is_raw)
+            yield from (Packet(group, message) for group in range(count))
+            return
+        if self._by_place:
+            groups = place_groups(self._duck, records, count)
+        elif self._by_partition:
             groups = to_micros(records.column(PARTITION)) % count
         else:
             keys = records.select(list(self._key))

@@ -16,14 +16,15 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.aggregates.catalogue import compile_aggregates
 from windrow.core.columns import pack, rescale, unscale
 from windrow.core.decode.derived import Evaluator
 from windrow.core.duckdb_sql import identifier
-from windrow.core.keys import key_groups
-from windrow.core.schema import arrow_type, record_schema
+from windrow.core.keys import KeyGroups, key_groups, place_groups
+from windrow.core.schema import DELETED, arrow_type, record_schema
 from windrow.core.state.store import MemoryState
 from windrow.core.state.widening import StateChange, added_digits, why_not_wider, widen
 from windrow.expressions import RecordStream, View, arguments, computed
@@ -141,28 +142,54 @@ BlobAddress = tuple[str, int]
 
 
 class RowsByKeyGroup:
-    """Rows of stored tables, gathered by the key group that the pipeline has for their key."""
+    """Rows of stored tables, gathered by the key group that the pipeline has for their key.
+
+    In a broadcast lookup, records are in the key group of their place, and the versions of a table's rows in all.
+    """
 
     def __init__(self, pipeline: View, connection: duckdb.DuckDBPyConnection) -> None:
         self._duck = connection
         self._are_ids = isinstance(pipeline, RecordStream)
+        self._is_broadcast = isinstance(pipeline, RecordStream) and pipeline.is_broadcast
         self._keys = pa.schema(schema.key_fields(pipeline))
+        self._versions: dict[BlobAddress, list[pa.Table]] = defaultdict(list)
         self._parts: list[dict[BlobAddress, list[pa.Table]]] = [defaultdict(list) for _ in range(pipeline.key_groups)]
 
     def add(self, address: BlobAddress, rows: pa.Table) -> None:
         """Add rows that have the key as columns, with decimals scaled or unscaled."""
+        if DELETED in rows.column_names:
+            # the run may have had them in all key groups
+            is_version = rows.column(DELETED).is_valid()
+            self._versions[address].append(rows.filter(is_version))
+            rows = rows.filter(pc.invert(is_version))
+        if self._is_broadcast:
+            self._add(address, rows, place_groups(self._duck, rows, len(self._parts)))
+        else:
+            self._add_by_key(address, rows)
+
+    def _add_by_key(self, address: BlobAddress, rows: pa.Table) -> None:
         keys = rows.select(self._keys.names)
         plain = keys if keys.schema.types == self._keys.types else rescale(keys, self._keys)
         self.add_texts(address, rows, plain)
 
     def add_texts(self, address: BlobAddress, rows: pa.Table, keys: pa.Table) -> None:
         """Add rows whose keys are given as a table beside them."""
-        groups = key_groups(self._duck, keys, len(self._parts), are_ids=self._are_ids)
+        self._add(address, rows, key_groups(self._duck, keys, len(self._parts), are_ids=self._are_ids))
+
+    def _add(self, address: BlobAddress, rows: pa.Table, groups: KeyGroups) -> None:
         for group in np.unique(groups).tolist():
             self._parts[group][address].append(rows.filter(pa.array(groups == group)))
 
     def tables(self) -> Iterator[dict[BlobAddress, pa.Table]]:
         """Yield the tables of each key group, by kind and bucket."""
+        for address, tables in self._versions.items():
+            given = pa.concat_tables(tables)
+            versions = duckdb_sql.query(self._duck, "SELECT DISTINCT * FROM given", given=given).cast(given.schema)
+            if self._is_broadcast and versions.num_rows:
+                for parts in self._parts:
+                    parts[address].append(versions)
+            else:
+                self._add_by_key(address, versions)
         for parts in self._parts:
             yield {address: pa.concat_tables(tables).combine_chunks() for address, tables in parts.items()}
 
