@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.contracts.stores import Store
+from tests.faults.jobs import Job
 from tests.faults.points import IN_DRIVER, IN_WORKERS, Fault, Plan, Point, Victim, installed
 from tests.faults.truth import assert_reports_true
-from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.runs import Runner
 
 from windrow.errors import EngineError
 from windrow.hosts.reports import StepReport
-from windrow.model import Pipeline
+from windrow.model import as_graph
 
 STEP = 250
 
@@ -36,23 +35,25 @@ class Campaign:
     injected: Callable[[str], None]
     reports: list[StepReport] = field(default_factory=list)
 
-    def plan(self, epochs: Iterable[int]) -> Plan:
-        """Plan a fault in each of these steps."""
-        marks = self.folder / "struck"
-        marks.mkdir()
-        return Plan(marks, tuple(Fault(*self.chance.choice(PLACES), epoch) for epoch in epochs))
+    def draw(self, job: Job, epochs: Iterable[int]) -> list[Fault]:
+        """Draw a fault in each of these steps."""
+        levels = range(len(as_graph(job.pipeline).levels))
+        return [Fault(*self.chance.choice(PLACES), epoch, self.chance.choice(levels)) for epoch in epochs]
 
-    def survive(self, pipeline: Pipeline, store: Store, plan: Plan) -> None:
-        """Run until nothing strikes any more, and hold what is there to the oracle, and what was said to what is there.
+    def survive(self, job: Job, faults: Iterable[Fault]) -> None:
+        """Run until nothing strikes any more, and hold the tables to what is right, and what was said to the tables.
 
         A step that fails ends the run with one message; a worker that dies does not.
         """
-        runner = Runner(self.folder / "checkpoint")
+        marks = self.folder / "struck"
+        marks.mkdir()
+        plan = Plan(marks, tuple(faults))
+        runner = Runner(job.checkpoint)
         failures: list[str] = []
         with installed(plan):
             while True:
                 try:
-                    runner.bounded(pipeline, STEP)
+                    runner.bounded(job.pipeline, STEP)
                 except EngineError as exc:
                     failures.append(str(exc))
                 else:
@@ -68,9 +69,5 @@ class Campaign:
         for message in failures:
             assert message.startswith("the stream stopped: RuntimeError: a fault of the tests: "), message
             assert "\nwhat was committed stays; start again to continue from there" in message
-        found = assert_same(store, pipeline)
-        assert found.on_time
-        assert found.late
-        assert found.dead
-        assert_epochs(store)
-        assert_reports_true(store, self.reports)
+        job.assert_right()
+        assert_reports_true(job.store, self.reports, job.changelogs)

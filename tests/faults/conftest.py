@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Literal
 
 import pytest
 from tests.contracts.stores import PostgresStore, SqliteStore
-from tests.faults.jobs import Job
+from tests.faults.jobs import GraphJob, Job, PipelineJob, TwoLogs
 from tests.hosts.runs import Runner
 from tests.hosts.spend import Files, Topic, spend
+from tests.hosts.two_logs import MIXED, open_logs
 
-MakeJob = Callable[..., tuple[Job, Files | Topic]]
-"""Takes a kind, and settings of `Emit`."""
+MakeJob = Callable[..., tuple[Job, Files | Topic | TwoLogs]]
+"""Takes a kind, and what happens at the end of the input."""
 Injected = Callable[[str], None]
 
 _SEED = int(os.environ.get("WINDROW_FAULT_SEED", "20260101"))
@@ -64,16 +65,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture
 def make_job(request: pytest.FixtureRequest, tmp_path: Path) -> MakeJob:
-    """Make a job with an empty log: `log to SQLite`, or `Kafka to PostgreSQL`."""
+    """Make a job with an empty log: `log to SQLite`, `Kafka to PostgreSQL`, or `joins to SQLite` with two logs."""
 
-    def make(kind: str, **emit: Any) -> tuple[Job, Files | Topic]:  # noqa: ANN401 - any setting of `Emit`
+    def make(kind: str, at_end: Literal["fire", "hold"] = "fire") -> tuple[Job, Files | Topic | TwoLogs]:
+        if kind == "joins to SQLite":
+            logs = open_logs(tmp_path)
+            return GraphJob(tmp_path, MIXED, logs, at_end), TwoLogs(logs)
         if kind == "log to SQLite":
             log: Files | Topic = Files(tmp_path / "spend", 3)
             store: SqliteStore | PostgresStore = SqliteStore(tmp_path)
         else:
             log = Topic(request.getfixturevalue("kafka"), request.getfixturevalue("topic")(3))
             store = PostgresStore(request.getfixturevalue("database"))
-        return Job(tmp_path, spend(log.source, store.settings(), **emit), store), log
+        return PipelineJob(tmp_path, spend(log.source, store.settings(), at_end=at_end), store), log
 
     return make
 

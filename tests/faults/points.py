@@ -32,7 +32,8 @@ Point = Literal["reading", "read", "operator", "stepped", "gathered", "inside", 
 """While records are read, when they are; before and after the operator of a key group; when all is computed and the
 state is committed, within the sink's transaction, and when that is committed but Spark has not noted it."""
 
-IN_WORKERS: tuple[Point, ...] = ("reading", "read", "operator", "stepped")
+IN_OPERATORS: tuple[Point, ...] = ("operator", "stepped")
+IN_WORKERS: tuple[Point, ...] = ("reading", "read", *IN_OPERATORS)
 IN_DRIVER: tuple[Point, ...] = ("gathered", "inside", "committed")
 
 Victim = Literal["step", "worker", "executor", "java", "driver", "all"]
@@ -42,16 +43,18 @@ windrow's own, or all of them."""
 
 @dataclass(frozen=True)
 class Fault:
-    """What dies at which point, in the first step from `epoch` on."""
+    """What dies at which point, in the first step from `epoch` on; of points at operators, at those of a level."""
 
     point: Point
     victim: Victim
     epoch: int
+    level: int = 0
 
     @property
     def kind(self) -> str:
         """What it is called in the report."""
-        return f"{self.victim} at {self.point}"
+        level = f" of level {self.level}" if self.level and self.point in IN_OPERATORS else ""
+        return f"{self.victim} at {self.point}{level}"
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,11 @@ class Plan:
         """Those that have struck."""
         return [fault for number, fault in enumerate(self.faults) if self._mark(number).exists()]
 
-    def strike(self, point: Point, epoch: int) -> None:
+    def strike(self, point: Point, epoch: int, level: int | None = None) -> None:
         """Do what is planned for this point and step, and was not done yet."""
         for number, fault in enumerate(self.faults):
-            if fault.point == point and epoch >= fault.epoch and self._claim(number):
+            is_here = fault.point == point and level in {None, fault.level}
+            if is_here and epoch >= fault.epoch and self._claim(number):
                 _do(fault, self.driver)
                 return
 
@@ -138,17 +142,17 @@ class _Processor(LevelProcessor):
         self._plan = plan
 
     def handleInputRows(self, *args: Any) -> Any:  # noqa: ANN401, N802 - as above; Spark's name
-        self._plan.strike("operator", _epoch())
+        self._plan.strike("operator", _epoch(), self._level)
         frames = list(super().handleInputRows(*args))
-        self._plan.strike("stepped", _epoch())
+        self._plan.strike("stepped", _epoch(), self._level)
         return iter(frames)
 
 
 def _committing(plan: Plan, commit: Callable[..., None]) -> Callable[..., None]:
     @wraps(commit)
-    def wrapper(sink: Any, epoch: int, rows: Any) -> None:  # noqa: ANN401 - an output
+    def wrapper(sink: Any, epoch: int, *outputs: Any) -> None:  # noqa: ANN401 - one a table
         plan.strike("gathered", epoch)
-        commit(sink, epoch, rows)
+        commit(sink, epoch, *outputs)
         plan.strike("committed", epoch)
 
     return wrapper

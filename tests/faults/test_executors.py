@@ -10,7 +10,6 @@ from tests.faults.conftest import Injected, MakeJob
 from tests.faults.points import IN_WORKERS, Fault, Plan
 from tests.faults.truth import assert_summary_true
 from tests.faults.windrow_process import FAULTS
-from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.spend import events
 
 
@@ -35,5 +34,4 @@ def test_executors_and_workers_that_die(
     assert plan.struck == list(plan.faults)
     for fault in plan.struck:
         injected(f"{fault.kind} of two executors")
-    assert_same(job.store, job.pipeline)
-    assert_epochs(job.store)
+    job.assert_right()

@@ -8,7 +8,6 @@ import signal
 import pytest
 from tests.faults.conftest import MakeJob
 from tests.faults.windrow_process import WindrowProcess
-from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.runs import Runner
 from tests.hosts.spend import events
 
@@ -49,8 +48,7 @@ def test_a_live_run_stops_as_asked_and_goes_on(kind: str, number: signal.Signals
     # a step that Spark had not noted when the run stopped is run again, and reported without counts
     first = next(report for report in runner.reports if report.events)
     assert first.epoch == int(stopped[1]) + 1
-    assert_same(job.store, job.pipeline)
-    assert_epochs(job.store)
+    job.assert_right()
 
 
 @pytest.mark.long
@@ -67,4 +65,4 @@ def test_asked_twice_it_ends_at_once_and_loses_nothing(make_job: MakeJob) -> Non
         assert_quiet(process)
     with job.start("--until-end") as process:
         assert process.wait() == 0
-    assert_same(job.store, job.pipeline)
+    job.assert_right()

@@ -8,7 +8,6 @@ import pytest
 from tests.faults.conftest import Injected, MakeJob
 from tests.faults.jobs import Job
 from tests.faults.windrow_process import WindrowProcess
-from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.spend import events
 
 pytestmark = [pytest.mark.long]
@@ -43,8 +42,7 @@ def test_a_second_run(kind: str, same: bool, make_job: MakeJob, injected: Inject
         first.wait_until(lambda: job.committed() > known)
     with job.start("--until-end") as last:
         assert last.wait() == 0, last.errors
-    assert_same(job.store, job.pipeline)
-    assert_epochs(job.store)
+    job.assert_right()
 
 
 @pytest.mark.parametrize("kind", ["log to SQLite", "Kafka to PostgreSQL"])
@@ -59,8 +57,7 @@ def test_two_that_begin_at_once(kind: str, make_job: MakeJob, injected: Injected
         said = f"{one.output}{one.errors}{two.output}{two.errors}"
     injected("two runs at once")
     assert codes == [0, 1], said
-    assert_same(job.store, job.pipeline)
-    assert_epochs(job.store)
+    job.assert_right()
 
 
 def other(job: Job, checkpoint: str, *options: str) -> WindrowProcess:
