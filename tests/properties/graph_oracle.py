@@ -42,11 +42,13 @@ from windrow.testing.oracle.clock import Clock
 
 FOREVER = 10**18
 BEGINNING = -(10**18)
-MINUTE = 60_000_000
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 
 Values = dict[str, Any]
-Condition = Callable[[Values], bool]
+Expression = Callable[[Values], Any]
+Gap = Callable[["Record"], int]
 
 
 @dataclass(frozen=True)
@@ -67,19 +69,19 @@ class Record:
 class GraphOracle:
     """Answers for a graph over a log: the records of each partition, as (time, fields) in order.
 
-    `conditions` evaluates the texts of the conditions in the graph. `floors` are what the clock journal says of a
-    partition's watermark: from which offset on it was at least how much.
+    `expressions` evaluates the texts of the conditions in the graph, and of gaps of sessions in seconds. `floors` are
+    what the clock journal says of a partition's watermark: from which offset on it was at least how much.
     """
 
     def __init__(
         self,
         graph: Graph,
         log: Mapping[int, Sequence[tuple[int, Values]]],
-        conditions: Mapping[str, Condition],
+        expressions: Mapping[str, Expression],
         floors: Mapping[int, Sequence[tuple[int, int]]] | None = None,
     ) -> None:
         self._graph = graph
-        self._conditions = conditions
+        self._expressions = expressions
         self._known: dict[tuple[str, int], list[Record]] = {}
         self._records: list[Record] = []
         for partition, records in log.items():
@@ -184,7 +186,7 @@ class GraphOracle:
     def _selected(self, node: SelectNode, until: int) -> list[Record]:
         where = node.where
         given = [one for stream in node.inputs for one in self.rows(stream, until)]
-        held = [one for one in given if where is None or self._conditions[where](one.values)]
+        held = [one for one in given if where is None or self._expressions[where](one.values)]
         if node.select is None:
             return held
         # derived fields are copies of others here
@@ -211,7 +213,7 @@ class GraphOracle:
         found = []
         for one in self.rows(node.input, until):
             held = next(
-                (output.name for output in node.outputs if self._conditions[output.sql](one.values)), node.other
+                (output.name for output in node.outputs if self._expressions[output.sql](one.values)), node.other
             )
             if f"{node.name}.{held}" == name:
                 found.append(one)
@@ -296,7 +298,7 @@ class GraphOracle:
         return [one for one in last.values() if not self._removes(node, one)]
 
     def _removes(self, node: TableNode, version: Record) -> bool:
-        return node.deleted is not None and self._conditions[node.deleted](version.values)
+        return node.deleted is not None and self._expressions[node.deleted](version.values)
 
     def _revise(self, node: LookupNode) -> int:
         if node.as_of == "order":
@@ -372,11 +374,12 @@ class GraphOracle:
         groups: defaultdict[tuple[int, int, tuple[Any, ...]], list[Values]] = defaultdict(list)
         if isinstance(node.window, Session):
             by_key: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
+            gap = self._gap(node.window)
             for one in records:
-                if one.watermark < one.time + node.window.gap + node.emit.lateness:
+                if one.watermark < one.time + gap(one) + node.emit.lateness:
                     by_key[tuple(one.values[name] for name in node.key)].append(one)
             for key, own in by_key.items():
-                for start, end, linked in sessions_at(own, node.window.gap, until):
+                for start, end, linked in sessions_at(own, gap, until):
                     groups[start, end, key] += [one.values for one in linked]
             records = []
         for one in records:
@@ -384,6 +387,10 @@ class GraphOracle:
                 if all_in_time or isinstance(node.window, Global) or one.watermark < end + node.emit.lateness:
                     groups[start, end, tuple(one.values[name] for name in node.key)].append(one.values)
         return {group: {item.name: aggregate(item, rows) for item in node.aggregates} for group, rows in groups.items()}
+
+    def _gap(self, window: Session) -> Gap:
+        seconds = None if window.by is None else self._expressions[window.by]
+        return lambda one: window.gap if seconds is None else seconds(one.values) * SECOND
 
 
 LAST = 2**31 - 1
@@ -450,32 +457,32 @@ def in_merged_order(record: Record) -> tuple[float, int, int, str]:
     return record.watermark, record.partition, record.offset, record.places
 
 
-def linked(records: Sequence[Record], gap: int) -> list[tuple[int, int, list[Record]]]:
-    """Return the records that are less than a gap apart, as (start, end, records)."""
+def linked(records: Sequence[Record], gap: Gap) -> list[tuple[int, int, list[Record]]]:
+    """Return the records whose own windows, of a gap, overlap, as (start, end, records)."""
     found: list[tuple[int, int, list[Record]]] = []
     for one in sorted(records, key=lambda record: record.time):
         if found and one.time < found[-1][1]:
-            start, _, before = found.pop()
-            found.append((start, one.time + gap, [*before, one]))
+            start, end, before = found.pop()
+            found.append((start, max(end, one.time + gap(one)), [*before, one]))
         else:
-            found.append((one.time, one.time + gap, [one]))
+            found.append((one.time, one.time + gap(one), [one]))
     return found
 
 
-def sessions_at(records: Sequence[Record], gap: int, until: int) -> list[tuple[int, int, list[Record]]]:
+def sessions_at(records: Sequence[Record], gap: Gap, until: int) -> list[tuple[int, int, list[Record]]]:
     """Return the sessions of a key as of a logical time: those that no session that is open then touches.
 
     A record is on time if its watermark is before its own end. On-time records that came before the end of their
     session have fired; the late ones, and those that have fired, are linked, and those on time that have not are open.
     """
-    on_time = [one for one in records if one.watermark < one.time + gap]
+    on_time = [one for one in records if one.watermark < one.time + gap(one)]
     fired: list[Record] = []
-    for end in {one.time + gap for one in on_time}:
+    for end in {one.time + gap(one) for one in on_time}:
         if end - 1 <= until:
             came = linked([one for one in on_time if one.watermark < end], gap)
             fired += [one for _, at, session in came if at == end for one in session if one not in fired]
     still_open = linked([one for one in on_time if one not in fired], gap)
-    late = [one for one in records if one.watermark >= one.time + gap]
+    late = [one for one in records if one.watermark >= one.time + gap(one)]
     return [
         (start, end, session)
         for start, end, session in linked([*fired, *late], gap)

@@ -86,17 +86,20 @@ SOURCE = SourceNode(
 OTHER = replace(
     SOURCE, name="other", source=LogSource("data/other"), time=EventTime("t", Delay(MINUTE)), lateness=12 * MINUTE
 )
-CONDITIONS = {
+OWN_GAP = "60 + 30 * (coalesce(v, 0) % 10)"
+EXPRESSIONS = {
     "v > 3": lambda row: row["v"] is not None and row["v"] > 3,
     "v > 6": lambda row: row["v"] is not None and row["v"] > 6,
     "w > 6": lambda row: row["w"] is not None and row["w"] > 6,
     "total > 5": lambda row: row["total"] is not None and row["total"] > 5,
+    OWN_GAP: lambda row: 60 + 30 * ((row["v"] or 0) % 10),
 }
 FIRST_WINDOWS: list[Window] = [
     Tumbling(4 * MINUTE),
     Hopping(6 * MINUTE, 2 * MINUTE),
     Cumulate(6 * MINUTE, 2 * MINUTE),
     Session(3 * MINUTE),
+    Session(6 * MINUTE, OWN_GAP),
 ]
 FIRST = (Aggregate("total", Sum("v")), Aggregate("n", Count()), Aggregate("top", Max("v")))
 SECOND = (Aggregate("total", Sum("total")), Aggregate("n", Count()), Aggregate("top", Max("top")))
@@ -526,7 +529,7 @@ def windows(graph: Graph) -> list[WindowNode]:
 
 
 def compare(case: Case) -> None:
-    oracle = GraphOracle(case.graph, case.log, CONDITIONS)
+    oracle = GraphOracle(case.graph, case.log, EXPRESSIONS)
     runs = [Run(case, cuts) for cuts in case.cuts]
     for run in runs:
         run.end()
@@ -558,7 +561,7 @@ def compare_clocked(case: Case) -> None:
         floors: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         for partition, offset, low in live.bounds.rows:
             floors[partition].append((offset, low))
-        oracle = GraphOracle(case.graph, case.log, CONDITIONS, floors)
+        oracle = GraphOracle(case.graph, case.log, EXPRESSIONS, floors)
         for node in windows(case.graph):
             for run in (live, replay):
                 changes = run.changes(node.name)

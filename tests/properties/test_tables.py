@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE
 from tests.examples import examples
 from tests.properties.graph_oracle import FOREVER, GraphOracle, Values
-from tests.properties.test_graphs import CONDITIONS, FLAT, OTHER, RENAMED, SOURCE, Case, Run, resumed_runs
+from tests.properties.test_graphs import EXPRESSIONS, FLAT, OTHER, RENAMED, SOURCE, Case, Run, resumed_runs
 
 from windrow.core import schema
 from windrow.core.columns import unpack
@@ -141,7 +141,7 @@ def table_of(run: Run, sink: SinkNode) -> dict[Any, Values]:
 
 
 def compare(case: Case) -> None:
-    oracle = GraphOracle(case.graph, case.log, CONDITIONS)
+    oracle = GraphOracle(case.graph, case.log, EXPRESSIONS)
     runs = [Run(case, cuts) for cuts in case.cuts]
     for run in runs:
         run.end()
