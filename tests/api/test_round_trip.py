@@ -7,14 +7,32 @@ import string
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.api.values import MOST, TYPES, VALID
+from tests.api.values import ARRAYS, MOST, TYPES, VALID
 from tests.examples import examples
 
 import windrow as wr
-from windrow.api.pipeline_file import parse_pipeline
+from windrow.api.pipeline_file import parse_pipeline, read_document
 from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
 from windrow.errors import PipelineError
-from windrow.model import DataType, Pipeline, format_duration, parse_duration, parse_type
+from windrow.model import (
+    ArrayType,
+    DataType,
+    Decode,
+    Delay,
+    EventTime,
+    Field,
+    FlatMapNode,
+    Graph,
+    LogSource,
+    Pipeline,
+    SinkNode,
+    SourceNode,
+    SqliteSink,
+    TimestampType,
+    format_duration,
+    parse_duration,
+    parse_field_type,
+)
 
 
 @settings(deadline=None)
@@ -91,9 +109,27 @@ def test_durations_read_back(micros: int) -> None:
     assert parse_duration(format_duration(micros)) == micros
 
 
-@given(TYPES)
-def test_types_read_back(type_: DataType) -> None:
-    assert parse_type(str(type_)) == type_
+@given(TYPES | ARRAYS, st.booleans())
+def test_types_read_back(type_: DataType, optional: bool) -> None:  # noqa: FBT001 - drawn
+    field = Field("x", type_, optional)
+    assert parse_field_type(field.type_text) == (type_, optional)
+
+
+@examples(50)
+@given(ARRAYS, st.booleans(), st.sampled_from([None, "line"]))
+def test_arrays_of_a_graph_read_back(items: ArrayType, outer: bool, position: str | None) -> None:  # noqa: FBT001 - drawn
+    fields = (Field("t", TimestampType("millis")), Field("items", items, optional=outer))
+    graph = Graph(
+        "orders",
+        (
+            SourceNode("log", LogSource("data"), Decode(fields), EventTime("t", Delay(0)), lateness=0),
+            FlatMapNode("lines", "log", "items", position=position, outer=outer),
+            SinkNode("to_lines", "lines", SqliteSink("a.db", "lines")),
+        ),
+    )
+    text = to_yaml(graph)
+    assert read_document(text, "orders.yaml").pipeline == graph
+    assert yaml.safe_load(text) == to_dict(graph)
 
 
 def test_the_longest_duration_is_a_hundred_years() -> None:

@@ -18,6 +18,7 @@ from windrow.model import (
     AnyOf,
     ApproxCountDistinct,
     ApproxQuantile,
+    ArrayType,
     Avg,
     BoolAnd,
     BooleanType,
@@ -67,6 +68,7 @@ from windrow.model import (
     SqliteSink,
     Stddev,
     StringType,
+    StructType,
     Sum,
     TimestampType,
     TopK,
@@ -113,6 +115,13 @@ TIMES = st.builds(TimestampType, st.sampled_from(["seconds", "millis", "micros",
 TYPES: st.SearchStrategy[DataType] = st.one_of(
     st.sampled_from([StringType(), BooleanType(), LongType(), DoubleType()]), DECIMALS, TIMES
 )
+ARRAYS: st.SearchStrategy[ArrayType] = st.deferred(lambda: st.builds(ArrayType, TYPES | STRUCTS, st.booleans()))
+STRUCTS = st.lists(
+    st.builds(Field, NAMES, TYPES | ARRAYS, st.booleans()),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda field: field.name.lower(),
+).map(lambda fields: StructType(tuple(fields)))
 
 
 def quoted(name: str) -> str:

@@ -203,7 +203,7 @@ def parse_field_type(text: str) -> tuple[DataType, bool]:
     """Read a type as `Field.type_text` writes it, and whether the field is optional; raise PipelineError else.
 
     An array is ``array<string>`` or ``array<struct<sku string, price decimal(12,2)?>>``; names that are not plain words
-    stand in backquotes.
+    stand in backquotes, with a backquote in them written twice.
     """
     if _NESTED.match(text):
         return _NestedType(text).read()
@@ -212,11 +212,11 @@ def parse_field_type(text: str) -> tuple[DataType, bool]:
 
 _NESTED = re.compile(r"\s*(?:array|struct|list|record|row)\s*<")
 _WORD = re.compile(r"\w+")
-_TOKEN = re.compile(r"\s*(`[^`]*`|\w+(?:\s*\([^()<>]*\))?|\S|$)")
+_TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|\w+(?:\s*\([^()<>]*\))?|\S|$)")
 
 
 def _quoted(name: str) -> str:
-    return name if _WORD.fullmatch(name) else f"`{name}`"
+    return name if _WORD.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
 class _NestedType:
@@ -260,7 +260,7 @@ class _NestedType:
 
     def _field(self) -> Field:
         word = self._next()
-        name = word[1:-1] if word.startswith("`") else word
+        name = word[1:-1].replace("``", "`") if len(word) > 1 and word.startswith("`") else word
         if word == name and not _WORD.fullmatch(name):
             self._refuse(f"{word!r} is not the name of a field; put it in `backquotes`")
         if self._takes(":"):
