@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from click.testing import CliRunner, Result
 from tests.servers.kafka import Kafka
 
 from windrow.cli import main
-from windrow.testing.generator import LogSpec, write_log
+from windrow.testing.generator import FraudSpec, LogSpec, write_log
 
 
 def generate(*arguments: str) -> Result:
@@ -85,7 +86,41 @@ def test_the_logs_of_nexmark(tmp_path: Path) -> None:
 def test_an_option_of_purchases_is_none_of_nexmark(tmp_path: Path) -> None:
     refused = generate(str(tmp_path / "nexmark"), "--kind", "nexmark", "--late-share", "0.1")
     assert refused.exit_code == 2
-    assert "--late-share is an option of purchases, not of Nexmark's events: leave it out" in refused.stderr
+    assert "--late-share is an option of purchases and fraud, not of nexmark: leave it out" in refused.stderr
+
+
+def test_card_purchases_with_fraud(tmp_path: Path) -> None:
+    options = (
+        "--kind fraud --events 3000 --cards 300 --partitions 2 --seed 9 --start 2025-06-01T12:00:00 --duration 2h "
+        "--disorder 30s --late-share 0.1 --late-by 5m --duplicate-share 0.3 --fraud-share 0.1 --log-time"
+    )
+    result = generate(str(tmp_path / "a"), *options.split())
+    assert result.exit_code == 0
+    assert re.fullmatch(
+        r".*/a: 3,\d{3} records in 2 partitions, of which \d{3} late, \d{3} duplicates, \d+ labelled as fraud .*\n",
+        result.stdout,
+    )
+    spec = FraudSpec(
+        events=3000,
+        cards=300,
+        partitions=2,
+        seed=9,
+        start=1_748_779_200_000_000,
+        duration=7_200_000_000,
+        disorder=30_000_000,
+        late_share=0.1,
+        late_by=300_000_000,
+        duplicate_share=0.3,
+        fraud_share=0.1,
+        log_time=True,
+    )
+    write_log(spec, tmp_path / "b")
+    names = ("partition-0.jsonl", "partition-1.jsonl", "labels.jsonl", "blocked.csv")
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert generate(str(tmp_path / "a"), "--kind", "fraud", "--events", "10").exit_code == 2
+    assert generate(str(tmp_path / "a"), "--kind", "fraud", "--events", "10", "--overwrite").exit_code == 0
+    assert sorted(file.name for file in (tmp_path / "a").glob("[bl]*")) == ["blocked.csv", "labels.jsonl"]
 
 
 def test_a_log_is_overwritten_only_if_told(tmp_path: Path) -> None:
@@ -109,6 +144,10 @@ def test_a_log_is_overwritten_only_if_told(tmp_path: Path) -> None:
         ["kafka://localhost:9092/spend", "--kafka-servers", "localhost:9092"],
         ["kafka://localhost:9092/spend", "--overwrite"],
         ["spend", "--late-share", "2"],
+        ["spend", "--cards", "300"],
+        ["spend", "--kind", "fraud", "--users", "300"],
+        ["spend", "--kind", "fraud", "--labels", "labels"],
+        ["spend", "--kind", "fraud", "--cards", "10", "--rate", "100"],
         ["spend", "--disorder", "4"],
         ["spend", "--rate", "0"],
     ],

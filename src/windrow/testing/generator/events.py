@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core.schema import MICROS, RAW
-from windrow.testing.generator.columns import CHUNK, Longs, digits, join, next_offsets, repeat
+from windrow.testing.generator.columns import CHUNK, Longs, Portion, digits, hundredths, join, next_offsets, repeat
+from windrow.testing.generator.fraud import card_purchases
 from windrow.testing.generator.nexmark import nexmark
-from windrow.testing.generator.spec import LivePace, LogSpec, Made, NexmarkSpec
+from windrow.testing.generator.spec import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec
 
 Mask = npt.NDArray[np.bool_]
 
@@ -62,12 +64,17 @@ def generate(spec: LogSpec) -> Iterator[pa.RecordBatch]:
     return (batch for batch, _ in counted(spec, None))
 
 
-def portions(spec: LogSpec | NexmarkSpec, pace: LivePace | None) -> Iterator[tuple[tuple[pa.RecordBatch, ...], Made]]:
-    """Yield portions of the events, in the order of arrival: a batch for each of `spec.logs`, and what is in them."""
-    if isinstance(spec, NexmarkSpec):
-        yield from nexmark(spec, pace)
-    else:
-        yield from (((batch,), made) for batch, made in counted(spec, pace))
+def portions(spec: AnySpec, pace: LivePace | None) -> Iterator[Portion]:
+    """Return portions of the events in the order of arrival; raise InputError if the spec does not suit the pace."""
+    match spec:
+        case LogSpec():
+            return (Portion((batch,), made) for batch, made in counted(spec, pace))
+        case NexmarkSpec():
+            return nexmark(spec, pace)
+        case FraudSpec():
+            return card_purchases(spec, pace)
+        case _:
+            assert_never(spec)
 
 
 def counted(spec: LogSpec, pace: LivePace | None) -> Iterator[tuple[pa.RecordBatch, Made]]:
@@ -194,7 +201,7 @@ def render(users: pa.Array, time: Longs, cents: Longs, kind: Longs, log_time: Lo
     parts = Parts(
         user=users,
         time=digits(time),
-        amount=join(digits(cents // 100), b".", _CENTS.take(pa.array(cents % 100))),
+        amount=hundredths(cents),
         log_time=repeat(b"", len(time)) if log_time is None else join(b', "_log_time": ', digits(log_time)),
     )
     good = parts.record()
@@ -208,6 +215,3 @@ def render(users: pa.Array, time: Longs, cents: Longs, kind: Longs, log_time: Lo
         at[rows] = below + np.arange(len(rows))
         below += len(rows)
     return pa.concat_arrays(arrays).take(pa.array(at))
-
-
-_CENTS = pa.array([b"%02d" % cents for cents in range(100)], pa.binary())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ from windrow.errors import InputError, SourceError
 from windrow.model import KafkaSource
 from windrow.sources.kafka.options import client_options
 from windrow.testing.generator.events import portions
-from windrow.testing.generator.spec import LivePace, LogSpec, Made, NexmarkSpec
+from windrow.testing.generator.log import labels_beside
+from windrow.testing.generator.spec import AnySpec, LivePace, Made
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -30,33 +32,38 @@ _PRODUCER = {
 
 
 def write_kafka(
-    spec: LogSpec | NexmarkSpec,
+    spec: AnySpec,
     servers: str,
     topic: str,
     *,
     options: tuple[tuple[str, str], ...] = (),
+    labels: Path | None = None,
     pace: LivePace | None = None,
     progress: Callable[[Made], None] | None = None,
 ) -> Made:
     """Append the log to a topic and say what was made; `progress` hears how far it is.
 
     The topic is created with the spec's partitions if it is not there. Where a spec is of several logs, each has a
-    topic, ``TOPIC-LOG``. A record's key is its user (of Nexmark's the person or auction that it is of), its timestamp
-    the time of arrival. Raises InputError if the topic has another number of partitions or an option is wrong, and
-    SourceError if the broker cannot be reached or does not take the records.
+    topic, ``TOPIC-LOG``. A record's key is its user or card (of Nexmark's the person or auction that it is of), its
+    timestamp the time of arrival. `labels` is the folder for the labels of fraud. Raises InputError if the topic has
+    another number of partitions or an option is wrong, and SourceError if the broker cannot be reached or does not take
+    the records.
     """
+    feed = portions(spec, pace)
     sources = [KafkaSource(servers, f"{topic}-{log}" if log else topic, options=options) for log in spec.logs]
     for source in sources:
         _ensure_topic(source, spec.partitions)
     producer = _Producer(sources[0])
     total = Made()
     try:
-        for batches, made in portions(spec, pace):
-            for source, batch in zip(sources, batches, strict=True):
-                producer.send(source.topic, batch)
-            total += made
-            if progress is not None:
-                progress(total)
+        with labels_beside(spec, labels) as write_labels:
+            for batches, made, lines in feed:
+                write_labels(lines)
+                for source, batch in zip(sources, batches, strict=True):
+                    producer.send(source.topic, batch)
+                total += made
+                if progress is not None:
+                    progress(total)
     finally:
         producer.flush()
     producer.check()
@@ -76,7 +83,7 @@ class _Producer:
 
     def send(self, topic: str, batch: pa.RecordBatch) -> None:
         """Hand over a batch; wait for room where there is none."""
-        millis = batch.column("log_time").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+        millis = batch.column("log_time").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
         columns = (batch.column("partition"), batch.column("key"), batch.column("value"), millis)
         produce, poll = self._client.produce, self._client.poll
         for partition, key, value, timestamp in zip(*(column.to_pylist() for column in columns), strict=True):

@@ -1,4 +1,4 @@
-"""Writes generated logs into folders, as ``partition-N.jsonl``."""
+"""Writes generated logs into folders, as ``partition-N.jsonl``, and the labels of fraud beside them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.errors import InputError, SourceError
+from windrow.testing.generator.columns import Portion
 from windrow.testing.generator.events import portions
-from windrow.testing.generator.spec import LivePace, LogSpec, Made, NexmarkSpec
+from windrow.testing.generator.fraud import BLOCKED_LIST
+from windrow.testing.generator.spec import AnySpec, FraudSpec, LivePace, Made
 
+BLOCKED, LABELS = "blocked.csv", "labels.jsonl"
+"""The files beside a log of card purchases."""
 _PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\.jsonl")
 
 
 def write_log(
-    spec: LogSpec | NexmarkSpec,
+    spec: AnySpec,
     folder: str | os.PathLike[str],
     *,
     overwrite: bool = False,
@@ -37,19 +41,20 @@ def write_log(
     events of now are appended to them. Raises InputError if the folder holds something else, and SourceError if it
     cannot be written.
     """
-    path = Path(folder)
+    path, feed = Path(folder), portions(spec, pace)
     with _translated(path):
-        found = [name for log in spec.logs for name in _names(path / log)]
+        beside = (BLOCKED, LABELS) if isinstance(spec, FraudSpec) else ()
+        found = [name for log in spec.logs for name in _names(path / log) if name not in beside]
         other = [] if spec.logs == ("",) else set(_names(path)) - set(spec.logs)
         if other or not all(_PARTITION.fullmatch(name) for name in found):
             msg = f"{path} is not empty and is not a log: name another folder"
             raise InputError(msg)
         if pace is not None:
-            return _write(spec, path, pace, progress)
+            return _write(spec, path, feed, progress)
         if found and not overwrite:
             msg = f"{path} holds a log already: name another folder, or overwrite it (--overwrite)"
             raise InputError(msg)
-        return _replace(spec, path, progress)
+        return _replace(spec, path, feed, progress)
 
 
 def _names(path: Path) -> list[str]:
@@ -61,12 +66,12 @@ def _names(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.iterdir())
 
 
-def _replace(spec: LogSpec | NexmarkSpec, path: Path, progress: Callable[[Made], None] | None) -> Made:
+def _replace(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Callable[[Made], None] | None) -> Made:
     """Write the log beside its place, and move it there."""
     beside = path.parent / f".{path.name}.{os.getpid()}.partial"
     beside.mkdir(parents=True)
     try:
-        made = _write(spec, beside, None, progress)
+        made = _write(spec, beside, feed, progress)
         if path.exists():
             shutil.rmtree(path)
         beside.rename(path)
@@ -75,9 +80,7 @@ def _replace(spec: LogSpec | NexmarkSpec, path: Path, progress: Callable[[Made],
     return made
 
 
-def _write(
-    spec: LogSpec | NexmarkSpec, path: Path, pace: LivePace | None, progress: Callable[[Made], None] | None
-) -> Made:
+def _write(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Callable[[Made], None] | None) -> Made:
     total = Made()
     for name in spec.logs:
         (path / name).mkdir(parents=True, exist_ok=True)
@@ -91,7 +94,9 @@ def _write(
         ]
         for file in chain.from_iterable(files):
             _end_line(file)
-        for batches, made in portions(spec, pace):
+        write_labels = stack.enter_context(labels_beside(spec, path))
+        for batches, made, labels in feed:
+            write_labels(labels)
             for log, batch in zip(files, batches, strict=True):
                 partitions = batch.column("partition").to_numpy()
                 for partition, file in enumerate(log):
@@ -103,6 +108,28 @@ def _write(
             if progress is not None:
                 progress(total)
     return total
+
+
+@contextmanager
+def labels_beside(spec: AnySpec, folder: Path | None) -> Iterator[Callable[[bytes], None]]:
+    """Write the list of what is blocked into the folder, and yield what appends labels to the file there.
+
+    Does nothing without a folder, or if the spec has no labels.
+    """
+    if folder is None or not isinstance(spec, FraudSpec):
+        yield lambda _: None
+        return
+    with _translated(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / BLOCKED).write_bytes(BLOCKED_LIST)
+        with (folder / LABELS).open("ab") as file:
+            _end_line(file)
+
+            def append(lines: bytes) -> None:
+                file.write(lines)
+                file.flush()
+
+            yield append
 
 
 def _lines(values: pa.Array) -> bytes:

@@ -18,7 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core.schema import MICROS, RAW
-from windrow.testing.generator.columns import CHUNK, Longs, digits, join, next_offsets, repeat
+from windrow.testing.generator.columns import (
+    CHUNK,
+    Longs,
+    Portion,
+    digits,
+    join,
+    next_offsets,
+    padded,
+    record,
+    repeat,
+    text,
+)
 from windrow.testing.generator.spec import NEXMARK_ROUND, NEXMARK_SHARES, LivePace, Made, NexmarkSpec
 
 FIRST_ID = 1000
@@ -70,8 +81,8 @@ class _Events:
         return _Events(self.number[rows], self.time[rows], self.arrival[rows])
 
 
-def nexmark(spec: NexmarkSpec, pace: LivePace | None) -> Iterator[tuple[tuple[pa.RecordBatch, ...], Made]]:
-    """Yield portions of the events in the order of arrival, a batch of `RAW` for each log: at once, or as `pace` asks.
+def nexmark(spec: NexmarkSpec, pace: LivePace | None) -> Iterator[Portion]:
+    """Yield portions of the events in the order of arrival: at once, or as `pace` asks.
 
     The `n`-th person is in partition `n` modulo the number of partitions; so are auctions and bids.
     """
@@ -79,7 +90,7 @@ def nexmark(spec: NexmarkSpec, pace: LivePace | None) -> Iterator[tuple[tuple[pa
     offsets = {log: np.zeros(spec.partitions, dtype=np.int64) for log in spec.logs}
     apart = spec.duration / max(spec.events, 1) if pace is None else 1_000_000 / pace.rate
     for events in _whole(spec, rng, apart) if pace is None else _paced(spec, rng, pace):
-        yield _batches(spec, rng, events, apart / 1000 * _OPEN_EVENTS, offsets), Made(len(events.number))
+        yield Portion(_batches(spec, rng, events, apart / 1000 * _OPEN_EVENTS, offsets), Made(len(events.number)))
 
 
 def _whole(spec: NexmarkSpec, rng: np.random.Generator, apart: float) -> Iterator[_Events]:
@@ -124,7 +135,7 @@ def _batches(
                 fields = _auction(rng, some, index, open_for)
             case _:
                 fields = _bid(rng, some)
-        fields |= {"dateTime": _text(_time(some.time)), "extra": _text(_letters(rng, len(index), *_EXTRA[log]))}
+        fields |= {"dateTime": text(_time(some.time)), "extra": text(_letters(rng, len(index), *_EXTRA[log]))}
         if spec.log_time:
             fields["_log_time"] = digits(some.arrival)
         partition = index % spec.partitions
@@ -135,7 +146,7 @@ def _batches(
                     pa.array(next_offsets(partition, offsets[log])),
                     pa.array(some.arrival * 1000).cast(MICROS),
                     fields["auction" if log == "bids" else "id"],
-                    _record(fields),
+                    record(fields),
                 ],
                 schema=RAW,
             )
@@ -146,14 +157,14 @@ def _batches(
 def _person(rng: np.random.Generator, events: _Events, index: Longs) -> dict[str, pa.Array]:
     count = len(events.number)
     place = rng.integers(0, len(_PLACES), count)
-    card = [_padded(rng.integers(0, 10_000, count), 4) for _ in range(4)]
+    card = [padded(rng.integers(0, 10_000, count), 4) for _ in range(4)]
     return {
         "id": digits(index + FIRST_ID),
-        "name": _text(join(_choice(rng, _FIRST, count), repeat(b" ", count), _choice(rng, _LAST, count))),
-        "emailAddress": _text(join(_letters(rng, count, 3, 8), b"@", _letters(rng, count, 3, 6), b".com")),
-        "creditCard": _text(join(card[0], b" ", card[1], b" ", card[2], b" ", card[3])),
-        "city": _text(pa.array([city for city, _ in _PLACES], pa.binary()).take(pa.array(place))),
-        "state": _text(pa.array([state for _, state in _PLACES], pa.binary()).take(pa.array(place))),
+        "name": text(join(_choice(rng, _FIRST, count), repeat(b" ", count), _choice(rng, _LAST, count))),
+        "emailAddress": text(join(_letters(rng, count, 3, 8), b"@", _letters(rng, count, 3, 6), b".com")),
+        "creditCard": text(join(card[0], b" ", card[1], b" ", card[2], b" ", card[3])),
+        "city": text(pa.array([city for city, _ in _PLACES], pa.binary()).take(pa.array(place))),
+        "state": text(pa.array([state for _, state in _PLACES], pa.binary()).take(pa.array(place))),
     }
 
 
@@ -163,11 +174,11 @@ def _auction(rng: np.random.Generator, events: _Events, index: Longs, open_for: 
     length = 1 + (rng.random(count) * 2 * open_for).astype(np.int64)
     return {
         "id": digits(index + FIRST_ID),
-        "itemName": _text(_letters(rng, count, 4, 20)),
-        "description": _text(_letters(rng, count, 10, 100)),
+        "itemName": text(_letters(rng, count, 4, 20)),
+        "description": text(_letters(rng, count, 10, 100)),
         "initialBid": digits(initial),
         "reserve": digits(initial + _price(rng, count)),
-        "expires": _text(_time(events.time + length)),
+        "expires": text(_time(events.time + length)),
         "seller": digits(_someone(rng, events.number, hot_share=0.75, hot=0)),
         "category": digits(rng.integers(*_CATEGORIES, count)),
     }
@@ -191,8 +202,8 @@ def _bid(rng: np.random.Generator, events: _Events) -> dict[str, pa.Array]:
         "auction": digits(auction + FIRST_ID),
         "bidder": digits(_someone(rng, events.number, hot_share=0.75, hot=1)),
         "price": digits(_price(rng, count)),
-        "channel": _text(names.take(pa.array(np.where(hot, known, number + len(_HOT_CHANNELS))))),
-        "url": _text(path),
+        "channel": text(names.take(pa.array(np.where(hot, known, number + len(_HOT_CHANNELS))))),
+        "url": text(path),
     }
 
 
@@ -224,24 +235,7 @@ def _choice(rng: np.random.Generator, words: list[bytes], count: int) -> pa.Arra
     return pa.array(words, pa.binary()).take(pa.array(rng.integers(0, len(words), count)))
 
 
-def _padded(numbers: Longs, width: int) -> pa.Array:
-    return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, "0").cast(pa.binary())
-
-
 def _time(millis: Longs) -> pa.Array:
     """Return ISO 8601 text in UTC, without an offset."""
-    text = pa.array(millis).cast(pa.timestamp("ms")).cast(pa.string())
-    return pc.utf8_replace_slice(text, 10, 11, "T").cast(pa.binary())
-
-
-def _text(values: pa.Array) -> pa.Array:
-    """Return values, of which none has a character that JSON escapes, as JSON texts."""
-    return join(b'"', values, b'"')
-
-
-def _record(fields: dict[str, pa.Array]) -> pa.Array:
-    """Return JSON objects."""
-    parts: list[object] = []
-    for name, values in fields.items():
-        parts += [(', "' if parts else '{"').encode() + name.encode() + b'": ', values]
-    return join(*parts, b"}")
+    written = pa.array(millis).cast(pa.timestamp("ms")).cast(pa.string())
+    return pc.utf8_replace_slice(written, 10, 11, "T").cast(pa.binary())

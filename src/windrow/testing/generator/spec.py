@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ from windrow.model import format_duration
 
 _MILLISECOND = 1_000
 _SECOND = 1_000_000
-_HOUR = 3_600 * _SECOND
+_MINUTE = 60 * _SECOND
+_HOUR = 60 * _MINUTE
 START = 1_767_225_600 * _SECOND
 """2026-01-01 00:00:00 UTC."""
 
@@ -46,10 +48,7 @@ class LogSpec:
 
     def __post_init__(self) -> None:
         _at_least(self, {"events": 0, "users": 1, "partitions": 1, "duration": _MILLISECOND, "disorder": 0})
-        for name in ("late_share", "malformed_share", "duplicate_share", "hot_key_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                msg = f"{name} must be from 0 to 1, not {getattr(self, name)}"
-                raise InputError(msg)
+        _shares(self, ("late_share", "malformed_share", "duplicate_share", "hot_key_share"))
 
 
 @dataclass(frozen=True)
@@ -85,28 +84,89 @@ class NexmarkSpec:
         return counts
 
 
+@dataclass(frozen=True)
+class FraudSpec:
+    """A log of `events` purchases by cards in `partitions` partitions, some of them fraud; times in microseconds.
+
+    `cards` people buy where they live, or where they travel to; None is a hundred for each purchase a second, and at
+    least 10,000. At `fraud_share` of the purchases a case of fraud begins; the purchases at which the rule for its kind
+    holds have labels, which are no part of the records. Event times are spread evenly over `duration` from `start`. A
+    record arrives in the log an exponential delay of mean `disorder` after its event; `late_share` of them up to
+    `late_by` later still, and `duplicate_share` come a second time. A card's records are all in one partition, that of
+    the CRC-32 of its name, as librdkafka's `consistent` partitioner chooses it. `log_time` writes the time of arrival
+    into each record, as ``_log_time``. Raises InputError for what makes no sense.
+    """
+
+    logs: ClassVar[tuple[str, ...]] = ("",)
+
+    events: int = 1_000_000
+    cards: int | None = None
+    partitions: int = 4
+    seed: int = 1
+    start: int = START
+    duration: int = 24 * _HOUR
+    disorder: int = 4 * _SECOND
+    late_share: float = 0.003
+    late_by: int = 15 * _MINUTE
+    duplicate_share: float = 0.0
+    fraud_share: float = 0.001
+    log_time: bool = False
+
+    def __post_init__(self) -> None:
+        least = {"events": 0, "partitions": 1, "duration": _MINUTE, "disorder": 0, "late_by": 0}
+        _at_least(self, least if self.cards is None else {**least, "cards": 1})
+        _shares(self, ("late_share", "duplicate_share", "fraud_share"))
+
+    def cards_at(self, rate: float) -> int:
+        """Return the number of cards for so many purchases a second; raise InputError if `cards` are too few."""
+        if self.cards is None:
+            return max(_CARDS, math.ceil(rate * _CARDS_OF_EACH))
+        least = math.ceil(rate * _SECONDS_BETWEEN)
+        if self.cards < least:
+            msg = (
+                f"cards must be at least {least:,} for {rate:,.6g} purchases a second, not {self.cards:,}: a card is "
+                "used twice a minute at most, in the mean"
+            )
+            raise InputError(msg)
+        return self.cards
+
+
+_CARDS = 10_000
+_CARDS_OF_EACH = 100
+_SECONDS_BETWEEN = 30
+
+AnySpec = LogSpec | NexmarkSpec | FraudSpec
+
 NEXMARK_SHARES = (1, 3, 46)
 """Of a round of events so many are persons, auctions and bids, in this order."""
 
 NEXMARK_ROUND = sum(NEXMARK_SHARES)
 
 
-def _at_least(spec: LogSpec | NexmarkSpec, limits: dict[str, int]) -> None:
+def _at_least(spec: AnySpec, limits: dict[str, int]) -> None:
     for name, least in limits.items():
         if getattr(spec, name) < least:
-            text = format_duration if name in ("duration", "disorder") else str
+            text = format_duration if name in ("duration", "disorder", "late_by") else str
             msg = f"{name} must be at least {text(least)}, not {text(getattr(spec, name))}"
+            raise InputError(msg)
+
+
+def _shares(spec: AnySpec, names: tuple[str, ...]) -> None:
+    for name in names:
+        if not 0 <= getattr(spec, name) <= 1:
+            msg = f"{name} must be from 0 to 1, not {getattr(spec, name)}"
             raise InputError(msg)
 
 
 @dataclass(frozen=True)
 class Made:
-    """The numbers of records written; `late`, `malformed` and `duplicates` are among `records`."""
+    """The numbers of records written; `late`, `malformed`, `duplicates` and those with `labels` are among `records`."""
 
     records: int = 0
     late: int = 0
     malformed: int = 0
     duplicates: int = 0
+    labels: int = 0
 
     def __add__(self, other: Made) -> Made:
         return Made(
@@ -114,10 +174,8 @@ class Made:
             self.late + other.late,
             self.malformed + other.malformed,
             self.duplicates + other.duplicates,
+            self.labels + other.labels,
         )
-
-
-_TICK = 0.1
 
 
 def _now() -> int:
@@ -130,11 +188,15 @@ def _wait(seconds: float) -> bool:
 
 @dataclass(frozen=True)
 class LivePace:
-    """`rate` events a second; `now` returns microseconds, and `wait` waits some seconds and returns whether to stop."""
+    """`rate` events a second, some every `tick` seconds.
+
+    `now` returns microseconds, and `wait` waits some seconds and returns whether to stop.
+    """
 
     rate: float
     now: Callable[[], int] = _now
     wait: Callable[[float], bool] = _wait
+    tick: float = 0.1
 
     def portions(self, events: int) -> Iterator[tuple[int, int]]:
         """Yield (how many events are due, the time), until there were `events` or `wait` says to stop."""
@@ -146,5 +208,5 @@ class LivePace:
             if due > sent:
                 yield due - sent, now
                 sent = due
-            if sent == events or self.wait(_TICK):
+            if sent == events or self.wait(self.tick):
                 return

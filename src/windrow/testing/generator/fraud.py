@@ -1,0 +1,425 @@
+"""Purchases by cards, some of them fraud.
+
+People buy where they live, mostly around their own hour of the day, in a few shops, for amounts of their own, which are
+log-normal up to two sigma from the median. Some are abroad, or go there, as fast as an airliner, and buy nothing on the
+way. So ordinary purchases hardly raise the rules below. A case of fraud is of one of four kinds, made so that the rule
+for its kind holds:
+
+- ``impossible_travel``: within 20 minutes of a purchase the card is used in a city that nobody can be in by then, as it
+  takes more than 900 km/h beyond the first 100 km. The card is blocked, and its holder goes on with a new one.
+- ``unusual_amount``: the amount is more than 4 standard deviations above the mean of the card's purchases of 24 hours
+  (the last 64 at most), of which there are at least 8.
+- ``burst``: 7 to 10 purchases, seconds apart; those with at least 5 in the minute before them have labels.
+- ``blocked_merchant``: a merchant of the list of blocked ones; half of these are in a blocked country.
+
+Purchases are made in steps of event time. In a step a person buys once at most, so that a step is a few operations on
+columns; what a case makes later waits until its time. A record is released when all that arrive before it are made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import count as count_up
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.core.schema import MICROS, RAW
+from windrow.testing.generator.cities import CITIES
+from windrow.testing.generator.columns import (
+    CHUNK,
+    Longs,
+    Portion,
+    digits,
+    hundredths,
+    join,
+    next_offsets,
+    padded,
+    record,
+    text,
+)
+from windrow.testing.generator.spec import FraudSpec, LivePace, Made
+
+Rows = npt.NDArray[np.void]
+Doubles = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+KINDS = ("impossible_travel", "unusual_amount", "burst", "blocked_merchant")
+_TRAVEL, _AMOUNT, _BURST, _MERCHANT = range(len(KINDS))
+_ORDINARY = -1
+
+_SECOND = 1_000_000
+_MINUTE = 60 * _SECOND
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+_NEVER = -(1 << 62)
+_ENDLESS = 1 << 62
+
+_ROUNDS, _LAST_ROUNDS = 10, 2
+"""Of choosing who buys; in the last ones the hour does not matter."""
+_FASTEST, _PLANE = 900, 700
+"""Speeds in km/h: one that nobody exceeds, and that of a journey, which takes an hour besides."""
+_MANY = 5
+"""So many purchases in the minute before one are a burst."""
+_PAUSE = 15 * _SECOND
+"""A card is used again after so long at the earliest: at most four times a minute."""
+_BEFORE = 8
+"""An amount can be unusual from so many purchases of a day on."""
+_SKEW = 2
+"""The larger, the more some people buy than others; at 1 all do alike."""
+_STOLEN = (20 * _SECOND, 20 * _MINUTE)
+"""After a purchase the card is used far away, evenly on a logarithmic scale."""
+_SIGMAS = 2.0
+"""Ordinary amounts are at most so many sigmas above their median."""
+_AWAY_SHARE = 0.12
+_AWAY, _HOME = 2 * _DAY, 14 * _DAY
+"""How long people are away, and at home between two journeys, in the mean."""
+_TERMINALS = 0.12
+"""Terminals are within so many degrees of the middle of a city."""
+_SHOPS, _FAVOURITES = 200, 6
+"""Shops of a city, and those where a person who lives there buys."""
+_BLOCKED_SHOPS, _BLOCKED_COUNTRIES = 20, ("XA", "XB")
+"""Half of the blocked merchants are in a blocked country: codes that ISO 3166 gives to nobody."""
+
+_COUNTRIES = sorted({city.country for city in CITIES})
+_COUNTRY_OF = np.array([_COUNTRIES.index(city.country) for city in CITIES])
+_LAT, _LON = np.array([city.lat for city in CITIES]), np.array([city.lon for city in CITIES])
+_COUNTRY_NAMES = pa.array([name.encode() for name in (*_COUNTRIES, *_BLOCKED_COUNTRIES)], pa.binary())
+_BLOCKED = [b"web-%02d" % shop for shop in range(_BLOCKED_SHOPS)]
+_MERCHANT_NAMES = pa.array(
+    [*(b"%s-%03d" % (city.name.encode(), shop) for city in CITIES for shop in range(_SHOPS)), *_BLOCKED], pa.binary()
+)
+BLOCKED_LIST = b"\n".join([b"value", *_BLOCKED, *(name.encode() for name in _BLOCKED_COUNTRIES), b""])
+"""A CSV file of the merchants and countries that are blocked."""
+
+_ROW = np.dtype(
+    [
+        ("number", np.int64),
+        ("time", np.int64),
+        ("arrival", np.int64),
+        ("card", np.int64),
+        ("partition", np.int32),
+        ("cents", np.int64),
+        ("lat", np.float64),
+        ("lon", np.float64),
+        ("merchant", np.int32),
+        ("country", np.int16),
+        ("kind", np.int8),
+        ("late", np.bool_),
+        ("copy", np.bool_),
+    ]
+)
+"""A purchase; times in microseconds, `kind` an index of `KINDS` or `_ORDINARY`."""
+
+
+def card_purchases(spec: FraudSpec, pace: LivePace | None) -> Iterator[Portion]:
+    """Return portions of the purchases in the order of arrival: at once, or as `pace` asks.
+
+    Raise InputError if the cards are too few for the rate.
+    """
+    rate = spec.events / spec.duration * _SECOND if pace is None else pace.rate
+    return _portions(spec, spec.cards_at(rate), pace)
+
+
+def _portions(spec: FraudSpec, cards: int, pace: LivePace | None) -> Iterator[Portion]:
+    run = (spec.start if pace is None else pace.now()) // _SECOND
+    offsets = np.zeros(spec.partitions, dtype=np.int64)
+    for rows in _arrivals(spec, cards, pace):
+        for at in range(0, len(rows), CHUNK):
+            some = rows[at : at + CHUNK]
+            ids, names = text(join(b"%d-" % run, digits(some["number"]))), _names(some["card"])
+            labels = (some["kind"] != _ORDINARY) & ~some["copy"]
+            made = Made(
+                len(some), int(some["late"].sum()), duplicates=int(some["copy"].sum()), labels=int(labels.sum())
+            )
+            yield Portion((_batch(spec, some, ids, names, offsets),), made, _label_lines(some, ids, names, labels))
+
+
+def _arrivals(spec: FraudSpec, cards: int, pace: LivePace | None) -> Iterator[Rows]:
+    """Yield purchases in the order of arrival; those that are still under way at the end arrive in a live log then."""
+    rng = np.random.default_rng(spec.seed)
+    made = 0
+    end = spec.start if pace is None else pace.now()
+    people = _People(spec, cards, rng, end)
+    under_way = np.empty(0, _ROW)
+    ready: list[Rows] = []
+    for count, begin, end in _steps(spec, people.most, pace):
+        rows = people.advance(count, begin, end)[: spec.events - made]
+        rows["number"] = np.arange(made, made + len(rows))
+        made += len(rows)
+        under_way = np.concatenate([under_way, _delayed(spec, rng, rows)])
+        arrived = under_way["arrival"] < end
+        ready.append(_sorted(under_way[arrived], "arrival"))
+        under_way = under_way[~arrived]
+        if made == spec.events:
+            break
+        if pace is not None or sum(map(len, ready)) >= CHUNK:
+            yield _at(np.concatenate(ready), None if pace is None else end)
+            ready = []
+    yield _at(np.concatenate([*ready, _sorted(under_way, "arrival")]), None if pace is None else end)
+
+
+def _steps(spec: FraudSpec, most: int, pace: LivePace | None) -> Iterator[tuple[int, int, int]]:
+    """Yield steps without end: how many purchases are due, and from when to when, in microseconds."""
+    if pace is not None:
+        for count, now in pace.portions(_ENDLESS):
+            yield count, now - int(count / pace.rate * _SECOND), now
+    elif spec.events:
+        size = min(most, spec.events)
+        for step in count_up():
+            begin, end = (spec.start + at * size * spec.duration // spec.events for at in (step, step + 1))
+            yield size, begin, end
+
+
+def _delayed(spec: FraudSpec, rng: np.random.Generator, rows: Rows) -> Rows:
+    """Set the times of arrival, and add what comes a second time."""
+    count = len(rows)
+    rows["late"] = rng.random(count) < spec.late_share
+    later = rng.exponential(spec.disorder, count) + rows["late"] * rng.uniform(0, spec.late_by, count)
+    rows["arrival"] = rows["time"] + later.astype(np.int64)
+    copies = rows[rng.random(count) < spec.duplicate_share]
+    copies["arrival"] += rng.exponential(max(spec.disorder, _SECOND), len(copies)).astype(np.int64)
+    copies["copy"] = True
+    return np.concatenate([rows, copies])
+
+
+def _at(rows: Rows, arrival: int | None) -> Rows:
+    """Let purchases arrive at a time, if one is given."""
+    if arrival is not None:
+        rows["arrival"] = arrival
+    return rows
+
+
+def _sorted(rows: Rows, by: str) -> Rows:
+    return rows[np.argsort(rows[by], kind="stable")]
+
+
+class _People:
+    """People with a card each: where they are, when they can buy next, and what they have bought with this card.
+
+    `most` is how many buy in a step at most: few enough that there are always others who can.
+    """
+
+    def __init__(self, spec: FraudSpec, cards: int, rng: np.random.Generator, begin: int) -> None:
+        self.most = max(1, cards // 8)
+        self._spec = spec
+        self._rng = rng
+        self._distance = _distances()
+        self._card = np.arange(cards)
+        self._partition = _partitions(self._card, spec.partitions)
+        self._home = rng.integers(0, len(CITIES), cards)
+        away = rng.random(cards) < _AWAY_SHARE
+        self._place = np.where(away, rng.integers(0, len(CITIES), cards), self._home)
+        self._leaves = begin + rng.exponential(np.where(away, _AWAY, _HOME)).astype(np.int64)
+        self._hour = rng.normal(15, 4, cards)
+        self._median = rng.lognormal(np.log(2500), 0.6, cards)
+        self._sigma = rng.uniform(0.1, 0.3, cards)
+        self._free = np.full(cards, _NEVER)
+        # of purchases with this card: the times of the last ones (a ring), and when its next amount may be unusual
+        self._times = np.full((cards, _BEFORE), _NEVER)
+        self._next = np.zeros(cards, dtype=np.int64)
+        self._unusual = np.full(cards, _NEVER)
+        self._proposal = np.empty(cards, dtype=np.int64)
+        self._owed = 0
+        self._waiting = np.empty(0, _ROW)
+
+    def advance(self, count: int, begin: int, end: int) -> Rows:
+        """Return the purchases of the next step in the order of time: `count` in the mean."""
+        self._owed += count
+        due = int(np.count_nonzero(self._waiting["time"] < end))
+        new = min(max(self._owed - due, 0), self.most)
+        times = begin + ((np.arange(new) + self._rng.random(new)) / max(new, 1) * (end - begin)).astype(np.int64)
+        people, times = self._buyers(times)
+        rows = self._purchases(people, times, self._place[people])
+        more = self._cases(rows, people)
+        every = np.concatenate([self._waiting, rows, *more])
+        now = every["time"] < end
+        self._waiting = every[~now]
+        self._owed -= int(now.sum())
+        return _sorted(every[now], "time")
+
+    def _buyers(self, times: Longs) -> tuple[Longs, Longs]:
+        """Return a person for each of the times, all different, and the times; fewer if so many cannot buy then."""
+        found = np.full(len(times), -1)
+        for attempt in range(_ROUNDS):
+            wanted = np.flatnonzero(found < 0)
+            if not len(wanted):
+                break
+            people = (len(self._card) * self._rng.random(len(wanted)) ** _SKEW).astype(np.int64)
+            at = times[wanted]
+            self._leave(people, at)
+            self._proposal[people[::-1]] = wanted[::-1]
+            can = (self._free[people] <= at) & (self._proposal[people] == wanted)
+            if attempt < _ROUNDS - _LAST_ROUNDS:
+                can &= self._rng.random(len(wanted)) < self._likely(people, at)
+            found[wanted[can]] = people[can]
+            self._free[people[can]] = _ENDLESS  # for this step
+        some = found >= 0
+        self._free[found[some]] = times[some] + _PAUSE
+        return found[some], times[some]
+
+    def _likely(self, people: Longs, at: Longs) -> Doubles:
+        """Return how likely people are to buy at a time, by their own hour and the sun's where they are."""
+        hour = (at / _HOUR + _LON[self._place[people]] / 15) % 24
+        away = (hour - self._hour[people] + 12) % 24 - 12
+        return 0.03 + np.exp(-((away / 4) ** 2))
+
+    def _leave(self, people: Longs, at: Longs) -> None:
+        """Let those leave for another city, or for home, whose time it is."""
+        travels = np.flatnonzero((self._leaves[people] <= at) & (self._free[people] <= at))
+        who, first = np.unique(people[travels], return_index=True)
+        here, home = self._place[who], self._home[who]
+        there = np.where(here == home, self._rng.integers(0, len(CITIES), len(who)), home)
+        arrives = at[travels][first] + _HOUR + (self._distance[here, there] / _PLANE * _HOUR).astype(np.int64)
+        stays = self._rng.exponential(np.where(there == home, _HOME, _AWAY)).astype(np.int64)
+        self._place[who], self._free[who], self._leaves[who] = there, arrives, arrives + stays
+
+    def _purchases(self, people: Longs, times: Longs, places: Longs) -> Rows:
+        """Return ordinary purchases of people in cities."""
+        rng, count = self._rng, len(people)
+        rows = np.zeros(count, _ROW)
+        rows["time"] = times
+        rows["card"] = self._card[people]
+        rows["partition"] = self._partition[people]
+        sigmas = rng.normal(size=count)
+        sigmas = np.where(np.abs(sigmas) > _SIGMAS, _SIGMAS**2 / sigmas, sigmas)
+        rows["cents"] = np.maximum(self._median[people] * np.exp(self._sigma[people] * sigmas), 1)
+        for name, middle in (("lat", _LAT), ("lon", _LON)):
+            rows[name] = middle[places] + np.clip(rng.normal(0, _TERMINALS / 3, count), -_TERMINALS, _TERMINALS)
+        favourite = (people * 7919 + (rng.random(count) ** 2 * _FAVOURITES).astype(np.int64) * 37) % _SHOPS
+        shop = np.where(places == self._home[people], favourite, rng.integers(0, _SHOPS, count))
+        rows["merchant"] = places * _SHOPS + shop
+        rows["country"] = _COUNTRY_OF[places]
+        rows["kind"] = _ORDINARY
+        return rows
+
+    def _cases(self, rows: Rows, people: Longs) -> list[Rows]:
+        """Make some of the purchases cases of fraud, or the first of one, and return those that follow them."""
+        rng = self._rng
+        begins, kind = rng.random(len(rows)) < self._spec.fraud_share, rng.integers(0, len(KINDS), len(rows))
+        times, ring, at = rows["time"], self._times[people], self._next[people]
+        every = np.arange(len(rows))
+        oldest, newest = ring[every, at], ring[every, at - 1]
+        self._times[people, at] = times
+        self._next[people] = (at + 1) % _BEFORE
+
+        known = (oldest > times - _DAY + _HOUR) & (self._unusual[people] <= times)
+        self._make_unusual(rows, people, np.flatnonzero(begins & (kind == _AMOUNT) & known))
+        self._block(rows, np.flatnonzero(begins & (kind == _MERCHANT)))
+        quiet = newest < times - _MINUTE - _PAUSE
+        return [
+            self._burst(rows, people, np.flatnonzero(begins & (kind == _BURST) & quiet)),
+            self._steal(rows, people, np.flatnonzero(begins & (kind == _TRAVEL))),
+        ]
+
+    def _make_unusual(self, rows: Rows, people: Longs, some: Longs) -> None:
+        """Make amounts of 4 to 12 times the card's largest.
+
+        Of n >= 8 amounts from 0 to L the mean plus 4 standard deviations (of a sample) is below 2.8 L.
+        """
+        largest = self._median[people[some]] * np.exp(self._sigma[people[some]] * _SIGMAS)
+        rows["cents"][some] = largest * self._rng.uniform(4, 12, len(some)) + 1
+        rows["kind"][some] = _AMOUNT
+        self._unusual[people[some]] = rows["time"][some] + _DAY
+
+    def _block(self, rows: Rows, some: Longs) -> None:
+        shop = self._rng.integers(0, _BLOCKED_SHOPS, len(some))
+        rows["merchant"][some] = len(CITIES) * _SHOPS + shop
+        abroad = len(_COUNTRIES) + shop % len(_BLOCKED_COUNTRIES)
+        rows["country"][some] = np.where(shop < _BLOCKED_SHOPS // 2, rows["country"][some], abroad)
+        rows["kind"][some] = _MERCHANT
+
+    def _burst(self, rows: Rows, people: Longs, some: Longs) -> Rows:
+        """Return 6 to 9 purchases after each of these."""
+        more = self._rng.integers(6, 10, len(some))
+        first = np.repeat(some, more)
+        place = np.arange(len(first)) - np.repeat(np.cumsum(more) - more, more)
+        apart = self._rng.integers(_SECOND, 6 * _SECOND, len(first))
+        passed = np.cumsum(apart)
+        passed -= np.repeat((passed - apart)[place == 0], more)
+        who = people[first]
+        burst = self._purchases(who, rows["time"][first] + passed, self._place[who])
+        burst["kind"] = np.where(place >= _MANY - 1, _BURST, _ORDINARY)
+        np.maximum.at(self._free, who, burst["time"] + _MINUTE + _PAUSE)
+        return burst
+
+    def _steal(self, rows: Rows, people: Longs, some: Longs) -> Rows:
+        """Return a purchase far away after each of these, where there is a city far enough, and replace the cards."""
+        low, high = map(math.log, _STOLEN)
+        after = np.exp(self._rng.uniform(low, high, len(some))).astype(np.int64)
+        candidates = self._rng.integers(0, len(CITIES), (len(some), 8))
+        far = self._distance[self._place[people[some]][:, None], candidates] > (300 + _FASTEST * after / _HOUR)[:, None]
+        found = far.any(axis=1)
+        some, after = some[found], after[found]
+        there = candidates[found, far[found].argmax(axis=1)]
+        who = people[some]
+        stolen = self._purchases(who, rows["time"][some] + after, there)
+        stolen["kind"] = _TRAVEL
+        self._card[who] += len(self._card)
+        self._partition[who] = _partitions(self._card[who], self._spec.partitions)
+        self._times[who] = _NEVER
+        return stolen
+
+
+def _names(cards: Longs) -> pa.Array:
+    return join(b"c", padded(cards, 6))
+
+
+def _partitions(cards: Longs, partitions: int) -> Longs:
+    return np.array([crc32(name) % partitions for name in _names(cards).to_pylist()], dtype=np.int64)
+
+
+def _distances() -> Doubles:
+    """Return the distances of the cities in km, on a sphere."""
+    lat, lon = np.radians(_LAT), np.radians(_LON)
+    half = np.sin((lat[:, None] - lat) / 2) ** 2
+    half += np.cos(lat[:, None]) * np.cos(lat) * np.sin((lon[:, None] - lon) / 2) ** 2
+    km: Doubles = 2 * 6371.0 * np.arcsin(np.sqrt(np.minimum(half, 1)))
+    return km
+
+
+def _batch(spec: FraudSpec, rows: Rows, ids: pa.Array, names: pa.Array, offsets: Longs) -> pa.RecordBatch:
+    """Write purchases as records, and count `offsets` (the next one of each partition) up."""
+    fields = {
+        "id": ids,
+        "card": text(names),
+        "t": digits(rows["time"]),
+        "amount": hundredths(rows["cents"]),
+        "lat": _degrees(rows["lat"]),
+        "lon": _degrees(rows["lon"]),
+        "merchant": text(_MERCHANT_NAMES.take(pa.array(rows["merchant"]))),
+        "country": text(_COUNTRY_NAMES.take(pa.array(rows["country"]))),
+    }
+    if spec.log_time:
+        fields["_log_time"] = digits(rows["arrival"])
+    return pa.record_batch(
+        [
+            pa.array(rows["partition"]),
+            pa.array(next_offsets(rows["partition"], offsets)),
+            pa.array(rows["arrival"]).cast(MICROS),
+            names,
+            record(fields),
+        ],
+        schema=RAW,
+    )
+
+
+def _degrees(degrees: Doubles) -> pa.Array:
+    """Return degrees as text with four decimal places, some ten metres."""
+    whole = np.round(np.abs(degrees) * 10_000).astype(np.int64)
+    signs = pa.array([b"", b"-"], pa.binary()).take(pa.array((degrees < 0).astype(np.int8)))
+    return join(signs, digits(whole // 10_000), b".", padded(whole % 10_000, 4))
+
+
+def _label_lines(rows: Rows, ids: pa.Array, names: pa.Array, some: Mask) -> bytes:
+    at = np.flatnonzero(some)
+    fields = {
+        "id": ids.take(pa.array(at)),
+        "card": text(names.take(pa.array(at))),
+        "kind": text(pa.array([KINDS[kind].encode() for kind in rows["kind"][at]], pa.binary())),
+        "t": digits(rows["time"][at]),
+    }
+    return b"".join(line + b"\n" for line in record(fields).to_pylist())
