@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from windrow.api.sections import GRAPH, PIPELINE
+from windrow.api.sections import GRAPH, PIPELINE, RULES_PIPELINE
 from windrow.cli import COMMANDS, main
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -89,7 +89,8 @@ def with_keys(text: str) -> str:
     """Return the page of the pipeline file, with the list of keys of each section written anew."""
     keys = {key.name: list(key.document("")) for key in PIPELINE.keys}
     described = {item.partition("): ")[2] for items in keys.values() for item in items}
-    keys["streams"] = [item for item in dict.fromkeys(GRAPH.document("")) if item.partition("): ")[2] not in described]
+    for name, whole in (("streams", GRAPH), ("rules", RULES_PIPELINE)):
+        keys[name] = [item for item in dict.fromkeys(whole.document("")) if item.partition("): ")[2] not in described]
 
     def written(match: re.Match[str]) -> str:
         begin, title, of, end = match.groups()

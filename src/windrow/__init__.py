@@ -34,6 +34,7 @@ from windrow.api.fluent.aggregates import (
 from windrow.api.fluent.connectors import file, kafka, log, postgres, sqlite
 from windrow.api.fluent.graph import graph
 from windrow.api.fluent.process import list_state, map_state, value_state
+from windrow.api.fluent.rules import list_file, recent, rule
 from windrow.api.fluent.streams import field
 from windrow.api.fluent.windows import (
     adaptive,
@@ -52,7 +53,7 @@ from windrow.api.fluent.windows import (
     when,
 )
 from windrow.errors import WindrowError
-from windrow.model import Context, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline, Timer
+from windrow.model import Context, CustomAggregate, PaneSoFar, Pipeline, ProcessPipeline, RulesPipeline, Timer
 from windrow.model import Runnable as _Runnable
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "PaneSoFar",
     "Pipeline",
     "ProcessPipeline",
+    "RulesPipeline",
     "Timer",
     "WindrowError",
     "adaptive",
@@ -94,6 +96,7 @@ __all__ = [
     "kafka",
     "last",
     "last_in_log",
+    "list_file",
     "list_state",
     "load",
     "log",
@@ -104,7 +107,9 @@ __all__ = [
     "min_by",
     "postgres",
     "quantile",
+    "recent",
     "repeat",
+    "rule",
     "session",
     "sqlite",
     "stddev",

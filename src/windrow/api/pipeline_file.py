@@ -8,10 +8,10 @@ from pathlib import Path
 import yaml
 
 from windrow.api.checks import require_valid
-from windrow.api.sections import GRAPH, PIPELINE
+from windrow.api.sections import GRAPH, PIPELINE, RULES_PIPELINE
 from windrow.api.yaml_node import YamlNode, compose
 from windrow.errors import PipelineError, Place
-from windrow.model import Graph, Pipeline
+from windrow.model import Graph, Pipeline, RulesPipeline
 
 
 def load_pipeline(path: str | Path) -> Pipeline:
@@ -28,6 +28,9 @@ def parse_pipeline(text: str, file: str = "<string>") -> Pipeline:
     if isinstance(document.pipeline, Graph):
         msg = "this is a graph of named streams, not a pipeline with one stream"
         raise PipelineError(msg, document.place(""))
+    if isinstance(document.pipeline, RulesPipeline):
+        msg = "this is a pipeline with rules, not one with windows"
+        raise PipelineError(msg, document.place(""))
     return require_valid(document.pipeline, document.place)
 
 
@@ -35,7 +38,7 @@ def parse_pipeline(text: str, file: str = "<string>") -> Pipeline:
 class Document:
     """A pipeline as its file says it, not yet validated."""
 
-    pipeline: Pipeline | Graph
+    pipeline: Pipeline | RulesPipeline | Graph
     file: str
     root: yaml.Node
 
@@ -70,7 +73,9 @@ def read_document(text: str, file: str) -> Document:
         msg = "this is a story, not a pipeline; run it with `windrow transcript`"
         raise PipelineError(msg, root.place)
     is_graph = bool(root.keys & {"sources", "streams", "sinks"})
-    return Document(GRAPH.read(root) if is_graph else PIPELINE.read(root), file, root.node)
+    if is_graph:
+        return Document(GRAPH.read(root), file, root.node)
+    return Document(RULES_PIPELINE.read(root) if "rules" in root.keys else PIPELINE.read(root), file, root.node)
 
 
 def looks_like_a_story(root: YamlNode) -> bool:
@@ -82,7 +87,7 @@ def looks_like_a_pipeline(root: YamlNode) -> bool:
     """Return whether a file has keys that only pipelines have, and none of those that only stories have."""
     keys = root.keys
     return len(
-        keys & {"source", "decode", "window", "aggregate", "sink", "sources", "streams", "sinks"}
+        keys & {"source", "decode", "window", "aggregate", "rules", "sink", "sources", "streams", "sinks"}
     ) > 1 and not keys & {"pipeline", "steps"}
 
 

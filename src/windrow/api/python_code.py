@@ -24,6 +24,7 @@ from windrow.model import (
     ProcessPipeline,
     Records,
     Repeat,
+    RulesPipeline,
     Trigger,
     When,
 )
@@ -53,13 +54,15 @@ def _plain_value(value: object) -> str:
     return repr(value) if isinstance(value, str | int | float | bool | None) else code_name(value)
 
 
-def refuse_code(pipeline: AnyPipeline, form: str) -> Pipeline:
+def refuse_code(pipeline: AnyPipeline, form: str) -> Pipeline | RulesPipeline:
     """Return the pipeline.
 
     Raise PipelineError if it has functions or aggregates of a person's own, which `form` cannot hold.
     """
     if isinstance(pipeline, ProcessPipeline):
         raise PipelineError(_refusal([f"process calls {code_name(pipeline.process.function)}"], form))
+    if isinstance(pipeline, RulesPipeline):
+        return pipeline
     code = [
         *(f"emit.early calls {name}" for name in _predicates(pipeline.emit.early)),
         *(

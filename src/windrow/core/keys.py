@@ -49,7 +49,7 @@ def key_groups(
     if not keys.num_columns:
         return np.zeros(keys.num_rows, dtype=np.int64)
     if are_ids:
-        frame = pd.DataFrame(dict(enumerate(map(_hashable, keys.columns))), copy=False)
+        frame = pd.DataFrame(dict(enumerate(map(hashable, keys.columns))), copy=False)
         numbers = pd.util.hash_pandas_object(frame, index=False, categorize=False).to_numpy()
         return (numbers % np.uint64(groups)).astype(np.int64)
     distinct = key_texts(connection, keys).combine_chunks().dictionary_encode()
@@ -71,7 +71,7 @@ def place_groups(connection: duckdb.DuckDBPyConnection, records: pa.Table, group
     return found
 
 
-def _hashable(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+def hashable(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return whole numbers and times as they are, and the hash of the text of any other value."""
     if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
         return to_micros(column)

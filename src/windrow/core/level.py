@@ -37,6 +37,7 @@ from windrow.core.operators.local_aggregate import LocalAggregate
 from windrow.core.operators.process.operator import ProcessOperator
 from windrow.core.operators.records import DeduplicateOperator, RowsOperator
 from windrow.core.operators.route import ResultDeadLetters, Router, input_schema
+from windrow.core.operators.rules import RulesOperator
 from windrow.core.operators.session.operator import SessionOperator
 from windrow.core.operators.settled import SettledOperator
 from windrow.core.operators.table import LookupOperator, TableOperator
@@ -61,6 +62,7 @@ from windrow.model import (
     Pipeline,
     ProcessPipeline,
     ResultNode,
+    RulesPipeline,
     Runnable,
     Session,
     SinkNode,
@@ -118,6 +120,8 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
             records=input_schema(graph, node),
         )
         return SettledOperator(view, process) if is_settled else process
+    if isinstance(view, RulesPipeline):
+        return RulesOperator(view)
     return _open_windows(graph, node, view)
 
 

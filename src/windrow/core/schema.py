@@ -18,6 +18,7 @@ from windrow.model import (
     DoubleType,
     LongType,
     ProcessPipeline,
+    RulesPipeline,
     SimpleType,
     SourceNode,
     StringType,
@@ -79,6 +80,21 @@ CLOCKS = pa.schema(
 """The clock journal: every move of a clock that the log's records alone do not explain."""
 
 
+ALERT: Final = (
+    pa.field("alert_id", pa.string(), nullable=False),
+    pa.field("rule", pa.string(), nullable=False),
+    pa.field("severity", pa.string(), nullable=False),
+    pa.field("rule_hash", pa.string(), nullable=False),
+    pa.field("subject", pa.string(), nullable=False),
+    pa.field("event_time", MICROS, nullable=False),
+    pa.field("text", pa.string(), nullable=False),
+    pa.field("evidence", pa.string(), nullable=False),
+)
+"""The columns of an alert; the key's fields stand before the one with the number `ALERT_KEY`. The subject is the record
+that a rule holds for: its id, or its partition and offset."""
+ALERT_KEY: Final = 4
+
+
 def arrow_type(type_: DataType) -> pa.DataType:  # noqa: PLR0911 - a case for each type
     """Return the Arrow type that holds a decoded field."""
     match type_:
@@ -126,6 +142,9 @@ def value_fields(pipeline: View) -> list[pa.Field]:
         ]
     if isinstance(pipeline, ProcessPipeline):
         return [pa.field(field.name, arrow_type(field.type)) for field in pipeline.process.returns]
+    if isinstance(pipeline, RulesPipeline):
+        before, after = ALERT[1:ALERT_KEY], ALERT[ALERT_KEY:]
+        return [*before, *key_fields(pipeline), *after]
     return [pa.field(result.name, arrow_type(result.type), nullable=result.nullable) for result in results(pipeline)]
 
 
@@ -133,8 +152,10 @@ def row_key(pipeline: View) -> list[pa.Field]:
     """Return the Arrow fields that identify a row of the results: window and key, or the place of a record.
 
     A row of a table has its key; one of a join the places of its records, as text: ``orders/0/17+payments/1/4``; one of
-    a flat_map the place of its record and the number of its element: ``orders/0/17#2``.
+    a flat_map the place of its record and the number of its element: ``orders/0/17#2``; an alert its identity.
     """
+    if isinstance(pipeline, RulesPipeline):
+        return [ALERT[0]]
     if isinstance(pipeline, RecordStream) and pipeline.row_key:
         types = {field.name: field.type for field in record_fields(pipeline)}
         return [pa.field(name, arrow_type(types[name]), nullable=False) for name in pipeline.row_key]

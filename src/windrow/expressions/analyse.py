@@ -33,11 +33,13 @@ class Expression:
 
 
 @lru_cache(maxsize=1024)
-def analyse(text: str, fields: tuple[Field, ...], nullable: frozenset[str] = frozenset()) -> Expression:
+def analyse(
+    text: str, fields: tuple[Field, ...], nullable: frozenset[str] = frozenset(), *, takes_arrays: bool = False
+) -> Expression:
     """Analyse an expression over fields, of which those named by `nullable` can be null.
 
-    Raise PipelineError if it is not one scalar expression over these fields, if it does not give the same value in
-    every run, or if no field can hold what it gives.
+    Unless it `takes_arrays`, a field that is one is an error. Raise PipelineError if it is not one scalar expression
+    over these fields, if it does not give the same value in every run, or if no field can hold what it gives.
     """
     tree = parse(text, frozenset(field.name for field in fields))
     try:
@@ -51,7 +53,7 @@ def analyse(text: str, fields: tuple[Field, ...], nullable: frozenset[str] = fro
         if name not in by_name:
             msg = f"{text!r}: {_no_field(name, list(by_name))}"
             raise PipelineError(msg)
-        if isinstance(by_name[name].type, ArrayType):
+        if isinstance(by_name[name].type, ArrayType) and not takes_arrays:
             msg = f"{text!r}: {name!r} is an array, which only flat_map takes"
             raise PipelineError(msg)
     given = _describe(text, tuple(by_name[name] for name in names))

@@ -36,8 +36,21 @@ def database() -> duckdb.DuckDBPyConnection:
         config={"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
     )
     opened.execute("SET GLOBAL TimeZone = 'UTC'")
+    for macro in _MACROS:
+        opened.execute(macro)
     atexit.register(_close_database)
     return opened
+
+
+_SINES = "sin(radians(lat1 - lat2) / 2) ** 2"
+_HAVERSINE = f"{_SINES} + cos(radians(lat1)) * cos(radians(lat2)) * sin(radians(lon1 - lon2) / 2) ** 2"
+# on a sphere of 6,371 km; atan2 is null where a place is, and has a value for opposite places
+_KM = f"12742 * atan2(sqrt({_HAVERSINE}), sqrt(greatest(0.0, 1 - ({_HAVERSINE}))))"
+_MACROS = (
+    f"CREATE MACRO km(lat1, lon1, lat2, lon2) AS {_KM}",
+    "CREATE MACRO hours(since, until) AS (epoch_us(until) - epoch_us(since)) / 3600000000",
+)
+"""Functions of windrow's own: the distance of two places in kilometres, and the hours from one time to another."""
 
 
 def _close_database() -> None:

@@ -31,6 +31,8 @@ from windrow.model import (
     ProcessNode,
     ProcessPipeline,
     ResultNode,
+    RulesNode,
+    RulesPipeline,
     SelectNode,
     Session,
     Sink,
@@ -38,6 +40,7 @@ from windrow.model import (
     Source,
     SourceNode,
     SplitNode,
+    StringType,
     StructType,
     Sum,
     TableJoinNode,
@@ -127,7 +130,7 @@ def stream_of(graph: Graph, name: str) -> Stream:  # noqa: C901 - a case for eac
             found = _looked_up(graph, node)
         case TableJoinNode():
             found = _tables_joined(graph, node)
-        case WindowNode() | ProcessNode():
+        case WindowNode() | ProcessNode() | RulesNode():
             found = _results(graph, node)
         case SinkNode():
             raise KeyError(name)
@@ -431,6 +434,16 @@ def _results(graph: Graph, node: ResultNode) -> Stream:
         # a timer for a time in the past is called at the watermark of the call that set it
         bound = None if given.bound is None else max(given.bound, 1)
         return Stream(tuple(fields), time, given.sources, bound, rows_of="processes", hold=given.hold, has_id=True)
+    elif isinstance(pipeline, RulesPipeline):
+        texts = ("alert_id", "rule", "severity", "rule_hash", "subject", "text", "evidence")
+        fields = [
+            *fields[2:],
+            *(Field(name, StringType()) for name in texts),
+            Field("event_time", TimestampType("micros")),
+        ]
+        time = replace(given.time, field="event_time", sent=None, future=None)
+        bound = pipeline.rules.recent.within + pipeline.rules.lateness
+        return Stream(tuple(fields), time, given.sources, bound, is_changelog=True, has_id=True, key=("alert_id",))
     is_running = isinstance(pipeline, Pipeline) and isinstance(pipeline.window, Global)
     time = replace(given.time, field="window_end", sent=None, future=None)
     lateness = pipeline.emit.lateness if isinstance(pipeline, Pipeline) else 0
@@ -505,6 +518,19 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
                 time,
                 node.key,
                 node.process,
+                sink,
+                graph.key_groups,
+                before + node.derive,
+                node.at_end,
+            )
+        case RulesNode():
+            return RulesPipeline(
+                graph.name,
+                source.source,
+                decode,
+                time,
+                node.key,
+                node.rules,
                 sink,
                 graph.key_groups,
                 before + node.derive,

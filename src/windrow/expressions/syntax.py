@@ -150,6 +150,19 @@ def parse(text: str, fields: frozenset[str] = frozenset()) -> Node:
     return tree
 
 
+def unparse(tree: Node) -> str:
+    """Return the text of a tree: what `parse` reads as it."""
+    said = dict(_template())
+    said["statements"] = [{**said["statements"][0], "node": {**said["statements"][0]["node"], "select_list": [tree]}}]
+    row = database().cursor().execute("SELECT json_deserialize_sql(?)", [json.dumps(said)]).fetchone()
+    return str(row[0]).removeprefix("SELECT ") if row else ""
+
+
+@lru_cache(maxsize=1)
+def _template() -> Node:
+    return _serialize("SELECT 1")
+
+
 def _reserved_hint(text: str, fields: frozenset[str]) -> str:
     """Return the message about fields in the text that are SQL keywords, and how to write them."""
     import duckdb  # noqa: PLC0415 - it is heavy, and is loaded by now

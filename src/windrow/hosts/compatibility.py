@@ -23,6 +23,7 @@ from windrow.model import (
     DataType,
     Field,
     ProcessPipeline,
+    RulesPipeline,
     Runnable,
     as_graph,
     parse_duration,
@@ -244,6 +245,12 @@ _RULES: dict[tuple[str, ...], _Rule] = {
     ("time", "idle"): lambda _, __: "true from the next tick on; who is idle now stays so until its next record",
     ("time", "all_idle"): lambda _, __: "true from the next tick on; the low watermark does not go back",
     ("emit", "lateness"): _lateness,
+    ("rules",): lambda _, __: (
+        "records are judged by it from here on; alerts that are there stay until they are revised"
+    ),
+    ("lists",): lambda _, __: "true from the next record on",
+    ("recent", "last"): lambda _, __: "true from the next record on; what is forgotten by now is seen no more",
+    ("recent", "within"): lambda _, __: "true from the next record on; what is forgotten by now is seen no more",
     ("process", "function"): lambda _, __: "it is called from the next record on, with the state that is there",
     ("process", "on_timer"): lambda _, __: "it is called for timers from here on, also for those that are set",
     ("process", "on_processing_timer"): lambda _, __: "it is called for timers from here on, also for those set",
@@ -347,6 +354,8 @@ def _held(pipeline: AnyPipeline, change: PipelineChange) -> PipelineChange:
     """Return a change, refused if a process holds records until their time has come that it would be lacking in."""
     is_held = isinstance(pipeline, ProcessPipeline) and pipeline.process.order == "event_time"
     is_of_records = change.field.startswith(("decode.", "derive."))
+    if isinstance(pipeline, RulesPipeline) and is_of_records:
+        return change.refused("the recent records of keys were read without that")
     if is_held and is_of_records and (change.there is None or change.here is None):
         return change.refused("records that are held until their time has come were read without it")
     return change

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
+from windrow.core.lists import with_entries
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.reports import OnStep, naming_partitions
@@ -58,6 +59,7 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
 
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
     """
+    pipeline = with_entries(pipeline)
     on_step = naming_partitions(as_graph(pipeline), on_step)
     for file in followed_files(pipeline):
         file.update()

@@ -11,6 +11,7 @@ from typing import Literal, assert_never
 from windrow.api.checks import require_valid
 from windrow.core.changelog import with_labels, with_numbers
 from windrow.core.columns import MIN_TIME
+from windrow.core.lists import with_entries
 from windrow.core.operators.window.triggers import trigger_periods
 from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError
@@ -21,7 +22,7 @@ from windrow.hosts.reports import OnStep, PartitionName, counted
 from windrow.hosts.savepoint import FILE, fingerprint, require_new_folder
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.stream.checkpoint import Checkpoint, locked, log_of
-from windrow.model import Graph, KafkaSource, Node, Runnable, SinkNode, SourceNode, WindowNode, as_graph
+from windrow.model import Graph, KafkaSource, Node, RulesPipeline, Runnable, SinkNode, SourceNode, WindowNode, as_graph
 from windrow.model import Sink as SinkModel
 from windrow.model import Source as SourceModel
 from windrow.sinks import open_database, open_sinks
@@ -84,6 +85,10 @@ def shadows(pipeline: Runnable, into: str | None, option: str) -> dict[str, str]
 
 def plan_replay(pipeline: Runnable, options: ReplayOptions) -> Replay:
     """Look at the log, the live run's checkpoint and its tables; raise a WindrowError if they cannot be read."""
+    if options.since is not None and isinstance(pipeline, RulesPipeline):
+        msg = "alerts have no windows, so a replay of them begins at offsets, not at a time: give --from as offsets"
+        raise InputError(msg)
+    pipeline = with_entries(pipeline)
     graph, tables = as_graph(pipeline), shadows(pipeline, options.into, "--into")
     if options.savepoint is not None:
         require_new_folder(options.savepoint)

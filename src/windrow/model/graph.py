@@ -1,7 +1,7 @@
 """Graphs: nodes with names, from a source through streams to sinks; the general form of a pipeline.
 
-A `Pipeline` or `ProcessPipeline` is the short form of a graph with one source, one keyed node and one sink. Hosts run
-graphs: `as_graph` returns the graph of a short form.
+A `Pipeline`, `ProcessPipeline` or `RulesPipeline` is the short form of a graph with one source, one keyed node and one
+sink. Hosts run graphs: `as_graph` returns the graph of a short form.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Literal, assert_never
 from windrow.errors import InputError
 from windrow.model.aggregates import Aggregate
 from windrow.model.connectors import Sink, Source
-from windrow.model.pipeline import DEFAULT_KEY_GROUPS, AnyPipeline, Pipeline, ProcessPipeline
+from windrow.model.pipeline import DEFAULT_KEY_GROUPS, AnyPipeline, Pipeline, ProcessPipeline, RulesPipeline
 from windrow.model.process import Process
+from windrow.model.rules import RuleSet
 from windrow.model.time import DelayByPartition, EventTime, PartitionWatermark
 from windrow.model.triggers import Emit, counts_records
 from windrow.model.types import Decode, Derive
@@ -269,6 +270,24 @@ class ProcessNode:
 
 
 @dataclass(frozen=True)
+class RulesNode:
+    """The alerts that rules raise for the records of the node `input`; only a short form has one."""
+
+    name: str
+    input: str
+    key: tuple[str, ...]
+    rules: RuleSet
+    at_end: Literal["fire", "hold"] = "fire"
+    derive: tuple[Derive, ...] = ()
+    salt: Literal[1] = 1
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The input."""
+        return (self.input,)
+
+
+@dataclass(frozen=True)
 class SinkNode:
     """The tables that the rows of the node `input` are written to."""
 
@@ -282,7 +301,7 @@ class SinkNode:
         return (self.input,)
 
 
-ResultNode = WindowNode | ProcessNode
+ResultNode = WindowNode | ProcessNode | RulesNode
 """A node whose rows are results by key: its stream, if it has one, is a changelog."""
 
 AnyJoinNode = JoinNode | TableJoinNode | LookupNode
@@ -494,7 +513,7 @@ class Graph:
         """Return whether rows of a stream can be taken back."""
         node = self.producer(stream)
         match node:
-            case WindowNode() | TableJoinNode():
+            case WindowNode() | RulesNode() | TableJoinNode():
                 return True
             case TableNode():
                 return stream == node.name
@@ -568,7 +587,7 @@ def with_at_end(pipeline: Runnable, at_end: Literal["fire", "hold"]) -> Runnable
     match pipeline:
         case Graph():
             return pipeline.ending(at_end)
-        case ProcessPipeline():
+        case ProcessPipeline() | RulesPipeline():
             return replace(pipeline, at_end=at_end)
         case _:
             return replace(pipeline, emit=replace(pipeline.emit, at_end=at_end))
@@ -576,7 +595,7 @@ def with_at_end(pipeline: Runnable, at_end: Literal["fire", "hold"]) -> Runnable
 
 def _ending(node: Node, at_end: Literal["fire", "hold"]) -> Node:
     match node:
-        case ProcessNode():
+        case ProcessNode() | RulesNode():
             return replace(node, at_end=at_end)
         case WindowNode():
             return replace(node, emit=replace(node.emit, at_end=at_end))
@@ -593,6 +612,8 @@ def as_graph(pipeline: Runnable) -> Graph:
             node: KeyedNode = WindowNode("", "source", key, window, aggregates, emit, salt)
         case ProcessPipeline(key=key, process=process, at_end=at_end):
             node = ProcessNode("", "source", key, process, at_end)
+        case RulesPipeline(key=key, rules=rules, at_end=at_end):
+            node = RulesNode("", "source", key, rules, at_end)
         case _:
             assert_never(pipeline)
     source = SourceNode("source", pipeline.source, pipeline.decode, pipeline.time, pipeline.derive)

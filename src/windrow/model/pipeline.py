@@ -1,4 +1,4 @@
-"""Pipelines: with windows and aggregates, or with a process function; and what either needs of its host."""
+"""Pipelines: with windows and aggregates, a process function, or rules; and what each needs of its host."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal, assert_never
 from windrow.model.aggregates import Aggregate
 from windrow.model.connectors import Sink, Source
 from windrow.model.process import Process
+from windrow.model.rules import RuleSet
 from windrow.model.time import EventTime
 from windrow.model.triggers import AllOf, AnyOf, Emit, Every, EveryEventTime, Records, Repeat, Trigger, When
 from windrow.model.types import Decode, Derive
@@ -73,7 +74,27 @@ class ProcessPipeline:
     at_end: Literal["fire", "hold"] = "fire"
 
 
-AnyPipeline = Pipeline | ProcessPipeline
+@dataclass(frozen=True)
+class RulesPipeline:
+    """From a log to a table of alerts, by rules over each record and the recent ones of its key.
+
+    Nothing waits for the end of an input, so `at_end` only says whether the clock journal has it. The other fields are
+    those of `Pipeline`.
+    """
+
+    name: str
+    source: Source
+    decode: Decode
+    time: EventTime
+    key: tuple[str, ...]
+    rules: RuleSet
+    sink: Sink
+    key_groups: int = DEFAULT_KEY_GROUPS
+    derive: tuple[Derive, ...] = ()
+    at_end: Literal["fire", "hold"] = "fire"
+
+
+AnyPipeline = Pipeline | ProcessPipeline | RulesPipeline
 
 
 def needs_ticks(pipeline: AnyPipeline) -> bool:
@@ -82,6 +103,8 @@ def needs_ticks(pipeline: AnyPipeline) -> bool:
         return True
     if isinstance(pipeline, ProcessPipeline):
         return pipeline.process.on_processing_timer is not None
+    if isinstance(pipeline, RulesPipeline):
+        return False
     return pipeline.emit.early is not None and _has_every(pipeline.emit.early)
 
 

@@ -31,6 +31,15 @@ from windrow.api.checks.fields import (
 from windrow.api.checks.graph import graph_findings
 from windrow.api.checks.key import key_fields, key_groups, no_key, null_keys, salt
 from windrow.api.checks.process import process_code, process_state, process_ttl
+from windrow.api.checks.rules import (
+    alert_columns,
+    list_names,
+    recent_records,
+    rule_expressions,
+    rule_names,
+    rule_words,
+    unique_field,
+)
 from windrow.api.checks.time import (
     adaptive_delay,
     all_idle,
@@ -49,7 +58,7 @@ from windrow.api.checks.window import (
     window_zone,
 )
 from windrow.errors import PipelineError, Place, join_errors
-from windrow.model import Graph, Pipeline, ProcessPipeline, Runnable
+from windrow.model import Graph, Pipeline, ProcessPipeline, RulesPipeline, Runnable
 
 __all__ = ["PROCESS_RULES", "RULES", "Finding", "require_valid", "validate"]
 
@@ -129,6 +138,39 @@ PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
 )
 """The rules for a pipeline that is a Python function."""
 
+RULES_RULES: tuple[Callable[[RulesPipeline], Iterable[Finding]], ...] = (
+    # errors, in the order of the data flow (with related warnings)
+    pipeline_name,
+    source_address,
+    decode_fields,
+    tombstones,
+    file_fields,
+    nested_fields,
+    derived_fields,
+    rule_words,
+    time_field,
+    sent_field,
+    key_fields,
+    alert_columns,
+    durations,
+    adaptive_delay,
+    all_idle,
+    unique_field,
+    recent_records,
+    list_names,
+    rule_names,
+    rule_expressions,
+    result_columns,
+    sink_address,
+    sink_table,
+    sink_key,
+    key_groups,
+    # warnings
+    no_future_guard,
+    null_keys,
+)
+"""The rules for a pipeline with rules."""
+
 
 P = TypeVar("P", bound=Runnable)
 
@@ -139,6 +181,8 @@ def validate(pipeline: Runnable) -> list[Finding]:
         return graph_findings(pipeline, validate)
     if isinstance(pipeline, ProcessPipeline):
         return [finding for rule in PROCESS_RULES for finding in rule(pipeline)]
+    if isinstance(pipeline, RulesPipeline):
+        return [finding for rule in RULES_RULES for finding in rule(pipeline)]
     return [finding for rule in RULES for finding in rule(pipeline)]
 
 

@@ -15,6 +15,7 @@ from windrow.model import (
     Derive,
     Field,
     ProcessPipeline,
+    RulesPipeline,
     Sink,
     SqliteSink,
 )
@@ -88,6 +89,8 @@ def result_names(pipeline: AnyPipeline) -> list[tuple[str, str]]:
     """Return the columns of a pipeline's results: where each is declared, and its name."""
     if isinstance(pipeline, ProcessPipeline):
         return [(f"process.returns.{field.name}", field.name) for field in pipeline.process.returns]
+    if isinstance(pipeline, RulesPipeline):
+        return []
     return [(f"aggregate.{aggregate.name}", aggregate.name) for aggregate in pipeline.aggregates]
 
 

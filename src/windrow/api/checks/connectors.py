@@ -26,6 +26,7 @@ from windrow.model import (
     LogSource,
     Pipeline,
     PostgresSink,
+    RulesPipeline,
     SqliteSink,
     function_spec,
 )
@@ -163,6 +164,9 @@ def sink_key(pipeline: AnyPipeline) -> Iterator[Finding]:
     if not key:
         return
     where = f"{sink_path(pipeline.sink)}.key"
+    if isinstance(pipeline, RulesPipeline):
+        yield error(where, "is for windows: the table of alerts has the primary key alert_id; leave `key` out")
+        return
     # with mode discard each pane is a row of its own
     revision = ("revision",) if isinstance(pipeline, Pipeline) and pipeline.emit.mode == "discard" else ()
     # cumulate windows share their starts

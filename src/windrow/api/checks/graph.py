@@ -55,6 +55,7 @@ from windrow.model import (
     ProcessNode,
     Records,
     ResultNode,
+    RulesNode,
     SelectNode,
     Session,
     SinkNode,
@@ -338,7 +339,7 @@ def _shape(graph: Graph, node: StreamNode) -> Iterator[Finding]:  # noqa: C901 -
             yield from _table(node, given)
         case JoinNode() | TableJoinNode() | LookupNode():
             yield from _join(graph, node)
-        case WindowNode() | ProcessNode():
+        case WindowNode() | ProcessNode() | RulesNode():
             yield from _arrays(node, given)
             yield from _chained(graph, node, given)
 
@@ -641,11 +642,11 @@ def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]
                 f"a window over {ROWS_OF[given.rows_of]} has no counts of late records; use each",
             )
         yield from _plain(node, f"over {ROWS_OF[given.rows_of]}")
-    if any(isinstance(one, StreamNode) for one in graph.readers(node)):
+    if any(isinstance(one, StreamNode) for one in graph.readers(node)) and not isinstance(node, RulesNode):
         yield from _taken(node)
 
 
-def _taken(node: ResultNode) -> Iterator[Finding]:
+def _taken(node: WindowNode | ProcessNode) -> Iterator[Finding]:
     """Yield what a window or a process cannot be whose rows other streams take."""
     if isinstance(node, ProcessNode):
         if node.process.on_processing_timer is not None:

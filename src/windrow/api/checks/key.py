@@ -8,7 +8,7 @@ from typing import Final
 
 from windrow.api.checks.base import Finding, derived_field, error, is_field, is_misspelt, no_field, type_of, warning
 from windrow.expressions import Expression
-from windrow.model import AnyPipeline, DoubleType, Global, Pipeline, ProcessPipeline, Session
+from windrow.model import AnyPipeline, DoubleType, Global, Pipeline, ProcessPipeline, RulesPipeline, Session
 
 _NAME_IT = "an expression needs a name here, such as {domain: \"split_part(url, '/', 3)\"}"
 
@@ -17,6 +17,8 @@ def key_fields(pipeline: AnyPipeline) -> Iterator[Finding]:
     """The key is of decoded fields, each once, and none a double; a process needs one."""
     if not pipeline.key and isinstance(pipeline, ProcessPipeline):
         yield error("key", "is empty, and a process keeps its state by key; name its fields, such as [user_id]")
+    if not pipeline.key and isinstance(pipeline, RulesPipeline):
+        yield error("key", "is empty, and rules see the records of a key; name its fields, such as [card]")
     for index, name in enumerate(pipeline.key):
         where = f"key.{index}"
         type_ = type_of(pipeline, name)

@@ -10,6 +10,7 @@ from typing import Literal, overload
 from windrow.api.aggregate_text import Measure, parse_aggregate
 from windrow.api.checks import require_valid
 from windrow.api.fluent.process import Processed, StateType, declared_columns, declared_states
+from windrow.api.fluent.rules import Ruled, named_lists
 from windrow.api.fluent.windows import Duration, as_trigger, duration_micros
 from windrow.errors import PipelineError, call_all
 from windrow.model import (
@@ -24,6 +25,7 @@ from windrow.model import (
     Emit,
     EventTime,
     Field,
+    FileList,
     Global,
     Late,
     Mode,
@@ -31,7 +33,10 @@ from windrow.model import (
     Process,
     ProcessFunction,
     Punctuated,
+    Recent,
     Records,
+    Rule,
+    RuleSet,
     Sink,
     Source,
     Trigger,
@@ -222,6 +227,32 @@ class Keyed:
             on_processing_timer=on_processing_timer,
         )
         return Processed(self.of, self.key, process)
+
+    def rules(
+        self,
+        /,
+        *rules: Rule,
+        recent: Recent,
+        unique: str | None = None,
+        lists: Mapping[str, FileList] | None = None,
+        lateness: Duration = "0s",
+        revise: bool = True,
+    ) -> Ruled:
+        """Raise alerts for records by rules over each record and the recent ones of its key.
+
+        Args:
+            rules: `windrow.rule`, each with a name of its own.
+            recent: the records that rules see (`windrow.recent`).
+            unique: the field that tells a record from all others of its key; one that repeats it changes nothing.
+            lists: `windrow.list_file` by the name that rules have for it: ``when="merchant in blocked"``.
+            lateness: how far behind the watermark a record can come and still be judged.
+            revise: a record that comes behind others of its key has these judged again.
+
+        Raises:
+            PipelineError: a duration is invalid.
+        """
+        micros = duration_micros(lateness, "emit.lateness")
+        return Ruled(self.of, self.key, RuleSet(rules, recent, unique, named_lists(lists or {}), micros, revise))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ from windrow.model import (
     ProcessPipeline,
     Punctuated,
     Records,
+    RulesNode,
+    RulesPipeline,
     Runnable,
     SelectNode,
     SinkNode,
@@ -52,14 +54,14 @@ def to_mermaid(pipeline: Runnable) -> str:
     where = shown.sink.path if isinstance(shown.sink, SqliteSink) else shown.sink.url
     fields = [f"{field.name} {field.type_text}" for field in shown.decode.fields]
     fields += [f"{derived.name} = {derived.sql}" for derived in shown.derive]
-    way = ("process",) if isinstance(shown, ProcessPipeline) else ("window", "aggregate", "emit")
+    way, drawn = _middle(shown)
     lines = [
         "flowchart LR",
         f"  source[({_label('source', _source(shown.source))})]",
         f"  decode[{_label('decode', ', '.join(fields))}]",
         f"  time[{_label('time', f'{shown.time.field}, {_watermark(shown)}')}]",
         f"  key[{_label('key', ', '.join(shown.key) or 'none')}]",
-        *(_process(shown) if isinstance(shown, ProcessPipeline) else _windowed(shown)),
+        *drawn,
         f"  sink[({_label('sink', f'{table} in {where}')})]",
         f"  dead[({_label('dead letters', f'{table}_dead')})]",
         f"  late[({_label('late output', f'{table}_late')})]",
@@ -69,6 +71,19 @@ def to_mermaid(pipeline: Runnable) -> str:
         f"  {way[0]} -. expired .-> late",
     ]
     return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def _middle(pipeline: AnyPipeline) -> tuple[tuple[str, ...], list[str]]:
+    """Return the nouns between the key and the sink, and how they are drawn."""
+    match pipeline:
+        case ProcessPipeline():
+            return ("process",), _process(pipeline)
+        case RulesPipeline():
+            return ("rules",), _rules(pipeline)
+        case Pipeline():
+            return ("window", "aggregate", "emit"), _windowed(pipeline)
+        case _:
+            assert_never(pipeline)
 
 
 def _graph(graph: Graph) -> str:
@@ -94,7 +109,7 @@ def _graph(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:
+def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:  # noqa: C901 - a case for each kind of stream
     """Yield what a stream is, in short."""
     match node:
         case SelectNode():
@@ -113,6 +128,8 @@ def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:
             yield "; ".join([*([f"by {', '.join(node.key)}"] if node.key else []), WINDOW.words(node.window)])
         case ProcessNode():
             yield f"by {', '.join(node.key)}; process"
+        case RulesNode():
+            yield f"by {', '.join(node.key)}; rules"
         case _:
             assert_never(node)
     if node in graph.keyed and len(graph.levels) > 1:
@@ -154,6 +171,11 @@ def _process(pipeline: ProcessPipeline) -> list[str]:
     state = "".join(f", {state.name} {state_words(state)}" for state in pipeline.process.state)
     returns = ", ".join(f"{field.name} {field.type}" for field in pipeline.process.returns)
     return [f"  process[{_label('process', f'{code_name(pipeline.process.function)}{state}: {returns}')}]"]
+
+
+def _rules(pipeline: RulesPipeline) -> list[str]:
+    names = ", ".join(rule.name for rule in pipeline.rules.rules)
+    return [f"  rules[{_label('rules', f'{names}; lateness {format_duration(pipeline.rules.lateness)}')}]"]
 
 
 def _source(source: Source) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 
 from windrow.api.python_code import refuse_code
-from windrow.api.sections import GRAPH, PIPELINE, PROCESS_PIPELINE, mask_graph, mask_secrets
+from windrow.api.sections import GRAPH, mask_graph, mask_secrets, section_of
 from windrow.expressions import result_pipelines
-from windrow.model import Graph, ProcessPipeline, Runnable, as_graph
+from windrow.model import Graph, Runnable, as_graph
 
 _WIDTH = 120
 
@@ -27,7 +27,7 @@ def to_dict(pipeline: Runnable) -> Plain:
         graph: Plain = GRAPH.plain(mask_graph(pipeline))
         return graph
     shown = mask_secrets(pipeline)
-    plain: Plain = PROCESS_PIPELINE.plain(shown) if isinstance(shown, ProcessPipeline) else PIPELINE.plain(shown)
+    plain: Plain = section_of(shown).plain(shown)
     return plain
 
 

@@ -21,6 +21,7 @@ from windrow.api.sections import (
     KeyFields,
     mask_graph,
     mask_secrets,
+    rules_python,
 )
 from windrow.api.sections.pipeline import KEY_GROUPS, NAME, SALT
 from windrow.api.spec import DURATION, arguments
@@ -33,7 +34,10 @@ from windrow.model import (
     Graph,
     JoinNode,
     LookupNode,
+    Pipeline,
     ProcessNode,
+    RulesNode,
+    RulesPipeline,
     Runnable,
     SelectNode,
     SinkNode,
@@ -58,12 +62,23 @@ def to_python(pipeline: AnyPipeline) -> str:
         DERIVE.python(shown.derive) if shown.derive else "",
         TIME.python(shown.time),
         KEY.python(KeyFields(shown.key)) if shown.key else "",
-        f".window({WINDOW.python(shown.window)})",
-        AGGREGATE.python(shown.aggregates),
-        EMIT.python(shown.emit),
-        f".to({SINK.python(shown.sink)}, {arguments((NAME, KEY_GROUPS, SALT), vars(shown))})",
+        *(_ruled(shown) if isinstance(shown, RulesPipeline) else _windowed(shown)),
     ]
     return "(\n" + "".join(f"    {step}\n" for step in steps if step) + ")\n"
+
+
+def _windowed(pipeline: Pipeline) -> list[str]:
+    return [
+        f".window({WINDOW.python(pipeline.window)})",
+        AGGREGATE.python(pipeline.aggregates),
+        EMIT.python(pipeline.emit),
+        f".to({SINK.python(pipeline.sink)}, {arguments((NAME, KEY_GROUPS, SALT), vars(pipeline))})",
+    ]
+
+
+def _ruled(pipeline: RulesPipeline) -> list[str]:
+    end = f".to({SINK.python(pipeline.sink)}, {arguments((NAME, KEY_GROUPS), vars(pipeline))})"
+    return [rules_python(pipeline.rules), end]
 
 
 def to_python_file(pipeline: Runnable) -> str:
@@ -180,7 +195,7 @@ def _made(graph: Graph, node: StreamNode, variables: Mapping[str, str]) -> str: 
             ]
             written = "".join(f"\n    {step}" for step in steps if step)
             return f"({first}{written}\n)" + (f", salt={node.salt}" if node.salt != 1 else "")
-        case ProcessNode():
-            raise TypeError(node)  # it has been refused
+        case ProcessNode() | RulesNode():
+            raise TypeError(node)  # it has been refused, or is no part of a graph
         case _:
             assert_never(node)

@@ -31,6 +31,8 @@ from windrow.model import (
     ProcessPipeline,
     Punctuated,
     ResultNode,
+    RulesNode,
+    RulesPipeline,
     Runnable,
     SelectNode,
     Sink,
@@ -102,7 +104,7 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:  # noqa: C901 - a
             nouns = {"lookup": _looked_up(graph, node)}
         case JoinNode() | TableJoinNode():
             nouns = {"join": _joined(node)}
-        case WindowNode() | ProcessNode():
+        case WindowNode() | ProcessNode() | RulesNode():
             view = result_pipelines(graph)[node.name]
             sources = stream_of(graph, node.input).sources
             passed = _passed(view.time) if len(sources) == 1 else _all_passed(sources)
@@ -260,6 +262,8 @@ def _derived(fields: tuple[Derive, ...]) -> str:
 def _keyed(pipeline: AnyPipeline, passed: str, *, is_settled: bool = False) -> dict[str, str]:
     if isinstance(pipeline, ProcessPipeline):
         return {"key": _key(pipeline), "process": process_words(pipeline, is_settled=is_settled)}
+    if isinstance(pipeline, RulesPipeline):
+        return {"key": _key(pipeline)} | _rules(pipeline)
     return {
         "key": _key(pipeline),
         "window": WINDOW.words(pipeline.window),
@@ -377,6 +381,30 @@ def _mode(emit: Emit, sink: Sink) -> list[str]:
 def _sink(sink: Sink) -> str:
     companions = ["late", "dead", "clocks"] if not sink.changelog else ["changes", "late", "dead", "clocks"]
     return f"{SINK.words(sink)}\nbeside it {sink.table}_{', _'.join(companions)}"
+
+
+def _rules(pipeline: RulesPipeline) -> dict[str, str]:
+    """Return what rules see, what they are, and when alerts change."""
+    rules, table = pipeline.rules, pipeline.sink.table
+    span = format_duration(rules.recent.within)
+    seen = f"the last {rules.recent.last} records of the key in the {span} before it, by event time"
+    copies = f"a record that repeats another's {rules.unique} changes nothing; if its content is another: {table}_dead"
+    files = (f"{one.path}" + (f", column {one.column}" if one.column else "") for one in rules.lists)
+    lists = (f"{one.name}: the entries of {file}" for one, file in zip(rules.lists, files, strict=True))
+    said = [f"{rule.name} ({rule.severity}): {rule.when}" for rule in rules.rules]
+    emit = ["an alert is written when its record is read"]
+    if rules.revise:
+        emit.append(
+            "a record that comes behind others of its key has these judged again: alerts are raised, updated, cleared"
+        )
+    emit.append(f"a record {format_duration(rules.lateness)} behind the watermark is judged by no rule: {table}_late")
+    return {
+        "unique": copies if rules.unique else "",
+        "recent": f"a rule sees a record, and {seen}",
+        "lists": "\n".join(lists),
+        "rules": "\n".join(said),
+        "emit": "\n".join(emit),
+    }
 
 
 def process_words(pipeline: ProcessPipeline, *, is_settled: bool = False) -> str:

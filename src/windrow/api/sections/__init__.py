@@ -6,9 +6,10 @@ docs/reference/pipeline.md (`make docs`). The functions of the fluent form have 
 
 from windrow.api.sections.connectors import SINK, SOURCE
 from windrow.api.sections.graph import GRAPH, STORY_GRAPH, StoryGraph, mask_graph
-from windrow.api.sections.pipeline import PIPELINE, PROCESS_PIPELINE, STORY, StoryPipeline, mask_secrets, state_words
+from windrow.api.sections.pipeline import PIPELINE, PROCESS_PIPELINE, STORY, StoryPipeline, state_words
 from windrow.api.sections.records import DECODE, DELAY, DERIVE, KEY, TIME, KeyFields
 from windrow.api.sections.results import AGGREGATE, EMIT, LATE, TRIGGER, WINDOW
+from windrow.api.sections.rules import RULES_PIPELINE, mask_secrets, rules_python, section_of
 
 __all__ = [
     "AGGREGATE",
@@ -21,6 +22,7 @@ __all__ = [
     "LATE",
     "PIPELINE",
     "PROCESS_PIPELINE",
+    "RULES_PIPELINE",
     "SINK",
     "SOURCE",
     "STORY",
@@ -33,5 +35,7 @@ __all__ = [
     "StoryPipeline",
     "mask_graph",
     "mask_secrets",
+    "rules_python",
+    "section_of",
     "state_words",
 ]

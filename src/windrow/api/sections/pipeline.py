@@ -185,10 +185,3 @@ PROCESS_PIPELINE: Section[ProcessPipeline] = Section(
     (NAME, *RECORDS, DERIVED, *KEYED, Key("process", PROCESS, "", required=True), AT_END, SINK_KEY, KEY_GROUPS),
     parts=_parts,
 )
-
-
-def mask_secrets(pipeline: AnyPipeline) -> AnyPipeline:
-    """Return the pipeline with *** for the passwords in it."""
-    if isinstance(pipeline, ProcessPipeline):
-        return PROCESS_PIPELINE.mask(pipeline)
-    return PIPELINE.mask(pipeline)

@@ -1,0 +1,99 @@
+"""Rules: the parts that they are made of, and the stage they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from windrow.api.checks import require_valid
+from windrow.api.fluent.windows import Duration, duration_micros
+from windrow.model import (
+    DEFAULT_KEY_GROUPS,
+    FileList,
+    Recent,
+    Rule,
+    RuleSet,
+    RulesPipeline,
+    Severity,
+    Sink,
+)
+
+if TYPE_CHECKING:
+    from windrow.api.fluent.streams import Given, Timed
+
+
+def rule(
+    name: str,
+    *,
+    when: str,
+    severity: Severity = "medium",
+    say: str | None = None,
+    evidence: Mapping[str, str] | None = None,
+) -> Rule:
+    """Raise an alert for each record for which a condition is true.
+
+    Args:
+        name: identifies the rule's alerts.
+        when: an SQL condition over the record's fields, `prev`, `recent` and lists.
+        severity: ``low``, ``medium``, ``high`` or ``critical``.
+        say: the text of an alert, with ``{NAME}`` or ``{NAME:.2f}`` for evidence, a field, or ``prev.FIELD``.
+        evidence: expressions whose values are written with the alert.
+    """
+    return Rule(name, when, severity, say, tuple((evidence or {}).items()))
+
+
+def recent(*, last: int, within: Duration) -> Recent:
+    """Let rules see the last so many records of a key that are at most so much older than the record.
+
+    Raises:
+        PipelineError: the duration is invalid.
+    """
+    return Recent(last, duration_micros(within, "recent.within"))
+
+
+def list_file(file: str, *, key: str | None = None) -> FileList:
+    """Read a list from a file, when a run starts: an entry on each line, or in the column `key` of a CSV file."""
+    return FileList("", file, key)
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """Alerts."""
+
+    of: Timed | Given
+    key: tuple[str, ...]
+    rules: RuleSet
+
+    def to(self, sink: Sink, *, name: str | None = None, key_groups: int = DEFAULT_KEY_GROUPS) -> RulesPipeline:
+        """Write to a sink, and so complete the pipeline.
+
+        Args:
+            sink: `windrow.sqlite` or `windrow.postgres`.
+            name: the pipeline's name; left out, the table's.
+            key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
+
+        Raises:
+            PipelineError: the pipeline is invalid; the error has all its problems.
+        """
+        from windrow.api.fluent.streams import alone  # noqa: PLC0415 - it imports this room
+
+        timed = alone(self.of)
+        return require_valid(
+            RulesPipeline(
+                name=sink.table if name is None else name,
+                source=timed.decoded.source,
+                decode=timed.decoded.fields,
+                time=timed.time,
+                key=self.key,
+                rules=self.rules,
+                sink=sink,
+                key_groups=key_groups,
+                derive=timed.decoded.derived,
+            )
+        )
+
+
+def named_lists(lists: Mapping[str, FileList]) -> tuple[FileList, ...]:
+    """Return lists with their names."""
+    return tuple(replace(one, name=name) for name, one in lists.items())

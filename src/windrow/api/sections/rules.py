@@ -1,0 +1,211 @@
+"""A pipeline with rules: its sections `unique`, `recent`, `lists`, `rules` and `emit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, assert_never
+
+from windrow.api.sections.pipeline import (
+    DERIVED,
+    EVENT_TIME,
+    KEY_GROUPS,
+    NAME,
+    PIPELINE,
+    PROCESS_PIPELINE,
+    RECORDS,
+    SINK_KEY,
+)
+from windrow.api.sections.records import KEY, KeyFields
+from windrow.api.spec import DURATION, FIELD_NAME, FLAG, NUMBER, TEXT, Each, Key, Named, Scalar, Section, choice
+from windrow.api.yaml_node import YamlNode, read_texts
+from windrow.model import (
+    AnyPipeline,
+    Derive,
+    FileList,
+    Pipeline,
+    ProcessPipeline,
+    Recent,
+    Rule,
+    RuleSet,
+    RulesPipeline,
+)
+
+P = TypeVar("P", bound=AnyPipeline)
+
+
+def _evidence(node: YamlNode) -> tuple[tuple[str, str], ...]:
+    return read_texts(node, str.strip)
+
+
+class _RuleSection(Section[Rule]):
+    """In Python `with` is a keyword, and the argument is `evidence`."""
+
+    def python(self, value: Rule) -> str:
+        given = [repr(value.name), f"when={value.when!r}"]
+        given += [] if value.severity == Rule.severity else [f"severity={value.severity!r}"]
+        given += [] if value.say is None else [f"say={value.say!r}"]
+        given += [f"evidence={dict(value.evidence)!r}"] if value.evidence else []
+        return f"wr.rule({', '.join(given)})"
+
+
+RULE = _RuleSection(
+    "wr.rule",
+    Rule,
+    (
+        Key("name", TEXT, "identifies the rule's alerts; each rule has another.", required=True),
+        Key(
+            "when",
+            TEXT,
+            "the condition, an SQL expression over the fields of the record, `prev`, `recent` and lists "
+            "([rules](../concepts/rules.md)). Null counts as false.",
+            required=True,
+        ),
+        Key(
+            "severity",
+            choice("low", "medium", "high", "critical"),
+            "is written with each alert.",
+            default=Rule.severity,
+            shown=True,
+        ),
+        Key(
+            "say",
+            TEXT,
+            "the alert's text. `{NAME}` stands for the evidence of that name, a field, or `prev.FIELD`; `{NAME:.2f}` "
+            "writes it in a format of Python's. Without it, the text is the rule's name.",
+        ),
+        Key(
+            "with",
+            Scalar("mapping of names to expressions", _evidence, dict),
+            "the evidence: values that are written with the alert, as JSON. In Python the argument is `evidence`.",
+            default=(),
+            field="evidence",
+        ),
+    ),
+    parts=lambda rule: dict(vars(rule)) | {"with": rule.evidence},
+)
+
+_LIST: Section[FileList] = Section(
+    "wr.list_file",
+    lambda **given: FileList("", **given),
+    (
+        Key(
+            "file",
+            TEXT,
+            "a file with an entry on each line. It is read once, when a run starts.",
+            required=True,
+            field="path",
+            positional=True,
+        ),
+        Key("key", TEXT, "the column of the entries, if the file is CSV with a header.", field="column"),
+    ),
+    parts=lambda one: {"name": one.name, "file": one.path, "key": one.column},
+)
+
+UNIQUE: Section[str] = Section(
+    "",
+    lambda by: by,
+    (
+        Key(
+            "by",
+            FIELD_NAME,
+            "the field that tells a record from all others of its key. A record that repeats one, while a copy of the "
+            "earlier record would not be expired, changes nothing and is counted as a duplicate; if it has other "
+            "content, it is a [dead letter](errors.md#dead-letters). Without it, a record is known by its partition "
+            "and offset.",
+            required=True,
+        ),
+    ),
+    parts=lambda by: {"by": by},
+)
+RECENT = Section(
+    "wr.recent",
+    Recent,
+    (
+        Key("last", NUMBER, "the maximum number of earlier records of a key that a rule sees.", required=True),
+        Key("within", DURATION, "how much older than the record these can be, by event time.", required=True),
+    ),
+)
+RULES_EMIT: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key(
+            "lateness",
+            DURATION,
+            "how far behind the watermark a record can come and still be judged. Later records are expired and go to "
+            "the [late output](tables.md#t_late).",
+            default=RuleSet.lateness,
+            shown=True,
+        ),
+        Key(
+            "revise",
+            FLAG,
+            "a record that comes behind others of its key, by event time, has these judged again. With `false` an "
+            "alert is what was known when its record came.",
+            default=RuleSet.revise,
+            shown=True,
+        ),
+    ),
+    parts=lambda given: given,
+)
+_EMIT_DEFAULT = {"lateness": RuleSet.lateness, "revise": RuleSet.revise}
+LISTS = Named("mapping of names to lists", _LIST)
+RULES = Each("list of rules", RULE)
+
+RULES_KEYS = (
+    Key("unique", UNIQUE, ""),
+    Key("recent", RECENT, "", required=True, hint="such as recent: {last: 64, within: 24h}"),
+    Key("lists", LISTS, "", default=()),
+    Key("rules", RULES, "", required=True),
+    Key("emit", RULES_EMIT, "", default=_EMIT_DEFAULT, shown=True),
+)
+
+
+def _pipeline(key: KeyFields, derive: tuple[Derive, ...], **sections: Any) -> RulesPipeline:  # noqa: ANN401
+    given = {one.name: sections.pop(one.name) for one in RULES_KEYS}
+    emit = given.pop("emit")
+    return RulesPipeline(key=key.names, derive=derive + key.derive, rules=RuleSet(**given, **emit), **sections)
+
+
+def _parts(pipeline: RulesPipeline) -> Mapping[str, Any]:
+    rules = pipeline.rules
+    emit = {"lateness": rules.lateness, "revise": rules.revise}
+    return dict(vars(pipeline)) | dict(vars(rules)) | {"key": KeyFields(pipeline.key), "emit": emit}
+
+
+RULES_PIPELINE: Section[RulesPipeline] = Section(
+    "",
+    _pipeline,
+    (NAME, *RECORDS, DERIVED, EVENT_TIME, Key("key", KEY, "", required=True), *RULES_KEYS, SINK_KEY, KEY_GROUPS),
+    parts=_parts,
+)
+
+
+def section_of(pipeline: AnyPipeline) -> Section[Any]:
+    """Return the section that a pipeline is written by."""
+    match pipeline:
+        case RulesPipeline():
+            return RULES_PIPELINE
+        case ProcessPipeline():
+            return PROCESS_PIPELINE
+        case Pipeline():
+            return PIPELINE
+        case _:
+            assert_never(pipeline)
+
+
+def mask_secrets(pipeline: P) -> P:
+    """Return the pipeline with *** for the passwords in it."""
+    masked: P = section_of(pipeline).mask(pipeline)
+    return masked
+
+
+def rules_python(rules: RuleSet) -> str:
+    """Return the Python source of the stage with the rules."""
+    given = [RULE.python(rule) for rule in rules.rules]
+    given.append(f"recent={RECENT.python(rules.recent)}")
+    given += [] if rules.unique is None else [f"unique={rules.unique!r}"]
+    given += [f"lists={LISTS.python(rules.lists)}"] if rules.lists else []
+    given.append(f"lateness={DURATION.python(rules.lateness)}")
+    given += [] if rules.revise else ["revise=False"]
+    return "\n".join([".rules(", *(f"        {one}," for one in given), "    )"])

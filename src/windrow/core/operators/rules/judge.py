@@ -1,0 +1,255 @@
+"""Evaluation of rules: the columns that they see, their conditions, and the evidence and text of alerts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final, assert_never
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.core import duckdb_sql
+from windrow.core.columns import to_micros
+from windrow.core.duckdb_sql import identifier
+from windrow.core.operators.rules.histories import Histories, Mask, Places
+from windrow.core.schema import TIME
+from windrow.errors import RunError
+from windrow.expressions import Expression, duckdb_message
+from windrow.expressions.rules import (
+    InList,
+    PreviousField,
+    RecentCount,
+    RecentField,
+    RuleExpressions,
+    RuleScope,
+    TextPart,
+    rule_expressions,
+)
+from windrow.model import Rule, RulesPipeline
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule says of a record: the text of its alert, and its evidence as JSON."""
+
+    text: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Findings by judgement and number of the rule; and by judgement why rules failed, which then find nothing."""
+
+    found: dict[tuple[int, int], Finding]
+    failed: dict[int, str]
+
+
+class Judge:
+    """Evaluates a pipeline's rules. `lists` are the entries of each list."""
+
+    def __init__(self, pipeline: RulesPipeline, lists: Mapping[str, frozenset[str]]) -> None:
+        self._rules = rule_expressions(pipeline)
+        self._lists = lists
+        self._duck = duckdb_sql.connect()
+        self._columns = tuple(dict.fromkeys(column for rule in self._rules for column in rule.columns))
+        self._struct = tuple(one.name for one in RuleScope.of(pipeline).fields)
+        expressions = [
+            one for rule in self._rules for one in (rule.when, *dict((*rule.evidence, *rule.values)).values())
+        ]
+        expressions += [one.of for one in self._columns if isinstance(one, InList)]
+        used = {name for one in expressions for name in one.columns}
+        self._own = tuple(name for name in self._struct if name in used)
+        others = {one.field for one in self._columns if isinstance(one, PreviousField | RecentField)}
+        self.fields = (
+            self._struct if None in others else tuple(name for name in self._struct if name in used or name in others)
+        )
+        self._conditions = ", ".join(f"{rule.when.sql} AS r{number}" for number, rule in enumerate(self._rules))
+
+    def judge(self, records: pa.Table, order: Places, judged: Places, histories: Histories) -> Verdicts:
+        """Judge records; they have `fields` and `TIME`, and their places are those in `order`."""
+        table = self._seen(records, order, judged, histories)
+        holds, failed = self._holding(table)
+        found: dict[tuple[int, int], Finding] = {}
+        for number, rule in enumerate(self._rules):
+            rows = np.flatnonzero(holds[:, number])
+            if len(rows):
+                made, why = self._findings(rule, table.take(pa.array(rows)))
+                found |= {(row, number): one for row, one in zip(rows.tolist(), made, strict=True)}
+                failed |= {int(rows[row]): text for row, text in why.items()}
+        return Verdicts(found, failed)
+
+    def _seen(self, records: pa.Table, order: Places, judged: Places, histories: Histories) -> pa.Table:
+        """Return the columns that rules see, a row for each judgement."""
+        rows = order[judged]
+        table = {name: records.column(name).take(pa.array(rows)) for name in self._own}
+        table["__row"] = pa.array(np.arange(len(judged)))  # there is always a column
+        sight = _Sight(records, self._struct, order[histories.places], histories, rows)
+        for column in self._columns:
+            if isinstance(column, InList):
+                table[column.name] = self._listed(column.list, self._value(column.of, table))
+            else:
+                table[column.name] = sight.column(column)
+        return pa.table(table)
+
+    def _value(self, of: Expression, table: Mapping[str, pa.ChunkedArray]) -> pa.ChunkedArray:
+        if of.columns and of.text in {of.columns[0], identifier(of.columns[0])}:
+            return pa.chunked_array(table[of.columns[0]])
+        return duckdb_sql.query(self._duck, f"SELECT {of.sql} AS x FROM t", t=pa.table(table)).column("x")
+
+    def _listed(self, name: str, values: pa.ChunkedArray) -> pa.Array:
+        encoded = values.combine_chunks().dictionary_encode()
+        entries = self._lists[name]
+        known = pa.array([str(value) in entries for value in encoded.dictionary.to_pylist()], pa.bool_())
+        return known.take(encoded.indices)
+
+    def _holding(self, table: pa.Table) -> tuple[Mask, dict[int, str]]:
+        """Return for each row which rules hold, and by row why a condition failed."""
+        failed: dict[int, str] = {}
+        made = self._evaluated(f"SELECT {self._conditions} FROM t", table, failed, "when")
+        holds = np.zeros((table.num_rows, len(self._rules)), dtype=np.bool_)
+        rows = np.delete(np.arange(table.num_rows), list(failed))
+        for number, column in enumerate(made.columns):
+            holds[rows, number] = pc.fill_null(column, fill_value=False).to_numpy()
+        return holds, failed
+
+    def _findings(self, rule: RuleExpressions, table: pa.Table) -> tuple[list[Finding], dict[int, str]]:
+        """Return a finding for each row; evidence and values are null where they fail, and why they do."""
+        failed: dict[int, str] = {}
+        if not rule.evidence and not rule.values:
+            return [Finding(_text(rule.text, {}), "{}")] * table.num_rows, failed
+        columns = [f"{one.sql} AS e{number}" for number, (_, one) in enumerate(rule.evidence)]
+        columns += [f"{one.sql} AS v{number}" for number, (_, one) in enumerate(rule.values)]
+        made = self._evaluated(f"SELECT {', '.join(columns)} FROM t", table, failed, f"rules.{rule.rule.name}")
+        values = iter(zip(*(column.to_pylist() for column in made.columns), strict=True))
+        nothing = (None,) * len(columns)
+        found = []
+        for row in range(table.num_rows):
+            given = nothing if row in failed else next(values)
+            evidence = dict(zip((name for name, _ in rule.evidence), given, strict=False))
+            shown = dict(zip((name for name, _ in rule.values), given[len(evidence) :], strict=True))
+            found.append(Finding(_text(rule.text, shown), evidence_text(evidence)))
+        return found, failed
+
+    def _evaluated(self, sql: str, table: pa.Table, failed: dict[int, str], where: str) -> pa.Table:
+        """Return the result of a query for the rows for which it does not fail, and record the others by number."""
+        parts, stack = [], [(0, table)]
+        while stack:
+            first, some = stack.pop()
+            try:
+                parts.append(duckdb_sql.query(self._duck, sql, t=some))
+            except RunError as exc:
+                if some.num_rows == 1:
+                    why = duckdb_message(exc.__cause__) if isinstance(exc.__cause__, Exception) else str(exc)
+                    failed[first] = f"expression: {where}: {why}"
+                else:
+                    half = some.num_rows // 2
+                    stack += [(first + half, some.slice(half)), (first, some.slice(0, half))]
+        return pa.concat_tables(parts) if parts else pa.table({})
+
+
+class _Sight:
+    """What judgements see of the history: the rows `seen` of records, those of each judgement together."""
+
+    def __init__(
+        self, records: pa.Table, names: Sequence[str], seen: Places, histories: Histories, judged: Places
+    ) -> None:
+        self._records = records
+        self._names = names
+        self._seen = pa.array(seen)
+        self._histories = histories
+        times = to_micros(records.column(TIME))
+        self._ages = np.repeat(times[judged], histories.counts) - times[seen]
+        is_first = histories.counts == 0
+        before = seen[np.where(is_first, 0, histories.ends - 1)] if len(seen) else np.zeros(len(judged), np.int64)
+        self._before = pa.array(before, mask=is_first)
+
+    def column(self, column: PreviousField | RecentCount | RecentField) -> pa.Array | pa.ChunkedArray:
+        """Return a column, a row for each judgement."""
+        match column:
+            case PreviousField(_, field):
+                return self._records.column(field).take(self._before)
+            case RecentCount(_, span):
+                return pa.array(self._histories.counts if span is None else self._histories.count(self._ages <= span))
+            case RecentField(_, field, span):
+                seen, counts = self._seen, self._histories.counts
+                if span is not None:
+                    is_near = self._ages <= span
+                    seen, counts = seen.filter(pa.array(is_near)), self._histories.count(is_near)
+                ends = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+                return pa.ListArray.from_arrays(ends, self._values(field, seen))
+            case _:
+                assert_never(column)
+
+    def _values(self, field: str | None, rows: pa.Array) -> pa.Array:
+        if field is not None:
+            return self._records.column(field).take(rows).combine_chunks()
+        members = [self._records.column(name).take(rows).combine_chunks() for name in self._names]
+        return pa.StructArray.from_arrays(members, names=self._names)
+
+
+def rule_hash(rule: Rule) -> str:
+    """Return what tells a rule from another of its name: a hash of all that it says."""
+    said = json.dumps([rule.when, rule.severity, rule.say, rule.evidence], ensure_ascii=False)
+    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+
+
+def alert_id(pipeline: str, rule: str, key: Sequence[Any], subject: str) -> str:
+    """Return the identity of the alert of a rule for a record: the same on every host and in every run."""
+    named = json.dumps([pipeline, rule, [_plain(value) for value in key], subject], ensure_ascii=False)
+    digest = hashlib.blake2b(named.encode(), digest_size=16).digest()
+    return base64.b32encode(digest).decode().rstrip("=").lower()
+
+
+def evidence_text(values: Mapping[str, Any]) -> str:
+    """Return evidence as a JSON object: decimals as text, times in ISO 8601, a double that is not finite as null."""
+    return json.dumps({name: _plain(value) for name, value in values.items()}, ensure_ascii=False)
+
+
+def _plain(value: Any) -> str | bool | float | None:  # noqa: ANN401 - a value of any field
+    match value:
+        case Decimal():
+            return f"{value:f}"
+        case datetime():
+            return time_text(value)
+        case float():
+            return value + 0.0 if math.isfinite(value) else None
+        case _:
+            return value  # type: ignore[no-any-return]
+
+
+def value_text(value: Any) -> str:  # noqa: ANN401 - a value of any field
+    """Return a value as text."""
+    return formatted(value, "")
+
+
+def time_text(value: datetime) -> str:
+    """Return a time in ISO 8601, in UTC, with a fraction only if it has one."""
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+def _text(parts: Iterable[TextPart], values: Mapping[str, Any]) -> str:
+    return "".join(
+        part.literal + ("" if part.name is None else formatted(values[part.name], part.format)) for part in parts
+    )
+
+
+_WORDS: Final = {None: "null", True: "true", False: "false"}
+
+
+def formatted(value: Any, spec: str) -> str:  # noqa: ANN401 - a value of any field
+    """Return a value in a format of Python's, as it stands in the text of an alert; raise ValueError if none fits."""
+    if value is None or isinstance(value, bool):
+        return _WORDS[value]
+    if isinstance(value, datetime):
+        return format(value.astimezone(UTC), spec) if spec else time_text(value)
+    if isinstance(value, float):
+        value = value + 0.0
+    return format(value, spec) if spec else str(_plain(value))

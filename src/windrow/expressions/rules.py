@@ -1,0 +1,368 @@
+"""Expressions of rules: over a record, the one before it (`prev`), the recent ones (`recent`), and lists.
+
+An expression is SQL as everywhere. What it says of other records becomes columns beside the fields of the record
+(`RuleColumn`), so that one query evaluates all rules over many records:
+
+- ``prev.FIELD``: a value; ``prev is null`` is said of the event time, which no record lacks;
+- ``recent.FIELD``: an array, oldest first; ``recent``: an array of structs;
+- ``mean(recent.FIELD)`` and the other functions of `_FUNCTIONS`: a function of such an array; with a duration as the
+  second argument, of its records that are at most so much older;
+- ``count(recent)``, ``count(recent, '1m')``: a number;
+- ``x in LIST``: whether a list has an entry, once `x` is known.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import Any, Final
+
+from windrow.errors import PipelineError
+from windrow.expressions.analyse import Expression, analyse
+from windrow.expressions.inputs import nullable_fields, record_fields
+from windrow.expressions.syntax import Node, parse, unparse
+from windrow.model import (
+    ArrayType,
+    BooleanType,
+    Field,
+    LongType,
+    Rule,
+    RulesPipeline,
+    StringType,
+    StructType,
+    format_duration,
+    parse_duration,
+)
+
+RULE_WORDS: Final = ("prev", "recent", "next")
+"""Names that no field of a rules pipeline can have."""
+
+
+@dataclass(frozen=True)
+class PreviousField:
+    """The column `name` is a field of the record before."""
+
+    name: str
+    field: str
+
+
+@dataclass(frozen=True)
+class RecentField:
+    """The column `name` is an array of a field of the recent records (None: of whole records), or those in `span`."""
+
+    name: str
+    field: str | None
+    span: int | None = None
+
+
+@dataclass(frozen=True)
+class RecentCount:
+    """The column `name` is the number of the recent records, or of those in `span` (microseconds)."""
+
+    name: str
+    span: int | None = None
+
+
+@dataclass(frozen=True)
+class InList:
+    """The column `name` is whether the value of an expression is in the list `list`; null if the value is."""
+
+    name: str
+    list: str
+    of: Expression
+
+
+RuleColumn = PreviousField | RecentField | RecentCount | InList
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """A part of an alert's text: `literal`, then the value `name` (None at the end) in a format."""
+
+    literal: str
+    name: str | None
+    format: str
+
+
+@dataclass(frozen=True)
+class RuleExpressions:
+    """A rule's condition, its evidence, and its text with the values in it; `columns` are what these need."""
+
+    rule: Rule
+    when: Expression
+    evidence: tuple[tuple[str, Expression], ...]
+    text: tuple[TextPart, ...]
+    values: tuple[tuple[str, Expression], ...]
+    columns: tuple[RuleColumn, ...]
+
+
+_FUNCTIONS: Final = {
+    "mean": "list_avg",
+    "avg": "list_avg",
+    "stddev": "list_stddev_samp",
+    "sum": "list_sum",
+    "min": "list_min",
+    "max": "list_max",
+    "median": "list_median",
+}
+"""Functions of ``recent.FIELD``: null for no records; a standard deviation is that of a sample, null for one record."""
+
+
+@dataclass
+class RuleScope:
+    """Analyses the expressions of a pipeline's rules, and gathers the columns that they need."""
+
+    fields: tuple[Field, ...]
+    nullable: frozenset[str]
+    time: str
+    within: int
+    lists: frozenset[str]
+    columns: dict[str, tuple[RuleColumn, Field]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(pipeline: RulesPipeline, given: tuple[Field, ...] | None = None) -> RuleScope:
+        """Return the scope of a pipeline; `given` are its fields, if some of them are to be left out."""
+        fields = record_fields(pipeline) if given is None else given
+        return RuleScope(
+            tuple(one for one in fields if not isinstance(one.type, ArrayType)),
+            nullable_fields(pipeline) if given is None else frozenset(one.name for one in given),
+            pipeline.time.field,
+            pipeline.rules.recent.within,
+            frozenset(one.name for one in pipeline.rules.lists),
+        )
+
+    def analyse(self, text: str) -> Expression:
+        """Analyse an expression; raise PipelineError if it is wrong."""
+        names = frozenset(one.name for one in self.fields)
+        tree = parse(text, names)
+        try:
+            made = unparse(self._rewritten(tree, frozenset()))
+        except PipelineError as exc:
+            msg = f"{text!r}: {exc.message}"
+            raise PipelineError(msg) from exc
+        return self._analysed(made, text)
+
+    def rule(self, rule: Rule) -> RuleExpressions:
+        """Analyse a rule; raise PipelineError if an expression or the text is wrong."""
+        when = self.condition(rule.when)
+        evidence = tuple((name, self.analyse(sql)) for name, sql in rule.evidence)
+        text, values = self.text(rule.say, dict(evidence)) if rule.say is not None else ((), {})
+        used = {name for one in (when, *dict(evidence).values(), *values.values()) for name in one.columns}
+        for column, _ in self.columns.values():
+            if isinstance(column, InList) and column.name in used:
+                used.update(column.of.columns)
+        columns = tuple(column for name, (column, _) in self.columns.items() if name in used)
+        return RuleExpressions(
+            rule, when, evidence, text or (TextPart(rule.name, None, ""),), tuple(values.items()), columns
+        )
+
+    def condition(self, text: str) -> Expression:
+        """Analyse an expression that is true or false."""
+        when = self.analyse(text)
+        if not isinstance(when.type, BooleanType):
+            msg = f"{text!r} is a {when.type}, not a condition; write one that is true or false, such as amount > 100"
+            raise PipelineError(msg)
+        return when
+
+    def text(self, say: str, evidence: Mapping[str, Expression]) -> tuple[tuple[TextPart, ...], dict[str, Expression]]:
+        """Return the parts of a text, and the values in it by name; raise PipelineError if it is wrong."""
+        parts: list[TextPart] = []
+        values: dict[str, Expression] = {}
+        try:
+            found = list(Formatter().parse(say))
+        except ValueError as exc:
+            msg = f"{say!r}: {exc}; a brace that is meant as one is written twice, {{{{"
+            raise PipelineError(msg) from exc
+        for literal, name, spec, conversion in found:
+            if name is None:
+                parts.append(TextPart(literal, None, ""))
+                continue
+            if conversion or "{" in (spec or "") or not name:
+                msg = f"{say!r}: a value is {{NAME}}, or {{NAME:FORMAT}} with a format such as .2f"
+                raise PipelineError(msg)
+            values[name] = evidence[name] if name in evidence else self._value(say, name, evidence)
+            parts.append(TextPart(literal, name, spec or ""))
+        return tuple(parts), values
+
+    def _value(self, say: str, name: str, evidence: Mapping[str, Expression]) -> Expression:
+        previous, dot, inner = name.partition(".")
+        by_name = {one.name: one for one in self.fields}
+        if name in by_name:
+            return self._analysed(_quoted(name), name)
+        if dot and previous == "prev" and inner in by_name:
+            return self._analysed(_quoted(self._previous(inner)), name)
+        near = difflib.get_close_matches(name, [*evidence, *by_name], n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"give it as evidence, with: {{{name}: ...}}"
+        msg = f"{say!r}: {name!r} is neither evidence of the rule nor a field; {hint}"
+        raise PipelineError(msg)
+
+    def _analysed(self, made: str, text: str) -> Expression:
+        fields = (*self.fields, *(one for _, one in self.columns.values()))
+        try:
+            return analyse(made, fields, self.nullable.union(self.columns), takes_arrays=True)
+        except PipelineError as exc:
+            raise PipelineError(exc.message.replace(repr(made), repr(text))) from exc
+
+    def _rewritten(self, node: Any, bound: frozenset[str]) -> Any:  # noqa: ANN401 - plain JSON
+        """Return a tree with columns in the place of what it says of other records and of lists."""
+        if isinstance(node, list):
+            return [self._rewritten(part, bound) for part in node]
+        if not isinstance(node, dict):
+            return node
+        if node.get("class") == "LAMBDA":
+            bound |= frozenset(_named(node["lhs"]))
+        made = self._replaced(node, bound)
+        return {name: self._rewritten(part, bound) for name, part in node.items()} if made is None else made
+
+    def _replaced(self, node: Node, bound: frozenset[str]) -> Node | None:
+        """Return what takes the place of a node, None if it stays."""
+        match node.get("class"):
+            case "COLUMN_REF":
+                return self._reference(node, bound)
+            case "OPERATOR" if node["type"] in _NULL_TESTS and _name(node["children"][0]) == ("prev",):
+                return {**node, "children": [_column(self._previous(self.time))]}
+            case "OPERATOR" if node["type"] in _IN and (tested := self._tested(node["children"][1:])):
+                made = self._in_list(tested, node["children"][0])
+                return made if node["type"] == "COMPARE_IN" else {**_NOT, "children": [made]}
+            case "FUNCTION":
+                return self._called(node)
+            case _:
+                return None
+
+    def _reference(self, node: Node, bound: frozenset[str]) -> Node:
+        first, *parts = node["column_names"]
+        if first in bound:
+            return node
+        if first in self.lists:
+            msg = f"{first!r} is a list; write: x in {first}"
+            raise PipelineError(msg)
+        if first == "next":
+            msg = "the record after this one is not known when a rule sees it; a rule sees that record with `prev`"
+            raise PipelineError(msg)
+        if first == "prev":
+            if len(parts) != 1:
+                msg = f"`prev` is a record: name a field of it, such as prev.{self.time}, or ask whether it is null"
+                raise PipelineError(msg)
+            return _column(self._previous(parts[0]))
+        if first == "recent":
+            return _column(self._recent(parts, None))
+        return node
+
+    def _called(self, node: Node) -> Node | None:
+        """Return what takes the place of a function of recent records, or of a test of a list; None for another."""
+        name = node["function_name"].lower()
+        arguments = [one["expression"] for one in node.get("arguments", ())]
+        if name == "contains" and arguments and (tested := self._tested(arguments[:1])):
+            return self._in_list(tested, arguments[1])
+        of = _name(arguments[0]) if arguments else ()
+        if of[:1] != ("recent",) or name not in {"count", *_FUNCTIONS}:
+            return None
+        span = self._span(name, arguments[1:])
+        if name == "count":
+            if len(of) > 1:
+                msg = f"count() counts records: write count(recent), not count({'.'.join(of)})"
+                raise PipelineError(msg)
+            column = RecentCount("count(recent)" if span is None else f"count(recent, {format_duration(span)})", span)
+            return _column(self._known(column, Field(column.name, LongType())))
+        if len(of) == 1:
+            msg = f"{name}() is over a field of the recent records, such as {name}(recent.amount)"
+            raise PipelineError(msg)
+        argument = _column(self._recent(of[1:], span))
+        return {
+            **node,
+            "function_name": _FUNCTIONS[name],
+            "qualified_name": {"path": [_FUNCTIONS[name]]},
+            "arguments": [{"expression": argument}],
+        }
+
+    def _span(self, name: str, rest: list[Node]) -> int | None:
+        if not rest:
+            return None
+        literal = rest[0].get("literal", {})
+        if len(rest) > 1 or literal.get("kind") != "STRING":
+            msg = f"the second argument of {name}() is a duration, such as '1m'"
+            raise PipelineError(msg)
+        span = parse_duration(literal["text"])
+        if not 0 < span <= self.within:
+            msg = f"{literal['text']!r} must be longer than 0 and at most recent.within, {format_duration(self.within)}"
+            raise PipelineError(msg)
+        return span
+
+    def _previous(self, name: str) -> str:
+        of = self._field(name)
+        return self._known(PreviousField(f"prev.{name}", name), Field(f"prev.{name}", of.type))
+
+    def _recent(self, parts: list[str] | tuple[str, ...], span: int | None) -> str:
+        if not parts:
+            struct = StructType(tuple(Field(one.name, one.type, one.optional) for one in self.fields))
+            return self._known(RecentField("recent", None), Field("recent", ArrayType(struct)))
+        if len(parts) > 1:
+            msg = f"{'.'.join(('recent', *parts))!r} is not a field; fields have no parts"
+            raise PipelineError(msg)
+        name = f"recent.{parts[0]}" + ("" if span is None else f" of {format_duration(span)}")
+        of = self._field(parts[0]).type
+        if isinstance(of, ArrayType):
+            raise TypeError(of)  # they are left out
+        return self._known(RecentField(name, parts[0], span), Field(name, ArrayType(of)))
+
+    def _field(self, name: str) -> Field:
+        found = next((one for one in self.fields if one.name == name), None)
+        if found is None:
+            near = difflib.get_close_matches(name, [one.name for one in self.fields], n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"they are {', '.join(one.name for one in self.fields)}"
+            msg = f"{name!r} is not a field of the records; {hint}"
+            raise PipelineError(msg)
+        return found
+
+    def _tested(self, nodes: list[Node]) -> str | None:
+        """Return the list that is the only one of some nodes, or None."""
+        names = [_name(node) for node in nodes]
+        return names[0][0] if len(names) == 1 and len(names[0]) == 1 and names[0][0] in self.lists else None
+
+    def _in_list(self, name: str, value: Node) -> Node:
+        made = unparse(self._rewritten(value, frozenset()))
+        of = self._analysed(made, made)
+        if not isinstance(of.type, StringType | LongType):
+            msg = f"{made} is a {of.type}, and the entries of a list are text; cast it to varchar"
+            raise PipelineError(msg)
+        column = InList(f"{made} in {name}", name, of)
+        return _column(self._known(column, Field(column.name, BooleanType())))
+
+    def _known(self, column: RuleColumn, made: Field) -> str:
+        self.columns.setdefault(column.name, (column, made))
+        return column.name
+
+
+_NULL_TESTS: Final = {"OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"}
+_IN: Final = {"COMPARE_IN", "COMPARE_NOT_IN"}
+_NOT: Final = {"class": "OPERATOR", "type": "OPERATOR_NOT"}
+
+
+def _column(name: str) -> Node:
+    return {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [name]}
+
+
+def _name(node: Node) -> tuple[str, ...]:
+    """Return the parts of the name that a node is, none if it is another."""
+    return tuple(node["column_names"]) if node.get("class") == "COLUMN_REF" else ()
+
+
+def _named(node: Any) -> list[str]:  # noqa: ANN401 - plain JSON
+    """Return the first parts of all names in a tree."""
+    if isinstance(node, list):
+        return [name for part in node for name in _named(part)]
+    if not isinstance(node, dict):
+        return []
+    return [*_name(node)[:1], *(name for part in node.values() for name in _named(part))]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def rule_expressions(pipeline: RulesPipeline) -> tuple[RuleExpressions, ...]:
+    """Return the rules of a pipeline, analysed; raise PipelineError for an expression that is wrong."""
+    scope = RuleScope.of(pipeline)
+    return tuple(map(scope.rule, pipeline.rules.rules))

@@ -1,0 +1,61 @@
+"""Rules: conditions over a record and the recent records of its key, each of which raises alerts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["low", "medium", "high", "critical"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition over a record, the one before it (`prev`) and the recent ones (`recent`) of its key.
+
+    An alert has the expressions of `evidence` (names and SQL) as JSON, and the text `say`, in which ``{NAME}`` stands
+    for the evidence, for a field of the record, or for ``prev.FIELD``. Without `say` the text is the rule's name.
+    """
+
+    name: str
+    when: str
+    severity: Severity = "medium"
+    say: str | None = None
+    evidence: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Recent:
+    """The records that a rule sees: the `last` ones of the key that are at most `within` microseconds older."""
+
+    last: int
+    within: int
+
+
+@dataclass(frozen=True)
+class FileList:
+    """A list by the name `name` in the file `path`: of lines, or of the column `column` of a CSV file.
+
+    `entries` are what the file held when it was read, None before that.
+    """
+
+    name: str
+    path: str
+    column: str | None = None
+    entries: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """The rules of a pipeline, and what they see.
+
+    A record whose field `unique` repeats that of an earlier record of its key and partition changes nothing. One that
+    comes `lateness` microseconds or more behind the watermark is expired. With `revise`, a record that comes late has
+    the records after it judged again.
+    """
+
+    rules: tuple[Rule, ...]
+    recent: Recent
+    unique: str | None = None
+    lists: tuple[FileList, ...] = ()
+    lateness: int = 0
+    revise: bool = True
