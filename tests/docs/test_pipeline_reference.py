@@ -19,9 +19,10 @@ from windrow.api.checks import validate
 from windrow.api.pipeline_file import read_document
 from windrow.api.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError
-from windrow.model import Formula, Pipeline, parse_type
+from windrow.model import Formula, Pipeline, RulesPipeline, parse_type
 
 TEXT = (ROOT / "docs" / "reference" / "pipeline.md").read_text(encoding="utf-8")
+RULES = re.search(r"^## Rules\n(.*?)^## ", TEXT, re.MULTILINE | re.DOTALL)
 LEAST = {
     "name": "a",
     "source": {"log": {"path": "a"}},
@@ -69,7 +70,13 @@ class Item:
         return found[1] if found else None
 
 
-ITEMS = [Item(*found) for found in re.findall(r"^- `([a-z_.]+)` \((.*?)\):", TEXT, re.MULTILINE | re.DOTALL)]
+def items(text: str, names: str) -> list[Item]:
+    """Return the keys in a text; `names` are the characters in their paths."""
+    return [Item(*found) for found in re.findall(rf"^- `([{names}]+)` \((.*?)\):", text, re.MULTILINE | re.DOTALL)]
+
+
+OF_RULES = items(RULES[1] if RULES else "", "a-zA-Z_.")
+ITEMS = [one for one in items(TEXT, "a-z_.") if one not in OF_RULES]
 
 
 def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -98,6 +105,26 @@ def read(document: dict[str, Any]) -> Pipeline:
     pipeline = read_document(yaml.safe_dump(document), "least.yaml").pipeline
     assert isinstance(pipeline, Pipeline)
     return pipeline
+
+
+def test_the_keys_of_rules_are_on_the_page() -> None:
+    document = LEAST | {
+        "unique": {"by": "k"},
+        "recent": {"last": 1, "within": "1h"},
+        "lists": {"a": {"file": "a", "key": "a"}},
+        "rules": [{"name": "a", "when": "true", "severity": "low", "say": "a", "with": {"b": "1"}}],
+        "emit": {"lateness": "1m", "revise": "true"},
+    }
+    del document["window"], document["aggregate"]
+    assert isinstance(read_document(yaml.safe_dump(document), "least.yaml").pipeline, RulesPipeline)
+    paths = {path.replace("NAME", "a").replace(".N", ".0") for path in (item.path for item in OF_RULES)}
+    for path in paths:
+        *way, last = path.split(".")
+        at: Any = document
+        for name in way:
+            at = at[int(name)] if name.isdecimal() else at[name]
+        assert last in at, path
+    assert len(paths) == 12
 
 
 def with_key(path: str, value: object) -> tuple[dict[str, Any], dict[str, Any]]:

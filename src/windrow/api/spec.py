@@ -91,6 +91,9 @@ class Each(Spec[tuple[T, ...]]):
     def python(self, value: tuple[T, ...]) -> str:
         return ", ".join(map(self.item.python, value))
 
+    def document(self, path: str) -> Iterator[str]:
+        return self.item.document(f"{path}.N")
+
 
 _DEEPEST = 42
 """How many nodes may stand above one that is read by a spec that contains itself."""

@@ -24,8 +24,15 @@ MAX_TIME: Final = 2**63 - 1
 
 def to_micros(column: pa.ChunkedArray | pa.Array) -> Micros:
     """View a column of int64 or timestamp[us] without nulls as a numpy array."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return array.cast(pa.int64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    array = whole(column) if isinstance(column, pa.ChunkedArray) else column
+    if not pa.types.is_int64(array.type):
+        array = array.cast(pa.int64())
+    return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array, without a copy if it is one."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 Blob: TypeAlias = "bytes | pa.Buffer"

@@ -42,10 +42,11 @@ def database() -> duckdb.DuckDBPyConnection:
     return opened
 
 
-_SINES = "sin(radians(lat1 - lat2) / 2) ** 2"
-_HAVERSINE = f"{_SINES} + cos(radians(lat1)) * cos(radians(lat2)) * sin(radians(lon1 - lon2) / 2) ** 2"
-# on a sphere of 6,371 km; atan2 is null where a place is, and has a value for opposite places
-_KM = f"12742 * atan2(sqrt({_HAVERSINE}), sqrt(greatest(0.0, 1 - ({_HAVERSINE}))))"
+# the haversine formula on a sphere of 6,371 km; for opposite places the sum may be above 1 by its last digits
+_SUM = """
+    sin(radians(lat1 - lat2) / 2) ** 2 + cos(radians(lat1)) * cos(radians(lat2)) * sin(radians(lon1 - lon2) / 2) ** 2
+"""
+_KM = f"12742 * asin(sqrt(({_SUM}) * 0.999999999999998::DOUBLE))"
 _MACROS = (
     f"CREATE MACRO km(lat1, lon1, lat2, lon2) AS {_KM}",
     "CREATE MACRO hours(since, until) AS (epoch_us(until) - epoch_us(since)) / 3600000000",

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql
-from windrow.core.columns import to_micros
+from windrow.core.columns import to_micros, whole
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.rules.histories import Histories, Mask, Places
 from windrow.core.schema import TIME
@@ -59,6 +59,8 @@ class Judge:
         self._rules = rule_expressions(pipeline)
         self._lists = lists
         self._duck = duckdb_sql.connect()
+        # a projection is as quick without it, and planned in a third less time, which is most of a small step's
+        self._duck.execute("PRAGMA disable_optimizer")
         self._columns = tuple(dict.fromkeys(column for rule in self._rules for column in rule.columns))
         self._struct = tuple(one.name for one in RuleScope.of(pipeline).fields)
         expressions = [
@@ -75,8 +77,9 @@ class Judge:
 
     def judge(self, records: pa.Table, order: Places, judged: Places, histories: Histories) -> Verdicts:
         """Judge records; they have `fields` and `TIME`, and their places are those in `order`."""
-        table = self._seen(records, order, judged, histories)
-        holds, failed = self._holding(table)
+        failed: dict[int, str] = {}
+        table = self._seen(_Sight(records, self._struct, order, judged, histories), failed)
+        holds = self._holding(table, failed)
         found: dict[tuple[int, int], Finding] = {}
         for number, rule in enumerate(self._rules):
             rows = np.flatnonzero(holds[:, number])
@@ -86,39 +89,50 @@ class Judge:
                 failed |= {int(rows[row]): text for row, text in why.items()}
         return Verdicts(found, failed)
 
-    def _seen(self, records: pa.Table, order: Places, judged: Places, histories: Histories) -> pa.Table:
-        """Return the columns that rules see, a row for each judgement."""
-        rows = order[judged]
-        table = {name: records.column(name).take(pa.array(rows)) for name in self._own}
-        table["__row"] = pa.array(np.arange(len(judged)))  # there is always a column
-        sight = _Sight(records, self._struct, order[histories.places], histories, rows)
+    def _seen(self, sight: _Sight, failed: dict[int, str]) -> pa.Table:
+        """Return the columns that rules see, a row for each judgement; `failed` says by row why one has no value."""
+        table = {name: sight.own(name) for name in self._own}
+        table["__row"] = sight.numbers  # there is always a column
         for column in self._columns:
             if isinstance(column, InList):
-                table[column.name] = self._listed(column.list, self._value(column.of, table))
+                table[column.name] = self._listed(column.list, self._value(column.of, table, failed))
             else:
                 table[column.name] = sight.column(column)
         return pa.table(table)
 
-    def _value(self, of: Expression, table: Mapping[str, pa.ChunkedArray]) -> pa.ChunkedArray:
+    def _value(self, of: Expression, columns: Mapping[str, pa.Array], failed: dict[int, str]) -> pa.Array:
+        """Return the values of an expression, null where it fails."""
         if of.columns and of.text in {of.columns[0], identifier(of.columns[0])}:
-            return pa.chunked_array(table[of.columns[0]])
-        return duckdb_sql.query(self._duck, f"SELECT {of.sql} AS x FROM t", t=pa.table(table)).column("x")
+            return columns[of.columns[0]]
+        why: dict[int, str] = {}
+        table = pa.table(columns)
+        made = self._evaluated(f"SELECT {of.sql} AS x FROM t", table, why, "when")
+        if not why:
+            return whole(made.column("x"))
+        failed |= why
+        is_made = np.ones(table.num_rows, dtype=np.bool_)
+        is_made[list(why)] = False
+        if not is_made.any():
+            return pa.nulls(table.num_rows, pa.string())
+        return whole(made.column("x")).take(pa.array(np.cumsum(is_made) - 1, mask=~is_made))
 
-    def _listed(self, name: str, values: pa.ChunkedArray) -> pa.Array:
-        encoded = values.combine_chunks().dictionary_encode()
+    def _listed(self, name: str, values: pa.Array) -> pa.Array:
+        encoded = values.dictionary_encode()
         entries = self._lists[name]
         known = pa.array([str(value) in entries for value in encoded.dictionary.to_pylist()], pa.bool_())
         return known.take(encoded.indices)
 
-    def _holding(self, table: pa.Table) -> tuple[Mask, dict[int, str]]:
-        """Return for each row which rules hold, and by row why a condition failed."""
-        failed: dict[int, str] = {}
-        made = self._evaluated(f"SELECT {self._conditions} FROM t", table, failed, "when")
+    def _holding(self, table: pa.Table, failed: dict[int, str]) -> Mask:
+        """Return for each row which rules hold: none where a condition fails."""
+        why: dict[int, str] = {}
+        made = self._evaluated(f"SELECT {self._conditions} FROM t", table, why, "when")
         holds = np.zeros((table.num_rows, len(self._rules)), dtype=np.bool_)
-        rows = np.delete(np.arange(table.num_rows), list(failed))
+        rows = np.delete(np.arange(table.num_rows), list(why)) if why else slice(None)
         for number, column in enumerate(made.columns):
             holds[rows, number] = pc.fill_null(column, fill_value=False).to_numpy()
-        return holds, failed
+        failed |= why
+        holds[list(failed)] = False
+        return holds
 
     def _findings(self, rule: RuleExpressions, table: pa.Table) -> tuple[list[Finding], dict[int, str]]:
         """Return a finding for each row; evidence and values are null where they fail, and why they do."""
@@ -156,26 +170,36 @@ class Judge:
 
 
 class _Sight:
-    """What judgements see of the history: the rows `seen` of records, those of each judgement together."""
+    """What judgements see: the records at the places `judged` in an order of rows, and their histories."""
 
     def __init__(
-        self, records: pa.Table, names: Sequence[str], seen: Places, histories: Histories, judged: Places
+        self, records: pa.Table, names: Sequence[str], order: Places, judged: Places, histories: Histories
     ) -> None:
         self._records = records
         self._names = names
-        self._seen = pa.array(seen)
         self._histories = histories
+        rows, seen = order[judged], order[histories.places]
+        self._judged, self._seen = pa.array(rows), pa.array(seen)
         times = to_micros(records.column(TIME))
-        self._ages = np.repeat(times[judged], histories.counts) - times[seen]
+        self._ages = np.repeat(times[rows], histories.counts) - times[seen]
         is_first = histories.counts == 0
         before = seen[np.where(is_first, 0, histories.ends - 1)] if len(seen) else np.zeros(len(judged), np.int64)
         self._before = pa.array(before, mask=is_first)
 
-    def column(self, column: PreviousField | RecentCount | RecentField) -> pa.Array | pa.ChunkedArray:
+    @property
+    def numbers(self) -> pa.Array:
+        """A number for each judgement."""
+        return pa.array(np.arange(len(self._judged)))
+
+    def own(self, name: str) -> pa.Array:
+        """Return a field of the records that are judged."""
+        return whole(self._records.column(name)).take(self._judged)
+
+    def column(self, column: PreviousField | RecentCount | RecentField) -> pa.Array:
         """Return a column, a row for each judgement."""
         match column:
             case PreviousField(_, field):
-                return self._records.column(field).take(self._before)
+                return whole(self._records.column(field)).take(self._before)
             case RecentCount(_, span):
                 return pa.array(self._histories.counts if span is None else self._histories.count(self._ages <= span))
             case RecentField(_, field, span):
@@ -190,8 +214,8 @@ class _Sight:
 
     def _values(self, field: str | None, rows: pa.Array) -> pa.Array:
         if field is not None:
-            return self._records.column(field).take(rows).combine_chunks()
-        members = [self._records.column(name).take(rows).combine_chunks() for name in self._names]
+            return whole(self._records.column(field)).take(rows)
+        members = [whole(self._records.column(name)).take(rows) for name in self._names]
         return pa.StructArray.from_arrays(members, names=self._names)
 
 

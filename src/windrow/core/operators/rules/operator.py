@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import json_value, late_output
-from windrow.core.columns import MAX_TIME, MIN_TIME, Micros, pack, to_micros, unpack
+from windrow.core.columns import MAX_TIME, MIN_TIME, Micros, pack, to_micros, unpack, whole
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.keys import hashable
 from windrow.core.lists import read_entries
@@ -239,7 +239,7 @@ class RulesOperator:
         cards = np.unique(to_micros(given.column(CARD)))
         pieces = [(table, rows) for table, rows in _found(summary.records.read(state), cards)]
         parts = [table.select(self._needed).take(pa.array(rows)) for table, rows in pieces]
-        table = pa.concat_tables([*parts, given.select(self._needed)])
+        table = pa.concat_tables([*parts, given.select(self._needed)]).combine_chunks()
         stored = table.num_rows - given.num_rows
         numbers = self._card_numbers(table)
         repeats: dict[int, bool] = {}
@@ -248,8 +248,8 @@ class RulesOperator:
             passed = np.concatenate([np.full(stored, MAX_TIME), _less(watermarks, self._rules.lateness)])
             found = self._repeats(table, numbers, times, passed, stored)
             if found:
-                whole = pa.concat_tables([*(one.take(pa.array(rows)) for one, rows in pieces), given])
-                repeats = {row - stored: self._differ(whole, row, first) for row, first in found.items()}
+                rows_of = pa.concat_tables([*(one.take(pa.array(rows)) for one, rows in pieces), given])
+                repeats = {row - stored: self._differ(rows_of, row, first) for row, first in found.items()}
         is_accepted = np.ones(given.num_rows, dtype=np.bool_)
         is_accepted[list(repeats)] = False
         return _Known(table, numbers, stored, is_accepted, watermarks, repeats)
@@ -258,7 +258,7 @@ class RulesOperator:
         """Return a number for the card of each record."""
         numbers = np.zeros(table.num_rows, dtype=np.int64)
         for name in (PARTITION, *self._pipeline.key):
-            encoded = table.column(name).combine_chunks().dictionary_encode()
+            encoded = whole(table.column(name)).dictionary_encode()
             if len(encoded.dictionary) > 1:
                 numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
                 numbers = np.unique(numbers, return_inverse=True)[1]
@@ -287,8 +287,8 @@ class RulesOperator:
                 found[row] = first
         return found
 
-    def _differ(self, whole: pa.Table, row: int, other: int) -> bool:
-        rows = whole.select(self._fields).take(pa.array([row, other])).to_pylist()
+    def _differ(self, records: pa.Table, row: int, other: int) -> bool:
+        rows = records.select(self._fields).take(pa.array([row, other])).to_pylist()
         return bool(rows[0] != rows[1])
 
     def _judged(self, known: _Known, summary: RulesSummary, state: BlobStore) -> tuple[list[_Change], dict[int, str]]:

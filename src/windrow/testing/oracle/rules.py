@@ -1,0 +1,120 @@
+"""The definition of rules: what each record sees, and the changes of alerts, one record at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from windrow.model import RuleSet, Watermark
+from windrow.testing.oracle.clock import Clock
+
+Fields = Mapping[str, Any]
+Finding = tuple[str, dict[str, Any]]
+"""The text and the evidence of an alert."""
+Condition = Callable[[Fields, Sequence[Fields]], Finding | None]
+"""A rule in Python: given a record and those that it sees, oldest first, what it finds; None if it does not hold."""
+
+
+@dataclass(frozen=True)
+class Purchase:
+    """A good record: its offset, event time (microseconds), key, id (None without one) and fields."""
+
+    offset: int
+    time: int
+    key: tuple[Any, ...]
+    id: Any
+    fields: Fields
+
+
+@dataclass(frozen=True)
+class AlertChange:
+    """A change of the alert of a rule for the record with an offset."""
+
+    op: str
+    pane: str
+    revision: int
+    rule: str
+    subject: int
+    finding: Finding
+
+
+@dataclass
+class RulesAnswer:
+    """What rules make of a partition's log: the changelog, and the offsets of records that are not judged."""
+
+    changes: list[AlertChange] = field(default_factory=list)
+    expired: list[int] = field(default_factory=list)
+    repeated: list[int] = field(default_factory=list)
+    contradicting: list[int] = field(default_factory=list)
+
+    @property
+    def standing(self) -> dict[tuple[str, int], Finding]:
+        """The alerts that stand in the end, by rule and offset of the subject."""
+        found: dict[tuple[str, int], Finding] = {}
+        for change in self.changes:
+            if change.op == "delete":
+                del found[change.rule, change.subject]
+            else:
+                found[change.rule, change.subject] = change.finding
+        return found
+
+
+def judge(
+    rules: RuleSet, conditions: Mapping[str, Condition], watermark: Watermark, log: Sequence[Purchase], partition: int
+) -> RulesAnswer:
+    """Judge the records of a partition, in the order of their offsets; `conditions` are the rules in Python."""
+    answer, clock = RulesAnswer(), Clock(watermark, (), partition)
+    accepted: list[Purchase] = []
+    alerts: dict[tuple[int, str], tuple[int, Finding | None]] = {}
+    for one in log:
+        at = clock.at(one.offset)
+        clock.data(one.offset, one.time)
+        if at >= one.time + rules.lateness:
+            answer.expired.append(one.offset)
+            continue
+        known = [other for other in accepted if other.key == one.key]
+        copies = [other for other in known if other.id == one.id and at < other.time + rules.lateness]
+        if rules.unique is not None and copies:
+            (answer.repeated if copies[0].fields == one.fields else answer.contradicting).append(one.offset)
+            continue
+        accepted.append(one)
+        behind = [
+            other for other in known if _order(other) > _order(one) and other.time - rules.recent.within <= one.time
+        ]
+        judged = [one, *(sorted(behind, key=_order) if rules.revise else ())]
+        for subject in judged:
+            history = _history(rules, subject, [*known, one])
+            pane = "on_time" if subject is one and at < one.time else "late"
+            for rule in rules.rules:
+                finding = conditions[rule.name](subject.fields, [other.fields for other in history])
+                name = subject.offset, rule.name
+                revision, before = alerts.get(name, (-1, None))
+                if finding == before:
+                    continue
+                alerts[name] = revision + 1, finding
+                answer.changes += _changes(before, finding, (pane, revision, rule.name, subject.offset))
+    return answer
+
+
+def _order(one: Purchase) -> tuple[Any, ...]:
+    return one.time, one.offset if one.id is None else one.id
+
+
+def _history(rules: RuleSet, subject: Purchase, known: Sequence[Purchase]) -> list[Purchase]:
+    before = [
+        other for other in known if _order(other) < _order(subject) and other.time >= subject.time - rules.recent.within
+    ]
+    return sorted(before, key=_order)[-rules.recent.last :]
+
+
+def _changes(before: Finding | None, now: Finding | None, name: tuple[str, int, str, int]) -> list[AlertChange]:
+    pane, revision, rule, subject = name
+    if now is None:
+        return [] if before is None else [AlertChange("delete", pane, revision + 1, rule, subject, before)]
+    if before is None:
+        return [AlertChange("insert", pane, revision + 1, rule, subject, now)]
+    return [
+        AlertChange("update_before", pane, revision, rule, subject, before),
+        AlertChange("update_after", pane, revision + 1, rule, subject, now),
+    ]
