@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import builtins
 import warnings
+from collections.abc import Iterable
 from functools import lru_cache
 from types import FunctionType
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.errors import RunError
@@ -34,6 +37,43 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str, **tables: pa.Table) -
         return called(connection, _parsed(sql))
     except duckdb.Error as exc:
         raise _failure(exc) from exc
+
+
+class Conditions:
+    """Conditions over the rows of a table, planned once for all tables of one schema.
+
+    A query over a table that is found by its name is planned each time, which is most of the time that a small one
+    takes. A view of an object that gives another stream in each run is planned once; so a connection has one of these.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, conditions: Iterable[str]) -> None:
+        self._connection = connection
+        selected = ", ".join(f"coalesce({sql}, false) AS c{number}" for number, sql in enumerate(conditions))
+        self._sql = f"PREPARE conditions AS SELECT {selected} FROM {_Streams.__name__}"
+        self._streams = _Streams()
+
+    def masks(self, table: pa.Table) -> npt.NDArray[np.bool_]:
+        """Return which conditions are true, by row and number; raise RunError if one fails."""
+        is_planned, self._streams.table = self._streams.table is not None, table
+        try:
+            if not is_planned:
+                self._connection.register(_Streams.__name__, self._streams)
+                self._connection.execute(self._sql)
+            found = self._connection.execute("EXECUTE conditions").fetchnumpy()
+        except duckdb.Error as exc:
+            raise _failure(exc) from exc
+        finally:
+            self._streams.table = table.slice(0, 0)
+        return np.column_stack([np.asarray(column, dtype=np.bool_) for column in found.values()])
+
+
+class _Streams:
+    """Gives a stream of its table whenever DuckDB asks."""
+
+    table: pa.Table | None = None
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema) if self.table is not None else None
 
 
 def _run(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> pa.Table:

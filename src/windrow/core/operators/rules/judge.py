@@ -6,15 +6,14 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Final, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql
 from windrow.core.columns import to_micros, whole
@@ -34,6 +33,8 @@ from windrow.expressions.rules import (
     rule_expressions,
 )
 from windrow.model import Rule, RulesPipeline
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Judge:
         self.fields = (
             self._struct if None in others else tuple(name for name in self._struct if name in used or name in others)
         )
-        self._conditions = ", ".join(f"{rule.when.sql} AS r{number}" for number, rule in enumerate(self._rules))
+        self._conditions = duckdb_sql.Conditions(self._duck, (rule.when.sql for rule in self._rules))
 
     def judge(self, records: pa.Table, order: Places, judged: Places, histories: Histories) -> Verdicts:
         """Judge records; they have `fields` and `TIME`, and their places are those in `order`."""
@@ -106,14 +107,16 @@ class Judge:
             return columns[of.columns[0]]
         why: dict[int, str] = {}
         table = pa.table(columns)
-        made = self._evaluated(f"SELECT {of.sql} AS x FROM t", table, why, "when")
+        parts = self._evaluated(self._query(f"SELECT {of.sql} AS x FROM t"), table, why, "when")
+        if not parts:
+            failed |= why
+            return pa.nulls(table.num_rows, pa.string())
+        made = pa.concat_tables(parts)
         if not why:
             return whole(made.column("x"))
         failed |= why
         is_made = np.ones(table.num_rows, dtype=np.bool_)
         is_made[list(why)] = False
-        if not is_made.any():
-            return pa.nulls(table.num_rows, pa.string())
         return whole(made.column("x")).take(pa.array(np.cumsum(is_made) - 1, mask=~is_made))
 
     def _listed(self, name: str, values: pa.Array) -> pa.Array:
@@ -125,11 +128,10 @@ class Judge:
     def _holding(self, table: pa.Table, failed: dict[int, str]) -> Mask:
         """Return for each row which rules hold: none where a condition fails."""
         why: dict[int, str] = {}
-        made = self._evaluated(f"SELECT {self._conditions} FROM t", table, why, "when")
+        made = self._evaluated(self._conditions.masks, table, why, "when")
         holds = np.zeros((table.num_rows, len(self._rules)), dtype=np.bool_)
-        rows = np.delete(np.arange(table.num_rows), list(why)) if why else slice(None)
-        for number, column in enumerate(made.columns):
-            holds[rows, number] = pc.fill_null(column, fill_value=False).to_numpy()
+        if made:
+            holds[np.delete(np.arange(table.num_rows), list(why)) if why else slice(None)] = np.concatenate(made)
         failed |= why
         holds[list(failed)] = False
         return holds
@@ -141,8 +143,9 @@ class Judge:
             return [Finding(_text(rule.text, {}), "{}")] * table.num_rows, failed
         columns = [f"{one.sql} AS e{number}" for number, (_, one) in enumerate(rule.evidence)]
         columns += [f"{one.sql} AS v{number}" for number, (_, one) in enumerate(rule.values)]
-        made = self._evaluated(f"SELECT {', '.join(columns)} FROM t", table, failed, f"rules.{rule.rule.name}")
-        values = iter(zip(*(column.to_pylist() for column in made.columns), strict=True))
+        query = self._query(f"SELECT {', '.join(columns)} FROM t")
+        made = self._evaluated(query, table, failed, f"rules.{rule.rule.name}")
+        values = (row for part in made for row in zip(*(column.to_pylist() for column in part.columns), strict=True))
         nothing = (None,) * len(columns)
         found = []
         for row in range(table.num_rows):
@@ -152,13 +155,18 @@ class Judge:
             found.append(Finding(_text(rule.text, shown), evidence_text(evidence)))
         return found, failed
 
-    def _evaluated(self, sql: str, table: pa.Table, failed: dict[int, str], where: str) -> pa.Table:
-        """Return the result of a query for the rows for which it does not fail, and record the others by number."""
+    def _query(self, sql: str) -> Callable[[pa.Table], pa.Table]:
+        return lambda table: duckdb_sql.query(self._duck, sql, t=table)
+
+    def _evaluated(
+        self, evaluate: Callable[[pa.Table], T], table: pa.Table, failed: dict[int, str], where: str
+    ) -> list[T]:
+        """Return what comes of the rows for which it does not fail, in parts, and record the others by number."""
         parts, stack = [], [(0, table)]
         while stack:
             first, some = stack.pop()
             try:
-                parts.append(duckdb_sql.query(self._duck, sql, t=some))
+                parts.append(evaluate(some))
             except RunError as exc:
                 if some.num_rows == 1:
                     why = duckdb_message(exc.__cause__) if isinstance(exc.__cause__, Exception) else str(exc)
@@ -166,7 +174,7 @@ class Judge:
                 else:
                     half = some.num_rows // 2
                     stack += [(first + half, some.slice(half)), (first, some.slice(0, half))]
-        return pa.concat_tables(parts) if parts else pa.table({})
+        return parts
 
 
 class _Sight:
