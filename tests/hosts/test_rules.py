@@ -244,4 +244,4 @@ def test_an_expression_that_fails_makes_a_dead_letter_and_hides_no_other_record(
     ]
     ((offset, reason),) = rows(tmp_path / "python.db", "SELECT offset, reason FROM alerts_dead")
     assert offset == 1
-    assert reason.startswith("expression: when: Could not convert string 'x' to INT64")
+    assert reason.startswith("expression: rules: Could not convert string 'x' to INT64")

@@ -107,7 +107,7 @@ class Judge:
             return columns[of.columns[0]]
         why: dict[int, str] = {}
         table = pa.table(columns)
-        parts = self._evaluated(self._query(f"SELECT {of.sql} AS x FROM t"), table, why, "when")
+        parts = self._evaluated(self._query(f"SELECT {of.sql} AS x FROM t"), table, why, "rules")
         if not parts:
             failed |= why
             return pa.nulls(table.num_rows, pa.string())
@@ -128,7 +128,7 @@ class Judge:
     def _holding(self, table: pa.Table, failed: dict[int, str]) -> Mask:
         """Return for each row which rules hold: none where a condition fails."""
         why: dict[int, str] = {}
-        made = self._evaluated(self._conditions.masks, table, why, "when")
+        made = self._evaluated(self._conditions.masks, table, why, "rules")
         holds = np.zeros((table.num_rows, len(self._rules)), dtype=np.bool_)
         if made:
             holds[np.delete(np.arange(table.num_rows), list(why)) if why else slice(None)] = np.concatenate(made)
