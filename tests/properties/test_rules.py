@@ -277,7 +277,8 @@ def test_other_key_groups_go_on_with_the_same_changelog(case: Case, after: int, 
     outputs: list[GroupOutput] = []
     for number, step in enumerate(case.steps(case.cuts[0])):
         if number == after:
-            other = replace(case.pipeline, key_groups=key_groups)
+            fields = tuple(reversed(case.pipeline.decode.fields))
+            other = replace(case.pipeline, key_groups=key_groups, decode=Decode(fields))
             states = migrate(other, {"": StateChange()}, host.states)
             host = MemoryHost(other, range(2))
             host.begin(states)

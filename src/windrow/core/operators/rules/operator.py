@@ -452,7 +452,9 @@ class RulesOperator:
             for partition, at in RulesSummary.decode(summary).watermarks.items():
                 watermarks[partition] = max(watermarks.get(partition, MIN_TIME), at)
             for (kind, _), blob in sorted(state.items()):
-                groups.add((kind, 0), unpack(blob))
+                # fields may be in another order now
+                names = self._stored.names if kind == _RECORDS else self._alerts.names
+                groups.add((kind, 0), unpack(blob).select(names))
         made: list[StoredState] = []
         for tables in groups.tables():
             # a watermark is a lower bound of what is to come: of a partition's records here, and of all others
