@@ -154,7 +154,8 @@ CHANGES = """
 def test_every_host_raises_the_same_alerts(tmp_path: Path) -> None:
     write(tmp_path, shuffled(400, 1), shuffled(300, 2))
     found = {}
-    for host, step in (("memory", 50), ("batch", 300), ("stream", 250)):
+    hosts: list[tuple[HostName, int]] = [("memory", 50), ("batch", 300), ("stream", 250)]
+    for host, step in hosts:
         given = pipeline(tmp_path, f"{host}.db")
         if host == "stream":
             Runner(tmp_path / "checkpoint").bounded(given, step)

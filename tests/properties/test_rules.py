@@ -263,14 +263,14 @@ def assert_answer(case: Case, found: Found) -> None:
     assert found.duplicates == sum(len(answer.repeated) for answer in answers.values())
 
 
-@examples(150)
+@examples(60)
 @given(cases())
 def test_the_changelog_is_the_oracles_in_each_cut(case: Case) -> None:
     for cut in ([], *case.cuts):
         assert_answer(case, run(case, cut))
 
 
-@examples(50)
+@examples(20)
 @given(cases(), st.integers(0, 8), st.sampled_from([1, 2, 5]))
 def test_other_key_groups_go_on_with_the_same_changelog(case: Case, after: int, key_groups: int) -> None:
     host = MemoryHost(case.pipeline, range(2))
@@ -287,7 +287,7 @@ def test_other_key_groups_go_on_with_the_same_changelog(case: Case, after: int, 
     assert_answer(moved, Found.of(outputs))
 
 
-@examples(60)
+@examples(25)
 @given(cases(), st.randoms(use_true_random=False))
 def test_alerts_that_stand_do_not_depend_on_the_order_of_records(case: Case, random: Random) -> None:
     rules = replace(case.pipeline.rules, unique="id", revise=True, lateness=10_000 * MINUTE)

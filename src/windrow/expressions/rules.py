@@ -16,6 +16,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from string import Formatter
 from typing import Any, Final
 
@@ -362,6 +363,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+@lru_cache(maxsize=64)
 def rule_expressions(pipeline: RulesPipeline) -> tuple[RuleExpressions, ...]:
     """Return the rules of a pipeline, analysed; raise PipelineError for an expression that is wrong."""
     scope = RuleScope.of(pipeline)
