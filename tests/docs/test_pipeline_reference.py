@@ -22,7 +22,7 @@ from windrow.errors import PipelineError
 from windrow.model import Formula, Pipeline, RulesPipeline, parse_type
 
 TEXT = (ROOT / "docs" / "reference" / "pipeline.md").read_text(encoding="utf-8")
-RULES = re.search(r"^## Rules\n(.*?)^## ", TEXT, re.MULTILINE | re.DOTALL)
+RULES = TEXT.partition("\n## Rules\n")[2].partition("\n## ")[0]
 LEAST = {
     "name": "a",
     "source": {"log": {"path": "a"}},
@@ -75,8 +75,8 @@ def items(text: str, names: str) -> list[Item]:
     return [Item(*found) for found in re.findall(rf"^- `([{names}]+)` \((.*?)\):", text, re.MULTILINE | re.DOTALL)]
 
 
-OF_RULES = items(RULES[1] if RULES else "", "a-zA-Z_.")
-ITEMS = [one for one in items(TEXT, "a-z_.") if one not in OF_RULES]
+OF_RULES = items(RULES, "a-zA-Z_.")
+ITEMS = items(TEXT.replace(RULES, ""), "a-z_.")
 
 
 def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
