@@ -31,7 +31,7 @@ from windrow.api.fluent.aggregates import (
     top_k_by,
     variance,
 )
-from windrow.api.fluent.connectors import file, kafka, log, postgres, sqlite
+from windrow.api.fluent.connectors import file, kafka, kafka_sink, log, postgres, sqlite
 from windrow.api.fluent.graph import graph
 from windrow.api.fluent.process import list_state, map_state, value_state
 from windrow.api.fluent.rules import list_file, recent, rule
@@ -94,6 +94,7 @@ __all__ = [
     "graph",
     "hopping",
     "kafka",
+    "kafka_sink",
     "last",
     "last_in_log",
     "list_file",

@@ -11,7 +11,7 @@ import pytest
 import windrow
 from windrow.api.fluent.streams import Aggregated, DecodedStream, Emitted
 from windrow.api.sections import DELAY, EMIT, PIPELINE, SINK, SOURCE, TIME, TRIGGER, WINDOW
-from windrow.api.sections.pipeline import KEY_GROUPS, NAME, SALT
+from windrow.api.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
 from windrow.api.spec import Key, OneOf, Section, Wrapped
 
 
@@ -24,7 +24,7 @@ def calls() -> Iterator[tuple[str, Callable[..., Any], tuple[Key, ...]]]:
     yield TIME.call, DecodedStream.event_time, TIME.keys
     yield EMIT.call, Aggregated.emit, EMIT.keys
     for stage in (Aggregated, Emitted):
-        yield f"{stage.__name__}.to", stage.to, (NAME, KEY_GROUPS, SALT)
+        yield f"{stage.__name__}.to", stage.to, (NAME, KEY_GROUPS, SALT, MODE)
 
 
 CALLS = list(calls())

@@ -19,7 +19,7 @@ from tests.contracts.steps import DAY, MINUTE, RUN, pipeline
 
 from windrow.core.changelog import StepOutput
 from windrow.expressions import View
-from windrow.model import Pipeline, PostgresSink, Sink, SqliteSink
+from windrow.model import Pipeline, PostgresSink, SqliteSink, TableSink
 from windrow.sinks.base import Run
 from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.sqlite import SqliteTables
@@ -35,7 +35,7 @@ class Store(ABC):
     """Whether it knows that a sink is open, also between its steps."""
 
     @abstractmethod
-    def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> Sink:
+    def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> TableSink:
         """The model of a sink that writes there."""
 
     @abstractmethod

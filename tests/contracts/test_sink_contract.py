@@ -139,7 +139,7 @@ def test_the_last_change_of_a_step_decides(store: Store, changelog: bool) -> Non
 def test_a_run_can_begin_or_end_its_changelog(store: Store) -> None:
     model = store.model()
     for epoch, changelog in enumerate([False, True, False]):
-        sink = store.sink(replace(model, sink=replace(model.sink, changelog=changelog)))
+        sink = store.sink(replace(model, sink=replace(store.settings(), changelog=changelog)))
         assert sink.open(RUN) == (epoch - 1 if epoch else None)
         op = "update_after" if epoch else "insert"
         sink.commit(epoch, step(model, [change(op, 0, "A", Decimal(epoch), epoch, revision=epoch)]))

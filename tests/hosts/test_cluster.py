@@ -23,7 +23,7 @@ from windrow.api.printing import to_yaml
 from windrow.hosts.folders import Folder, folder_of
 from windrow.hosts.jars import jar_set
 from windrow.hosts.pack import pack_environment
-from windrow.model import Pipeline, PostgresSink, SqliteSink
+from windrow.model import Pipeline, PostgresSink, SqliteSink, with_table
 
 LOCAL = ("--master", "local[2]")
 EVENTS = 12_000
@@ -61,7 +61,7 @@ class Job:
     def here(self) -> Pipeline:
         """Run the same on one machine, into other tables; return that pipeline."""
         table = f"{self.pipeline.sink.table}_here"
-        other = replace(self, pipeline=replace(self.pipeline, sink=replace(self.pipeline.sink, table=table)))
+        other = replace(self, pipeline=replace(self.pipeline, sink=with_table(self.pipeline.sink, table)))
         other.options, other.checkpoint = [*LOCAL], self.folder / "here"
         other.bounded()
         return other.pipeline

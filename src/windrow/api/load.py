@@ -6,13 +6,13 @@ import re
 import runpy
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from windrow.api.checks import Finding, require_valid, validate
 from windrow.api.pipeline_file import Document, read_document, read_file
 from windrow.errors import PipelineError, Place, each_error, join_errors
-from windrow.model import AnyPipeline, Graph, Runnable
+from windrow.model import AnyPipeline, Graph, RunMode, Runnable
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,10 @@ class OpenedPipeline:
         """Return what the rules find, in the order of the file."""
         found = [(self.place(finding), finding) for finding in validate(self.pipeline)]
         return sorted(found, key=lambda pair: pair[0].line if pair[0] else 0)
+
+    def in_mode(self, mode: RunMode) -> OpenedPipeline:
+        """Return it as it runs in another mode."""
+        return replace(self, pipeline=replace(self.pipeline, mode=mode))
 
     def runnable(self) -> Runnable:
         """Return the pipeline or graph; raise PipelineError if it has errors."""

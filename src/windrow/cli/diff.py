@@ -18,7 +18,7 @@ from windrow.cli.progress import format_time
 from windrow.errors import InputError
 from windrow.expressions import RecordStream, View, sink_views
 from windrow.hosts.replay import SHADOW
-from windrow.model import Graph, Runnable, as_graph
+from windrow.model import Graph, Runnable, as_graph, with_table
 from windrow.sinks import open_database
 from windrow.sinks.database import WindowRange
 from windrow.sinks.diff import Compared, Number, RowDifference, compare_answers
@@ -89,7 +89,7 @@ def _pairs(one: Runnable, other: Runnable | None, against: str | None) -> list[t
     for name, view in here.items():
         its_own = there[name]
         table = against or its_own.sink.table + (SHADOW if other is None else "")
-        compared = replace(its_own, sink=replace(its_own.sink, table=table))
+        compared = replace(its_own, sink=with_table(its_own.sink, table))
         if view.sink == compared.sink:
             msg = f"{table!r} is the table itself: name another table with --against"
             raise InputError(msg)

@@ -113,7 +113,8 @@ def _details(totals: Totals) -> Iterator[str]:
     if report is None:
         return
     low = report.low_watermark
-    yield "no low watermark" if low is None else f"low watermark {format_time(low)}"
+    if report.watermarks:
+        yield "no low watermark" if low is None else f"low watermark {format_time(low)}"
     if report.behind:
         yield f"{short_number(report.behind)} behind"
     for count, name in ((totals.dead, "dead"), (totals.late, "late"), (totals.expired, "expired")):

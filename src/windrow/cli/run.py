@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import click
 
-from windrow.api.load import open_pipeline
+from windrow.api.load import OpenedPipeline, open_pipeline
 from windrow.cli.common import (
     NEEDS_NO_SPARK,
     OK,
@@ -24,9 +24,9 @@ from windrow.cli.progress import ProgressLine, format_time
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.folders import Folder
 from windrow.hosts.launch import Ended, HostName, Options, launch
-from windrow.hosts.reports import Totals, counted
+from windrow.hosts.reports import StepReport, Totals, counted
 from windrow.hosts.settings import SparkOptions
-from windrow.model import Runnable, as_graph
+from windrow.model import RunMode, Runnable, as_graph, companion
 from windrow.sources import open_sources
 from windrow.sources.base import OnDataLoss
 
@@ -35,17 +35,30 @@ _PATIENCE = 120.0
 """Seconds without a commit while records wait, after which a run is not ready."""
 _UNUSED: dict[HostName, tuple[str, ...]] = {
     "stream": (),
+    "realtime": (
+        "until_end",
+        "max_records",
+        "every",
+        "step_time",
+        "on_data_loss",
+        "fresh",
+        "backfill",
+        "from_savepoint",
+    ),
     "batch": ("every", "step_time", "on_data_loss", "retry"),
     "memory": ("checkpoint", "every", "step_time", "on_data_loss", "retry", "master", "conf"),
 }
 """Parameters that a host does not use."""
+_MODES: dict[HostName, RunMode] = {"stream": "micro-batch", "realtime": "realtime"}
+"""The mode of a pipeline that runs on a host, whatever its file says."""
 _HELP = {
     "until_end": "Read up to the current end of the input, fire open windows (unless at_end is hold), and stop.",
     "checkpoint": "Checkpoint directory, or s3a://BUCKET/PATH; a run resumes from it.  [default: .windrow/NAME]",
     "max_records": "Maximum number of records in a step.",
     "host": (
-        "Where to run: on Spark as a stream or as one batch job, or in this process (the last two need --until-end, "
-        "start at the beginning and have no checkpoint)."
+        "Where to run: on Spark as a stream, in real time or as one batch job, or in this process (the last two need "
+        "--until-end, start at the beginning and have no checkpoint).  [default: realtime or stream, by the "
+        "pipeline's mode]"
     ),
     "every": "Time between the starts of two steps of a live run.",
     "step_time": (
@@ -71,9 +84,7 @@ _HELP = {
 @click.option(
     "--max-records", type=click.IntRange(min=1), default=_MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )
-@click.option(
-    "--host", type=click.Choice(["stream", "batch", "memory"]), default="stream", show_default=True, help=_HELP["host"]
-)
+@click.option("--host", type=click.Choice(["stream", "realtime", "batch", "memory"]), help=_HELP["host"])
 @click.option("--every", type=DURATION, default="1s", show_default=True, help=_HELP["every"])
 @click.option("--step-time", type=DURATION, default="10s", show_default=True, help=_HELP["step_time"])
 @click.option(
@@ -95,7 +106,7 @@ def command(
     pipeline: str,
     checkpoint: Folder | None,
     max_records: int,
-    host: HostName,
+    host: HostName | None,
     every: int,
     step_time: int,
     on_data_loss: OnDataLoss,
@@ -113,6 +124,7 @@ def command(
     PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. Ctrl-C finishes the current step
     and commits it; the next run with the same checkpoint continues from there.
     """
+    opened, host = _on_host(open_pipeline(pipeline), host)
     if (backfill or from_savepoint is not None) and host != "stream":
         msg = f"--{'backfill' if backfill else 'from-savepoint'} works on the stream host only: leave out --host {host}"
         raise InputError(msg)
@@ -123,7 +135,7 @@ def command(
         msg = "a run from a savepoint continues its tables, which --fresh would delete: leave out one of the two"
         raise InputError(msg)
     refuse_options(_UNUSED[host], host)
-    valid = open_pipeline(pipeline).runnable()
+    valid = opened.runnable()
     progress = ProgressLine(valid.name, quiet=as_json)
     server = None if health is None else HealthServer(*health, patience=max(_PATIENCE, 10 * every / 1_000_000))
     on_step = progress.on_step if server is None else server.on_step(progress.on_step)
@@ -163,11 +175,21 @@ def command(
     return OK
 
 
+def _on_host(opened: OpenedPipeline, host: HostName | None) -> tuple[OpenedPipeline, HostName]:
+    """Return the pipeline in the mode of the host that is given, or the host of its mode."""
+    if host is None:
+        host = "realtime" if opened.pipeline.mode == "realtime" else "stream"
+    if host == "realtime":
+        # before what these mean on other hosts is looked at
+        refuse_options(_UNUSED[host], host)
+    return opened.in_mode(_MODES[host]) if host in _MODES else opened, host
+
+
 def _all_dead(pipeline: Runnable, totals: Totals) -> list[str]:
     """Return a warning if a run has read records, and none of them was good."""
     if not totals.dead or totals.dead < totals.events:
         return []
-    table = f"{as_graph(pipeline).sinks[0].sink.table}_dead"
+    table = companion(as_graph(pipeline).sinks[0].sink, "dead")
     return [f"all records ({totals.dead:,}) are dead letters; the column `reason` of the table {table} says why"]
 
 
@@ -192,12 +214,19 @@ def _changes(pipeline: Runnable, options: Options) -> list[str]:
     return [change.text for change in meant(options.savepoint, pipeline)]
 
 
+def _places(report: StepReport) -> str:
+    return ", ".join(f"partition {partition} at {offset:,}" for partition, offset in report.offsets.items())
+
+
 def _summary(name: str, ended: Ended, totals: Totals) -> str:
     why = "read to the end" if ended == "end" else "stopped on request"
+    where = "" if totals.last is None else _places(totals.last)
+    if totals.last is not None and not totals.last.watermarks:
+        # a realtime run knows its positions alone
+        return f"{name}: {why} at {where or 'no offset'}"
     if totals.last is None:
         return f"{name}: {why}; {'no new records' if ended == 'end' else 'no step was taken'}"
     low = totals.last.low_watermark
-    where = ", ".join(f"partition {partition} at {offset:,}" for partition, offset in totals.last.offsets.items())
     return (
         f"{name}: {why} after {counted(totals.steps, 'step')}, at epoch {totals.last.epoch}: {where}; "
         f"low watermark {'none' if low is None else format_time(low)}\n"

@@ -17,7 +17,7 @@ from windrow.sinks.base import SinkGroup
 from windrow.sources import followed_files, open_sources
 from windrow.sources.base import OnDataLoss
 
-HostName = Literal["stream", "batch", "memory"]
+HostName = Literal["stream", "realtime", "batch", "memory"]
 Ended = Literal["end", "asked"]
 """Why a run ended: at the end of the input, or because it was asked to stop."""
 
@@ -65,6 +65,8 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
         file.update()
     if options.fresh:
         open_sources(pipeline).partitions()  # a log that cannot be read costs no results
+    if options.host == "realtime":
+        return _realtime(pipeline, options, on_step, on_start)
     sinks = open_sinks(pipeline)
     try:
         match options.host:
@@ -107,6 +109,22 @@ def _begin_bounded(sinks: SinkGroup, options: Options) -> None:
         raise InputError(msg)
     if options.fresh:
         sinks.clear()
+
+
+def _realtime(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+    from windrow.hosts.realtime.run import RealtimeRun, RealtimeSettings  # noqa: PLC0415 - Spark only where it runs
+    from windrow.hosts.stream.checkpoint import log_of  # noqa: PLC0415
+
+    settings = RealtimeSettings(
+        spark=options.spark,
+        log=log_of(options.checkpoint),
+        on_trouble=options.on_trouble,
+        on_ready=options.on_ready,
+        **({} if options.retry is None else {"retry": options.retry}),
+    )
+    run = RealtimeRun(pipeline, settings)
+    on_start(run.stop)
+    return run.run(on_step)
 
 
 def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:

@@ -22,7 +22,18 @@ from windrow.hosts.reports import OnStep, PartitionName, counted
 from windrow.hosts.savepoint import FILE, fingerprint, require_new_folder
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.stream.checkpoint import Checkpoint, locked, log_of
-from windrow.model import Graph, KafkaSource, Node, RulesPipeline, Runnable, SinkNode, SourceNode, WindowNode, as_graph
+from windrow.model import (
+    Graph,
+    KafkaSource,
+    Node,
+    RulesPipeline,
+    Runnable,
+    SinkNode,
+    SourceNode,
+    WindowNode,
+    as_graph,
+    with_table,
+)
 from windrow.model import Sink as SinkModel
 from windrow.model import Source as SourceModel
 from windrow.sinks import open_database, open_sinks
@@ -262,7 +273,7 @@ def _shadowed(
         return replace(source, start="earliest") if isinstance(source, KafkaSource) else source
 
     def shadow(sink: SinkModel) -> SinkModel:
-        return replace(sink, table=tables[sink.table])
+        return with_table(sink, tables[sink.table])
 
     if not isinstance(pipeline, Graph):
         return require_valid(replace(pipeline, source=begins(pipeline.source), sink=shadow(pipeline.sink)))

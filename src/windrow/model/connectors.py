@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Literal
 
@@ -89,7 +89,54 @@ class PostgresSink:
     changelog: bool = True
 
 
-Sink = SqliteSink | PostgresSink
+@dataclass(frozen=True)
+class KafkaSink:
+    """A Kafka topic of changes by the key of their row, which only the realtime host writes.
+
+    A transaction is committed every `commit` microseconds at most.
+    """
+
+    servers: str
+    topic: str
+    commit: int = 20_000
+
+    @property
+    def table(self) -> str:
+        """The topic: what its pipeline is called if it has no other name."""
+        return self.topic
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Empty: the key of a record is that of its row."""
+        return ()
+
+    @property
+    def changelog(self) -> bool:
+        """True: the topic is the changelog."""
+        return True
+
+
+TableSink = SqliteSink | PostgresSink
+Sink = TableSink | KafkaSink
+
+
+def database_of(sink: Sink) -> Sink:
+    """Return a sink without what is of one of its tables alone: it is equal for all tables of a database."""
+    return (
+        replace(sink, topic="", commit=0)
+        if isinstance(sink, KafkaSink)
+        else replace(sink, table="", key=(), changelog=True)
+    )
+
+
+def with_table(sink: Sink, table: str) -> Sink:
+    """Return a sink that writes another table of the same database, or another topic."""
+    return replace(sink, topic=table) if isinstance(sink, KafkaSink) else replace(sink, table=table)
+
+
+def companion(sink: Sink, name: Literal["late", "dead"]) -> str:
+    """Return the name of the table or topic beside a sink's own: of the late output, or of the dead letters."""
+    return f"{sink.topic}.{name}" if isinstance(sink, KafkaSink) else f"{sink.table}_{name}"
 
 
 _SECRET_REFERENCE = re.compile(r"\$\{(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\}")

@@ -13,7 +13,7 @@ from typing import Literal, assert_never
 from windrow.errors import InputError
 from windrow.model.aggregates import Aggregate
 from windrow.model.connectors import Sink, Source
-from windrow.model.pipeline import DEFAULT_KEY_GROUPS, AnyPipeline, Pipeline, ProcessPipeline, RulesPipeline
+from windrow.model.pipeline import DEFAULT_KEY_GROUPS, AnyPipeline, Pipeline, ProcessPipeline, RulesPipeline, RunMode
 from windrow.model.process import Process
 from windrow.model.rules import RuleSet
 from windrow.model.time import DelayByPartition, EventTime, PartitionWatermark
@@ -343,6 +343,7 @@ class Graph:
     name: str
     nodes: tuple[Node, ...]
     key_groups: int = DEFAULT_KEY_GROUPS
+    mode: RunMode = "micro-batch"
 
     @property
     def is_short(self) -> bool:
@@ -617,4 +618,4 @@ def as_graph(pipeline: Runnable) -> Graph:
         case _:
             assert_never(pipeline)
     source = SourceNode("source", pipeline.source, pipeline.decode, pipeline.time, pipeline.derive)
-    return Graph(pipeline.name, (source, node, SinkNode("", "", pipeline.sink)), pipeline.key_groups)
+    return Graph(pipeline.name, (source, node, SinkNode("", "", pipeline.sink)), pipeline.key_groups, pipeline.mode)

@@ -15,6 +15,8 @@ from windrow.model.types import Decode, Derive
 from windrow.model.windows import Window
 
 DEFAULT_KEY_GROUPS = 8
+RunMode = Literal["micro-batch", "realtime"]
+"""How a live run takes its records: on the stream host in steps, or on the realtime host as they come."""
 _MOST_STATE_PARTITIONS = 16
 
 
@@ -47,6 +49,7 @@ class Pipeline:
     key_groups: int = DEFAULT_KEY_GROUPS
     derive: tuple[Derive, ...] = ()
     salt: int = 1
+    mode: RunMode = "micro-batch"
 
     @property
     def at_end(self) -> Literal["fire", "hold"]:
@@ -72,6 +75,7 @@ class ProcessPipeline:
     key_groups: int = DEFAULT_KEY_GROUPS
     derive: tuple[Derive, ...] = ()
     at_end: Literal["fire", "hold"] = "fire"
+    mode: RunMode = "micro-batch"
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ class RulesPipeline:
     key_groups: int = DEFAULT_KEY_GROUPS
     derive: tuple[Derive, ...] = ()
     at_end: Literal["fire", "hold"] = "fire"
+    mode: RunMode = "micro-batch"
 
 
 AnyPipeline = Pipeline | ProcessPipeline | RulesPipeline

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from windrow.errors import WindrowError
+from windrow.errors import InputError, WindrowError
 from windrow.expressions import sink_views
-from windrow.model import PostgresSink, Runnable, SqliteSink, as_graph
+from windrow.model import KafkaSink, PostgresSink, Runnable, SqliteSink, as_graph, database_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +16,13 @@ if TYPE_CHECKING:
     from windrow.model import Sink as SinkModel
     from windrow.sinks.base import Sink, SinkGroup
     from windrow.sinks.database import Database, Promoted
+
+
+_REALTIME_ONLY = (
+    "only the realtime host writes to a Kafka topic: run with --host realtime (or set `mode: realtime`), or write to a "
+    "table, with the sink sqlite or postgres"
+)
+_NO_TABLE = "the sink is a Kafka topic, which this command cannot look into; it takes pipelines that write to a table"
 
 
 def open_sinks(pipeline: Runnable) -> SinkGroup:
@@ -29,7 +35,7 @@ def open_sinks(pipeline: Runnable) -> SinkGroup:
     databases: dict[SinkModel, list[str]] = {}
     pipelines = sink_views(as_graph(pipeline))
     for name, one in pipelines.items():
-        databases.setdefault(replace(one.sink, table="", key=(), changelog=True), []).append(name)
+        databases.setdefault(database_of(one.sink), []).append(name)
     return SinkGroup(*((names, _open(*(pipelines[name] for name in names))) for names in databases.values()))
 
 
@@ -48,6 +54,8 @@ def _open(*pipelines: View) -> Sink:
             from windrow.sinks.postgres import PostgresTables  # noqa: PLC0415 - the same, and psycopg
 
             return PostgresTables(*pipelines)
+        case KafkaSink():
+            raise InputError(_REALTIME_ONLY)
         case _:
             assert_never(pipelines[0].sink)
 
@@ -59,7 +67,7 @@ def promote(pipeline: Runnable, shadows: Mapping[str, str]) -> dict[str, Promote
     """
     databases: dict[SinkModel, list[tuple[str, str]]] = {}
     for node in as_graph(pipeline).sinks:
-        place = replace(node.sink, table="", key=(), changelog=True)
+        place = database_of(node.sink)
         databases.setdefault(place, []).append((node.sink.table, shadows[node.sink.table]))
     promoted: dict[str, Promoted] = {}
     done: list[SinkModel] = []
@@ -86,5 +94,7 @@ def open_database(sink: SinkModel) -> Database:
             from windrow.sinks.postgres.admin import PostgresDatabase  # noqa: PLC0415 - as above
 
             return PostgresDatabase(sink)
+        case KafkaSink():
+            raise InputError(_NO_TABLE)
         case _:
             assert_never(sink)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from windrow.core.schema import row_key
 from windrow.errors import InputError
 from windrow.expressions import RecordStream, View
-from windrow.model import AnyPipeline, Pipeline
+from windrow.model import AnyPipeline, Pipeline, database_of
 from windrow.sinks import open_database
 from windrow.sinks.database import Database, Snapshot, WindowRange, columns_of, only_columns
 from windrow.sinks.tables import Table, layout, quote, quote_all, utc_text
@@ -63,7 +63,7 @@ def compare_answers(here: View, there: View, bounds: WindowRange, *, limit: int,
     with ExitStack() as held:
         # two tables in one database as they are at one moment
         first = held.enter_context(databases[0].snapshot())
-        is_one = replace(here.sink, table="", key=()) == replace(there.sink, table="", key=())
+        is_one = database_of(here.sink) == database_of(there.sink)
         snapshots = (first, first if is_one else held.enter_context(databases[1].snapshot()))
         columns = [
             _keyed_columns(snapshot, database, table, key)

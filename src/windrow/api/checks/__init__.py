@@ -31,6 +31,7 @@ from windrow.api.checks.fields import (
 from windrow.api.checks.graph import graph_findings
 from windrow.api.checks.key import key_fields, key_groups, no_key, null_keys, salt
 from windrow.api.checks.process import process_code, process_state, process_ttl
+from windrow.api.checks.realtime import realtime
 from windrow.api.checks.rules import (
     alert_columns,
     list_names,
@@ -58,7 +59,7 @@ from windrow.api.checks.window import (
     window_zone,
 )
 from windrow.errors import PipelineError, Place, join_errors
-from windrow.model import Graph, Pipeline, ProcessPipeline, RulesPipeline, Runnable
+from windrow.model import AnyPipeline, Graph, Pipeline, ProcessPipeline, RulesPipeline, Runnable
 
 __all__ = ["PROCESS_RULES", "RULES", "Finding", "require_valid", "validate"]
 
@@ -178,7 +179,13 @@ P = TypeVar("P", bound=Runnable)
 def validate(pipeline: Runnable) -> list[Finding]:
     """Return what the rules find, in their order."""
     if isinstance(pipeline, Graph):
-        return graph_findings(pipeline, validate)
+        found = graph_findings(pipeline, _parts)
+        # what a graph means is only known if its names and edges are right
+        return found if any(one.level == "error" for one in found) else [*found, *realtime(pipeline)]
+    return [*_parts(pipeline), *realtime(pipeline)]
+
+
+def _parts(pipeline: AnyPipeline) -> list[Finding]:
     if isinstance(pipeline, ProcessPipeline):
         return [finding for rule in PROCESS_RULES for finding in rule(pipeline)]
     if isinstance(pipeline, RulesPipeline):

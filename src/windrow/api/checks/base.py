@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 from windrow.errors import PipelineError
 from windrow.expressions import Expression, View, analyse
@@ -14,6 +14,8 @@ from windrow.model import (
     DataType,
     Derive,
     Field,
+    KafkaSink,
+    PostgresSink,
     ProcessPipeline,
     RulesPipeline,
     Sink,
@@ -77,7 +79,15 @@ def no_field(pipeline: View, name: str) -> str:
 
 def sink_path(sink: Sink) -> str:
     """Return the path of the sink's own mapping."""
-    return "sink.sqlite" if isinstance(sink, SqliteSink) else "sink.postgres"
+    match sink:
+        case SqliteSink():
+            return "sink.sqlite"
+        case PostgresSink():
+            return "sink.postgres"
+        case KafkaSink():
+            return "sink.kafka"
+        case _:
+            assert_never(sink)
 
 
 def is_name(text: str) -> bool:

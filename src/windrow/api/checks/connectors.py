@@ -22,6 +22,7 @@ from windrow.model import (
     FileSource,
     Formula,
     Function,
+    KafkaSink,
     KafkaSource,
     LogSource,
     Pipeline,
@@ -32,7 +33,7 @@ from windrow.model import (
 )
 from windrow.model.connectors import is_reference, with_placeholders
 
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s,:\[\]]+):[0-9]{1,5}")
 _OWN_OPTIONS = {
     "bootstrap.servers": "write it as `servers`",
@@ -55,12 +56,8 @@ def source_address(pipeline: View) -> Iterator[Finding]:
         case FileSource(path, _, log):
             yield from _file(path, log)
         case KafkaSource(servers, topic, _, options):
-            if not all(_SERVER.fullmatch(server.strip()) for server in servers.split(",")):
-                message = f"{servers!r} must be HOST:PORT, or several with commas, such as localhost:9092"
-                yield error("source.kafka.servers", message)
-            if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-                message = f"{topic!r} is not a topic name: use at most 249 letters, digits, '.', '_' and '-'"
-                yield error("source.kafka.topic", message)
+            yield from _brokers("source.kafka", servers)
+            yield from _topic("source.kafka", topic, _LONGEST_TOPIC)
             for option, _ in options:
                 where = f"source.kafka.options.{option}"
                 if option in _OWN_OPTIONS:
@@ -69,6 +66,21 @@ def source_address(pipeline: View) -> Iterator[Finding]:
                     yield error(where, f"must not have the prefix; write {option.removeprefix('kafka.')}")
         case _:
             assert_never(pipeline.source)
+
+
+_LONGEST_TOPIC = 249
+
+
+def _brokers(where: str, servers: str) -> Iterator[Finding]:
+    if not all(_SERVER.fullmatch(server.strip()) for server in servers.split(",")):
+        message = f"{servers!r} must be HOST:PORT, or several with commas, such as localhost:9092"
+        yield error(f"{where}.servers", message)
+
+
+def _topic(where: str, topic: str, longest: int) -> Iterator[Finding]:
+    if not _TOPIC.fullmatch(topic) or topic in {".", ".."} or len(topic) > longest:
+        message = f"{topic!r} is not a topic name: use at most {longest} letters, digits, '.', '_' and '-'"
+        yield error(f"{where}.topic", message)
 
 
 _ENDINGS = (".csv", ".jsonl", ".ndjson")
@@ -107,7 +119,7 @@ _SCHEMES = ("postgresql", "postgres")
 
 
 def sink_address(pipeline: View) -> Iterator[Finding]:
-    """SQLite has a file, and PostgreSQL a URL. The URL is not repeated in messages: it may hold a password."""
+    """SQLite has a file, PostgreSQL a URL, Kafka brokers. A URL is not repeated in messages: it may hold a password."""
     match pipeline.sink:
         case SqliteSink(path):
             if not path or path.startswith(":memory:"):
@@ -116,6 +128,8 @@ def sink_address(pipeline: View) -> Iterator[Finding]:
             if not (is_reference(url) or _is_postgres(with_placeholders(url))):
                 message = "must be a URL such as postgresql://user@host:5432/database"
                 yield error("sink.postgres.url", message)
+        case KafkaSink(servers):
+            yield from _brokers("sink.kafka", servers)
         case _:
             assert_never(pipeline.sink)
 
@@ -147,6 +161,8 @@ def sink_table(pipeline: View) -> Iterator[Finding]:
                 yield error("sink.postgres.table", f"{table!r} names a schema: {hint}")
             else:
                 yield from _table("sink.postgres.table", table)
+        case KafkaSink(_, topic):
+            yield from _topic("sink.kafka", topic, _LONGEST_TOPIC - len(".late"))
         case _:
             assert_never(pipeline.sink)
 

@@ -8,7 +8,20 @@ from typing import assert_never
 from windrow.api.checks.base import Finding, error, warning
 from windrow.api.checks.time import too_long
 from windrow.api.python_code import why_not_callable
-from windrow.model import AllOf, AnyOf, Every, EveryEventTime, Global, Pipeline, Records, Repeat, Session, Trigger, When
+from windrow.model import (
+    AllOf,
+    AnyOf,
+    Every,
+    EveryEventTime,
+    Global,
+    Pipeline,
+    Records,
+    Repeat,
+    Session,
+    Trigger,
+    When,
+    companion,
+)
 from windrow.model.triggers import counts_records
 
 _FEWEST = 2
@@ -118,7 +131,7 @@ def discard_panes(pipeline: Pipeline) -> Iterator[Finding]:
 def no_lateness(pipeline: Pipeline) -> Iterator[Finding]:
     """Without lateness every late record goes to the late output and changes no result."""
     if pipeline.emit.lateness == 0 and not isinstance(pipeline.window, Global):
-        late = f"{pipeline.sink.table}_late"
+        late = companion(pipeline.sink, "late")
         message = (
             f"is 0s: every late record goes to {late} and revises nothing; "
             "give how long windows accept late records (1h)"

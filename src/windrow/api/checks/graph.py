@@ -66,6 +66,7 @@ from windrow.model import (
     TableJoinNode,
     TableNode,
     WindowNode,
+    database_of,
     made_by,
     outputs_of,
 )
@@ -284,7 +285,7 @@ def _tables(graph: Graph) -> Iterator[Finding]:
     """Two sinks may not write one table: each step would overwrite the other's rows."""
     taken: dict[tuple[object, str], str] = {}
     for node in graph.sinks:
-        place = replace(node.sink, table="", key=(), changelog=True), node.sink.table.lower()
+        place = database_of(node.sink), node.sink.table.lower()
         other = taken.setdefault(place, node.name)
         if other != node.name:
             yield error(_at(node, "sink"), f"the table {node.sink.table!r} is written by {other!r}; name another")

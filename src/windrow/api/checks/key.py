@@ -8,7 +8,7 @@ from typing import Final
 
 from windrow.api.checks.base import Finding, derived_field, error, is_field, is_misspelt, no_field, type_of, warning
 from windrow.expressions import Expression
-from windrow.model import AnyPipeline, DoubleType, Global, Pipeline, ProcessPipeline, RulesPipeline, Session
+from windrow.model import AnyPipeline, DoubleType, Global, Pipeline, ProcessPipeline, RulesPipeline, Session, companion
 
 _NAME_IT = "an expression needs a name here, such as {domain: \"split_part(url, '/', 3)\"}"
 
@@ -56,7 +56,7 @@ def null_keys(pipeline: AnyPipeline) -> Iterator[Finding]:
             made = derived_field(pipeline, derived) if derived.name == name else None
             if isinstance(made, Expression) and made.nullable:
                 message = (
-                    f"{name!r} can be null, and a record for which it is goes to {pipeline.sink.table}_dead; "
+                    f"{name!r} can be null, and a record for which it is goes to {companion(pipeline.sink, 'dead')}; "
                     f"if it should not, give it another value there: coalesce({derived.sql}, ...)"
                 )
                 yield warning(f"key.{index}", message)

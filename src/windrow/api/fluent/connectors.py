@@ -7,7 +7,8 @@ from os import PathLike, fspath
 from typing import Literal
 
 from windrow.api.fluent.streams import Stream
-from windrow.model import FileSource, KafkaSource, LogSource, PostgresSink, SqliteSink
+from windrow.api.fluent.windows import Duration, duration_micros
+from windrow.model import FileSource, KafkaSink, KafkaSource, LogSource, PostgresSink, SqliteSink
 
 
 def log(path: str | PathLike[str]) -> Stream:
@@ -60,6 +61,14 @@ def postgres(url: str, *, table: str, key: Sequence[str] = (), changelog: bool =
     pipeline's key). With ``changelog=False`` the table of changes stays empty.
     """
     return PostgresSink(url, table, _key_names(key), changelog)
+
+
+def kafka_sink(topic: str, *, servers: str, commit: Duration = "20ms") -> KafkaSink:
+    """Write changes to a Kafka topic, in a transaction every `commit`; with ``mode="realtime"`` only.
+
+    The topic is created if it does not exist; beside it are ``TOPIC.late`` and ``TOPIC.dead``.
+    """
+    return KafkaSink(servers, topic, duration_micros(commit, "sink.kafka.commit"))
 
 
 def _key_names(key: Sequence[str]) -> tuple[str, ...]:

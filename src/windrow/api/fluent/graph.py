@@ -24,6 +24,7 @@ from windrow.model import (
     LookupNode,
     Node,
     ProcessNode,
+    RunMode,
     SelectNode,
     Sink,
     SinkNode,
@@ -244,8 +245,9 @@ Made = (
 class GraphBuilder:
     """Sources, streams and sinks under names, in the order in which they are added; `build` makes the graph."""
 
-    def __init__(self, name: str, key_groups: int) -> None:
+    def __init__(self, name: str, key_groups: int, mode: RunMode) -> None:
         self._name = name
+        self._mode = mode
         self._key_groups = key_groups
         self._nodes: list[Node] = []
 
@@ -281,7 +283,7 @@ class GraphBuilder:
         return self._add(_node(name, made, salt, at_end))
 
     def sink(self, name: str, stream: Named, sink: Sink) -> None:
-        """Write the rows of a stream to a sink: `windrow.sqlite` or `windrow.postgres`."""
+        """Write the rows of a stream to a sink: `windrow.sqlite`, `windrow.postgres` or `windrow.kafka_sink`."""
         self._nodes.append(SinkNode(name, stream.name, sink))
 
     def build(self) -> Graph:
@@ -293,21 +295,22 @@ class GraphBuilder:
         ordered = [
             node for kind in (SourceNode, StreamNode, SinkNode) for node in self._nodes if isinstance(node, kind)
         ]
-        return require_valid(Graph(self._name, tuple(ordered), self._key_groups))
+        return require_valid(Graph(self._name, tuple(ordered), self._key_groups, self._mode))
 
     def _add(self, node: SourceNode | StreamNode) -> Named:
         self._nodes.append(node)
         return Named(node.name, tuple(outputs_of(node)))
 
 
-def graph(name: str, *, key_groups: int = DEFAULT_KEY_GROUPS) -> GraphBuilder:
+def graph(name: str, *, key_groups: int = DEFAULT_KEY_GROUPS, mode: RunMode = "micro-batch") -> GraphBuilder:
     """Begin a graph of named sources, streams and sinks.
 
     Args:
         name: identifies the checkpoint, and the rows in the tables.
         key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
+        mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
     """
-    return GraphBuilder(name, key_groups)
+    return GraphBuilder(name, key_groups, mode)
 
 
 def _node(name: str, made: Made, salt: int, at_end: Literal["fire", "hold"]) -> StreamNode:

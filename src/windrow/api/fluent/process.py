@@ -19,6 +19,7 @@ from windrow.model import (
     MapState,
     Process,
     ProcessPipeline,
+    RunMode,
     Sink,
     ValueState,
     parse_type,
@@ -66,14 +67,16 @@ class Processed:
         name: str | None = None,
         key_groups: int = DEFAULT_KEY_GROUPS,
         at_end: Literal["fire", "hold"] = "fire",
+        mode: RunMode = "micro-batch",
     ) -> ProcessPipeline:
         """Write to a sink, and so complete the pipeline.
 
         Args:
-            sink: `windrow.sqlite` or `windrow.postgres`.
+            sink: `windrow.sqlite`, `windrow.postgres` or `windrow.kafka_sink`.
             name: the pipeline's name; left out, the table's.
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
             at_end: at the end of a bounded input, pending timers and held records fire, or are kept.
+            mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
 
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
@@ -93,6 +96,7 @@ class Processed:
                 key_groups=key_groups,
                 derive=timed.decoded.derived,
                 at_end=at_end,
+                mode=mode,
             )
         )
 

@@ -15,6 +15,7 @@ from windrow.model import (
     Rule,
     RuleSet,
     RulesPipeline,
+    RunMode,
     Severity,
     Sink,
 )
@@ -65,13 +66,21 @@ class Ruled:
     key: tuple[str, ...]
     rules: RuleSet
 
-    def to(self, sink: Sink, *, name: str | None = None, key_groups: int = DEFAULT_KEY_GROUPS) -> RulesPipeline:
+    def to(
+        self,
+        sink: Sink,
+        *,
+        name: str | None = None,
+        key_groups: int = DEFAULT_KEY_GROUPS,
+        mode: RunMode = "micro-batch",
+    ) -> RulesPipeline:
         """Write to a sink, and so complete the pipeline.
 
         Args:
-            sink: `windrow.sqlite` or `windrow.postgres`.
+            sink: `windrow.sqlite`, `windrow.postgres` or `windrow.kafka_sink`.
             name: the pipeline's name; left out, the table's.
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
+            mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
 
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
@@ -89,6 +98,7 @@ class Ruled:
                 rules=self.rules,
                 sink=sink,
                 key_groups=key_groups,
+                mode=mode,
                 derive=timed.decoded.derived,
             )
         )

@@ -37,6 +37,7 @@ from windrow.model import (
     Records,
     Rule,
     RuleSet,
+    RunMode,
     Sink,
     Source,
     Trigger,
@@ -312,10 +313,16 @@ class Aggregated:
         return Emitted(self, Emit(duration_micros(lateness, "emit.lateness"), late, mode, at_end, early))
 
     def to(
-        self, sink: Sink, *, name: str | None = None, key_groups: int = DEFAULT_KEY_GROUPS, salt: int = 1
+        self,
+        sink: Sink,
+        *,
+        name: str | None = None,
+        key_groups: int = DEFAULT_KEY_GROUPS,
+        salt: int = 1,
+        mode: RunMode = "micro-batch",
     ) -> Pipeline:
         """Write to a sink, and leave `emit` at its defaults; see `Emitted.to`."""
-        return Emitted(self, Emit()).to(sink, name=name, key_groups=key_groups, salt=salt)
+        return Emitted(self, Emit()).to(sink, name=name, key_groups=key_groups, salt=salt, mode=mode)
 
 
 @dataclass(frozen=True)
@@ -326,15 +333,22 @@ class Emitted:
     how: Emit
 
     def to(
-        self, sink: Sink, *, name: str | None = None, key_groups: int = DEFAULT_KEY_GROUPS, salt: int = 1
+        self,
+        sink: Sink,
+        *,
+        name: str | None = None,
+        key_groups: int = DEFAULT_KEY_GROUPS,
+        salt: int = 1,
+        mode: RunMode = "micro-batch",
     ) -> Pipeline:
         """Write to a sink, and so complete the pipeline.
 
         Args:
-            sink: `windrow.sqlite` or `windrow.postgres`.
+            sink: `windrow.sqlite`, `windrow.postgres` or `windrow.kafka_sink`.
             name: the pipeline's name; left out, the table's.
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
             salt: over how many key groups each key's records are spread before they come together.
+            mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
 
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
@@ -355,6 +369,7 @@ class Emitted:
                 key_groups=key_groups,
                 derive=timed.decoded.derived,
                 salt=salt,
+                mode=mode,
             )
         )
 

@@ -20,10 +20,12 @@ from windrow.model import (
     FlatMapNode,
     Graph,
     JoinNode,
+    KafkaSink,
     KafkaSource,
     LogSource,
     LookupNode,
     Pipeline,
+    PostgresSink,
     ProcessNode,
     ProcessPipeline,
     Punctuated,
@@ -32,6 +34,7 @@ from windrow.model import (
     RulesPipeline,
     Runnable,
     SelectNode,
+    Sink,
     SinkNode,
     Source,
     SourceNode,
@@ -41,6 +44,7 @@ from windrow.model import (
     TableJoinNode,
     TableNode,
     WindowNode,
+    companion,
     format_duration,
 )
 
@@ -50,8 +54,6 @@ def to_mermaid(pipeline: Runnable) -> str:
     if isinstance(pipeline, Graph):
         return _graph(mask_graph(pipeline))
     shown = mask_secrets(pipeline)
-    table = shown.sink.table
-    where = shown.sink.path if isinstance(shown.sink, SqliteSink) else shown.sink.url
     fields = [f"{field.name} {field.type_text}" for field in shown.decode.fields]
     fields += [f"{derived.name} = {derived.sql}" for derived in shown.derive]
     way, drawn = _middle(shown)
@@ -62,9 +64,9 @@ def to_mermaid(pipeline: Runnable) -> str:
         f"  time[{_label('time', f'{shown.time.field}, {_watermark(shown)}')}]",
         f"  key[{_label('key', ', '.join(shown.key) or 'none')}]",
         *drawn,
-        f"  sink[({_label('sink', f'{table} in {where}')})]",
-        f"  dead[({_label('dead letters', f'{table}_dead')})]",
-        f"  late[({_label('late output', f'{table}_late')})]",
+        f"  sink[({_label('sink', _table(shown.sink))})]",
+        f"  dead[({_label('dead letters', companion(shown.sink, 'dead'))})]",
+        f"  late[({_label('late output', companion(shown.sink, 'late'))})]",
         f"  source --> decode --> time --> key --> {' --> '.join(way)} --> sink",
         "  decode -. not good .-> dead",
         "  time -. too far ahead .-> dead" if shown.time.future is not None else None,
@@ -86,6 +88,14 @@ def _middle(pipeline: AnyPipeline) -> tuple[tuple[str, ...], list[str]]:
             assert_never(pipeline)
 
 
+def _table(sink: Sink) -> str:
+    match sink:
+        case SqliteSink(place, table) | PostgresSink(place, table) | KafkaSink(place, table):
+            return f"{table} in {place}"
+        case _:
+            assert_never(sink)
+
+
 def _graph(graph: Graph) -> str:
     """Draw the nodes of a graph by number, as names may hold what Mermaid gives a meaning to."""
     numbers = {node.name: f"n{number}" for number, node in enumerate(graph.nodes)}
@@ -96,8 +106,7 @@ def _graph(graph: Graph) -> str:
                 text = f"{_source(node.source)}; {node.time.field}, {_watermark(node)}"
                 lines.append(f"  {numbers[node.name]}[({_label(node.name, text)})]")
             case SinkNode():
-                where = node.sink.path if isinstance(node.sink, SqliteSink) else node.sink.url
-                lines.append(f"  {numbers[node.name]}[({_label(node.name, f'{node.sink.table} in {where}')})]")
+                lines.append(f"  {numbers[node.name]}[({_label(node.name, _table(node.sink))})]")
             case _:
                 lines.append(f"  {numbers[node.name]}[{_label(node.name, '; '.join(_stream(graph, node)))}]")
     for node in graph.nodes:

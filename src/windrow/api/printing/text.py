@@ -24,6 +24,7 @@ from windrow.model import (
     Global,
     Graph,
     JoinNode,
+    KafkaSink,
     KeyedNode,
     LookupNode,
     Pipeline,
@@ -42,6 +43,7 @@ from windrow.model import (
     TableJoinNode,
     TableNode,
     WindowNode,
+    companion,
     format_duration,
     state_partitions,
 )
@@ -370,7 +372,9 @@ def _mode(emit: Emit, sink: Sink) -> list[str]:
         case "retract":
             return []
         case "accumulate":
-            untold = f", which {sink.table}_changes does not take back" if sink.changelog else ""
+            untold = ""
+            if sink.changelog and not isinstance(sink, KafkaSink):
+                untold = f", which {sink.table}_changes does not take back"
             return [f"a revision replaces the row before{untold}"]
         case "discard":
             return ["a pane holds only what is new since the one before, as a row of its own"]
@@ -380,6 +384,8 @@ def _mode(emit: Emit, sink: Sink) -> list[str]:
 
 def _sink(sink: Sink) -> str:
     companions = ["late", "dead", "clocks"] if not sink.changelog else ["changes", "late", "dead", "clocks"]
+    if isinstance(sink, KafkaSink):
+        return f"{SINK.words(sink)}\nbeside it {companion(sink, 'late')} and {companion(sink, 'dead')}"
     return f"{SINK.words(sink)}\nbeside it {sink.table}_{', _'.join(companions)}"
 
 
@@ -409,14 +415,14 @@ def _rules(pipeline: RulesPipeline) -> dict[str, str]:
 
 def process_words(pipeline: ProcessPipeline, *, is_settled: bool = False) -> str:
     """Return what a process does, a clause a line; with `is_settled` its records come by watermark."""
-    process, table = pipeline.process, pipeline.sink.table
+    process = pipeline.process
     lines = [f"the Python function {code_name(process.function)} for each record"]
     if process.order == "log":
         of = "watermarks" if is_settled else "the log"
         lines.append(f"a key's records come in the order of {of}")
     else:
         lines.append("records come in order of event time, when the watermark has passed them")
-        lines.append(f"a record that comes later than that: {table}_late")
+        lines.append(f"a record that comes later than that: {companion(pipeline.sink, 'late')}")
     lines += [f"it keeps {state.name}, {state_words(state)}, for each key" for state in process.state]
     if process.ttl is None:
         lines.append("state and row of a key are kept forever")

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from windrow.api.spec import FLAG, NAMES, TEXT, Key, Kind, OneOf, Scalar, Section, choice
+from windrow.api.spec import DURATION, FLAG, NAMES, TEXT, Key, Kind, OneOf, Scalar, Section, choice
 from windrow.api.yaml_node import YamlMapping, YamlNode
-from windrow.model import FileSource, KafkaSource, LogSource, PostgresSink, Sink, Source, SqliteSink
+from windrow.model import (
+    FileSource,
+    KafkaSink,
+    KafkaSource,
+    LogSource,
+    PostgresSink,
+    Sink,
+    Source,
+    SqliteSink,
+    TableSink,
+    format_duration,
+)
 from windrow.model.connectors import mask_option, mask_url
 
 
@@ -157,12 +168,42 @@ _POSTGRES = Section(
 )
 
 
+_KAFKA_SINK = Section(
+    "wr.kafka_sink",
+    KafkaSink,
+    (
+        Key(
+            "servers",
+            TEXT,
+            "the brokers that the source is at, too: one transaction holds changes and positions. The options of the "
+            "source hold for both.",
+            required=True,
+        ),
+        Key(
+            "topic",
+            TEXT,
+            "the topic; created, with as many partitions as the source has, if it does not exist. Beside it are "
+            "`TOPIC.late` and `TOPIC.dead`.",
+            required=True,
+            positional=True,
+        ),
+        Key(
+            "commit",
+            DURATION,
+            "the time between two transactions. A change waits half of it in the median, and a partition costs the "
+            "broker a transaction as often.",
+            default=KafkaSink.commit,
+        ),
+    ),
+)
+
+
 def _sqlite_words(sink: SqliteSink) -> str:
     decimals = "" if sink.decimals == "numeric" else ", decimals as text"
     return f"table {sink.table} in the SQLite file {sink.path}{_key_words(sink)}{decimals}"
 
 
-def _key_words(sink: Sink) -> str:
+def _key_words(sink: TableSink) -> str:
     return f", one row for each {', '.join(sink.key)}" if sink.key else ""
 
 
@@ -180,6 +221,15 @@ SINK: OneOf[Sink] = OneOf(
             _POSTGRES,
             lambda sink: f"table {sink.table} in PostgreSQL {sink.url}{_key_words(sink)}",
             "tables in a PostgreSQL database, in the first schema of the user's `search_path`.",
+        ),
+        "kafka": Kind(
+            (KafkaSink,),
+            _KAFKA_SINK,
+            lambda sink: (
+                f"the Kafka topic {sink.topic} at {sink.servers}, a transaction every {format_duration(sink.commit)}"
+            ),
+            "a Kafka topic of changes, with `mode: realtime` only ([the guide](../guides/realtime.md)). The key of a "
+            "record is the key of its row, and the value the row as JSON, with `op` and `revision`.",
         ),
     },
 )

@@ -12,6 +12,7 @@ from windrow.api.sections.pipeline import (
     EVENT_TIME,
     KEY_GROUPS,
     KEYED,
+    MODE,
     NAME,
     PROCESS,
     RECORDS,
@@ -45,6 +46,7 @@ from windrow.model import (
     LogSource,
     LookupNode,
     ProcessNode,
+    RunMode,
     SelectNode,
     SinkNode,
     SourceNode,
@@ -157,8 +159,10 @@ def _graph(
     streams: tuple[StreamNode, ...],
     sinks: tuple[SinkNode, ...],
     key_groups: int,
+    *,
+    mode: RunMode = "micro-batch",
 ) -> Graph:
-    return Graph(name, (*sources, *_in_order(sources, streams), *sinks), key_groups)
+    return Graph(name, (*sources, *_in_order(sources, streams), *sinks), key_groups, mode)
 
 
 def _in_order(sources: tuple[SourceNode, ...], streams: tuple[StreamNode, ...]) -> list[StreamNode]:
@@ -491,6 +495,7 @@ GRAPH: Section[Graph] = Section(
     _graph,
     (
         NAME,
+        MODE,
         Key("sources", _SOURCES, "", required=True),
         Key("streams", _STREAMS, "", required=True),
         Key("sinks", _SINKS, "", required=True),
@@ -536,4 +541,5 @@ def mask_graph(graph: Graph) -> Graph:
         parts["streams"],
         _SINKS.mask(parts["sinks"]),
         graph.key_groups,
+        mode=graph.mode,
     )

@@ -47,6 +47,14 @@ KEY_GROUPS = Key(
     "To change it, resume from a [savepoint](../guides/savepoints.md); a run with an existing checkpoint is refused.",
     default=DEFAULT_KEY_GROUPS,
 )
+MODE = Key(
+    "mode",
+    choice("micro-batch", "realtime"),
+    "how a live run takes records: in steps on the stream host, or, with `realtime`, as they come, with a latency of "
+    "some ten milliseconds, from one Kafka topic to another ([the guide](../guides/realtime.md)). `windrow run --host` "
+    "overrides it.",
+    default="micro-batch",
+)
 SALT = Key(
     "salt",
     Scalar("whole number, 1 to `key_groups`", YamlNode.number),
@@ -115,7 +123,7 @@ def _parts(pipeline: AnyPipeline) -> Mapping[str, Any]:
 
 
 PIPELINE: Section[Pipeline] = Section(
-    "", _pipeline, (NAME, *RECORDS, DERIVED, *KEYED, *RESULTS, SINK_KEY, KEY_GROUPS, SALT), parts=_parts
+    "", _pipeline, (NAME, MODE, *RECORDS, DERIVED, *KEYED, *RESULTS, SINK_KEY, KEY_GROUPS, SALT), parts=_parts
 )
 
 
@@ -182,6 +190,6 @@ AT_END = Key("at_end", choice("fire", "hold"), "", default=ProcessPipeline.at_en
 PROCESS_PIPELINE: Section[ProcessPipeline] = Section(
     "",
     ProcessPipeline,
-    (NAME, *RECORDS, DERIVED, *KEYED, Key("process", PROCESS, "", required=True), AT_END, SINK_KEY, KEY_GROUPS),
+    (NAME, MODE, *RECORDS, DERIVED, *KEYED, Key("process", PROCESS, "", required=True), AT_END, SINK_KEY, KEY_GROUPS),
     parts=_parts,
 )

@@ -9,6 +9,7 @@ from windrow.api.sections.pipeline import (
     DERIVED,
     EVENT_TIME,
     KEY_GROUPS,
+    MODE,
     NAME,
     PIPELINE,
     PROCESS_PIPELINE,
@@ -176,7 +177,7 @@ def _parts(pipeline: RulesPipeline) -> Mapping[str, Any]:
 RULES_PIPELINE: Section[RulesPipeline] = Section(
     "",
     _pipeline,
-    (NAME, *RECORDS, DERIVED, EVENT_TIME, Key("key", KEY, "", required=True), *RULES_KEYS, SINK_KEY, KEY_GROUPS),
+    (NAME, MODE, *RECORDS, DERIVED, EVENT_TIME, Key("key", KEY, "", required=True), *RULES_KEYS, SINK_KEY, KEY_GROUPS),
     parts=_parts,
 )
 

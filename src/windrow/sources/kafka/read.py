@@ -1,4 +1,4 @@
-"""The records of a topic, through librdkafka."""
+"""The records of a topic, through librdkafka: ranges of it, or one partition as its records come."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     KafkaError,
+    KafkaException,
     Message,
     TopicPartition,
 )
@@ -132,11 +133,7 @@ class Reader:
             short[partition] = end
             at[partition] = max(at[partition], end)
             return
-        if error.code() in _GONE:
-            msg = f"the topic lost records before they were read (partition {partition} of {self._topic})"
-            raise RecordsLostError(msg)
-        msg = f"topic {self._topic}, partition {partition} at {self._servers}: {error.str()}"
-        raise (SourceUnavailableError if error.code() in PASSING else SourceError)(msg)
+        raise _read_error(self._topic, partition, self._servers, error)
 
     def _give_up(self, seconds: float, short: Mapping[int, int]) -> None:
         """Raise if nothing has come for too long."""
@@ -146,6 +143,96 @@ class Reader:
             raise RecordsLostError(msg)
         if seconds > (_PATIENCE if self._said else _LONG_PATIENCE):
             raise SourceUnavailableError(unreachable(self._servers, self._said))
+
+
+def _read_error(topic: str, partition: int | None, servers: str, error: KafkaError) -> SourceError:
+    if error.code() in _GONE:
+        return RecordsLostError(f"the topic lost records before they were read (partition {partition} of {topic})")
+    is_passing = error.code() in PASSING
+    return (SourceUnavailableError if is_passing else SourceError)(
+        f"topic {topic}, partition {partition} at {servers}: {error.str()}"
+    )
+
+
+_TAILING = {
+    # the broker answers when there is a record; a queue that was full is looked at again soon
+    "fetch.wait.max.ms": 100,
+    "queued.max.messages.kbytes": 8192,
+    "fetch.queue.backoff.ms": 5,
+    "fetch.error.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1000,
+}
+
+
+class Tail:
+    """Follows a partition: gives its committed records as they come, from the offset on that `seek` is given.
+
+    It belongs to the consumer group `group`, whose committed offset it reads but does not write.
+    """
+
+    def __init__(self, topic: str, partition: int, settings: Mapping[str, str], group: str) -> None:
+        self._place = TopicPartition(topic, partition)
+        self._servers = settings["bootstrap.servers"]
+        self._said: list[KafkaError] = []
+        made = {**_TAILING, **settings, **_MEANING, "group.id": group, "error_cb": self._said.append}
+        self._consumer = client_of(Consumer, topic, made)
+        self.next = 0
+        """The next offset, behind all that was given and all that there is nothing to give of."""
+
+    def committed(self, seconds: float) -> TopicPartition | None:
+        """Return the group's committed offset, with its metadata; None if there is none.
+
+        Raise SourceUnavailableError if no broker says so in time.
+        """
+        try:
+            (found,) = self._consumer.committed([self._place], seconds)
+        except KafkaException as exc:
+            raise SourceUnavailableError(unreachable(self._servers, self._said or [exc.args[0]])) from exc
+        if found.error is not None:
+            raise _read_error(self._place.topic, self._place.partition, self._servers, found.error)
+        return found if found.offset >= 0 else None
+
+    def seek(self, offset: int) -> None:
+        """Give the records from an offset on."""
+        self.next = offset
+        self._consumer.assign([TopicPartition(self._place.topic, self._place.partition, offset)])
+
+    def poll(self, most: int, seconds: float) -> pa.RecordBatch | None:
+        """Return the records that have come in so many seconds, in the schema RAW; None if there are none.
+
+        Raise RecordsLostError if the next one is not there any more, SourceError if the broker says that it is wrong.
+        """
+        messages = self._consumer.consume(most, seconds)
+        if any(map(Message.error, messages)):
+            for message in messages:
+                self._hear(message)
+            messages = [one for one in messages if not one.error()]
+        if not messages:
+            return None
+        at = {self._place.partition: self.next}
+        batch = _in_order(at, _batch(messages))
+        self.next = max(self.next, at[self._place.partition])
+        return batch
+
+    def _hear(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            return
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name
+            # behind the marks of transactions, which are no records
+            self.next = max(self.next, message.offset() or 0)
+        elif message.topic() != self._place.topic:
+            self._said.append(error)
+        else:
+            raise _read_error(self._place.topic, self._place.partition, self._servers, error)
+
+    def group(self) -> object:
+        """Return the consumer group as a transaction wants it."""
+        return self._consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
 
 
 @lru_cache(maxsize=4)
