@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tests.servers.kafka import Kafka
 
 import windrow as wr
@@ -40,7 +40,7 @@ def suspicious(ctx: wr.Context, record: Mapping[str, Any]) -> None:
 def process_pipeline(servers: str, topic: str, name: str) -> wr.ProcessPipeline:
     """Emit suspicious purchases by card."""
     return (
-        _cards(servers, topic)
+        cards(servers, topic)
         .key_by("card")
         .process(
             suspicious,
@@ -54,7 +54,7 @@ def process_pipeline(servers: str, topic: str, name: str) -> wr.ProcessPipeline:
 def window_pipeline(servers: str, topic: str, name: str) -> wr.Pipeline:
     """Count and sum the purchases of each card by minute, with revisions and expired records."""
     return (
-        _cards(servers, topic)
+        cards(servers, topic)
         .key_by("card")
         .window(wr.tumbling("1m"))
         .aggregate(purchases=wr.count(), most=wr.max("amount"))
@@ -66,8 +66,8 @@ def window_pipeline(servers: str, topic: str, name: str) -> wr.Pipeline:
 def deduplicated_graph(servers: str, topic: str, name: str) -> Graph:
     """Leave out copies of purchases, then emit suspicious ones: two levels with one key."""
     graph = wr.graph(name, mode="realtime")
-    cards = graph.source("cards", _cards(servers, topic), lateness="1h")
-    unique = graph.stream("unique", cards.deduplicate("id", within="1h", scope="partition"))
+    source = graph.source("cards", cards(servers, topic), lateness="1h")
+    unique = graph.stream("unique", source.deduplicate("id", within="1h", scope="partition"))
     alerts = graph.stream(
         "alerts",
         unique.key_by("card").process(
@@ -80,7 +80,14 @@ def deduplicated_graph(servers: str, topic: str, name: str) -> Graph:
     return graph.build()
 
 
-def _cards(servers: str, topic: str) -> Timed:
+PIPELINES: dict[str, Callable[[str, str, str], Runnable]] = {
+    "deduplicated": deduplicated_graph,
+    "process": process_pipeline,
+    "window": window_pipeline,
+}
+
+
+def cards(servers: str, topic: str) -> Timed:
     records = wr.kafka(topic, servers=servers).decode(id="string", card="string", t="timestamp_millis", amount="double")
     return records.event_time("t", delay="10s")
 
@@ -116,7 +123,7 @@ def open_jobs(pipeline: Runnable, run: str = "run", attempt: int = 0) -> list[Pa
 def until_read(jobs: Sequence[Partition], ends: dict[int, int], turns: int = 3000) -> Callable[[], bool]:
     """Return a function that says when the committed offsets are at the ends; it fails if that takes for ever."""
     left = iter(range(turns))
-    tails = _Committed(jobs)
+    tails = Committed(jobs)
 
     def is_done() -> bool:
         if next(left, None) is None:
@@ -127,7 +134,7 @@ def until_read(jobs: Sequence[Partition], ends: dict[int, int], turns: int = 300
     return is_done
 
 
-class _Committed:
+class Committed:
     """The committed offsets of a pipeline."""
 
     def __init__(self, jobs: Sequence[Partition]) -> None:
@@ -141,8 +148,11 @@ class _Committed:
         )
 
     def offsets(self) -> dict[int, int]:
-        """Return those that there are."""
-        found = self._consumer.committed(self._places, 10)
+        """Return those that there are; none while the broker does not say."""
+        try:
+            found = self._consumer.committed(self._places, 10)
+        except KafkaException:
+            return {}
         return {one.partition: one.offset for one in found if one.offset >= 0}
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from click.testing import CliRunner
 from tests.hosts.realtime_jobs import (
+    cards,
     deduplicated_graph,
     ends_of,
     expected,
@@ -19,6 +24,11 @@ from tests.hosts.realtime_jobs import (
 )
 from tests.servers.kafka import Kafka
 
+import windrow as wr
+from windrow.cli import main
+from windrow.errors import InputError, RunError
+from windrow.hosts.realtime import partition
+from windrow.hosts.realtime.partition import FencedError, Owner, Partition, PartitionRun
 from windrow.hosts.realtime.run import serve
 from windrow.model import Runnable
 
@@ -36,3 +46,106 @@ def test_it_writes_what_the_memory_host_gives(kafka: Kafka, topic: Callable[...,
         serve(jobs, until_read(jobs, ends_of(pipeline)))
     for name, values in expected(pipeline).items():
         assert written(kafka.servers, name) == values
+
+
+def turns(jobs: list[Partition], count: int) -> list[PartitionRun]:
+    """Open partitions and go through their loops; nothing is closed."""
+    runs = [job.open() for job in jobs]
+    for _ in range(count):
+        for run in runs:
+            run.turn()
+    return runs
+
+
+def many_turns(run: PartitionRun, count: int) -> None:
+    """Go through the loop of a partition."""
+    for _ in range(count):
+        run.turn()
+
+
+def test_what_was_not_committed_is_decided_again(
+    kafka: Kafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that die with a transaction open, at any turn, with checkpoints that are seldom whole."""
+    monkeypatch.setattr(partition, "_CHECKPOINT_EVERY", 0.05)
+    monkeypatch.setattr(partition, "_CHECKPOINT_BYTES", 500)
+    monkeypatch.setattr(partition, "_POLL_RECORDS", 40)
+    source = topic(1)
+    pipeline = deduplicated_graph(kafka.servers, source, f"p-{uuid4().hex[:8]}")
+    for number in range(6):
+        feed(kafka, source, 200 * number, 200, partitions=1)
+        left = turns(open_jobs(pipeline, f"run {number}"), 3 + 5 * number)
+        # a transaction is left open, as `kill -9` leaves it
+        left[0]._send(f"{pipeline.name}.alerts", 0, b"{}", b"never decided", [])  # noqa: SLF001 - it has no other way
+    jobs = open_jobs(pipeline)
+    serve(jobs, until_read(jobs, ends_of(pipeline)))
+    for name, values in expected(pipeline).items():
+        assert written(kafka.servers, name) == values
+
+
+def test_who_was_taken_over_writes_nothing_more(kafka: Kafka, topic: Callable[..., str]) -> None:
+    source = topic(1)
+    pipeline = window_pipeline(kafka.servers, source, f"p-{uuid4().hex[:8]}")
+    feed(kafka, source, 0, 200, partitions=1)
+    (zombie,) = turns(open_jobs(pipeline, "first"), 5)
+    (run,) = turns(open_jobs(pipeline, "second"), 5)
+    feed(kafka, source, 200, 200, partitions=1)
+    with pytest.raises(FencedError, match="is run by another task now"):
+        many_turns(zombie, 200)
+    assert zombie.owner() == Owner("second", 0, 0)
+    many_turns(run, 2)
+    jobs = open_jobs(pipeline, "third")
+    serve(jobs, until_read(jobs, ends_of(pipeline)))
+    for name, values in expected(pipeline).items():
+        assert written(kafka.servers, name) == values
+
+
+def failing(ctx: Any, record: Mapping[str, Any]) -> None:  # noqa: ANN401 - the public context
+    """Fail at one record."""
+    if record["id"].endswith("-7"):
+        message = "seven"
+        raise ValueError(message)
+    ctx.emit(id=record["id"])
+
+
+def test_a_failure_that_repeats_stops_the_run_and_says_where(kafka: Kafka, topic: Callable[..., str]) -> None:
+    source, name = topic(1), f"p-{uuid4().hex[:8]}"
+    pipeline = (
+        cards(kafka.servers, source)
+        .key_by("card")
+        .process(failing, state={}, returns={"id": "string"})
+        .to(wr.kafka_sink(f"{name}.alerts", servers=kafka.servers), name=name, mode="realtime")
+    )
+    feed(kafka, source, 0, 20, partitions=1)
+    jobs = open_jobs(pipeline)
+    with pytest.raises(
+        RunError, match=rf"partition 0 of {source} failed twice behind offset 0: .*offset \d+ of {source}"
+    ):
+        serve(jobs, until_read(jobs, ends_of(pipeline)))
+
+
+def test_another_pipeline_does_not_take_the_state(kafka: Kafka, topic: Callable[..., str]) -> None:
+    source = topic(1)
+    pipeline = window_pipeline(kafka.servers, source, f"p-{uuid4().hex[:8]}")
+    turns(open_jobs(pipeline), 2)
+    other = replace(pipeline, emit=replace(pipeline.emit, lateness=0))
+    with pytest.raises(InputError, match="has changed in emit since its state in the topic"):
+        open_jobs(other)[0].open()
+    kafka.add_partitions(source, 2)
+    with pytest.raises(InputError, match="has 2 partitions, and had 1"):
+        open_jobs(pipeline)
+
+
+def test_changes_have_stamps_in_order(kafka: Kafka, topic: Callable[..., str]) -> None:
+    source = topic(1, message_timestamp_type="LogAppendTime")
+    pipeline = process_pipeline(kafka.servers, source, f"p-{uuid4().hex[:8]}")
+    feed(kafka, source, 0, 300, partitions=1)
+    jobs = open_jobs(pipeline)
+    serve(jobs, until_read(jobs, ends_of(pipeline)))
+    result = CliRunner().invoke(main, ["latency", f"{pipeline.name}.alerts", "--servers", kafka.servers, "--json"])
+    found = json.loads(result.stdout)
+    assert found["records"] > 0
+    steps = ["event to logged", "logged to read", "read to decided", "decided to appended", "in all, since logged"]
+    assert list(found["milliseconds"]) == steps
+    spans = [values for name, values in found["milliseconds"].items() if name != "event to logged"]
+    assert all(0 <= values["p50"] <= values["max"] for values in spans)

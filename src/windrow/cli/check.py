@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from windrow.api.load import open_pipeline
+from windrow.api.printing.text import realtime_words
 from windrow.cli.common import DIFFERENT, OK, WRONG, json_option, place_fields, print_json
 from windrow.errors import PipelineError, Place, each_error
 
@@ -53,6 +54,9 @@ def command(pipelines: tuple[str, ...], *, strict: bool, as_json: bool) -> int:
             for line in lines:
                 click.echo(line.text(name))
             click.echo(f"{name}: {_summary(lines)}")
+            if not _count(lines, "error"):
+                for words in _realtime(file):
+                    click.echo(f"{name}: {words}")
     if "error" in levels:
         return WRONG
     return DIFFERENT if strict and "warning" in levels else OK
@@ -64,6 +68,12 @@ def _check(spec: str) -> list[_FileFinding]:
     except PipelineError as exc:
         return [_FileFinding("error", error.place, "", error.message) for error in each_error(exc)]
     return [_FileFinding(finding.level, place, finding.where, finding.message) for place, finding in opened.findings()]
+
+
+def _realtime(spec: str) -> list[str]:
+    """Return what to expect of a pipeline that runs in real time; nothing of another."""
+    pipeline = open_pipeline(spec).pipeline
+    return realtime_words(pipeline).splitlines() if pipeline.mode == "realtime" else []
 
 
 def _summary(lines: list[_FileFinding]) -> str:

@@ -43,6 +43,7 @@ from windrow.model import (
     TableJoinNode,
     TableNode,
     WindowNode,
+    as_graph,
     companion,
     format_duration,
     state_partitions,
@@ -55,11 +56,27 @@ def to_text(pipeline: Runnable) -> str:
         return _graph(mask_graph(pipeline))
     shown = mask_secrets(pipeline)
     nouns = _source(shown, shown.sink.table) | _keyed(shown, _passed(shown.time)) | {"sink": _sink(shown.sink)}
-    return "\n".join([shown.name, *_written(nouns)]) + "\n"
+    return "\n".join([shown.name, *_written(_mode(shown)), *_written(nouns)]) + "\n"
+
+
+def realtime_words(pipeline: Runnable) -> str:
+    """Return what to expect of a pipeline in real time, and what it needs."""
+    graph = as_graph(pipeline)
+    commit = min((sink.sink.commit for sink in graph.sinks if isinstance(sink.sink, KafkaSink)), default=0)
+    keys = dict.fromkeys(name for node in graph.keyed if not isinstance(node, DeduplicateNode) for name in node.key)
+    by = f"; {graph.sources[0].source.label} must be partitioned by {', '.join(keys)}" if keys else ""
+    return (
+        f"as records come: a change is in its topic some 20 to 60 ms after its record, with a transaction every "
+        f"{format_duration(commit)}\na slot of Spark for each partition, for as long as it runs{by}"
+    )
+
+
+def _mode(pipeline: Runnable) -> dict[str, str]:
+    return {"mode": realtime_words(pipeline)} if pipeline.mode == "realtime" else {}
 
 
 def _graph(graph: Graph) -> str:
-    lines = [graph.name]
+    lines = [graph.name, *_written(_mode(graph))]
     for origin in graph.sources:
         source = _source(origin, "TABLE")
         if origin.lateness is not None:
@@ -335,7 +352,7 @@ def _emit(pipeline: Pipeline, table: str, passed: str) -> str:
     if not isinstance(pipeline.window, Global):
         lines.append(f"a window fires when {passed}")
         lines += _late(emit, table)
-    lines += _mode(emit, pipeline.sink)
+    lines += _accumulation(emit, pipeline.sink)
     end = "fire at the end of a bounded input" if emit.at_end == "fire" else "stay open at the end of a bounded input"
     return "\n".join([*lines, f"open windows {end}"])
 
@@ -367,7 +384,7 @@ def _late(emit: Emit, table: str) -> list[str]:
     ]
 
 
-def _mode(emit: Emit, sink: Sink) -> list[str]:
+def _accumulation(emit: Emit, sink: Sink) -> list[str]:
     match emit.mode:
         case "retract":
             return []

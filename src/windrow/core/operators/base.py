@@ -128,8 +128,15 @@ class NodeInput:
 
         What a table lacks, which is of the other side of a join, is null.
         """
-        records = pa.concat_tables([self.schema.empty_table(), *tables], promote_options="default")
-        if self.is_ordered:
+        given = list(tables)
+        # a small step pays for each of these calls, most of them for nothing
+        if len(given) == 1 and given[0].schema.equals(self.schema):
+            (records,) = given
+        elif given:
+            records = pa.concat_tables([self.schema.empty_table(), *given], promote_options="default")
+        else:
+            return self.schema.empty_table()
+        if self.is_ordered and records.num_rows > 1:
             # messages come in any order: a step that is run again must take them in the same
             names = [PARTITION, OFFSET, *([ID] if ID in records.column_names else [])]
             return records.sort_by([(name, "ascending") for name in names])

@@ -424,6 +424,9 @@ class _Route:
         if sum(table.num_rows for table in tables) == 0:
             return
         records, count = pa.concat_tables(tables), self._key_groups
+        if count == 1:
+            yield Packet(0, Records(self.name, self._packed(records), self._is_raw))
+            return
         if self._is_for_all:
             message = Records(self.name, self._packed(records), self._is_raw)
             yield from (Packet(group, message) for group in range(count))

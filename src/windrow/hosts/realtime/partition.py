@@ -40,7 +40,8 @@ from windrow.sources.kafka.client import Admin, client_of
 from windrow.sources.kafka.options import TIMEOUT, client_options
 from windrow.sources.kafka.read import Reader, Tail
 
-_POLL_RECORDS, _POLL_SECONDS = 1000, 0.004
+POLL_SECONDS = 0.004
+_POLL_RECORDS = 1000
 """A poll waits its whole time to gather so many."""
 _BEHIND_RECORDS = 10_000
 _CHECKPOINT_EVERY = 10.0
@@ -64,10 +65,14 @@ class FencedError(RunError):
 
 @dataclass(frozen=True)
 class Owner:
-    """Who runs a partition: a run, and the number of the attempt of its task; committed with each offset."""
+    """Who runs a partition, committed with each offset: a run, and the number of the attempt of its task.
+
+    `advanced` is the last attempt that has committed a greater offset than the one before.
+    """
 
     run: str
     attempt: int
+    advanced: int = 0
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,11 @@ class PartitionRun:
         self._call(self._producer.init_transactions, _BEGIN_SECONDS)
         self._tail = Tail(job.source.topic, number, settings, group_of(pipeline))
         committed = self._tail.committed(TIMEOUT)
+        self._owner = self._next_owner(committed)
+        if committed is not None:
+            # at once, so that a task that was fenced sees by whom
+            self._call(self._producer.begin_transaction)
+            self._end_transaction(committed.offset)
         self._checkpoints = Checkpoints(self._stored(settings))
         manifest = self._checkpoints.manifest
         stands = None if committed is None else committed.offset
@@ -191,7 +201,6 @@ class PartitionRun:
             self._checkpoints.begin(MemoryState(), self.done, self._meaning)
         else:
             self._require_same(manifest.meaning)
-            self._require_progress(committed)
             self.done = stands
             self._host.begin([self._checkpoints.state])
             self._tail.seek(manifest.position)
@@ -205,9 +214,9 @@ class PartitionRun:
         """The next offset that is read."""
         return self._tail.next
 
-    def turn(self) -> None:
-        """Take what has come, and commit if it is time."""
-        batch = self._tail.poll(self._most, _POLL_SECONDS)
+    def turn(self, seconds: float = POLL_SECONDS) -> None:
+        """Take what comes in so many seconds, and commit if it is time."""
+        batch = self._tail.poll(self._most, seconds)
         # who is behind takes more: a record costs less then
         self._most = _POLL_RECORDS if batch is None or batch.num_rows < _POLL_RECORDS else _BEHIND_RECORDS
         if batch is not None:
@@ -268,6 +277,8 @@ class PartitionRun:
                 self._producer.produce(topic, value, key, partition, headers=list(headers))
             except BufferError:
                 self._producer.poll(0.1)
+            except KafkaException as exc:
+                raise self._failure(exc) from exc
             else:
                 return
 
@@ -282,12 +293,17 @@ class PartitionRun:
             return
         if not self._is_open:
             self._call(self._producer.begin_transaction)
-        owner = json.dumps(vars(self._job.owner))
-        at = TopicPartition(self._place.topic, self._place.partition, self.position, metadata=owner)
-        self._call(self._producer.send_offsets_to_transaction, [at], self._tail.group(), _CALL_SECONDS)
-        self._call(self._producer.commit_transaction, _CALL_SECONDS)
+        if self.position > self.done:
+            self._owner = replace(self._owner, advanced=self._owner.attempt)
+        self._end_transaction(self.position)
         self.done, self._is_open = self.position, False
         self._committed_at = time.monotonic()
+
+    def _end_transaction(self, offset: int) -> None:
+        owner = json.dumps(vars(self._owner))
+        at = TopicPartition(self._place.topic, self._place.partition, offset, metadata=owner)
+        self._call(self._producer.send_offsets_to_transaction, [at], self._tail.group(), _CALL_SECONDS)
+        self._call(self._producer.commit_transaction, _CALL_SECONDS)
 
     def _checkpoint(self, now: float) -> None:
         """Put some records of a checkpoint into the transaction, if it is time for one."""
@@ -323,15 +339,18 @@ class PartitionRun:
             )
             raise InputError(msg)
 
-    def _require_progress(self, committed: TopicPartition | None) -> None:
-        """Raise RunError if many attempts of this task have died without a commit."""
+    def _next_owner(self, committed: TopicPartition | None) -> Owner:
+        """Return this task after the last owner; raise RunError if many attempts have died and none came further."""
         last, own = _owner_of(committed), self._job.owner
-        if last is not None and last.run == own.run and own.attempt - last.attempt > _ATTEMPTS:
+        if last is None or last.run != own.run:
+            return replace(own, advanced=own.attempt)
+        if own.attempt - last.advanced > _ATTEMPTS:
             msg = (
                 f"the Python worker of partition {self._place.partition} of {self._place.topic} has died {_ATTEMPTS} "
-                f"times without a commit; what it said is in the log of Spark"
+                f"times without coming further; what it said is in the log of Spark"
             )
             raise RunError(msg)
+        return replace(own, advanced=last.advanced)
 
     def _partitions_of(self, topic: str) -> int:
         if topic not in self._partitions:
@@ -346,18 +365,22 @@ class PartitionRun:
             try:
                 function(*arguments)
             except KafkaException as exc:
-                error = exc.args[0]
-                if error.code() in _FENCED:
-                    msg = f"partition {self._place.partition} of {self._place.topic} is run by another task now"
-                    raise FencedError(msg) from exc
-                if not error.retriable() or time.monotonic() > deadline:
-                    msg = f"the transaction of partition {self._place.partition} failed: {error.str()}"
-                    raise SinkUnavailableError(msg) from exc
+                if not exc.args[0].retriable() or time.monotonic() > deadline:
+                    raise self._failure(exc) from exc
             else:
                 return
 
+    def _failure(self, exc: KafkaException) -> RunError:
+        """Return what an error of the producer means: a fatal one is that of a fence, or of a transaction's timeout."""
+        error = exc.args[0]
+        place = f"partition {self._place.partition} of {self._place.topic}"
+        if error.fatal() or error.code() in _FENCED:
+            return FencedError(f"{place} is run by another task now")
+        return SinkUnavailableError(f"the transaction of {place} failed: {error.str()}")
+
 
 _FENCED = (
+    KafkaError._FATAL,  # noqa: SLF001 - the client's own name
     KafkaError._FENCED,  # noqa: SLF001 - the client's own name
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,

@@ -21,8 +21,9 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from pyspark import Accumulator, AccumulatorParam, InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
-from windrow.errors import InputError, RunError, SourceError, WindrowError
+from windrow.errors import InputError, RecordsLostError, RunError, SourceError, WindrowError
 from windrow.hosts.realtime.partition import (
+    POLL_SECONDS,
     FencedError,
     Owner,
     Partition,
@@ -111,7 +112,7 @@ class _Supervised:
         self._pause_until = 0.0
         self._failed: tuple[int, float] | None = None
 
-    def turn(self) -> None:
+    def turn(self, seconds: float) -> None:
         """Go once through the partition's loop; raise what cannot be mended."""
         if time.monotonic() < self._pause_until:
             time.sleep(0.01)
@@ -119,11 +120,11 @@ class _Supervised:
         try:
             if self._run is None:
                 self._run = self._job.open()
-            self._run.turn()
+            self._run.turn(seconds)
             self._down_since = None
         except FencedError:
             self._require_own()
-        except InputError:
+        except (InputError, RecordsLostError):
             raise
         except (WindrowError, KafkaException) as exc:
             if not (isinstance(exc, KafkaException) or getattr(exc, "passes", False)):
@@ -170,8 +171,9 @@ class _Supervised:
             return
         time.sleep(_FENCED_WAIT)
         owner = self._run.owner()
-        if owner is not None and owner != self._job.owner:
-            by = "a newer attempt of its task" if owner.run == self._job.owner.run else "another run of the pipeline"
+        own = self._job.owner
+        if owner is not None and (owner.run, owner.attempt) != (own.run, own.attempt):
+            by = "a newer attempt of its task" if owner.run == own.run else "another run of the pipeline"
             msg = f"partition {self._job.number} of {self._job.source.topic} was taken over by {by}"
             raise FencedError(msg)
 
@@ -182,7 +184,7 @@ def serve(jobs: Sequence[Partition], is_stopped: Callable[[], bool], retry: floa
     try:
         while not is_stopped():
             for loop in loops:
-                loop.turn()
+                loop.turn(POLL_SECONDS / len(loops))
     finally:
         for loop in loops:
             loop.close()

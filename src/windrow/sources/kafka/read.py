@@ -203,15 +203,18 @@ class Tail:
         Raise RecordsLostError if the next one is not there any more, SourceError if the broker says that it is wrong.
         """
         messages = self._consumer.consume(most, seconds)
+        events: list[Message] = []
         if any(map(Message.error, messages)):
-            for message in messages:
-                self._hear(message)
+            events = [one for one in messages if one.error()]
             messages = [one for one in messages if not one.error()]
-        if not messages:
-            return None
-        at = {self._place.partition: self.next}
-        batch = _in_order(at, _batch(messages))
-        self.next = max(self.next, at[self._place.partition])
+        batch = None
+        if messages:
+            at = {self._place.partition: self.next}
+            batch = _in_order(at, _batch(messages))
+            self.next = at[self._place.partition]
+        # the end of the partition is behind the records that came with it
+        for message in events:
+            self._hear(message)
         return batch
 
     def _hear(self, message: Message) -> None:

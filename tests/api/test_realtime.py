@@ -1,0 +1,99 @@
+"""Pipelines in real time as they are written and printed, and graphs and process functions that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import windrow as wr
+from windrow.api.checks import validate
+from windrow.api.fluent.streams import Timed
+from windrow.api.pipeline_file import parse_pipeline
+from windrow.api.printing import to_mermaid, to_text, to_yaml
+from windrow.api.printing.python import to_python
+from windrow.errors import PipelineError
+from windrow.model import Graph, Pipeline
+
+OUT = wr.kafka_sink("alerts", servers="h:9092", commit="50ms")
+
+
+def records() -> Timed:
+    source = wr.kafka("cards", servers="h:9092").decode(id="string", card="string", t="timestamp_millis")
+    return source.event_time("t", delay="10s", future="1m")
+
+
+def counting() -> Pipeline:
+    counted = records().key_by("card").window(wr.tumbling("1m")).aggregate(n=wr.count()).emit(lateness="1m")
+    return counted.to(OUT, mode="realtime")
+
+
+def nothing(ctx: Any, record: Any) -> None:  # noqa: ANN401 - the public context
+    """Emit nothing."""
+
+
+def test_it_reads_back_as_it_is_printed() -> None:
+    pipeline = counting()
+    assert parse_pipeline(to_yaml(pipeline)) == pipeline
+    assert eval(to_python(pipeline), {"wr": wr}) == pipeline  # noqa: S307 - our own text
+    assert "alerts in h:9092" in to_mermaid(pipeline)
+
+
+def test_explain_says_what_to_expect_and_what_it_needs() -> None:
+    text = to_text(counting())
+    assert "a transaction every 50ms" in text
+    assert "cards must be partitioned by card" in text
+    assert "beside it alerts.late and alerts.dead" in text
+
+
+def found(graph: Graph) -> list[str]:
+    return [f"{one.where}: {one.message}" for one in validate(replace(graph, mode="realtime")) if one.level == "error"]
+
+
+def graph_of(add: Callable[[Any, Any], Any]) -> Graph:
+    graph = wr.graph("cards", mode="realtime")
+    graph.sink("out", add(graph, graph.source("source", records(), lateness="1h")), OUT)
+    return graph.build()
+
+
+def test_a_deduplication_looks_into_its_partition_alone() -> None:
+    def over(scope: Any) -> Graph:  # noqa: ANN401 - a case
+        return graph_of(lambda graph, cards: graph.stream("once", cards.deduplicate("id", within="1h", scope=scope)))
+
+    assert found(over("partition")) == []
+    with pytest.raises(PipelineError, match=r"streams.once.deduplicate.scope: .*set `scope: partition`"):
+        over("stream")
+
+
+def test_records_stay_in_their_partition() -> None:
+    def two_keys(graph: Any, cards: Any) -> Any:  # noqa: ANN401 - stages of the fluent API
+        by_card = cards.key_by("card").window(wr.tumbling("1m")).aggregate(n=wr.count()).emit(lateness="1m")
+        counts = graph.stream("counts", by_card)
+        total = counts.key_by("n").window(wr.tumbling("1h")).aggregate(cards=wr.count())
+        return graph.stream("total", total)
+
+    with pytest.raises(PipelineError, match=r"streams.total.key: is n, and that of 'counts' card: .* there is one key"):
+        graph_of(two_keys)
+
+
+def test_there_is_one_source() -> None:
+    graph = wr.graph("cards", mode="realtime")
+    first = graph.source("source", records())
+    other = graph.source("other", replace_topic(records(), "others"))
+    graph.sink("out", graph.stream("all", first.union(other)), OUT)
+    with pytest.raises(PipelineError, match=r"sources.other: with `mode: realtime` there is one source"):
+        graph.build()
+
+
+def replace_topic(timed: Timed, topic: str) -> Timed:
+    source = replace(timed.decoded.source, topic=topic)  # type: ignore[call-arg] # it is Kafka's
+    return replace(timed, decoded=replace(timed.decoded, source=source))
+
+
+def test_there_are_no_timers_of_processing_time() -> None:
+    with pytest.raises(PipelineError, match=r"process.on_processing_timer: needs ticks"):
+        records().key_by("card").process(nothing, returns={"id": "string"}, on_processing_timer=nothing).to(
+            OUT, mode="realtime"
+        )
