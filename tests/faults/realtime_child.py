@@ -20,7 +20,7 @@ def main() -> None:
     """Run."""
     servers, topic, name, kind, run = sys.argv[1:]
     # many checkpoints, and most of them begun again before they are whole
-    partition._CHECKPOINT_EVERY, partition._CHECKPOINT_BYTES = 0.2, 2000  # type: ignore[attr-defined]  # noqa: SLF001
+    partition._CHECKPOINT_EVERY, partition._CHECKPOINT_BYTES = 0.2, 2000  # noqa: SLF001
     try:
         serve(open_jobs(PIPELINES[kind](servers, topic, name), run), lambda: False)
     except FencedError:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
 from tests.hosts.realtime_jobs import (
+    Committed,
     cards,
     deduplicated_graph,
     ends_of,
@@ -25,6 +32,7 @@ from tests.hosts.realtime_jobs import (
 from tests.servers.kafka import Kafka
 
 import windrow as wr
+from windrow.api.load import open_pipeline
 from windrow.cli import main
 from windrow.errors import InputError, RunError
 from windrow.hosts.realtime import partition
@@ -149,3 +157,70 @@ def test_changes_have_stamps_in_order(kafka: Kafka, topic: Callable[..., str]) -
     assert list(found["milliseconds"]) == steps
     spans = [values for name, values in found["milliseconds"].items() if name != "event to logged"]
     assert all(0 <= values["p50"] <= values["max"] for values in spans)
+
+
+PIPELINE = """\
+name: {name}
+mode: realtime
+source: {{kafka: {{servers: "{servers}", topic: {topic}}}}}
+decode: {{id: string, card: string, t: timestamp_millis, amount: double}}
+time: {{field: t, delay: 10s}}
+key: [card]
+window: {{tumbling: 1m}}
+aggregate: {{purchases: count(), most: max(amount)}}
+emit: {{lateness: 30s}}
+sink: {{kafka: {{servers: "{servers}", topic: {name}.alerts}}}}
+"""
+
+
+@pytest.mark.service
+def test_spark_runs_it_and_starts_a_worker_again(kafka: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
+    source, name = topic(2), f"p-{uuid4().hex[:8]}"
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE.format(name=name, servers=kafka.servers, topic=source))
+    pipeline = open_pipeline(str(file)).runnable()
+    committed = Committed(open_jobs(pipeline))
+    feed(kafka, source, 0, 200, partitions=2)
+    command = [
+        sys.executable,
+        "-m",
+        "windrow",
+        "run",
+        str(file),
+        "--checkpoint",
+        str(tmp_path / "checkpoint"),
+        "--json",
+    ]
+    command += ["--master", "local[2]"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        try:
+            wait_for(lambda: committed.offsets() == ends_of(pipeline))
+            for worker in workers(run.pid):
+                os.kill(worker, signal.SIGKILL)
+            feed(kafka, source, 200, 200, partitions=2)
+            wait_for(lambda: committed.offsets() == ends_of(pipeline))
+            run.send_signal(signal.SIGINT)
+            out, _ = run.communicate(timeout=60)
+        finally:
+            run.kill()
+    assert json.loads(out)["ended"] == "asked"
+    for one, values in expected(pipeline).items():
+        assert written(kafka.servers, one) == values
+
+
+def wait_for(is_true: Callable[[], bool]) -> None:
+    """Wait for a condition; fail after two minutes."""
+    deadline = time.monotonic() + 120
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def workers(pid: int) -> list[int]:
+    """Return the processes of Spark's Python below a process."""
+    listed = subprocess.run(["/bin/ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
+    below = {pid}
+    for _ in range(4):
+        below |= {int(one) for one, parent, _ in rows if int(parent) in below}
+    return [int(one) for one, _, words in rows if int(one) in below and "worker_daemon" in words]

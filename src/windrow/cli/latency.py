@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -64,7 +64,7 @@ def command(
     return OK if stamps else DIFFERENT
 
 
-def latencies(stamps: list[Mapping[str, int]]) -> dict[str, dict[str, float]]:
+def latencies(stamps: Sequence[Mapping[str, int]]) -> dict[str, dict[str, float]]:
     """Return p50, p95, p99 and max of each stage since the one before, and of all since the record was logged."""
     spans: dict[str, list[int]] = {}
     for one in stamps:
