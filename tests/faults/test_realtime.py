@@ -94,6 +94,9 @@ def kill(running: Children, kafka: Kafka, chance: Random) -> None:
 def wake_a_zombie(running: Children, kafka: Kafka, chance: Random) -> None:
     """Stop the process in time, let another one take over, and wake it: it must end."""
     del kafka
+    # one that has not begun would take over when it wakes
+    running.wait_until_read()
+    running.feed()
     time.sleep(chance.random() / 5)
     zombie = running.send(signal.SIGSTOP)
     running.start()
