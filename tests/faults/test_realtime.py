@@ -116,10 +116,10 @@ def restart_broker(running: Children, kafka: Kafka, chance: Random) -> None:
 
 
 FAULTS = (kill, kill, wake_a_zombie, restart_broker)
-NUMBERS = [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 13))]
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(13))
 def test_faults_change_nothing(kafka: Kafka, topic: Callable[..., str], number: int) -> None:
     """Four faults a number: 52 in all."""
     chance = Random(number)
