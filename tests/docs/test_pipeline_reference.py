@@ -38,6 +38,7 @@ OTHERS: list[dict[str, Any]] = [
     {"source": {"kafka": {"servers": "a:1", "topic": "a"}}},
     {"source": {"file": {"path": "a.csv", "key": "k", "log": "a"}}},
     {"sink": {"postgres": {"url": "postgresql://a/a", "table": "a"}}},
+    {"mode": "realtime", "sink": {"kafka": {"servers": "a:1", "topic": "a"}}},
     {"time": {"field": "t", "punctuated": "w"}},
     {"time": {"field": "t", "delay": {"by_partition": {"default": "1m"}}}},
     {"time": {"field": "t", "delay": {"adaptive": {"target": 1, "min": "1m", "max": "1m"}}}},
