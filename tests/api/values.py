@@ -116,7 +116,7 @@ TYPES: st.SearchStrategy[DataType] = st.one_of(
     st.sampled_from([StringType(), BooleanType(), LongType(), DoubleType()]), DECIMALS, TIMES
 )
 ARRAYS: st.SearchStrategy[ArrayType] = st.deferred(lambda: st.builds(ArrayType, TYPES | STRUCTS, st.booleans()))
-STRUCTS = st.lists(
+STRUCTS: st.SearchStrategy[StructType] = st.lists(
     st.builds(Field, NAMES, TYPES | ARRAYS, st.booleans()),
     min_size=1,
     max_size=3,
