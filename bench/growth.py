@@ -23,9 +23,9 @@ from pathlib import Path
 
 from bench.growth_report import PAGE, PICTURES, page, picture, table
 from bench.growth_results import BASE, THINGS, Growth, Measured, Point
-from tests.servers.kafka import Kafka
 
 from windrow.testing.generator import LogSpec, write_kafka
+from windrow.testing.servers.kafka import Kafka
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"

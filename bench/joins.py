@@ -44,9 +44,8 @@ from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.sinks.base import SinkGroup
 
 if TYPE_CHECKING:
-    from tests.servers.kafka import Kafka
-
     from windrow.hosts.reports import StepReport
+    from windrow.testing.servers.kafka import Kafka
 
 MINUTE = 60_000
 START = 1_767_225_600_000

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.pipelines import from_kafka, into_sqlite, main_job
-from tests.servers.kafka import Kafka
 
 from windrow.api.checks import require_valid
 from windrow.api.pipeline_file import read_document
@@ -25,6 +24,7 @@ from windrow.hosts.spark import spark_session
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.sinks import open_sinks
 from windrow.testing.generator import LivePace, LogSpec, write_kafka
+from windrow.testing.servers.kafka import Kafka
 
 WARM = 10
 """Steps that are not counted: until code is compiled and workers are there."""

@@ -25,9 +25,9 @@ from bench.peers.measure import PARTITIONS, ROOT
 from bench.peers.nexmark_job import NexmarkJob
 from bench.peers.watch import FailedError, Figures, watch
 from tests.docs.nexmark import EXAMPLES, answer, plain, rows_of
-from tests.servers.kafka import Kafka
 
 from windrow.testing.generator import NexmarkSpec, write_kafka, write_log
+from windrow.testing.servers.kafka import Kafka
 
 ENGINES = ("windrow", "flink")
 QUERIES = ("q1", "q3", "q4", "q5", "q7", "q8")

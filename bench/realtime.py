@@ -27,7 +27,8 @@ from pathlib import Path
 
 from bench.closings import percentile
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.servers.kafka import Kafka
+
+from windrow.testing.servers.kafka import Kafka
 
 CARDS = 20_000
 _START = 120.0

@@ -11,9 +11,9 @@ from bench.soak import pipeline
 from bench.verdict import verdict
 from tests.hosts.runs import Runner
 from tests.hosts.spend import events
-from tests.servers.kafka import Kafka
 
 from windrow.api.load import open_pipeline
+from windrow.testing.servers.kafka import Kafka
 
 DAMAGE = [
     "UPDATE user_spend SET total = total + 0.01 WHERE ctid = (SELECT max(ctid) FROM user_spend)",

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.servers.kafka import Kafka
 
 from windrow.cli import main
 from windrow.testing.generator import FraudSpec, LogSpec, write_log
+from windrow.testing.servers.kafka import Kafka
 
 
 def generate(*arguments: str) -> Result:

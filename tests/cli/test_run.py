@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 from tests.contracts.stores import SqliteStore
 from tests.hosts.answers import assert_same
 from tests.hosts.spend import Files, events
-from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
 from tests.servers.secure_postgres import SECRET, TlsProxy
 
@@ -29,6 +28,7 @@ from windrow.model import Pipeline
 from windrow.sinks import open_sink
 from windrow.sinks.base import Run
 from windrow.sources.kafka import preflight
+from windrow.testing.servers.kafka import Kafka
 
 PIPELINE = """\
 name: user-spend

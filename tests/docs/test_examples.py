@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shlex
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -17,8 +20,12 @@ from tests.docs.pages import ROOT, blocks
 import windrow as wr
 from windrow.cli import main
 
-EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*") if path.suffix in {".yaml", ".py"})
-FOLDERS = sorted(path.parent for path in (ROOT / "examples").glob("*/README.md"))
+PLAYED = sorted((ROOT / "examples").glob("*/play.py"))
+"""Programs, which start what they need; the pages of the other folders are run."""
+EXAMPLES = sorted(path for path in {*(ROOT / "examples").rglob("*")} - {*PLAYED} if path.suffix in {".yaml", ".py"})
+FOLDERS = sorted(
+    path.parent for path in (ROOT / "examples").glob("*/README.md") if path.parent / "play.py" not in PLAYED
+)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT / "examples")))
@@ -88,3 +95,19 @@ def test_a_folder_gives_what_its_page_shows(folder: Path, tmp_path: Path, monkey
             rows = database.execute(command[2]).fetchall()
         assert ["|".join("" if value is None else str(value) for value in row) for row in rows] == next(answers)
     assert next(answers, None) is None
+
+
+@pytest.mark.spark
+@pytest.mark.service
+@pytest.mark.parametrize("program", PLAYED, ids=lambda path: path.parent.name)
+def test_alerts_come_and_stand_in_the_table(program: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(program), "--seconds", "30", "--rate", "200", "--table"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    alerts = [line for line in ran.stdout.splitlines() if re.match(r" *(\d+ ms|waiting) ", line)]
+    assert f"{sum('waiting' not in line for line in alerts)} alerts; from the log to here in" in ran.stdout
+    shown = CliRunner().invoke(main, ["show", str(tmp_path / "fraud-demo" / "table.yaml"), "--json"])
+    assert shown.exit_code == 0, shown.output
+    standing = [json.loads(line) for line in shown.stdout.splitlines()]
+    # the table has what came while the program ended, too
+    assert any(f"{row['rule']:17}  {row['card']}" in line for row in standing for line in alerts)

@@ -12,10 +12,10 @@ from tests.faults.conftest import Trial
 from tests.faults.truth import assert_reports_true
 from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.spend import Topic, events, spend
-from tests.servers.kafka import Kafka
 
 from windrow.hosts.launch import Options, launch
 from windrow.hosts.reports import StepReport
+from windrow.testing.servers.kafka import Kafka
 
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.long]
 

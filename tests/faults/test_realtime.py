@@ -16,7 +16,8 @@ from uuid import uuid4
 import pytest
 from tests.faults.realtime_child import TAKEN_OVER
 from tests.hosts.realtime_jobs import PIPELINES, Committed, ends_of, expected, feed, open_jobs, written
-from tests.servers.kafka import Kafka
+
+from windrow.testing.servers.kafka import Kafka
 
 ROOT = Path(__file__).parents[2]
 _RECORDS = 150

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from tests.servers.kafka import Kafka
 
 import windrow as wr
 from windrow.api.fluent.streams import Timed
@@ -23,6 +22,7 @@ from windrow.hosts.realtime.run import prepare_topics
 from windrow.model import Graph, Runnable, as_graph
 from windrow.sinks.kafka import KafkaRecords
 from windrow.sources import open_sources
+from windrow.testing.servers.kafka import Kafka
 
 Written = dict[bytes | None, list[bytes | None]]
 """The values of each key, in order."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.servers.kafka import Kafka
-
 from windrow.model import (
     Aggregate,
     Avg,
@@ -35,6 +33,7 @@ from windrow.model import (
 )
 from windrow.testing.generator import LogSpec, generate
 from windrow.testing.generator.spec import START
+from windrow.testing.servers.kafka import Kafka
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE

@@ -17,7 +17,6 @@ from tests.contracts.stores import PostgresStore, SqliteStore, Store
 from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.runs import Runner, Scene, read
 from tests.hosts.spend import Files, Topic, event, events, spend
-from tests.servers.kafka import Kafka
 
 from windrow.core.changelog import StepOutput
 from windrow.errors import SetupError, SinkError, SinkUnavailableError, SourceError
@@ -27,6 +26,7 @@ from windrow.hosts.stream import run as stream_run
 from windrow.model import Pipeline
 from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.sqlite import SqliteTables
+from windrow.testing.servers.kafka import Kafka
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -11,10 +11,10 @@ from tests.contracts.stores import Store
 from tests.hosts.answers import assert_epochs, assert_same
 from tests.hosts.runs import Runner
 from tests.hosts.spend import HOUR, Value, event, events, spend
-from tests.servers.kafka import Kafka
 
 from windrow.model import KafkaSource
 from windrow.sources import open_source
+from windrow.testing.servers.kafka import Kafka
 
 pytestmark = pytest.mark.usefixtures("spark")
 

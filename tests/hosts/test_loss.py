@@ -15,7 +15,6 @@ from tests.contracts.stores import Store
 from tests.hosts.answers import assert_epochs, micros
 from tests.hosts.runs import Runner, Scene, read
 from tests.hosts.spend import Files, Topic, Value, event, spend
-from tests.servers.kafka import Kafka
 
 from windrow.core import schema
 from windrow.core.changelog import StepOutput
@@ -24,6 +23,7 @@ from windrow.errors import CheckpointError, SourceError
 from windrow.hosts.memory import MemoryHost
 from windrow.model import Pipeline
 from windrow.sources import open_source
+from windrow.testing.servers.kafka import Kafka
 
 pytestmark = pytest.mark.usefixtures("spark")
 

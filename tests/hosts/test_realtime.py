@@ -29,7 +29,6 @@ from tests.hosts.realtime_jobs import (
     window_pipeline,
     written,
 )
-from tests.servers.kafka import Kafka
 
 import windrow as wr
 from windrow.api.load import open_pipeline
@@ -39,6 +38,7 @@ from windrow.hosts.realtime import partition
 from windrow.hosts.realtime.partition import FencedError, Owner, Partition, PartitionRun
 from windrow.hosts.realtime.run import serve
 from windrow.model import Runnable
+from windrow.testing.servers.kafka import Kafka
 
 Make = Callable[[str, str, str], Runnable]
 

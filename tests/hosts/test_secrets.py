@@ -9,7 +9,6 @@ import pytest
 from tests.contracts.stores import PostgresStore
 from tests.hosts.runs import Runner
 from tests.hosts.spend import Topic, event, spend
-from tests.servers.kafka import Kafka
 from tests.servers.secure_kafka import USER, SecureKafka
 from tests.servers.secure_postgres import SECRET, SecurePostgres, TlsProxy
 
@@ -19,6 +18,7 @@ from windrow.hosts.memory import MemoryRun
 from windrow.model import KafkaSource, PostgresSink
 from windrow.sinks.memory import CollectSink
 from windrow.sources.kafka import KafkaTopic
+from windrow.testing.servers.kafka import Kafka
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.servers.process import ServerError
+from windrow.testing.servers.process import ServerError
 
 HERE = "IP:127.0.0.1,DNS:localhost"
 

@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
-from tests.servers.process import ServerProcess, free_port
-
 import windrow
 from windrow.hosts.jars import java
+from windrow.testing.servers.process import ServerProcess, free_port
 
 _START_SECONDS = 120.0
 _SITE = Path("lib/python{}.{}/site-packages".format(*sys.version_info[:2]))

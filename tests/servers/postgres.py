@@ -12,7 +12,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
-from tests.servers.process import ServerError, ServerProcess, free_port
+
+from windrow.testing.servers.process import ServerError, ServerProcess, free_port
 
 _START_SECONDS = 60.0
 _USER = "postgres"

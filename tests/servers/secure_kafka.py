@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.servers.certificates import make_certificates, openssl
-from tests.servers.kafka import Kafka
-from tests.servers.process import free_port
+
+from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.process import free_port
 
 USER = "windrow"
 _STORE = "a password of the key store"

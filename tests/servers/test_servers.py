@@ -14,9 +14,10 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
-from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
-from tests.servers.process import ServerError, ServerProcess
+
+from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.process import ServerError, ServerProcess
 
 SECONDS = 30.0
 
@@ -152,7 +153,7 @@ def test_no_server_outlives_the_tests(tmp_path: Path, end: str) -> None:
         tests = f"""
 import sys
 from pathlib import Path
-from tests.servers.process import ServerProcess
+from windrow.testing.servers.process import ServerProcess
 ServerProcess([sys.executable, "-c", {server!r}], Path({str(tmp_path)!r}) / "server.log")
 input()
 {end}

@@ -10,7 +10,6 @@ from typing import Protocol
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from tests.servers.kafka import Kafka
 from tests.sources.streaming import DDL, Stream, raw, records
 
 from windrow.core.schema import RAW
@@ -18,6 +17,7 @@ from windrow.errors import InputError, SourceError, WindrowError
 from windrow.model import FileSource, KafkaSource, LogSource, Source
 from windrow.sources import open_source
 from windrow.sources.kafka import preflight
+from windrow.testing.servers.kafka import Kafka
 
 
 class Log(Protocol):

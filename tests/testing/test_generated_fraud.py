@@ -17,13 +17,13 @@ from zlib import crc32
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.servers.kafka import Kafka
 from tests.testing.test_generator import clock, consume, texts
 
 from windrow.errors import InputError
 from windrow.model import LogSource
 from windrow.sources.log import EmbeddedLog
 from windrow.testing.generator import FraudSpec, write_kafka, write_log
+from windrow.testing.servers.kafka import Kafka
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE

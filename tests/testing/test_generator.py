@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.servers.kafka import Kafka
 
 from windrow.core import schema
 from windrow.core.decode import Decoder
@@ -39,6 +38,7 @@ from windrow.sources.log import EmbeddedLog
 from windrow.testing.generator import LivePace, LogSpec, Made, NexmarkSpec, generate, write_kafka, write_log
 from windrow.testing.generator.events import KINDS, key_bytes, render
 from windrow.testing.generator.spec import START
+from windrow.testing.servers.kafka import Kafka
 
 HOUR = 3_600_000_000
 SMALL = LogSpec(events=20_000, users=500)

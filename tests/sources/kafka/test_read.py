@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message
-from tests.servers.kafka import Kafka
 
 from windrow.core.schema import RAW
 from windrow.errors import InputError, RecordsLostError, SourceError
 from windrow.sources.kafka.read import Reader, _in_order
+from windrow.testing.servers.kafka import Kafka
 
 
 def batch(*places: tuple[int, int]) -> pa.RecordBatch:

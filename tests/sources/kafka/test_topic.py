@@ -15,7 +15,6 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
-from tests.servers.kafka import Kafka
 from tests.sources.streaming import Stream, raw, records
 
 from windrow.core.schema import RAW
@@ -23,6 +22,7 @@ from windrow.errors import InputError, RecordsLostError, SourceError
 from windrow.model import KafkaSource
 from windrow.sources import open_source
 from windrow.sources.kafka import KafkaTopic, preflight
+from windrow.testing.servers.kafka import Kafka
 
 SECONDS = 30.0
 

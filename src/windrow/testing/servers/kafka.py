@@ -10,15 +10,15 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
-from tests.servers.process import ServerError, ServerProcess, free_port
 
 from windrow.hosts.jars import broker_jars, java
+from windrow.testing.servers.process import ServerError, ServerProcess, free_port
 
 _START_SECONDS = 90.0
 _CALL_SECONDS = 30.0
 _FOREVER = 2**63 - 1
 
-# Time on the records is the tests' business: the broker neither refuses nor forgets a record for it.
+# The broker neither refuses nor forgets a record for the time on it, which stories and tests choose.
 _PROPERTIES = f"""\
 process.roles=broker,controller
 node.id=1
@@ -51,9 +51,9 @@ class Kafka:
     """A broker with its data in a folder; it keeps its port and its data from one start to the next."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = folder.resolve()
         self._port = free_port()
-        self._properties = folder / "server.properties"
+        self._properties = self._folder / "server.properties"
         self._process: ServerProcess | None = None
 
     @property
@@ -145,7 +145,7 @@ class Kafka:
         text = self._settings()
         part = self._properties.with_suffix(".part")
         part.write_text(text)
-        ran = subprocess.run(
+        ran = subprocess.run(  # noqa: S603 - Java, with arguments of our own
             [
                 *self._java("-XX:TieredStopAtLevel=1"),
                 "kafka.tools.StorageTool",

@@ -1,4 +1,4 @@
-"""A server process that does not outlive the tests."""
+"""A server process that does not outlive the one that started it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PORTS = range(20_000, 32_000)
 
 
 class ServerError(Exception):
-    """A server of the tests did not do as told; the end of its log is in the message."""
+    """A server failed; the end of its log is in the message."""
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listens on."""
-    random = Random()  # unseeded: two runs at once must not try the same ports
+    """Return a port on loopback that nobody listens on."""
+    random = Random()  # noqa: S311 - no secret; unseeded, as two runs at once must not try the same ports
     for _ in range(1000):
         port = random.choice(_PORTS)
         with socket.socket() as probe:
@@ -42,7 +42,7 @@ def free_port() -> int:
 
 
 class ServerProcess:
-    """One run of a server, in a session of its own: Ctrl-C reaches the tests, and they stop it.
+    """One run of a server, in a session of its own: Ctrl-C reaches its starter, who stops it.
 
     It is killed when this process ends, however that ends (where `setpriv` is, which is any Linux). Start it from the
     main thread: to the kernel, the thread that started it is its parent.
@@ -53,7 +53,7 @@ class ServerProcess:
         guard = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
         self._log = log
         with log.open("ab") as output:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - the command is the caller's
                 [*guard, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -68,6 +68,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
+        """The number of the process."""
         return self._process.pid
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
@@ -105,7 +106,7 @@ class ServerProcess:
         atexit.unregister(self._kill_if_mine)
 
     def _kill_if_mine(self) -> None:
-        if os.getpid() == self._starter:  # a forked child of the tests ends too
+        if os.getpid() == self._starter:  # a forked child ends too
             self.kill()
 
     def _error(self, what: str) -> ServerError:
