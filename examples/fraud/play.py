@@ -1,7 +1,7 @@
 """Plays the example: starts a broker, the purchases and the pipeline, and shows alerts as they come.
 
-``python examples/fraud/play.py`` in the project's folder, until Ctrl-C or for ``--seconds``. What it writes is in the
-folder ``fraud-demo``, which it makes anew.
+``python examples/fraud/play.py`` in the project's folder, until Ctrl-C. What it writes is in the folder ``fraud-demo``,
+which it makes anew.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rate", type=int, default=500, help="purchases a second (default: 500)")
     parser.add_argument("--table", action="store_true", help="keep the alerts that stand in a table, too")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long (default: Ctrl-C)")
     given = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
@@ -49,7 +48,7 @@ def main() -> None:
             running.enter_context(windrow("run", written("table.yaml", kafka.servers), *checkpoint))
         latencies: list[float] = []
         try:
-            for latency, line in alerts(kafka.servers, given.seconds):
+            for latency, line in alerts(kafka.servers):
                 latencies += [] if latency is None else [latency]
                 print(line, flush=True)
         except KeyboardInterrupt:
@@ -102,7 +101,7 @@ def windrow(*words: str) -> Iterator[None]:
             process.wait()
 
 
-def alerts(servers: str, seconds: float) -> Iterator[tuple[float | None, str]]:
+def alerts(servers: str) -> Iterator[tuple[float | None, str]]:
     """Yield what happens to alerts as a line, and the milliseconds since its purchase was logged.
 
     Purchases that waited for the pipeline to start have no latency.
@@ -117,9 +116,8 @@ def alerts(servers: str, seconds: float) -> Iterator[tuple[float | None, str]]:
         }
     )
     consumer.assign([TopicPartition("alerts", partition, 0) for partition in range(PARTITIONS)])
-    until = time.monotonic() + seconds
     started: int | None = None
-    while time.monotonic() < until:
+    while True:
         message = consumer.poll(0.1)
         if message is None or message.error():
             continue
@@ -131,7 +129,6 @@ def alerts(servers: str, seconds: float) -> Iterator[tuple[float | None, str]]:
         row = json.loads(message.value() or b"{}")
         what = {"insert": row["severity"], "delete": "cleared"}.get(row["op"], "updated")
         yield latency, f"{age}  {what:8}  {row['rule']:17}  {row['card']}  {row['text']}"
-    consumer.close()
 
 
 if __name__ == "__main__":
