@@ -43,7 +43,7 @@ from windrow.core.operators.settled import SettledOperator
 from windrow.core.operators.table import LookupOperator, TableOperator
 from windrow.core.operators.window.changelog import ChangelogWindowOperator
 from windrow.core.operators.window.operator import WindowOperator
-from windrow.core.operators.window.running import RunningAggregateOperator
+from windrow.core.operators.window.running import open_running
 from windrow.core.schema import END, ID, PARTITION, REVISION, TIME, WATERMARK, WINDOW
 from windrow.core.state.store import MemoryState, OperatorState, State, blobs_of, scoped_kind
 from windrow.core.state.widening import StateChange
@@ -133,7 +133,7 @@ def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> O
         return SettledOperator(view, sessions) if is_settled else sessions
     given = stream_of(graph, node.inputs[0])
     if isinstance(view.window, Global) and (given.is_changelog or is_traced):
-        running = RunningAggregateOperator(view, is_traced=is_traced)
+        running = open_running(view, is_changelog=given.is_changelog, is_traced=is_traced)
         return running if graph.is_settled(node.inputs[0]) else SettledOperator(view, running)
     if given.is_changelog:
         changing = ChangelogWindowOperator(view, given.hold, is_traced=is_traced)

@@ -17,7 +17,7 @@ from windrow.expressions.inputs import (
     own_gap,
     record_fields,
 )
-from windrow.expressions.results import Result, formulas, results
+from windrow.expressions.results import Result, formulas, needs_rows, results
 from windrow.expressions.streams import (
     ROWS_OF,
     JoinSide,
@@ -66,6 +66,7 @@ __all__ = [
     "is_same_type",
     "join_sides",
     "join_spans",
+    "needs_rows",
     "nullable_fields",
     "own_gap",
     "record_fields",

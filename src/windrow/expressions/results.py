@@ -9,6 +9,7 @@ from windrow.expressions.analyse import Expression, analyse
 from windrow.expressions.inputs import Argument, arguments
 from windrow.model import (
     ApproxCountDistinct,
+    Avg,
     BooleanType,
     Count,
     CountDistinct,
@@ -23,6 +24,7 @@ from windrow.model import (
     Pipeline,
     Stddev,
     StringType,
+    Sum,
     UnaryFunction,
     Variance,
     function_spec,
@@ -51,6 +53,27 @@ def results(pipeline: Pipeline) -> tuple[Result, ...]:
     return tuple(
         Result(one.name, formulas_of[one.name].type, nullable=True) if one.name in formulas_of else one for one in made
     )
+
+
+def needs_rows(pipeline: Pipeline, *, is_changelog: bool) -> bool:
+    """Return whether results over all time need all rows at once, and not what those before have come to.
+
+    Only counts and exact sums can take back a row of a changelog. Sums of doubles, and what Python code makes, can
+    depend on what is merged.
+    """
+    for aggregate, given in zip(pipeline.aggregates, arguments(pipeline), strict=True):
+        match aggregate.function:
+            case Custom():
+                return True
+            case Sum() | Avg() if isinstance(given[0].type, DoubleType):
+                return True
+            case Variance() | Stddev() if is_changelog or isinstance(given[0].type, DoubleType):
+                return True
+            case Count() | Sum() | Avg() | Variance() | Stddev() | Formula():
+                pass
+            case _ if is_changelog:
+                return True
+    return False
 
 
 def formulas(pipeline: Pipeline, made: tuple[Result, ...]) -> dict[str, Expression]:

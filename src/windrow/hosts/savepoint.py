@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
 FILE = "savepoint.json"
-_FORMAT = 3
+_FORMAT = 4
 _ENTRY = pa.schema([("kind", pa.string()), ("bucket", pa.int64()), ("blob", pa.large_binary())])
 """A blob of a key group; the summary is the row without a kind."""
 

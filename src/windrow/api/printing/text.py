@@ -8,7 +8,7 @@ from typing import assert_never
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
 from windrow.api.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
-from windrow.expressions import Stream, join_spans, result_pipelines, revise_of, stream_of
+from windrow.expressions import Stream, join_spans, needs_rows, result_pipelines, revise_of, stream_of
 from windrow.model import (
     Adaptive,
     AnyJoinNode,
@@ -236,12 +236,18 @@ def _kept(graph: Graph, node: KeyedNode) -> str:
         return _kept_of_join(graph, node)
     view = result_pipelines(graph)[node.name]
     if not isinstance(view, Pipeline) or isinstance(view.window, Global):
-        is_running = isinstance(view, Pipeline) and (stream_of(graph, node.input).is_changelog or graph.is_read(node))
-        return "all rows" if is_running else ""
+        return _kept_of_all_time(graph, node, view)
     what = "rows" if stream_of(graph, node.input).is_changelog else "aggregates"
     if not view.emit.lateness:
         return f"{what} of a window until the watermark has reached its end"
     return f"{what} of a window until the watermark is {format_duration(view.emit.lateness)} past its end"
+
+
+def _kept_of_all_time(graph: Graph, node: ResultNode, view: AnyPipeline) -> str:
+    is_changelog = stream_of(graph, node.input).is_changelog
+    if not isinstance(view, Pipeline) or not (is_changelog or graph.is_read(node)):
+        return ""
+    return "all rows" if needs_rows(view, is_changelog=is_changelog) else "a row of each key"
 
 
 def _kept_of_join(graph: Graph, node: TableNode | AnyJoinNode) -> str:

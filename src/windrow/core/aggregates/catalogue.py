@@ -21,6 +21,7 @@ Values in JSON are written as the late output writes them: decimals as text with
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Literal, assert_never
 
@@ -28,7 +29,7 @@ from windrow.core.aggregates import kernels
 from windrow.core.aggregates.accumulators import Accumulator, AggregateSql, ArgumentSql
 from windrow.core.aggregates.custom import custom
 from windrow.core.duckdb_sql import identifier
-from windrow.core.schema import OFFSET, PARTITION, TIME
+from windrow.core.schema import DIFF, OFFSET, PARTITION, TIME
 from windrow.expressions import Argument, arguments, results
 from windrow.expressions.engine import sql_type
 from windrow.expressions.results import MEAN_DIGITS
@@ -72,6 +73,54 @@ def compile_aggregates(pipeline: Pipeline) -> tuple[AggregateSql, ...]:
         _compile(f"__a{number}", aggregate.name, aggregate.function, given, result.type)
         for number, (aggregate, given, result) in enumerate(made)
     )
+
+
+def compile_running(pipeline: Pipeline, *, is_changelog: bool) -> tuple[AggregateSql, ...]:
+    """Return the aggregates of rows that are merged one after the other, those of a changelog with `DIFF`.
+
+    They are those of a pipeline that does not need its rows (`needs_rows`).
+    """
+    compiled = compile_aggregates(pipeline)
+    if not is_changelog:
+        return compiled
+    given = zip(compiled, pipeline.aggregates, arguments(pipeline), strict=True)
+    return tuple(_invertible(fold, one.function, tuple(map(_argument_sql, of))) for fold, one, of in given)
+
+
+def _invertible(fold: AggregateSql, function: Function, inputs: tuple[ArgumentSql, ...]) -> AggregateSql:
+    """Return an aggregate over rows that are added and taken back."""
+    match function:
+        case Formula():
+            return fold
+        case Count():
+            (rows,) = fold.accumulators
+            return replace(fold, accumulators=(replace(rows, begin=_net(inputs[0].sql if inputs else None)),))
+        case Sum() | Avg():
+            (of,) = inputs
+            # a sum of no values is null, so it needs their number, too
+            average = mean(fold.name, _column(fold), of)
+            sum_, number = average.accumulators
+            begin = f"CAST(coalesce(sum({of.sql}::HUGEINT * {DIFF}), 0) AS {_WHOLE})"
+            given = replace(number, begin=_net(f"{of.sql} IS NOT NULL" if of.nullable else None))
+            finish = f"CASE WHEN {identifier(number.column)} > 0 THEN {identifier(sum_.column)} END"
+            return AggregateSql(
+                fold.name,
+                (replace(sum_, begin=begin), given),
+                average.finish if isinstance(function, Avg) else finish,
+            )
+        case _:
+            msg = f"{type(function).__name__} cannot take a row back"
+            raise TypeError(msg)
+
+
+def _column(fold: AggregateSql) -> str:
+    return fold.accumulators[0].column.removesuffix("_sum")
+
+
+def _net(condition: str | None) -> str:
+    """Return the SQL of how many rows there are more after changes, all or those for which a condition is true."""
+    rows = DIFF if condition is None else f"CASE WHEN {condition} THEN {DIFF} ELSE 0 END"
+    return f"CAST(sum({rows}) AS BIGINT)"
 
 
 def _compile(column: str, name: str, function: Function, given: tuple[Argument, ...], result: DataType) -> AggregateSql:

@@ -33,7 +33,7 @@ _PLANNED = "planned.json"
 """The file with a step that was planned before the one ahead of it had to be taken back."""
 _START = "start"
 _BACKFILL = "backfill"
-_FORMAT = 5
+_FORMAT = 6
 _SOURCE_LINE = 2
 """In a note of Spark's on a step's offsets: there are the version and the step's settings before."""
 _ORDERED = {("decode",), ("aggregate",), ("process", "state"), ("process", "returns")}

@@ -265,20 +265,7 @@ class ChangelogSql:
                     LEFT JOIN revisions USING ({by})
             ) WINDOW versions AS (PARTITION BY {by} ORDER BY __version)
         """
-        retracted = "" if pipeline.emit.mode == "retract" else "AND NOT __next_live"
-        self.changes = f"""
-            SELECT * EXCLUDE (__rank) FROM (
-                SELECT CASE WHEN __version = 0 OR NOT __was THEN 'insert' ELSE 'update_after' END AS op,
-                    CASE WHEN __version = 0 THEN 'on_time' ELSE 'late' END AS pane, {REVISION} AS revision,
-                    {lists.change}, {place}, 2 * __version AS __rank
-                FROM history WHERE __live AND (__version > 0 OR {FIRES})
-                UNION ALL
-                SELECT if(__next_live, 'update_before', 'delete') AS op, 'late' AS pane, {REVISION} AS revision,
-                    {lists.change}, {", ".join(f"__next{name} AS {name}" for name in PLACE)},
-                    2 * __version + 1 AS __rank
-                FROM history WHERE __live AND __next_live IS NOT NULL {retracted}
-            ) {lists.change_order}, __rank
-        """
+        self.changes = changes_query(pipeline, lists)
         self.kept = f"""
             SELECT {group}, __last.w AS {WATERMARK}, __last.p AS {PARTITION}, __last.o AS {OFFSET}, {DIFF}
             FROM (
@@ -291,3 +278,22 @@ class ChangelogSql:
                 SELECT {by}, {REVISION} FROM history UNION ALL SELECT {by}, {REVISION} FROM stored
             ) GROUP BY {by} HAVING max({REVISION}) >= 0
         """
+
+
+def changes_query(pipeline: Pipeline, lists: PaneLists) -> str:
+    """Return the query of the changes that a history (see `ChangelogSql`) makes."""
+    place = ", ".join(PLACE)
+    retracted = "" if pipeline.emit.mode == "retract" else "AND NOT __next_live"
+    return f"""
+        SELECT * EXCLUDE (__rank) FROM (
+            SELECT CASE WHEN __version = 0 OR NOT __was THEN 'insert' ELSE 'update_after' END AS op,
+                CASE WHEN __version = 0 THEN 'on_time' ELSE 'late' END AS pane, {REVISION} AS revision,
+                {lists.change}, {place}, 2 * __version AS __rank
+            FROM history WHERE __live AND (__version > 0 OR {FIRES})
+            UNION ALL
+            SELECT if(__next_live, 'update_before', 'delete') AS op, 'late' AS pane, {REVISION} AS revision,
+                {lists.change}, {", ".join(f"__next{name} AS {name}" for name in PLACE)},
+                2 * __version + 1 AS __rank
+            FROM history WHERE __live AND __next_live IS NOT NULL {retracted}
+        ) {lists.change_order}, __rank
+    """

@@ -91,7 +91,8 @@ class LateChunks:
         self._keys = pipeline.key
         accumulators = (accumulator for one in compile_aggregates(pipeline) for accumulator in one.accumulators)
         self._grows = pipeline.emit.late != "batch" and any(one.merge == "list" for one in accumulators)
-        revision = f"row_number() OVER (PARTITION BY {_window_and_key(pipeline)} ORDER BY {', '.join(place)}) - 1"
+        # what one record makes is one revision: all elements of an array, all pairs of a join
+        revision = f"dense_rank() OVER (PARTITION BY {_window_and_key(pipeline)} ORDER BY {', '.join(place)}) - 1"
         if isinstance(pipeline.emit.late, Records):
             revision = GROUP
         self._number = f"SELECT *, ({revision}) // {MAX_REVISIONS} AS {_CHUNK} FROM late"

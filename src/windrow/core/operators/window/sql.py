@@ -33,7 +33,7 @@ place; in mode discard, of the rows since the pane before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -41,7 +41,7 @@ import duckdb
 import pyarrow as pa
 
 from windrow.core import duckdb_sql
-from windrow.core.aggregates.accumulators import Accumulator
+from windrow.core.aggregates.accumulators import Accumulator, AggregateSql
 from windrow.core.aggregates.catalogue import compile_aggregates
 from windrow.core.columns import MAX_TIME
 from windrow.core.duckdb_sql import identifier
@@ -65,10 +65,12 @@ _LATE: Final = 1 << 62
 
 
 class PaneLists:
-    """The select lists that the queries of a pipeline share."""
+    """The select lists that the queries of a pipeline share; `aggregates` are its own unless others are given."""
 
-    def __init__(self, pipeline: Pipeline, *, is_traced: bool = False) -> None:
-        fold = compile_aggregates(pipeline)
+    def __init__(
+        self, pipeline: Pipeline, aggregates: Sequence[AggregateSql] | None = None, *, is_traced: bool = False
+    ) -> None:
+        fold = compile_aggregates(pipeline) if aggregates is None else aggregates
         accumulators = [accumulator for one in fold for accumulator in one.accumulators]
 
         def each(sql: Callable[[Accumulator], str]) -> str:
