@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.columns import MAX_TIME
+from windrow.core.columns import MAX_TIME, to_micros
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.operators.base import OperatorOutput, OperatorStep
-from windrow.core.operators.settled import in_merged_order
+from windrow.core.operators.settled import in_merged_order, runs_of_equals, tied
 from windrow.core.schema import DIFF, ID, OFFSET, PARTITION, PLACE, TIME, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Runs, migrate_runs
@@ -24,6 +24,7 @@ from windrow.model import DeduplicateNode
 
 _KIND: Final = "keys"
 _NUMBER: Final = "__number"
+_OPERATION: Final = "__op"
 
 
 class DeduplicateOperator:
@@ -114,23 +115,36 @@ class RowsOperator:
         self._columns = {"op": "'insert'", "pane": "'on_time'", "revision": "0"}
         self._columns |= {name: identifier(name) for name in self._changes.names[len(self._columns) :]}
         self._columns |= {} if view.row_key else {name: places[name] for name in key}
-        by = ", ".join([*PLACE, *(self._columns[name] for name in key)])
-        self._op = f"""
-            CASE WHEN {DIFF} > 0 THEN if(bool_or({DIFF} < 0) OVER changes, 'update_after', 'insert')
-                ELSE if(bool_or({DIFF} > 0) OVER changes, 'update_before', 'delete') END
-        """
-        self._order = f"WINDOW changes AS (PARTITION BY {by}) ORDER BY {by}, {DIFF}"
+        by = ", ".join(self._columns[name] for name in key)
+        self._ranks = f"SELECT {_NUMBER}, dense_rank() OVER (ORDER BY {by}) AS __rank FROM changes"
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
         state.summary = {}
-        records, columns, order = step.records, self._columns, ""
+        records, columns = step.records, self._columns
         if DIFF in records.column_names:
-            columns, order = columns | {"op": self._op}, self._order
+            records, columns = self._with_operations(records), columns | {"op": _OPERATION}
         selected = ", ".join(f"{sql} AS {identifier(name)}" for name, sql in columns.items())
-        rows = duckdb_sql.query(self._duck, f"SELECT {selected} FROM records {order}", records=records)
+        rows = duckdb_sql.query(self._duck, f"SELECT {selected} FROM records", records=records)
         return OperatorOutput(changes=rows.cast(self._changes))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
         """Return no state for each key group."""
         return [({}, MemoryState()) for _ in range(self._key_groups)]
+
+    def _with_operations(self, changes: pa.Table) -> pa.Table:
+        """Sort changes by place and key, and add the operation of each; keys are compared where places are the same."""
+        columns = [to_micros(changes.column(name)) for name in PLACE]
+        order, ranks = np.lexsort(columns[::-1]), np.zeros(changes.num_rows, dtype=np.int64)
+        if len(rows := tied(columns, order)):
+            shared = changes.take(pa.array(rows)).append_column(_NUMBER, pa.array(rows))
+            found = duckdb_sql.query(self._duck, self._ranks, changes=shared)
+            ranks[found.column(_NUMBER).to_numpy()] = found.column("__rank").to_numpy()
+        diffs = to_micros(changes.column(DIFF))
+        order = np.lexsort([diffs, ranks, *columns[::-1]])
+        is_added = (diffs > 0)[order]
+        runs = runs_of_equals([column[order] for column in (*columns, ranks)])
+        is_update = (np.bincount(runs, is_added) > 0) & (np.bincount(runs, ~is_added) > 0)
+        names = 2 * is_update[runs] + is_added
+        operations = pa.array(["delete", "insert", "update_before", "update_after"]).take(pa.array(names))
+        return changes.take(pa.array(order)).append_column(_OPERATION, operations)

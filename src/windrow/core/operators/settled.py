@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql
-from windrow.core.columns import MAX_TIME, to_micros, unpack
+from windrow.core.columns import MAX_TIME, Micros, to_micros, unpack
 from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep
 from windrow.core.schema import ID, PARTITION, PLACE, SIDE, WATERMARK
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
@@ -27,6 +28,8 @@ from windrow.core.watermarks.tracker import StepTime
 from windrow.expressions import View
 
 _KIND: Final = "unsettled"
+
+Order = npt.NDArray[np.intp]
 
 
 class SettledOperator:
@@ -77,12 +80,29 @@ def in_merged_order(records: pa.Table) -> pa.Table:
     if not records.num_rows:
         return records
     sides = [SIDE] if SIDE in records.column_names else []
-    columns = [to_micros(records.column(name)) for name in reversed([*PLACE, *sides])]
-    if ID in records.column_names:
-        columns.insert(
-            0, pc.rank(_with_whole_numbers(records.column(ID).combine_chunks()), tiebreaker="dense").to_numpy()
-        )
-    return records.take(pa.array(np.lexsort(columns)))
+    columns = [to_micros(records.column(name)) for name in (*PLACE, *sides)]
+    order = np.lexsort(columns[::-1])
+    if ID in records.column_names and len(rows := tied(columns, order)):
+        ranks = np.zeros(records.num_rows, dtype=np.int64)
+        ids = records.column(ID).take(pa.array(rows)).combine_chunks()
+        ranks[rows] = pc.rank(_with_whole_numbers(ids), tiebreaker="dense").to_numpy()
+        order = np.lexsort([ranks, *columns[::-1]])
+    return records.take(pa.array(order))
+
+
+def runs_of_equals(columns: Sequence[Micros]) -> Micros:
+    """Number the runs of consecutive rows that have the same values in all of some columns, from 0 on."""
+    is_first = np.zeros(len(columns[0]), dtype=np.bool_)
+    for column in columns:
+        is_first[1:] |= np.diff(column) != 0
+    return np.cumsum(is_first)
+
+
+def tied(columns: Sequence[Micros], order: Order) -> Order:
+    """Return the rows that have the same values in all of some columns as another one, which is next to it in order."""
+    runs = runs_of_equals([column[order] for column in columns])
+    rows: Order = order[np.bincount(runs)[runs] > 1]
+    return rows
 
 
 def _with_whole_numbers(ids: pa.Array) -> pa.Array:
