@@ -130,7 +130,16 @@ class JoinOperator:
 
     def _compact(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
         """Return the rows of a table without those that have been removed."""
-        return duckdb_sql.query(self._duck, _LIVE, rows=rows).cast(rows.schema)
+        numbers, diffs = to_micros(_numbers(rows)), to_micros(rows.column(DIFF))
+        last = np.zeros(rows.num_rows, dtype=np.int64)
+        order = np.lexsort([to_micros(rows.column(name)) for name in reversed(PLACE)])
+        last[numbers[order]] = order
+        net = np.bincount(numbers, diffs, rows.num_rows).astype(np.int64)
+        # what removes a row stays where it was added in another run
+        is_left = net != 0
+        place = rows.column_names.index(DIFF)
+        live = rows.take(pa.array(last[is_left]))
+        return live.set_column(place, rows.schema.field(place), pa.array(net[is_left]))
 
     def _pairs(self, left: _Rows, right: _Rows) -> pa.Table:
         """Return the pairs of the step's records with all others."""
@@ -201,15 +210,6 @@ _NET: Final = f"""
     ) WHERE __net <> 0 AND __one = 1
 """
 """What the changes of a row at one place come to."""
-
-_LIVE: Final = f"""
-    SELECT * EXCLUDE (__net, __last) REPLACE (__net::BIGINT AS {DIFF}) FROM (
-        SELECT *, sum({DIFF}) OVER (PARTITION BY {ID}) AS __net,
-            row_number() OVER (PARTITION BY {ID} ORDER BY {", ".join(f"{name} DESC" for name in PLACE)}) AS __last
-        FROM rows
-    ) WHERE __net <> 0 AND __last = 1
-"""
-"""What the changes of a row come to; that which removes it stays where it was added in another run."""
 
 
 def _marked(rows: pa.Table, *, is_new: bool) -> pa.Table:

@@ -13,13 +13,14 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MAX_TIME, to_micros
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
-from windrow.core.operators.settled import ID_ORDER
+from windrow.core.operators.settled import ID_ORDER, in_merged_order
 from windrow.core.schema import DELETED, DIFF, ID, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Compaction, Runs, migrate_runs
@@ -46,10 +47,12 @@ class TableOperator:
         self._stored = stream_schema(given, record_schema(view))
         self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
         by = ", ".join(map(identifier, node.key))
-        place = [*PLACE, *([ID_ORDER] if given.has_id else [])]
-        self._near = _last_version(f"(SELECT * FROM stored SEMI JOIN records USING ({by}))", by, place)
-        last = _last_version("versions", by, place)
-        self._last = {False: last, True: f"SELECT * FROM ({last}) WHERE NOT {DELETED}"}
+        self._near = f"SELECT * FROM stored SEMI JOIN records USING ({by})"
+        self._last = f"SELECT max({_NUMBER}) AS {_NUMBER} FROM versions GROUP BY {by}"
+        # only the last version of a key at a place counts; where records have no ID there is one
+        last_at_place = f"""
+            QUALIFY row_number() OVER (PARTITION BY {by}, {", ".join(PLACE)} ORDER BY {_NUMBER} DESC) = 1
+        """
         versions = f"versions AS (PARTITION BY {by} ORDER BY {_NUMBER})"
         # two tables can have a row of one record each
         own = {ID: f"{literal(node.name)} || '/' || {id_sql(graph, given, 'c')}"}
@@ -61,10 +64,7 @@ class TableOperator:
             WITH c AS (
                 SELECT *, lead({_NUMBER}) OVER versions AS __next,
                     {", ".join(f"lead({name}) OVER versions AS __next{name}" for name in PLACE)}
-                FROM (
-                    SELECT * FROM rows
-                    QUALIFY row_number() OVER (PARTITION BY {by}, {", ".join(PLACE)} ORDER BY {_NUMBER} DESC) = 1
-                ) WINDOW {versions}
+                FROM (SELECT * FROM rows {last_at_place if given.has_id else ""}) WINDOW {versions}
             )
             SELECT * EXCLUDE ({_NUMBER}) FROM (
                 SELECT {added} FROM c WHERE {_NUMBER} >= 0 AND NOT {DELETED}
@@ -80,8 +80,8 @@ class TableOperator:
         if records.num_rows:
             given = _numbered(records, 0)
             stored = _before(self._stored, runs, state)
-            before = duckdb_sql.query(self._duck, self._near, stored=stored, records=records).cast(given.schema)
-            rows = pa.concat_tables([before, given])
+            near = duckdb_sql.query(self._duck, self._near, stored=stored, records=records).cast(given.schema)
+            rows = pa.concat_tables([self._last_versions(near), given])
             changes = duckdb_sql.query(self._duck, self._changes, rows=rows).cast(self._made)
         runs.add(records, -MAX_TIME, state, self._compact)
         state.summary = {_VERSIONS: runs.encode()}
@@ -93,7 +93,15 @@ class TableOperator:
 
     def _compact(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
         """Return the last version of each key; one that removes the row counts while another run can have the row."""
-        return duckdb_sql.query(self._duck, self._last[is_all], versions=rows).cast(rows.schema)
+        last = self._last_versions(rows)
+        return last.filter(pc.invert(last.column(DELETED))) if is_all else last
+
+    def _last_versions(self, versions: pa.Table) -> pa.Table:
+        """Return the last of some versions in the merged order, for each key."""
+        versions = in_merged_order(versions)
+        keys = _numbered(versions.select(list(self._view.key)), 0)
+        rows = duckdb_sql.query(self._duck, self._last, versions=keys).column(_NUMBER)
+        return versions.take(rows.combine_chunks())
 
 
 class LookupOperator:
