@@ -20,7 +20,7 @@ from windrow.core.columns import MAX_TIME, to_micros
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
-from windrow.core.operators.settled import ID_ORDER, in_merged_order
+from windrow.core.operators.settled import ID_ORDER, in_merged_order, runs_of_equals
 from windrow.core.schema import DELETED, DIFF, ID, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Compaction, Runs, migrate_runs
@@ -34,6 +34,8 @@ _LEFT: Final = "left"
 _NUMBER: Final = "__number"
 """The number of a record in its step, in the merged order; -1 for those before the step."""
 _ROW: Final = "__row"
+_IS_TOUCHED: Final = "__is_touched"
+_MOMENT: Final = "__moment"
 
 
 class TableOperator:
@@ -139,13 +141,13 @@ class LookupOperator:
         made = [self._made.empty_table()]
         if lefts.num_rows or versions.num_rows:
             stored = _before(self._stored[1], runs, state)
-            touched = lefts
+            before = lefts.slice(0, 0)
             if versions.num_rows and self._is_revised:
                 least = int(to_micros(versions.column(TIME)).min())
                 before = _before(self._stored[0], kept, state, least)
                 before = duckdb_sql.query(self._duck, self._sql.touched, lefts=before, versions=versions)
-                touched = pa.concat_tables([lefts, before.cast(lefts.schema)])
-            made += self._rows(lefts, touched, versions, stored, given)
+                before = before.cast(lefts.schema)
+            made += self._rows(lefts, before, versions, stored, given)
         low = step.time.low
         runs.add(versions.drop_columns(_NUMBER), -MAX_TIME, state, self._compaction(low))
         state.summary = {_VERSIONS: runs.encode()}
@@ -159,15 +161,23 @@ class LookupOperator:
         return migrate_runs(RowsByKeyGroup(self._view, self._duck), states)
 
     def _rows(
-        self, lefts: pa.Table, touched: pa.Table, versions: pa.Table, stored: pa.Table, given: pa.Table
+        self, lefts: pa.Table, before: pa.Table, versions: pa.Table, stored: pa.Table, given: pa.Table
     ) -> Iterator[pa.Table]:
-        """Yield the rows of a step's records, and what its versions change of the records that they touch."""
-        tables = {"stored": stored, "versions": versions}
+        """Yield the rows of a step's records, and what its versions change of the records before it that they touch.
+
+        Few records of the step are touched: the version that is the best of all in the end mostly comes before the
+        record, and then none takes its place, nor has a worse one been the record's row.
+        """
+        all_versions, touched = pa.concat_tables([stored, versions]), before
         if lefts.num_rows:
-            yield duckdb_sql.query(self._duck, self._sql.plain, lefts=lefts, **tables).cast(self._made)
-        if touched.num_rows and versions.num_rows and self._is_revised:
-            tables = {"lefts": _with_rows(touched), "versions": versions, "places": given.select([_NUMBER, *PLACE])}
-            tables |= {"all_versions": _with_rows(pa.concat_tables([stored, versions]))}
+            rows = duckdb_sql.query(self._duck, self._sql.plain, lefts=lefts, all_versions=all_versions)
+            is_touched = rows.column(_IS_TOUCHED)
+            yield rows.filter(pc.invert(is_touched)).select(self._made.names).cast(self._made)
+            numbers = rows.column(_NUMBER).filter(is_touched).combine_chunks()
+            touched = pa.concat_tables([lefts.filter(pc.is_in(lefts.column(_NUMBER), numbers)), before])
+        if touched.num_rows:
+            tables = {"stored": stored, "versions": versions, "all_versions": _with_rows(all_versions)}
+            tables |= {"lefts": _with_rows(touched), "places": _places(given)}
             yield duckdb_sql.query(self._duck, self._sql.changes, **tables).cast(self._made)
 
     def _compaction(self, low: int) -> Compaction:
@@ -186,12 +196,13 @@ class LookupOperator:
 class _LookupSql:
     """Queries of a lookup: `lefts` are records, `versions` those of the step, `stored` those before it.
 
-    `plain`: records of the step -> their rows; as of event time only of those whose key has no version in the step.
-    `touched`: records before the step -> those that one of its versions concerns. `changes`: records whose key has a
-    version in the step -> what changes; all versions and these have a row number, `places` has the place of each number
-    of the step. What comes at one place, as a record and its own version do, is one change. `needed`: versions -> those
-    that can be looked up, given `limits`: of the versions up to the event time `__horizon` only the last of each key
-    can be, and if that removes the row, it can go if it is not after `__gone`.
+    `plain`: records of the step, and all versions -> the row that each record has in the end, and whether it is
+    touched: whether the version comes after the record. `touched`: records before the step -> those that one of its
+    versions concerns. `changes`: records that are touched -> what changes; all versions and these have a row number,
+    `places` has the place of each number of the step, and the last number there. What comes at one place, as a record
+    and its own version do, is one change. As of the order, a version that comes after the record does not count.
+    `needed`: versions -> those that can be looked up, given `limits`: of the versions up to the event time `__horizon`
+    only the last of each key can be, and if that removes the row, it can go if it is not after `__gone`.
     """
 
     def __init__(self, graph: Graph, node: LookupNode, made: pa.Schema) -> None:
@@ -200,51 +211,47 @@ class _LookupSql:
         keys = ", ".join(map(identifier, node.key))
         same = " AND ".join(f"l.{identifier(name)} = v.{identifier(name)}" for name in node.key)
         place = [*PLACE, *([ID_ORDER] if right.stream.has_id else [])]
-        near = f"(SELECT * FROM stored SEMI JOIN lefts USING ({keys}))"
+        near = f"SEMI JOIN lefts USING ({keys})"
         columns = {name: f"CASE WHEN NOT v.{DELETED} THEN v.{identifier(name)} END" for name in right.names.values()}
         columns |= {name: f"l.{identifier(name)}" for name in left.names.values()} | {TIME: f"l.{TIME}"}
         columns[ID] = id_sql(graph, left.stream, "l")
         if node.as_of == "event_time":
             columns[ID] += f" || '+' || CASE WHEN NOT v.{DELETED} THEN {id_sql(graph, right.stream, 'v')} ELSE '' END"
         own = columns | {name: f"l.{name}" for name in PLACE} | {DIFF: "1"}
-        there = f"WHERE NOT v.{DELETED}" if node.how == "inner" else ""
-        if node.as_of == "order":
-            self.plain = f"""
-                WITH v AS ({_last_version(near, keys, place)} UNION ALL SELECT * FROM versions)
-                SELECT {_columns(made, own)} FROM lefts l ASOF LEFT JOIN v ON {same} AND l.{_NUMBER} >= v.{_NUMBER}
-                {there}
-            """
-        else:
-            self.plain = f"""
-                WITH v AS ({_last_version(near, f"{keys}, {TIME}", place)})
-                SELECT {_columns(made, own)}
-                FROM (SELECT * FROM lefts ANTI JOIN versions USING ({keys})) l
-                    ASOF LEFT JOIN v ON {same} AND l.{TIME} >= v.{TIME}
-                {there}
-            """
-        old = f"(SELECT * FROM all_versions SEMI JOIN l USING ({keys}) WHERE {_NUMBER} < 0)"
+        selected, is_there = _columns(made, own), f"NOT v.{DELETED}" if node.how == "inner" else "true"
+        is_touched = f"coalesce(v.{_NUMBER} > l.{_NUMBER}, false)"
+        by, joined = keys, f"LEFT JOIN v ON {same}"
+        if node.as_of == "event_time":
+            by, joined = f"{keys}, {TIME}", f"ASOF LEFT JOIN v ON {same} AND l.{TIME} >= v.{TIME}"
+        self.plain = f"""
+            WITH v AS ({_last_version(f"(SELECT * FROM all_versions {near})", by, place)})
+            SELECT {selected}, l.{_NUMBER}, {is_touched} AS {_IS_TOUCHED} FROM lefts l {joined}
+            WHERE {is_touched} OR {is_there}
+        """
+        at_place = f"""
+            WITH v AS ({_last_version(f"(SELECT * FROM stored {near})", keys, place)} UNION ALL SELECT * FROM versions)
+            SELECT {selected} FROM lefts l ASOF LEFT JOIN v ON {same} AND l.{_NUMBER} >= v.{_NUMBER} WHERE {is_there}
+        """
+        old = f"(SELECT * FROM all_versions {near} WHERE {_NUMBER} < 0)"
         is_in_time = f"v.{WATERMARK} < l.{TIME} + {revise}"
         self.touched = f"""
             SELECT l.* FROM lefts l SEMI JOIN versions v ON {same} AND v.{TIME} <= l.{TIME} AND {is_in_time}
         """
         moved = columns | {name: f"p.{name}" for name in PLACE} | {DIFF: "m.__change"}
         shown = "AND __shown IS NOT NULL" if node.how == "inner" else ""
-        self.changes = f"""
-            WITH l AS (SELECT * FROM lefts SEMI JOIN versions USING ({keys})),
-            v AS ({_last_version(old, f"{keys}, {TIME}", place)}),
+        revisions = f"""
+            WITH v AS ({_last_version(old, f"{keys}, {TIME}", place)}),
             held AS (
                 SELECT l.{_ROW}, l.{_NUMBER} AS __at, if(v.{_ROW} IS NULL, {{'t': {-MAX_TIME}, 'n': -2, 'v': -1}},
                     {{'t': v.{TIME}, 'n': -1, 'v': v.{_ROW}}}) AS __best
-                FROM l ASOF LEFT JOIN v ON {same} AND l.{TIME} >= v.{TIME}
+                FROM lefts l ASOF LEFT JOIN v ON {same} AND l.{TIME} >= v.{TIME}
                 UNION ALL
                 SELECT l.{_ROW}, greatest(l.{_NUMBER}, v.{_NUMBER}), {{'t': v.{TIME}, 'n': v.{_NUMBER}, 'v': v.{_ROW}}}
-                FROM l JOIN all_versions v ON {same} AND v.{_NUMBER} >= 0 AND v.{TIME} <= l.{TIME}
+                FROM lefts l JOIN all_versions v ON {same} AND v.{_NUMBER} >= 0 AND v.{TIME} <= l.{TIME}
                     AND (v.{_NUMBER} < l.{_NUMBER} OR {is_in_time})
-            ), moments AS (
-                SELECT {_NUMBER}, max({_NUMBER}) OVER (PARTITION BY {", ".join(PLACE)}) AS __moment FROM places
             ), at_moments AS (
-                SELECT held.* REPLACE (coalesce(__moment, __at) AS __at)
-                FROM held LEFT JOIN moments ON moments.{_NUMBER} = __at
+                SELECT held.* REPLACE (coalesce({_MOMENT}, __at) AS __at)
+                FROM held LEFT JOIN places ON places.{_NUMBER} = __at
             ), best AS (
                 SELECT {_ROW}, __at, (max(max(__best)) OVER (PARTITION BY {_ROW} ORDER BY __at)).v AS __held
                 FROM at_moments GROUP BY {_ROW}, __at
@@ -261,9 +268,10 @@ class _LookupSql:
                 SELECT {_ROW}, __at, __was AS __shown, -1 FROM moved
                 WHERE __at >= 0 AND __nth > 1 AND __shown IS DISTINCT FROM __was {shown.replace("__shown", "__was")}
             )
-            SELECT {_columns(made, moved)} FROM m JOIN l USING ({_ROW}) JOIN places p ON p.{_NUMBER} = __at
+            SELECT {_columns(made, moved)} FROM m JOIN lefts l USING ({_ROW}) JOIN places p ON p.{_NUMBER} = __at
                 LEFT JOIN all_versions v ON v.{_ROW} = __shown
         """
+        self.changes = at_place if node.as_of == "order" else revisions
         order = ", ".join(f"{name} DESC" for name in ([*place] if node.as_of == "order" else [TIME, *place]))
         is_past = "true" if node.as_of == "order" else f"{TIME} <= __horizon"
         is_gone = "true" if node.as_of == "order" else f"{TIME} <= __gone"
@@ -287,6 +295,14 @@ def _columns(made: pa.Schema, columns: Mapping[str, str]) -> str:
 def _numbered(rows: pa.Table, first: int) -> pa.Table:
     """Number rows, from `first` on."""
     return rows.append_column(_NUMBER, pa.array(np.arange(first, first + rows.num_rows)))
+
+
+def _places(given: pa.Table) -> pa.Table:
+    """Return the number of each record of a step, its place, and the last number at this place."""
+    places = given.select([_NUMBER, *PLACE])
+    runs = runs_of_equals([to_micros(places.column(name)) for name in PLACE])
+    moments = np.cumsum(np.bincount(runs))[runs] - 1
+    return places.append_column(_MOMENT, pa.array(moments))
 
 
 def _with_rows(rows: pa.Table) -> pa.Table:
