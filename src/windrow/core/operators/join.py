@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.columns import MAX_TIME, to_micros
+from windrow.core.columns import MAX_TIME, Micros, to_micros
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
+from windrow.core.operators.settled import runs_of_equals
 from windrow.core.schema import (
     DIFF,
     ID,
@@ -121,7 +122,7 @@ class JoinOperator:
             state.summary[kind] = rows.runs.encode()
         records = pa.concat_tables(made)
         if records.num_rows and any(side.stream.is_changelog for side in self._sides):
-            records = duckdb_sql.query(self._duck, _NET, rows=records).cast(self._made)
+            records = _net(records)
         return OperatorOutput(changes=self._no_changes, records=(records,))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
@@ -137,9 +138,7 @@ class JoinOperator:
         net = np.bincount(numbers, diffs, rows.num_rows).astype(np.int64)
         # what removes a row stays where it was added in another run
         is_left = net != 0
-        place = rows.column_names.index(DIFF)
-        live = rows.take(pa.array(last[is_left]))
-        return live.set_column(place, rows.schema.field(place), pa.array(net[is_left]))
+        return _with_diffs(rows.take(pa.array(last[is_left])), net[is_left])
 
     def _pairs(self, left: _Rows, right: _Rows) -> pa.Table:
         """Return the pairs of the step's records with all others."""
@@ -203,13 +202,20 @@ class JoinOperator:
             yield duckdb_sql.query(self._duck, sql.changes, **tables).cast(self._made)
 
 
-_NET: Final = f"""
-    SELECT * EXCLUDE (__net, __one) REPLACE (__net::BIGINT AS {DIFF}) FROM (
-        SELECT *, sum({DIFF}) OVER changes AS __net, row_number() OVER changes AS __one FROM rows
-        WINDOW changes AS (PARTITION BY {", ".join(PLACE)}, {ID})
-    ) WHERE __net <> 0 AND __one = 1
-"""
-"""What the changes of a row at one place come to."""
+def _net(rows: pa.Table) -> pa.Table:
+    """Return what the changes of each row at one place come to."""
+    columns = [*(to_micros(rows.column(name)) for name in PLACE), to_micros(_numbers(rows))]
+    order = np.lexsort(columns[::-1])
+    runs = runs_of_equals([column[order] for column in columns])
+    net = np.bincount(runs, to_micros(rows.column(DIFF))[order]).astype(np.int64)
+    is_left = net != 0
+    first = order[np.unique(runs, return_index=True)[1]]
+    return _with_diffs(rows.take(pa.array(first[is_left])), net[is_left])
+
+
+def _with_diffs(rows: pa.Table, diffs: Micros) -> pa.Table:
+    place = rows.column_names.index(DIFF)
+    return rows.set_column(place, rows.schema.field(place), pa.array(diffs))
 
 
 def _marked(rows: pa.Table, *, is_new: bool) -> pa.Table:
