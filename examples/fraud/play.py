@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -32,6 +33,9 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=500, help="purchases a second (default: 500)")
     parser.add_argument("--table", action="store_true", help="keep the alerts that stand in a table, too")
     given = parser.parse_args()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        # also where the shell has this program ignore them
+        signal.signal(one, signal.default_int_handler)
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
     kafka = Kafka(FOLDER / "kafka")

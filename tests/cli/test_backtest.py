@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.hosts.test_backtest import Alert, label_table, table
 
+from windrow.cli import main
 from windrow.cli.backtest import plain_backtest, show_backtest
 from windrow.hosts.backtest import Backtest, compare_alerts
 
@@ -22,7 +25,8 @@ def found() -> Backtest:
 def test_it_is_printed_by_rule_and_day(found: Backtest, capsys: pytest.CaptureFixture[str]) -> None:
     show_backtest(found)
     printed = capsys.readouterr().out
-    rows = [line.replace("│", " ").split() for line in printed.splitlines() if line.startswith("│")]
+    lines = [line.split() for line in printed.splitlines()]
+    rows = [words for words in lines if words[0] in {"burst", "travel", "all", "1969-12-31", "1970-01-01"}]
     assert rows == [
         ["burst", "4", "2", "2", "2", "0", "4", "2"],
         ["travel", "0", "0", "0", "0", "0", "0", "0"],
@@ -56,3 +60,79 @@ def test_it_is_json_too(found: Backtest) -> None:
     assert plain["days"][0] == {"day": "1969-12-31", "rule": "burst", "old": 3, "new": 2}
     assert len(plain["only_old"]) == 1
     assert plain["only_new"] == []
+
+
+RULES = """\
+name: card-fraud
+source: {log: {path: purchases}}
+decode: {id: string, card: string, t: timestamp_micros, amount: "decimal(12,2)", merchant: string}
+time: {field: t, delay: 30s, future: 1m}
+key: [card]
+unique: {by: id}
+recent: {last: 64, within: 24h}
+lists: {blocked: {file: purchases/blocked.csv, key: value}}
+rules:
+  - {name: burst, when: "count(recent, '1m') >= LEAST"}
+  - {name: blocked_merchant, when: merchant in blocked}
+emit: {lateness: 10m, revise: true}
+sink: {sqlite: {path: fraud.db, table: alerts}}
+"""
+
+
+def invoke(*words: str) -> tuple[int, str]:
+    ran = CliRunner().invoke(main, list(words))
+    return ran.exit_code, ran.output
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, least in (("old.yaml", "5"), ("new.yaml", "6")):
+        Path(name).write_text(RULES.replace("LEAST", least), encoding="utf-8")
+    Path("windows.yaml").write_text(
+        "name: w\nsource: {log: {path: purchases}}\ndecode: {card: string, t: timestamp_micros}\n"
+        "time: {field: t, delay: 1m, future: 1h}\nkey: [card]\nwindow: {tumbling: 1m}\naggregate: {n: count()}\n"
+        "sink: {sqlite: {path: w.db, table: w}}\n",
+        encoding="utf-8",
+    )
+    code, output = invoke("generate", "purchases", "--kind", "fraud", "--events", "5000", "--cards", "1000")
+    assert code == 0, output
+
+
+@pytest.mark.usefixtures("files")
+def test_other_rules_are_compared_over_the_log() -> None:
+    words = ("replay", "old.yaml", "--rules", "new.yaml", "--labels", "purchases/labels.jsonl", "--host", "memory")
+    code, output = invoke(*words, "--json")
+    assert code == 0, output
+    found = json.loads(output)
+    rules = {one["rule"]: one for one in found["rules"]}
+    labels = [json.loads(line)["kind"] for line in Path("purchases/labels.jsonl").read_text("utf-8").splitlines()]
+    assert {name: rules[name]["labels"] for name in ("burst", "blocked_merchant")} == {
+        name: labels.count(name) for name in ("burst", "blocked_merchant")
+    }
+    burst, blocked = rules["burst"], rules["blocked_merchant"]
+    # a purchase with six before it has five before it, too
+    assert burst["both"] == burst["new"]["alerts"] < burst["old"]["alerts"]
+    assert burst["old"]["recall"] == 1
+    assert burst["new"]["recall"] < 1
+    assert blocked["both"] == blocked["old"]["alerts"] == blocked["new"]["alerts"] > 0
+    assert found["only_new"] == []
+    assert not Path("fraud.db").exists()
+    code, output = invoke(*words)
+    assert (code, output.splitlines()[-1]) == (0, "not the same alerts")
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--rules", "windows.yaml"), "pipeline 'w' has no rules"),
+        (("--rules", "new.yaml", "--into", "x", "--fresh"), "leave --into and --fresh out"),
+        (("--labels", "purchases/labels.jsonl"), "--labels is for a back-test: give --rules too"),
+        (("--rules", "new.yaml", "--labels", "none.csv"), "the labels none.csv cannot be read"),
+    ],
+)
+def test_what_is_no_back_test_is_refused(words: tuple[str, ...], message: str) -> None:
+    code, output = invoke("replay", "old.yaml", "--host", "memory", *words)
+    assert code == 2
+    assert message in output

@@ -70,6 +70,21 @@ def test_the_last_complete_checkpoint_is_restored(steps: list[tuple[dict[tuple[s
                 current, state = restored, restored.state
 
 
+def test_what_was_dropped_stays_so_while_it_leaves_the_topic() -> None:
+    topic, current, state = Topic(), Checkpoints(), MemoryState()
+    for position, blob in enumerate([b"a", b"b", None]):
+        if blob is None:
+            state.drop("keys", 0)
+        else:
+            state.set("keys", 0, blob)
+        current.begin(state, position, {})
+        topic.write(current.take(1 << 20))
+    current.begin(state, 3, {})
+    while current.is_writing:
+        topic.write(current.take(1))
+        assert content(Checkpoints(topic.values.items()).state) == (None, {})
+
+
 def test_what_was_dropped_leaves_the_topic() -> None:
     topic, current, state = Topic(), Checkpoints(), MemoryState()
     for bucket in range(5):

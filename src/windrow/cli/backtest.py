@@ -82,7 +82,8 @@ def _alerts(alerts: pa.Table) -> list[dict[str, Any]]:
 
 
 def _table(first: str, *others: str) -> Table:
-    table = Table(first, *others)
+    table = Table(first, *others, box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     return table

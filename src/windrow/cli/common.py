@@ -39,14 +39,14 @@ def pipeline_argument(function: F) -> F:
     return click.argument("pipeline", metavar="PIPELINE")(function)
 
 
+def is_given(name: str) -> bool:
+    """Return whether a parameter was given on the command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
 def refuse_options(names: Iterable[str], host: str) -> None:
     """Raise InputError if one of these parameters was given on the command line, as the host does not use them."""
-    context = click.get_current_context()
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name in names
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
+    given = [f"--{name.replace('_', '-')}" for name in names if is_given(name)]
     if given:
         msg = f"--host {host} does not use {' and '.join(given)}: leave {'it' if len(given) == 1 else 'them'} out"
         raise InputError(msg)

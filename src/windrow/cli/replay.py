@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
 from windrow.api.load import open_pipeline
+from windrow.cli.backtest import plain_backtest, show_backtest
 from windrow.cli.common import (
     DIFFERENT,
     NEEDS_NO_SPARK,
     OK,
     default_checkpoint,
+    is_given,
     json_option,
     pipeline_argument,
     print_json,
@@ -22,12 +26,14 @@ from windrow.cli.common import (
 )
 from windrow.cli.options import BEGIN, END, STATE_FOLDER, TABLE, Offsets, spark_options
 from windrow.cli.progress import ProgressLine
+from windrow.errors import InputError
+from windrow.hosts.backtest import back_test, read_labels
 from windrow.hosts.batch.plan import MAX_RECORDS
 from windrow.hosts.folders import Folder
 from windrow.hosts.replay import Replay, ReplayHost, ReplayOptions, plan_replay, run_replay
 from windrow.hosts.reports import counted
 from windrow.hosts.settings import SparkOptions
-from windrow.model import as_graph
+from windrow.model import RulesPipeline, Runnable, as_graph
 
 _HELP = {
     "checkpoint": "Checkpoint of the live run; it records how far the live table is.  [default: .windrow/NAME]",
@@ -40,6 +46,9 @@ _HELP = {
     "fresh": "Delete the tables of an earlier replay first.",
     "savepoint": "Write a savepoint at the end, for `windrow run --from-savepoint`.",
     "max_records": "Approximate number of records in a step.",
+    "rules": "Run the rules of this pipeline file as well, and compare the alerts; no table is written.",
+    "labels": "With --rules: the alerts that are right, as a CSV file or JSON lines (.jsonl) with id and kind (the "
+    "rule): prints precision and recall.",
 }
 
 
@@ -56,6 +65,8 @@ _HELP = {
 @click.option(
     "--max-records", type=click.IntRange(min=1), default=MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )
+@click.option("--rules", metavar="FILE", help=_HELP["rules"])
+@click.option("--labels", type=click.Path(path_type=Path), metavar="FILE", help=_HELP["labels"])
 @spark_options
 @json_option
 def command(
@@ -70,6 +81,8 @@ def command(
     fresh: bool,
     savepoint: Folder | None,
     max_records: int,
+    rules: str | None,
+    labels: Path | None,
     spark: SparkOptions,
     as_json: bool,
 ) -> int:
@@ -77,6 +90,9 @@ def command(
 
     The live table and its run are not touched. `windrow diff PIPELINE` then compares the two tables, and `windrow
     promote PIPELINE` replaces the live table with the shadow. Without a checkpoint the log is read to its end.
+
+    With --rules it is a back-test: alerts by rule and by day, those that one of the two sets of rules raises alone, and
+    with --labels the precision and recall of both.
     """
     if host == "memory":
         refuse_options(["master", "conf"], host)
@@ -95,6 +111,11 @@ def command(
         max_records=max_records,
         spark=spark,
     )
+    if rules is not None:
+        return _back_test(valid, rules, labels, options, as_json=as_json)
+    if labels is not None:
+        msg = "--labels is for a back-test: give --rules too"
+        raise InputError(msg)
     replay = plan_replay(valid, options)
     shadows = [shadow for _, shadow in replay.tables]
     label = shadows[0] if len(shadows) == 1 else valid.name
@@ -119,6 +140,35 @@ def command(
             f"  to compare it with the live table: windrow diff {pipeline}{against}"
         )
     return OK if ended == "end" else DIFFERENT
+
+
+def _back_test(pipeline: Runnable, other: str, labels: Path | None, options: ReplayOptions, *, as_json: bool) -> int:
+    """Compare the alerts of a pipeline's rules with those of another file's; return the exit code."""
+    given = [name for name in ("checkpoint", "into", "savepoint", "fresh", "journal") if is_given(name)]
+    if given:
+        msg = f"a back-test (--rules) writes no table and reads the log alone: leave --{' and --'.join(given)} out"
+        raise InputError(msg)
+    old, new = _with_rules(pipeline), _with_rules(open_pipeline(other).runnable())
+    truth = None if labels is None else read_labels(labels)
+    options = replace(options, journal=False, end="log" if options.end == "live" else options.end)
+    saying = saying_spark_starts(quiet=as_json, advice=NEEDS_NO_SPARK)
+    with ProgressLine(pipeline.name, quiet=as_json) as progress, saying, stopping() as on_start:
+        found = back_test(old, new.rules, options, progress.on_step, on_start, labels=truth)
+    if found == "asked":
+        click.echo(f"{pipeline.name}: stopped on request, so there is nothing to compare", err=True)
+        return DIFFERENT
+    if as_json:
+        print_json({"pipeline": pipeline.name} | plain_backtest(found))
+    else:
+        show_backtest(found)
+    return OK
+
+
+def _with_rules(pipeline: Runnable) -> RulesPipeline:
+    if isinstance(pipeline, RulesPipeline):
+        return pipeline
+    msg = f"pipeline {pipeline.name!r} has no rules: a back-test compares the alerts of two pipelines with `rules`"
+    raise InputError(msg)
 
 
 def _where(replay: Replay) -> str:

@@ -10,15 +10,22 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from windrow.core.duckdb_sql import connect, identifier, query
 from windrow.errors import InputError, Place
+from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay
+from windrow.hosts.reports import OnStep
+from windrow.model import RuleSet, RulesPipeline, SqliteSink
+from windrow.sinks import open_database
+from windrow.sinks.database import only_columns
+from windrow.sinks.tables import layout
 
 LABELS = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("kind", pa.string(), nullable=False)])
 
@@ -80,6 +87,40 @@ class Backtest:
     def is_same(self) -> bool:
         """Whether the alerts are the same ones."""
         return not self.all.only_old and not self.all.only_new
+
+
+def back_test(
+    pipeline: RulesPipeline,
+    rules: RuleSet,
+    options: ReplayOptions,
+    on_step: OnStep,
+    on_start: Callable[[Callable[[], None]], None],
+    *,
+    labels: pa.Table | None = None,
+) -> Backtest | Literal["asked"]:
+    """Run the rules of a pipeline over its log, then others in their place, and compare the alerts that stand.
+
+    Nothing that the pipeline writes to is touched. `on_start` is given the function that asks a run to stop, after
+    which "asked" is returned. Raise a WindrowError if a run fails.
+    """
+    alerts: list[pa.Table] = []
+    with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
+        for name, one in (("old", pipeline.rules), ("new", rules)):
+            sink = SqliteSink(str(Path(folder) / "alerts.db"), name)
+            replay = plan_replay(replace(pipeline, rules=one, sink=sink, mode="micro-batch"), options)
+            if run_replay(replay, options, on_step, on_start) == "asked":
+                return "asked"
+            alerts.append(_alerts(pipeline, replace(sink, table=dict(replay.tables)[name])))
+    return compare_alerts(*alerts, labels, key=pipeline.key)
+
+
+def _alerts(pipeline: RulesPipeline, sink: SqliteSink) -> pa.Table:
+    """Read the alerts of a table."""
+    (table, *_) = layout(replace(pipeline, sink=sink), sink).own
+    columns = only_columns(table, ["alert_id", "rule", *pipeline.key, "subject", "event_time"])
+    with open_database(sink).snapshot() as snapshot:
+        found = [rows.cast(columns.schema) for rows in snapshot.rows(columns, ["alert_id"])]
+    return pa.concat_tables([columns.schema.empty_table(), *found])
 
 
 def compare_alerts(

@@ -657,7 +657,7 @@ def _taken(node: WindowNode | ProcessNode) -> Iterator[Finding]:
             )
         return
     yield from _plain(node, "whose rows other streams take")
-    if node.emit.late != "each" and not isinstance(node.window, Global):
+    if node.emit.late != "each":
         yield error(_at(node, "emit.late"), "other streams take each revision; use each")
     if node.emit.mode != "retract":
         yield error(_at(node, "emit.mode"), "other streams need to know what a revision replaces; use retract")

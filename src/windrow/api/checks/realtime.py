@@ -111,6 +111,12 @@ def _keys(graph: Graph) -> Iterator[Finding]:
                 f"else {_STREAM}"
             )
             yield error(_at(graph, node, "key"), message)
+        elif isinstance(node, AnyJoinNode) and {*node.key} != {*node.right_key}:
+            message = (
+                f"brings {', '.join(node.key)} and {', '.join(node.right_key)} together: with `mode: realtime` records "
+                f"stay in their partition, so both sides have the key by which the topic is partitioned; else {_STREAM}"
+            )
+            yield error(_at(graph, node, "join"), message)
 
 
 def _keys_of(node: KeyedNode) -> set[str]:

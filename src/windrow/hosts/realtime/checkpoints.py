@@ -132,8 +132,11 @@ class Checkpoints:
             for part, piece in enumerate(parts or [b""]):
                 yield _key(id_, slot, part), _HEADER.pack(manifest.number, len(parts)) + piece
         for id_ in gone:
-            for slot, count in enumerate(self._written.pop(id_).parts):
-                yield from ((_key(id_, slot, part), None) for part in range(count))
+            written = self._written.pop(id_)
+            # where it was dropped last: without that, what is in the other slot would be the blob again
+            last = written.slot or 0
+            for slot in (1 - last, last):
+                yield from ((_key(id_, slot, part), None) for part in range(written.parts[slot]))
         yield _MANIFEST, json.dumps(asdict(manifest)).encode()
         for id_, slot in slots.items():
             self._written[id_].slot = slot

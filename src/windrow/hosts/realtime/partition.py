@@ -204,15 +204,12 @@ class PartitionRun:
             self.done = stands
             self._host.begin([self._checkpoints.state])
             self._tail.seek(manifest.position)
+        self.position = self._tail.next
+        """The offset behind the last record that has been through the operators, whose output is in a transaction."""
         self._is_open = False
         self._most = _POLL_RECORDS
         self._committed_at = 0.0
         self._checkpointed = time.monotonic()
-
-    @property
-    def position(self) -> int:
-        """The next offset that is read."""
-        return self._tail.next
 
     def turn(self, seconds: float = POLL_SECONDS) -> None:
         """Take what comes in so many seconds, and commit if it is time."""
@@ -225,6 +222,7 @@ class PartitionRun:
                 output = self._host.step(pa.Table.from_batches([part]))
                 if is_new:
                     self._write(output, part, read)
+        self.position = self._tail.next
         self._commit()
 
     def close(self) -> None:

@@ -113,10 +113,18 @@ class _Supervised:
         self._failed: tuple[int, float] | None = None
 
     def turn(self, seconds: float) -> None:
-        """Go once through the partition's loop; raise what cannot be mended."""
+        """Go once through the partition's loop; raise what cannot be mended, after leaving what is not committed."""
         if time.monotonic() < self._pause_until:
             time.sleep(0.01)
             return
+        try:
+            self._try(seconds)
+        except BaseException:
+            # its operators may have gone through half of a step
+            self._abandon()
+            raise
+
+    def _try(self, seconds: float) -> None:
         try:
             if self._run is None:
                 self._run = self._job.open()
