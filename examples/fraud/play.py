@@ -126,7 +126,7 @@ def alerts(servers: str) -> Iterator[tuple[float | None, str]]:
         if message is None or message.error():
             continue
         stamps = dict(message.headers() or [])
-        logged, read = int(stamps["logged"]), int(stamps["read"])
+        logged, read = int(stamps["logged"] or 0), int(stamps["read"] or 0)
         started = started or read
         latency = None if logged < started else time.time() * 1000 - logged / 1000
         age = " waiting" if latency is None else f"{latency:5.0f} ms"

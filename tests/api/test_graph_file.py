@@ -383,6 +383,10 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
             ["19: streams.minutes.emit.late: other streams take each revision"],
         ),
         (
+            [("window: {tumbling: 5m}", "window: {global: {}}"), ("{lateness: 1h}", "{late: batch}")],
+            ["19: streams.minutes.emit.late: other streams take each revision", "9: streams.hours.from: the rows of"],
+        ),
+        (
             [("window: {tumbling: 5m}", "window: {global: {}}"), ("{lateness: 1h}", "{early: {count: 2}}")],
             ["19: streams.minutes.emit.early: a window whose rows other", "9: streams.hours.from: the rows of a table"],
         ),

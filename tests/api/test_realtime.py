@@ -78,6 +78,15 @@ def test_records_stay_in_their_partition() -> None:
         graph_of(two_keys)
 
 
+def test_both_sides_of_a_join_have_the_key_of_the_topic() -> None:
+    def over(by: Any) -> Graph:  # noqa: ANN401 - a case
+        return graph_of(lambda graph, cards: graph.stream("pairs", cards.join(cards, by=by, before="1m", after="1m")))
+
+    assert found(over("card")) == []
+    with pytest.raises(PipelineError, match=r"streams.pairs.join: brings card and id together"):
+        over({"card": "id"})
+
+
 def test_there_is_one_source() -> None:
     graph = wr.graph("cards", mode="realtime")
     first = graph.source("source", records())

@@ -111,7 +111,7 @@ def back_test(
             if run_replay(replay, options, on_step, on_start) == "asked":
                 return "asked"
             alerts.append(_alerts(pipeline, replace(sink, table=dict(replay.tables)[name])))
-    return compare_alerts(*alerts, labels, key=pipeline.key)
+    return compare_alerts(alerts[0], alerts[1], labels, key=pipeline.key)
 
 
 def _alerts(pipeline: RulesPipeline, sink: SqliteSink) -> pa.Table:
