@@ -174,6 +174,22 @@ def test_the_last_element_of_a_record_is_the_row_of_its_key() -> None:
     assert found[0] == found[1] == [("insert", 10), ("update_before", 10), ("update_after", 99)]
 
 
+def test_what_a_run_reads_after_the_end_of_its_input_is_before_what_came_later_in_event_time() -> None:
+    table = TableNode("last", "log", ("user",))
+    total = WindowNode("total", "last", (), Global(), FIGURES[:2], Emit())
+    sinks = tuple(SinkNode(f"to {one}", one, SqliteSink("unused.db", one)) for one in ("last", "total"))
+    graph = Graph("graph", (SOURCES[0], table, total, *sinks), 1)
+    run = Run(Case(graph, [], (0, 1), ([], [])), [])
+    steps = [[(0, 200, 99), (0, 201, 100)], [(1, 30, 7), (1, 31, 8)], [(0, 300, 1000)]]
+    for records in steps:
+        run.step([(at, minute * MINUTE, {"id": "a", "user": "A", "v": v, "items": []}) for at, minute, v in records])
+        run.end()
+    for sink, name in zip(sinks, ("v", "total"), strict=True):
+        found = changelog(run, sink)
+        assert [row[name] for row in found if row["op"] != "update_before"] == [99, 100, 1000]
+        assert [row[name] for row in found if row["op"] == "update_before"] == [99, 100]
+
+
 @pytest.mark.long
 @examples(3000)
 @given(cases())

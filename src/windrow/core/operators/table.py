@@ -21,7 +21,7 @@ from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
 from windrow.core.operators.settled import ID_ORDER, in_merged_order, runs_of_equals
-from windrow.core.schema import DELETED, DIFF, ID, PLACE, SIDE, TIME, WATERMARK, record_schema
+from windrow.core.schema import DELETED, DIFF, ID, OFFSET, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Compaction, Runs, migrate_runs
 from windrow.core.state.store import OperatorState
@@ -51,6 +51,11 @@ class TableOperator:
         by = ", ".join(map(identifier, node.key))
         self._near = f"SELECT * FROM stored SEMI JOIN records USING ({by})"
         self._last = f"SELECT max({_NUMBER}) AS {_NUMBER} FROM versions GROUP BY {by}"
+        is_later = f"({', '.join(f'g.{name}' for name in PLACE)}) > ({', '.join(f's.{name}' for name in PLACE)})"
+        self._later = f"""
+            SELECT g.* FROM given g LEFT JOIN last s USING ({by}) WHERE s.{OFFSET} IS NULL OR {is_later}
+            ORDER BY g.{_NUMBER}
+        """
         # only the last version of a key at a place counts; where records have no ID there is one
         last_at_place = f"""
             QUALIFY row_number() OVER (PARTITION BY {by}, {", ".join(PLACE)} ORDER BY {_NUMBER} DESC) = 1
@@ -83,7 +88,8 @@ class TableOperator:
             given = _numbered(records, 0)
             stored = _before(self._stored, runs, state)
             near = duckdb_sql.query(self._duck, self._near, stored=stored, records=records).cast(given.schema)
-            rows = pa.concat_tables([self._last_versions(near), given])
+            last = self._last_versions(near)
+            rows = pa.concat_tables([last, self._after(last, given)])
             changes = duckdb_sql.query(self._duck, self._changes, rows=rows).cast(self._made)
         runs.add(records, -MAX_TIME, state, self._compact)
         state.summary = {_VERSIONS: runs.encode()}
@@ -92,6 +98,16 @@ class TableOperator:
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the last versions."""
         return migrate_runs(RowsByKeyGroup(self._view, self._duck), states)
+
+    def _after(self, last: pa.Table, given: pa.Table) -> pa.Table:
+        """Return the versions that are not before the last one of their key.
+
+        There are others only if a run went on after the end of its input, which takes records in before their turn.
+        """
+        latest, first = pc.max(last.column(WATERMARK)).as_py(), pc.min(given.column(WATERMARK)).as_py()
+        if latest is None or first > latest:
+            return given
+        return duckdb_sql.query(self._duck, self._later, last=last, given=given).cast(given.schema)
 
     def _compact(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
         """Return the last version of each key; one that removes the row counts while another run can have the row."""
