@@ -47,6 +47,8 @@ _SAME = 60.0
 """Seconds within which a failure at the offset of the one before ends the run."""
 _PAUSE = 0.5
 """Seconds between two attempts to open a partition whose broker does not answer."""
+_HEALTHY = 60.0
+"""Seconds without a failure after which an outage is over, where nothing comes that could be committed."""
 _FENCED_WAIT = 5.0
 """Seconds that who is fenced waits, so that the one who did it has committed."""
 _REPORT = 1.0
@@ -109,6 +111,8 @@ class _Supervised:
         self._retry = retry
         self._run: PartitionRun | None = None
         self._down_since: float | None = None
+        self._down_at = (0, 0.0)
+        """At which offset it failed last, and when."""
         self._pause_until = 0.0
         self._failed: tuple[int, float] | None = None
 
@@ -129,7 +133,10 @@ class _Supervised:
             if self._run is None:
                 self._run = self._job.open()
             self._run.turn(seconds)
-            self._down_since = None
+            offset, since = self._down_at
+            # a turn that took nothing says little of what a transaction with records would meet
+            if self._run.done > offset or time.monotonic() - since > _HEALTHY:
+                self._down_since = None
         except FencedError:
             self._require_own()
         except (InputError, RecordsLostError):
@@ -159,6 +166,7 @@ class _Supervised:
         """Wait before the next attempt; raise if there was none without a failure for long."""
         now = time.monotonic()
         self._down_since = now if self._down_since is None else self._down_since
+        self._down_at = (self._down_at[0] if self._run is None else self._run.done), now
         self._pause_until = now + _PAUSE
         if now - self._down_since > self._retry:
             raise exc
