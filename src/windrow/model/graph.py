@@ -64,16 +64,11 @@ class SelectNode:
 
 
 @dataclass(frozen=True)
-class SplitNode:
-    """The records of the node `input`, each in the first of the outputs whose condition is true.
-
-    An output is a stream by the name ``node.output``. `other` names the output for the rest; None leaves them out.
-    """
+class _OfOne:
+    """A node with one input."""
 
     name: str
     input: str
-    outputs: tuple[Derive, ...]
-    other: str | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -82,7 +77,18 @@ class SplitNode:
 
 
 @dataclass(frozen=True)
-class FlatMapNode:
+class SplitNode(_OfOne):
+    """The records of the node `input`, each in the first of the outputs whose condition is true.
+
+    An output is a stream by the name ``node.output``. `other` names the output for the rest; None leaves them out.
+    """
+
+    outputs: tuple[Derive, ...]
+    other: str | None = None
+
+
+@dataclass(frozen=True)
+class FlatMapNode(_OfOne):
     """The elements of the array `field` of the records of the node `input`, a record each.
 
     Such a record has the other fields of its own, and those of the element, or the element itself as the field
@@ -90,21 +96,14 @@ class FlatMapNode:
     element, from 0. With `outer`, a record without elements gives one with null in their place.
     """
 
-    name: str
-    input: str
     field: str
     element: str | None = None
     position: str | None = None
     outer: bool = False
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The input."""
-        return (self.input,)
-
 
 @dataclass(frozen=True)
-class DeduplicateNode:
+class DeduplicateNode(_OfOne):
     """The records of the node `input` without the duplicates: copies of a `key` within a span of event time.
 
     A record is a duplicate if one with its key was accepted before it, and their event times are less than `within`
@@ -112,18 +111,11 @@ class DeduplicateNode:
     the order of the key's only partition. The duplicates are the stream ``node.duplicates``.
     """
 
-    name: str
-    input: str
     key: tuple[str, ...]
     within: int
     scope: Literal["stream", "partition"] = "stream"
     derive: tuple[()] = ()
     salt: Literal[1] = 1
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The input."""
-        return (self.input,)
 
 
 @dataclass(frozen=True)
@@ -151,22 +143,15 @@ class JoinNode:
 
 
 @dataclass(frozen=True)
-class TableNode:
+class TableNode(_OfOne):
     """The last record of each `key` of the node `input`, in the order of watermarks over all partitions.
 
     A record for which the condition `deleted` is true removes the row of its key. The stream is the table's changelog;
     ``node.versions`` has all records, for joins that look rows up as of their own time.
     """
 
-    name: str
-    input: str
     key: tuple[str, ...]
     deleted: str | None = None
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The input."""
-        return (self.input,)
 
 
 @dataclass(frozen=True)
@@ -225,14 +210,12 @@ class TableJoinNode:
 
 
 @dataclass(frozen=True)
-class WindowNode:
+class WindowNode(_OfOne):
     """The aggregates of each window and key of the node `input`; the other fields are those of `Pipeline`.
 
     `derive` adds to the fields of the input.
     """
 
-    name: str
-    input: str
     key: tuple[str, ...]
     window: Window
     aggregates: tuple[Aggregate, ...]
@@ -245,60 +228,34 @@ class WindowNode:
         """Whether the end of a bounded input fires what is still open."""
         return self.emit.at_end
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The input."""
-        return (self.input,)
-
 
 @dataclass(frozen=True)
-class ProcessNode:
+class ProcessNode(_OfOne):
     """The rows that a process function emits for each key of the node `input`."""
 
-    name: str
-    input: str
     key: tuple[str, ...]
     process: Process
     at_end: Literal["fire", "hold"] = "fire"
     derive: tuple[Derive, ...] = ()
     salt: Literal[1] = 1
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The input."""
-        return (self.input,)
-
 
 @dataclass(frozen=True)
-class RulesNode:
+class RulesNode(_OfOne):
     """The alerts that rules raise for the records of the node `input`; only a short form has one."""
 
-    name: str
-    input: str
     key: tuple[str, ...]
     rules: RuleSet
     at_end: Literal["fire", "hold"] = "fire"
     derive: tuple[Derive, ...] = ()
     salt: Literal[1] = 1
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The input."""
-        return (self.input,)
-
 
 @dataclass(frozen=True)
-class SinkNode:
+class SinkNode(_OfOne):
     """The tables that the rows of the node `input` are written to."""
 
-    name: str
-    input: str
     sink: Sink
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The input."""
-        return (self.input,)
 
 
 ResultNode = WindowNode | ProcessNode | RulesNode

@@ -63,9 +63,7 @@ from windrow.model import AnyPipeline, Graph, Pipeline, ProcessPipeline, RulesPi
 
 __all__ = ["PROCESS_RULES", "RULES", "Finding", "require_valid", "validate"]
 
-
-RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
-    # errors, in the order of the data flow (with related warnings)
+_SOURCE_RULES: tuple[Callable[[AnyPipeline], Iterable[Finding]], ...] = (
     pipeline_name,
     source_address,
     decode_fields,
@@ -73,6 +71,21 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     file_fields,
     nested_fields,
     derived_fields,
+)
+"""The rules for where every pipeline begins."""
+
+_SINK_RULES: tuple[Callable[[AnyPipeline], Iterable[Finding]], ...] = (
+    result_columns,
+    sink_address,
+    sink_table,
+    sink_key,
+    key_groups,
+)
+"""The rules for where every pipeline ends."""
+
+RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
+    # errors, in the order of the data flow (with related warnings)
+    *_SOURCE_RULES,
     time_field,
     sent_field,
     key_fields,
@@ -94,11 +107,7 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
     session_gap,
     session_panes,
     discard_panes,
-    result_columns,
-    sink_address,
-    sink_table,
-    sink_key,
-    key_groups,
+    *_SINK_RULES,
     salt,
     # warnings
     zero_delay,
@@ -112,13 +121,7 @@ RULES: tuple[Callable[[Pipeline], Iterable[Finding]], ...] = (
 
 PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
     # errors, in the order of the data flow
-    pipeline_name,
-    source_address,
-    decode_fields,
-    tombstones,
-    file_fields,
-    nested_fields,
-    derived_fields,
+    *_SOURCE_RULES,
     time_field,
     sent_field,
     key_fields,
@@ -128,11 +131,7 @@ PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
     process_code,
     process_state,
     process_ttl,
-    result_columns,
-    sink_address,
-    sink_table,
-    sink_key,
-    key_groups,
+    *_SINK_RULES,
     # warnings
     no_future_guard,
     null_keys,
@@ -141,13 +140,7 @@ PROCESS_RULES: tuple[Callable[[ProcessPipeline], Iterable[Finding]], ...] = (
 
 RULES_RULES: tuple[Callable[[RulesPipeline], Iterable[Finding]], ...] = (
     # errors, in the order of the data flow (with related warnings)
-    pipeline_name,
-    source_address,
-    decode_fields,
-    tombstones,
-    file_fields,
-    nested_fields,
-    derived_fields,
+    *_SOURCE_RULES,
     rule_words,
     time_field,
     sent_field,
@@ -161,11 +154,7 @@ RULES_RULES: tuple[Callable[[RulesPipeline], Iterable[Finding]], ...] = (
     list_names,
     rule_names,
     rule_expressions,
-    result_columns,
-    sink_address,
-    sink_table,
-    sink_key,
-    key_groups,
+    *_SINK_RULES,
     # warnings
     no_future_guard,
     null_keys,

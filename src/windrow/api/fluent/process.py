@@ -81,20 +81,14 @@ class Processed:
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        from windrow.api.fluent.streams import alone  # noqa: PLC0415 - it imports this room
+        from windrow.api.fluent.streams import ends_of  # noqa: PLC0415 - it imports this room
 
-        timed = alone(self.of)
         return require_valid(
             ProcessPipeline(
-                name=sink.table if name is None else name,
-                source=timed.decoded.source,
-                decode=timed.decoded.fields,
-                time=timed.time,
+                **ends_of(self.of, sink, name),
                 key=self.key,
                 process=self.process,
-                sink=sink,
                 key_groups=key_groups,
-                derive=timed.decoded.derived,
                 at_end=at_end,
                 mode=mode,
             )

@@ -85,21 +85,15 @@ class Ruled:
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        from windrow.api.fluent.streams import alone  # noqa: PLC0415 - it imports this room
+        from windrow.api.fluent.streams import ends_of  # noqa: PLC0415 - it imports this room
 
-        timed = alone(self.of)
         return require_valid(
             RulesPipeline(
-                name=sink.table if name is None else name,
-                source=timed.decoded.source,
-                decode=timed.decoded.fields,
-                time=timed.time,
+                **ends_of(self.of, sink, name),
                 key=self.key,
                 rules=self.rules,
-                sink=sink,
                 key_groups=key_groups,
                 mode=mode,
-                derive=timed.decoded.derived,
             )
         )
 

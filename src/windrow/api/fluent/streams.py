@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, overload
+from typing import Literal, TypedDict, overload
 
 from windrow.api.aggregate_text import Measure, parse_aggregate
 from windrow.api.checks import require_valid
@@ -354,32 +354,45 @@ class Emitted:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
         windowed = self.aggregated.windowed
-        timed = alone(windowed.keyed.of)
         return require_valid(
             Pipeline(
-                name=sink.table if name is None else name,
-                source=timed.decoded.source,
-                decode=timed.decoded.fields,
-                time=timed.time,
+                **ends_of(windowed.keyed.of, sink, name),
                 key=windowed.keyed.key,
                 window=windowed.cut,
                 aggregates=self.aggregated.aggregates,
                 emit=self.how,
-                sink=sink,
                 key_groups=key_groups,
-                derive=timed.decoded.derived,
                 salt=salt,
                 mode=mode,
             )
         )
 
 
-def alone(of: Timed | Given) -> Timed:
-    """Return records that are a pipeline's only source; raise PipelineError for a stream of a graph."""
-    if isinstance(of, Timed):
-        return of
-    msg = f"{of.input!r} is a stream of a graph: add what is made of it with graph.stream, and its sink with graph.sink"
-    raise PipelineError(msg)
+class Ends(TypedDict):
+    """What every pipeline has: a name, the records that it begins with, and where its rows go."""
+
+    name: str
+    source: Source
+    decode: Decode
+    derive: tuple[Derive, ...]
+    time: EventTime
+    sink: Sink
+
+
+def ends_of(of: Timed | Given, sink: Sink, name: str | None) -> Ends:
+    """Return the ends of a pipeline of its own; raise PipelineError for a stream of a graph."""
+    if not isinstance(of, Timed):
+        stream = f"{of.input!r} is a stream of a graph"
+        msg = f"{stream}: add what is made of it with graph.stream, and its sink with graph.sink"
+        raise PipelineError(msg)
+    return Ends(
+        name=sink.table if name is None else name,
+        source=of.decoded.source,
+        decode=of.decoded.fields,
+        derive=of.decoded.derived,
+        time=of.time,
+        sink=sink,
+    )
 
 
 def _derived(expressions: Mapping[str, str]) -> tuple[Derive, ...]:
