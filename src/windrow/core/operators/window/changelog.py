@@ -54,6 +54,11 @@ _ROWS: Final = "rows"
 _REVISIONS: Final = "revisions"
 IS_STORED: Final = "__stored"
 FIRES: Final = "__fires"
+NEIGHBOURS: Final = f"""
+    lag(__live, 1, false) OVER versions AS __was, lead(__live) OVER versions AS __next_live,
+    {", ".join(f"lead({name}) OVER versions AS __next{name}" for name in PLACE)}
+"""
+"""The columns of a history that are of the versions before and after."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +162,8 @@ class ChangelogWindowOperator:
         begins = is_in_windows(_windows(new), firing) & (to_micros(new.column(WATERMARK)) < ends)
         all_rows = pa.concat_tables(
             [
-                _marked(stored, is_stored=np.ones(stored.num_rows, dtype=np.bool_), fires=fires),
-                _marked(new, is_stored=begins, fires=is_in_windows(_windows(new), firing)),
+                marked(stored, is_stored=np.ones(stored.num_rows, dtype=np.bool_), fires=fires),
+                marked(new, is_stored=begins, fires=is_in_windows(_windows(new), firing)),
             ]
         )
         versions = duckdb_sql.query(self._duck, self._sql.versions, rows=all_rows)
@@ -200,7 +205,8 @@ def _windows(table: pa.Table) -> np.ndarray:
     return to_micros(table.column(WINDOW))
 
 
-def _marked(rows: pa.Table, *, is_stored: np.ndarray, fires: np.ndarray) -> pa.Table:
+def marked(rows: pa.Table, *, is_stored: np.ndarray, fires: np.ndarray) -> pa.Table:
+    """Return rows of a changelog as the queries of `ChangelogSql` take them."""
     return rows.append_column(IS_STORED, pa.array(is_stored)).append_column(FIRES, pa.array(fires))
 
 
@@ -254,8 +260,7 @@ class ChangelogSql:
         """
         self.begin = f"SELECT {by}, __version, {lists.begin} FROM records GROUP BY {by}, __version"
         self.history = f"""
-            SELECT *, lag(__live, 1, false) OVER versions AS __was, lead(__live) OVER versions AS __next_live,
-                {", ".join(f"lead({name}) OVER versions AS __next{name}" for name in PLACE)},
+            SELECT *, {NEIGHBOURS},
                 (coalesce(__stored_revision, -1) + sum((__live AND (__version > 0 OR {FIRES}))::INTEGER)
                     OVER (versions ROWS UNBOUNDED PRECEDING))::INTEGER AS {REVISION}
             FROM (

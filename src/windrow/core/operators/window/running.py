@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
@@ -20,7 +21,7 @@ from windrow.core.aggregates.catalogue import compile_running
 from windrow.core.columns import MAX_TIME, cast_table, unscale
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
-from windrow.core.operators.window.changelog import FIRES, IS_STORED, ChangelogSql, changes_query
+from windrow.core.operators.window.changelog import FIRES, NEIGHBOURS, ChangelogSql, changes_query, marked
 from windrow.core.operators.window.late import LateChunks
 from windrow.core.operators.window.operator import change_records
 from windrow.core.operators.window.panes import PLACE_TYPES, with_window_bounds
@@ -60,7 +61,7 @@ def open_running(
 
 
 class _Changes:
-    """What both operators emit: changes of the window for all time, and their records if nodes read them."""
+    """The output of both operators: the changes of a step, and their records if nodes read them."""
 
     def __init__(self, pipeline: Pipeline, *, is_traced: bool) -> None:
         self._pipeline = pipeline
@@ -170,9 +171,7 @@ class RunningSql:
         self.near = self.merge.replace("FROM panes", f"FROM panes SEMI JOIN records USING ({by})")
         first = f"{-MAX_TIME} AS {WATERMARK}, {LAST_PARTITION} AS {PARTITION}, {MAX_TIME} AS {OFFSET}"
         self.history = f"""
-            SELECT *, false AS {FIRES}, lag(__live, 1, false) OVER versions AS __was,
-                lead(__live) OVER versions AS __next_live,
-                {", ".join(f"lead({name}) OVER versions AS __next{name}" for name in PLACE)},
+            SELECT *, false AS {FIRES}, {NEIGHBOURS},
                 (__stored_revision + sum((__live AND __version > 0)::INTEGER)
                     OVER (versions ROWS UNBOUNDED PRECEDING))::INTEGER AS {REVISION}
             FROM (
@@ -227,8 +226,10 @@ class RunningRowsOperator:
         stored = self._near_rows(rows, self._rows, given, state)
         all_rows = pa.concat_tables(
             [
-                table.append_column(IS_STORED, pa.repeat(pa.scalar(is_stored), table.num_rows)).append_column(
-                    FIRES, pa.repeat(pa.scalar(value=False), table.num_rows)
+                marked(
+                    table,
+                    is_stored=np.full(table.num_rows, is_stored),
+                    fires=np.zeros(table.num_rows, dtype=np.bool_),
                 )
                 for table, is_stored in ((stored, True), (given, False))
             ]
