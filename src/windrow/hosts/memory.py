@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, Literal
 
 import numpy as np
@@ -171,13 +172,14 @@ def play(
     outputs: list[list[GroupOutput]] = []
     given: Tick | pa.Table = RAW.empty_table()
     checkpoint: list[MemoryState] = []
-    for step in steps:
+    for step, following in zip_longest(steps, steps[1:]):
         if isinstance(step, Crash):
             host = MemoryHost(pipeline, partitions)
             host.begin(checkpoint)
             outputs.pop()
         else:
             given = step if isinstance(step, Tick) else _raw_step(graph, step, offsets)
+        if isinstance(following, Crash):
             checkpoint = host.copy_states()
         outputs.append(host.tick(given.micros) if isinstance(given, Tick) else host.step(given))
     outputs.append(host.end() if at_end == "fire" else host.step(RAW.empty_table()))
