@@ -28,7 +28,7 @@ _STREAM = "leave `mode` out: the stream host does that, about a second behind"
 
 
 def realtime(pipeline: Runnable) -> Iterator[Finding]:
-    """What the realtime host cannot do, and that no other host writes to Kafka."""
+    """Refuse what the realtime host cannot run, and on the other hosts a Kafka sink."""
     graph = as_graph(pipeline)
     if graph.mode != "realtime":
         for node in graph.sinks:

@@ -73,7 +73,7 @@ def _nullable(pipeline: RulesPipeline) -> frozenset[str]:
 
 
 def recent_records(pipeline: RulesPipeline) -> Iterator[Finding]:
-    """What rules see has a bound, and lateness is no negative time."""
+    """Require bounds of `recent` that are not too large, and a lateness that is not negative."""
     recent = pipeline.rules.recent
     if not 1 <= recent.last <= _MOST_RECENT:
         yield error(

@@ -46,7 +46,7 @@ class Manifest:
 
 @dataclass
 class _Written:
-    """What the topic holds of a blob: the slot in use, None if it was never complete; and the parts of each slot."""
+    """The records of a blob: the slot in use, None if it was never complete; and the number of parts in each slot."""
 
     slot: int | None
     parts: list[int]
@@ -120,8 +120,8 @@ class Checkpoints:
         kept, unsure = self._kept, self._unsure
         changed = [id_ for id_, blob in blobs.items() if kept.get(id_) is not blob or id_ in unsure]
         dropped = [id_ for id_ in {**kept, **dict.fromkeys(unsure)} if id_ not in blobs]
-        # what the checkpoint before dropped is in no checkpoint that could be restored
-        gone = [id_ for id_ in self._written if id_ not in kept and id_ not in blobs and id_ not in unsure]
+        # no checkpoint that could be restored has a blob that the one before had dropped
+        erased = [id_ for id_ in self._written if id_ not in kept and id_ not in blobs and id_ not in unsure]
         slots: dict[_Id, int] = {}
         for id_ in (*changed, *dropped):
             blob = blobs.get(id_)
@@ -131,7 +131,7 @@ class Checkpoints:
             written.parts[slot] = max(written.parts[slot], len(parts), 1)
             for part, piece in enumerate(parts or [b""]):
                 yield _key(id_, slot, part), _HEADER.pack(manifest.number, len(parts)) + piece
-        for id_ in gone:
+        for id_ in erased:
             written = self._written.pop(id_)
             # where it was dropped last: without that, what is in the other slot would be the blob again
             last = written.slot or 0
@@ -160,7 +160,7 @@ class _Version:
 
 @dataclass
 class _Found:
-    """What a partition of the topic holds."""
+    """The contents of a partition of the topic."""
 
     manifest: Manifest | None
     blobs: dict[_Id, list[_Version]]

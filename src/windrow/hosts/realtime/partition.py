@@ -65,7 +65,7 @@ class FencedError(RunError):
 
 @dataclass(frozen=True)
 class Owner:
-    """Who runs a partition, committed with each offset: a run, and the number of the attempt of its task.
+    """The task that runs a partition, committed with each offset: its run, and the number of its attempt.
 
     `advanced` is the last attempt that has committed a greater offset than the one before.
     """
@@ -77,7 +77,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Partition:
-    """What runs a partition of a pipeline's only source; sent to the task that does. All is in one cluster."""
+    """A partition of a pipeline's only source, and the task that runs it; serialized to that task."""
 
     pipeline: Runnable
     number: int
@@ -214,7 +214,7 @@ class PartitionRun:
     def turn(self, seconds: float = POLL_SECONDS) -> None:
         """Take what comes in so many seconds, and commit if it is time."""
         batch = self._tail.poll(self._most, seconds)
-        # who is behind takes more: a record costs less then
+        # a run that is behind takes more at once: a record costs less then
         self._most = _POLL_RECORDS if batch is None or batch.num_rows < _POLL_RECORDS else _BEHIND_RECORDS
         if batch is not None:
             read = time.time_ns() // 1000
@@ -232,12 +232,12 @@ class PartitionRun:
         self.abandon()
 
     def abandon(self) -> None:
-        """Leave; what is not committed is decided again by who runs the partition next."""
+        """Leave; what is not committed is decided again by the next task of the partition."""
         self._producer.purge()
         self._tail.close()
 
     def owner(self) -> Owner | None:
-        """Return who committed last."""
+        """Return the task that committed last."""
         return _owner_of(self._tail.committed(TIMEOUT))
 
     def _write(self, output: list[GroupOutput], batch: pa.RecordBatch, read: int) -> None:
@@ -345,7 +345,7 @@ class PartitionRun:
         if own.attempt - last.advanced > _ATTEMPTS:
             msg = (
                 f"the Python worker of partition {self._place.partition} of {self._place.topic} has died {_ATTEMPTS} "
-                f"times without coming further; what it said is in the log of Spark"
+                f"times without coming further; its messages are in the log of Spark"
             )
             raise RunError(msg)
         return replace(own, advanced=last.advanced)

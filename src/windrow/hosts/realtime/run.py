@@ -75,8 +75,8 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
     source = source_of(pipeline)
     partitions = sorted(preflight(source))
     settings = client_options(source)
-    said: list[Any] = []
-    admin = client_of(AdminClient, source.topic, {**settings, "error_cb": said.append})
+    errors: list[Any] = []
+    admin = client_of(AdminClient, source.topic, {**settings, "error_cb": errors.append})
     compacted = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.1"}
     stamped = {"message.timestamp.type": "LogAppendTime"}
     wanted = {state_topic(pipeline): compacted}
@@ -91,7 +91,7 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
             for made in admin.create_topics(missing).values():
                 made.result(TIMEOUT)
     except KafkaException as exc:
-        raise SourceError(unreachable(source.servers, said or [exc.args[0]])) from exc
+        raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
     state = known.get(state_topic(pipeline))
     if state is not None and len(state.partitions) != len(partitions):
         msg = (

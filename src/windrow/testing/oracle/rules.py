@@ -41,7 +41,7 @@ class AlertChange:
 
 @dataclass
 class RulesAnswer:
-    """What rules make of a partition's log: the changelog, and the offsets of records that are not judged."""
+    """The changelog of a partition, and the offsets of records that are not judged."""
 
     changes: list[AlertChange] = field(default_factory=list)
     expired: list[int] = field(default_factory=list)

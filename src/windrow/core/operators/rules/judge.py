@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule says of a record: the text of its alert, and its evidence as JSON."""
+    """The text of an alert, and its evidence as JSON."""
 
     text: str
     evidence: str
@@ -178,7 +178,7 @@ class Judge:
 
 
 class _Sight:
-    """What judgements see: the records at the places `judged` in an order of rows, and their histories."""
+    """The input columns of judgements: the records at the places `judged` of an order, and their histories."""
 
     def __init__(
         self, records: pa.Table, names: Sequence[str], order: Places, judged: Places, histories: Histories
@@ -228,7 +228,7 @@ class _Sight:
 
 
 def rule_hash(rule: Rule) -> str:
-    """Return what tells a rule from another of its name: a hash of all that it says."""
+    """Return a hash of a rule's definition, which changes with the rule."""
     said = json.dumps([rule.when, rule.severity, rule.say, rule.evidence], ensure_ascii=False)
     return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
 
