@@ -949,3 +949,58 @@ def test_problems_of_tables_have_their_lines(change: tuple[str, str], expected: 
     except PipelineError as exc:
         found = [f"{str(one.place).rpartition(':')[2]}: {one.message}" for one in each_error(exc)]  # it cannot be read
     assert any(one.startswith(expected) for one in found), found
+
+
+NO_PARTNER = "has no `idle`: a record is without a partner once the watermark says so, and a partition that is silent"
+IS_TABLE = "has no `idle`: a table seldom changes, and what depends on it and on other sources waits until it does"
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "expected"),
+    [
+        (JOINED, [], [f"6: {NO_PARTNER}", f"11: {NO_PARTNER}"]),
+        (JOINED, [("delay: 1m, future: 1h}", "delay: 1m, future: 1h, idle: 1m}")], [f"11: {NO_PARTNER}"]),
+        # pairs wait for nothing, and a window over them for both
+        (JOINED, [("how: left", "how: inner")], []),
+        (
+            JOINED,
+            [("how: left", "how: inner"), ("at, delay: 1m", "at, delay: 90s")],
+            ["6: is 1m30s, and 1m for 'payments', whose records wait 30s longer for it in 'minutes'"],
+        ),
+        (
+            JOINED,
+            [("at, delay: 1m", "at, delay: {by_partition: {default: 1m, 3: 10m}}")],
+            [
+                f"6: {NO_PARTNER}",
+                f"11: {NO_PARTNER}",
+                "6: is 10m, and 1m for 'payments', whose records wait 9m longer for it in 'paid'",
+            ],
+        ),
+        (TABLES, [], [f"10: {IS_TABLE}"]),
+        # sales wait for the rates; versions that wait for sales delay nothing in a lookup, but do in a join of tables
+        (
+            TABLES,
+            [("held_from, delay: 1m", "held_from, delay: 2m")],
+            [f"10: {IS_TABLE}", "6: is 2m, and 1m for 'sales', whose records wait 1m longer for it in 'priced'"],
+        ),
+        (
+            TABLES,
+            [("held_from, delay: 1m", "held_from, delay: 30s")],
+            [f"10: {IS_TABLE}", "10: is 1m, and 30s for 'rates', whose records wait 30s longer for it in 'valued'"],
+        ),
+    ],
+)
+def test_a_source_that_holds_another_back_is_said(
+    text: str, changes: list[tuple[str, str]], expected: list[str]
+) -> None:
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    document = read_document(text, "shop.yaml")
+    found = [
+        f"{document.place(finding.where).line}: {finding.message}"
+        for finding in validate(document.pipeline)
+        if finding.level == "warning" and finding.where.startswith("sources.")
+    ]
+    assert len(found) == len(expected)
+    assert all(one.startswith(start) for one, start in zip(found, expected, strict=True)), found

@@ -21,6 +21,7 @@ from windrow.api.checks.time import (
     time_field,
     too_long,
 )
+from windrow.api.checks.waiting import waiting
 from windrow.errors import PipelineError
 from windrow.expressions import (
     ROWS_OF,
@@ -128,7 +129,7 @@ def graph_findings(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Find
     found_there = {finding.where for finding in shapes}
     results = [finding for finding in _parts(graph, validate) if finding.where not in found_there]
     unbounded = [finding for node in graph.streams for finding in _bounds(graph, node)]
-    return list(dict.fromkeys([*sources, *shapes, *results, *unbounded]))
+    return list(dict.fromkeys([*sources, *shapes, *results, *unbounded, *waiting(graph)]))
 
 
 def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
@@ -138,13 +139,6 @@ def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
     )
     for rule in SOURCE_RULES:
         yield from (replace(finding, where=_at(node, finding.where)) for finding in rule(view))
-    feeds_table = any(isinstance(one, TableNode) for one in graph.below(node))
-    if (isinstance(node.source, FileSource) or feeds_table) and node.time.idle is None and len(graph.sources) > 1:
-        message = (
-            "has no `idle`: a table seldom changes, and what depends on it and on other sources waits until it does; "
-            "give 1m or so"
-        )
-        yield warning(_at(node, "time"), message)
     if node.lateness is not None and node.lateness < 0:
         yield error(_at(node, "lateness"), "must not be negative")
     yield from too_long(_at(node, "lateness"), node.lateness or 0)
