@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
-from tests.hosts.spend import Files, events, spend
+from tests.hosts.spend import MINUTE, Files, events, spend
 
 from windrow.core.messages import Records
 from windrow.core.operators.base import NodeInput, StepInput
@@ -23,10 +23,11 @@ from windrow.hosts.batch.run import BatchRun
 from windrow.hosts.memory import MemoryRun
 from windrow.hosts.reports import StepReport
 from windrow.hosts.spark import scratch_folder
-from windrow.hosts.spark_rows import packet_batch, read_packets
+from windrow.hosts.spark_rows import packet_batch, read_packets, with_records
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.hosts.transport import TableTransport, carrying, taken
-from windrow.model import SqliteSink
+from windrow.model import Aggregate, Emit, Graph, JoinNode, Max, SinkNode, SourceNode, SqliteSink, WindowNode
+from windrow.sinks.base import SinkGroup
 from windrow.sinks.memory import CollectSink, DiscardSink
 from windrow.sources import open_source
 
@@ -85,7 +86,7 @@ def test_packets_of_records(least: int, files: Files, tmp_path: Path, monkeypatc
     )
     read = list(read_packets(packet_batch(packet).to_pandas() for packet in sent))
     given = {"": NodeInput.of(pipeline, record_schema(pipeline))}
-    came = StepInput.of(given, (packet.message for packet in read))
+    came = StepInput.of(given, (with_records(packet.message) for packet in read))
     assert list(tmp_path.glob("rows/*")) == []
     expected = StepInput.of(given, (packet.message for packet in Ingest(pipeline).run(raw)))
     assert came.raw[""].num_rows > 400
@@ -106,6 +107,30 @@ def test_a_step_whose_records_come_by_files(files: Files, tmp_path: Path, monkey
         came, there = (getattr(one.output(pipeline), table).to_pylist() for one in (sink, expected))
         assert sorted(came, key=repr) == sorted(there, key=repr) != []
     assert list(tmp_path.glob("windrow-*")) == []
+
+
+@pytest.mark.usefixtures("spark")
+def test_records_that_pass_a_level_in_a_file(files: Files, tmp_path: Path) -> None:
+    """The join takes them at the second level, with the rows of the window at the first."""
+    files.append(events(20_000))
+    one = spend(files.source, SqliteSink("unused.db", "unused"))
+    emit = Emit(lateness=30 * MINUTE)
+    nodes = (
+        SourceNode("events", one.source, one.decode, one.time, lateness=30 * MINUTE),
+        WindowNode("minutes", "events", one.key, one.window, (Aggregate("most", Max("amount")),), emit),
+        JoinNode("with_most", "events", "minutes", one.key, one.key, after=5 * MINUTE),
+        SinkNode("to_with_most", "with_most", SqliteSink("unused.db", "with_most")),
+    )
+    graph = Graph("shop", nodes, 2)
+    sink, expected = CollectSink(), CollectSink()
+    StreamRun(graph, SinkGroup((["to_with_most"], sink)), StreamSettings(tmp_path / "checkpoint", until_end=True)).run(
+        lambda _: None
+    )
+    MemoryRun(graph, SinkGroup((["to_with_most"], expected)), None).run(lambda _: None)
+    came, there = (
+        pa.concat_tables(step.changes for step in each.steps.values()).to_pylist() for each in (sink, expected)
+    )
+    assert sorted(came, key=repr) == sorted(there, key=repr) != []
 
 
 @pytest.mark.usefixtures("spark")

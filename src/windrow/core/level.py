@@ -335,6 +335,10 @@ class LevelRunner:
             for (kind, bucket), data in blobs_of(name, known).items():
                 state.set(scoped_kind(name, kind), bucket, data)
 
+    def takes(self, message: Message) -> bool:
+        """Whether a message is for an operator of this level."""
+        return isinstance(message, Records | PartialPanes) and message.to in self._names
+
     def step(self, group: int, messages: Iterable[Message], state: State) -> GroupOutput:
         """Run one step of one key group."""
         taken = list(messages)
@@ -370,7 +374,7 @@ class LevelRunner:
             given = given.with_dead(packet.message for packet in packets)
         stats = _stats(group, outputs.values(), given, advance.clocks)
         if not self.is_last:
-            own_data = (one for one in taken if not self._is_own(one))
+            own_data = (one for one in taken if not self.takes(one))
             return GroupOutput(self._nothing, stats, (*(Packet(group, one) for one in own_data), *packets))
         # clocks are identical in every key group, so only group 0 writes the journal
         journal = advance.journal if group == 0 else schema.CLOCKS.empty_table()
@@ -395,9 +399,6 @@ class LevelRunner:
             with_labels(self._graph, pa.concat_tables([schema.DEAD.empty_table(), *dead])),
             with_labels(self._graph, journal),
         )
-
-    def _is_own(self, message: Message) -> bool:
-        return isinstance(message, Records | PartialPanes) and message.to in self._names
 
 
 def _maker(graph: Graph, sink: SinkNode) -> str:

@@ -51,14 +51,14 @@ def _columns(packet: Packet) -> tuple[int, str, str, Blob]:
 
 
 def read_packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
-    """Read rows as packets."""
+    """Read rows as packets, whose records may be in files (`with_records`)."""
     for frame in frames:
         for row in frame.to_dict("records"):
-            yield Packet(row["key_group"], _message(row["kind"], row["fields"], row["blob"]))
+            yield Packet(row["key_group"], decode_message(row["kind"], row["fields"], row["blob"]))
 
 
-def _message(kind: str, text: str, blob: Blob) -> Message:
-    message = decode_message(kind, text, blob)
+def with_records(message: Message) -> Message:
+    """Return the message with its records, if they were in a file; only once, since that is deleted then."""
     return replace(message, blob=opened(message.blob)) if isinstance(message, Records) else message
 
 
@@ -131,7 +131,7 @@ def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Mess
     """Read rows that are ordered by step; yield the messages of each step that has some."""
     rows = chain.from_iterable(batch.to_pylist() for batch in batches)
     for number, group in groupby(rows, lambda row: row["slice"]):
-        yield number, [_message(row["kind"], row["fields"], row["blob"]) for row in group]
+        yield number, [with_records(decode_message(row["kind"], row["fields"], row["blob"])) for row in group]
 
 
 def output_rows(number: int, group: int, output: GroupOutput, transport: TableTransport) -> Iterator[pa.RecordBatch]:

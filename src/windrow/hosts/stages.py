@@ -40,6 +40,7 @@ from windrow.hosts.spark_rows import (
     read_packets,
     state_of,
     state_rows,
+    with_records,
 )
 from windrow.hosts.transport import TableTransport, pickle_pipeline, unpickle_pipeline
 from windrow.model import Runnable
@@ -129,8 +130,14 @@ class LevelProcessor(StatefulProcessor):
         level = _levels(unpickle_pipeline(self._sent), self._partitions)[self._level]
         if self._start is not None and self._state.summary() is None:
             level.begin(Savepoint.state(folder_of(self._start), group), self._state)
-        output = level.step(group, (packet.message for packet in read_packets(rows)), self._state)
-        yield output_frame(group, output, self._transport) if level.is_last else packet_frame(output.packets)
+        messages = (packet.message for packet in read_packets(rows))
+        # what is for a later level goes on as it came, which is in a file if it is large
+        given = (with_records(one) if level.takes(one) else one for one in messages)
+        output = level.step(group, given, self._state)
+        if level.is_last:
+            yield output_frame(group, output, self._transport)
+        else:
+            yield packet_frame(output.packets)
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
