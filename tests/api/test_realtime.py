@@ -43,7 +43,7 @@ def test_it_reads_back_as_it_is_printed() -> None:
 
 def test_explain_says_what_to_expect_and_what_it_needs() -> None:
     text = to_text(counting())
-    assert "a transaction every 50ms" in text
+    assert "some 35 to 90 ms after its record, with a transaction every 50ms" in text
     assert "cards must be partitioned by card" in text
     assert "beside it alerts.late and alerts.dead" in text
 

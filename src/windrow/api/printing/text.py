@@ -63,11 +63,13 @@ def realtime_words(pipeline: Runnable) -> str:
     """Return what to expect of a pipeline in real time, and what it needs."""
     graph = as_graph(pipeline)
     commit = min((sink.sink.commit for sink in graph.sinks if isinstance(sink.sink, KafkaSink)), default=0)
+    # a change waits for half of `commit` on average; its record is polled and judged before that
+    millis = commit // 1000
     keys = dict.fromkeys(name for node in graph.keyed if not isinstance(node, DeduplicateNode) for name in node.key)
     by = f"; {graph.sources[0].source.label} must be partitioned by {', '.join(keys)}" if keys else ""
     return (
-        f"as records come: a change is in its topic some 20 to 60 ms after its record, with a transaction every "
-        f"{format_duration(commit)}\na slot of Spark for each partition, for as long as it runs{by}"
+        f"as records come: a change is in its topic some {millis // 2 + 10:,} to {millis + 40:,} ms after its record, "
+        f"with a transaction every {format_duration(commit)}\na slot of Spark for each partition, for as long as it runs{by}"
     )
 
 
