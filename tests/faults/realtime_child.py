@@ -11,7 +11,7 @@ from tests.hosts.realtime_jobs import PIPELINES, open_jobs
 
 from windrow.hosts.realtime import partition
 from windrow.hosts.realtime.partition import FencedError
-from windrow.hosts.realtime.run import serve
+from windrow.hosts.realtime.supervise import serve
 
 TAKEN_OVER = 3
 

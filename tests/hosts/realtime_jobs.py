@@ -18,7 +18,7 @@ from windrow.core.changelog import concat_by_sink, empty_by_sink
 from windrow.expressions import sink_views
 from windrow.hosts.memory import MemoryHost
 from windrow.hosts.realtime.partition import Owner, Partition
-from windrow.hosts.realtime.run import prepare_topics
+from windrow.hosts.realtime.topics import prepare_topics
 from windrow.model import Graph, Runnable, as_graph
 from windrow.sinks.kafka import KafkaRecords
 from windrow.sources import open_sources

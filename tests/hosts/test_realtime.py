@@ -36,7 +36,7 @@ from windrow.cli import main
 from windrow.errors import InputError, RunError
 from windrow.hosts.realtime import partition
 from windrow.hosts.realtime.partition import FencedError, Owner, Partition, PartitionRun
-from windrow.hosts.realtime.run import serve
+from windrow.hosts.realtime.supervise import serve
 from windrow.model import Runnable
 from windrow.testing.servers.kafka import Kafka
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from windrow.errors import SinkUnavailableError
-from windrow.hosts.realtime import run
+from windrow.hosts.realtime import supervise
 
 
 class Flaky:
@@ -35,9 +35,9 @@ class Flaky:
 
 def turns(monkeypatch: pytest.MonkeyPatch, job: Flaky, count: int) -> None:
     clock = iter(range(10_000))
-    monkeypatch.setattr(run, "_PAUSE", 0.0)
-    monkeypatch.setattr("windrow.hosts.realtime.run.time.monotonic", lambda: float(next(clock)))
-    supervised = run._Supervised(cast("Any", job), retry=30.0)  # noqa: SLF001 - its times are not those of the public run
+    monkeypatch.setattr(supervise, "_PAUSE", 0.0)
+    monkeypatch.setattr("windrow.hosts.realtime.supervise.time.monotonic", lambda: float(next(clock)))
+    supervised = supervise.Supervised(cast("Any", job), retry=30.0)
     for _ in range(count):
         supervised.turn(0.0)
 

@@ -33,8 +33,8 @@ from windrow.errors import InputError, RunError, SinkUnavailableError
 from windrow.expressions import sink_views
 from windrow.hosts.memory import MemoryHost
 from windrow.hosts.realtime.checkpoints import Checkpoints
-from windrow.hosts.savepoint import fingerprint
-from windrow.model import Delay, KafkaSink, KafkaSource, Runnable, as_graph
+from windrow.hosts.realtime.job import group_of, meaning_of, sinks_of, source_of, state_topic
+from windrow.model import Delay, KafkaSource, Runnable, as_graph
 from windrow.sinks.kafka import Headers, KafkaRecord, KafkaRecords
 from windrow.sources.kafka.client import Admin, client_of
 from windrow.sources.kafka.options import TIMEOUT, client_options
@@ -96,48 +96,6 @@ class Partition:
     def open(self) -> PartitionRun:
         """Take over the partition, restore its state, and begin."""
         return PartitionRun(self)
-
-
-def source_of(pipeline: Runnable) -> KafkaSource:
-    """Return the source; raise InputError if it is not the only one, or not Kafka."""
-    sources = as_graph(pipeline).sources
-    if len(sources) != 1 or not isinstance(sources[0].source, KafkaSource):
-        msg = "the realtime host reads one Kafka topic"
-        raise InputError(msg)
-    return sources[0].source
-
-
-def sinks_of(pipeline: Runnable) -> list[KafkaSink]:
-    """Return the sinks; raise InputError if one is not Kafka."""
-    sinks = [node.sink for node in as_graph(pipeline).sinks]
-    found = [sink for sink in sinks if isinstance(sink, KafkaSink)]
-    if len(found) != len(sinks):
-        msg = "the realtime host writes to Kafka alone"
-        raise InputError(msg)
-    return found
-
-
-def group_of(pipeline: Runnable) -> str:
-    """Return the consumer group whose committed offsets say how far a pipeline is, and what its ids begin with."""
-    return f"windrow-{pipeline.name}"
-
-
-def state_topic(pipeline: Runnable) -> str:
-    """Return the topic of a pipeline's checkpoints."""
-    return f"{pipeline.name}.state"
-
-
-def meaning_of(pipeline: Runnable) -> dict[str, Any]:
-    """Return what the state depends on, as plain JSON: the pipeline without its places."""
-    found = _without_places(fingerprint(pipeline)) | {"topic": source_of(pipeline).topic}
-    if "streams" in found:
-        found["streams"] = {name: _without_places(stream) for name, stream in found["streams"].items()}
-    plain: dict[str, Any] = json.loads(json.dumps(found))
-    return plain
-
-
-def _without_places(meaning: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in meaning.items() if name not in {"source", "sink", "key_groups", "mode"}}
 
 
 class PartitionRun:
