@@ -78,19 +78,24 @@ def _save(results: Results, arguments: argparse.Namespace) -> None:
 
 
 def _results(arguments: argparse.Namespace) -> Results:
+    options = {name: str(getattr(arguments, name)) for name in ("events", "slow_events", "rounds", "hours", "step")}
+    return Results(datetime.now(UTC).strftime("%Y-%m-%d"), machine(), versions(), options)
+
+
+def machine() -> dict[str, str]:
+    """Say what this machine is."""
     cpus = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    machine = {
+    return {
         "cores": f"{os.cpu_count()} cores",
         "cpu": cpus[0] if cpus else platform.machine(),
         "memory": f"{pages * size / (1 << 30):.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
     }
-    options = {name: str(getattr(arguments, name)) for name in ("events", "slow_events", "rounds", "hours", "step")}
-    return Results(datetime.now(UTC).strftime("%Y-%m-%d"), machine, _versions(), options)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of what is measured: windrow's commit, Spark, and the engines' packages."""
     asked = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
     said = subprocess.run([str(java()), "-version"], capture_output=True, text=True, check=False).stderr

@@ -1,148 +1,356 @@
 """From a purchase to the alert about it, in real time: ``python bench/realtime.py``.
 
-So many purchases a second of 20,000 cards go to a Kafka topic, one in twenty of them suspicious; ``windrow run`` (a
-process of its own, with Spark) writes alerts into another topic, and a consumer that reads committed records sees them.
-The latency is from before the purchase is handed to the producer to the arrival of the alert, all by one clock. What
-comes in the first seconds is not counted: code is compiled, and cards get their first purchases. The last line of each
-case says by how much a sleep of 1 ms was late meanwhile: how busy the machine was.
+The rules of ``examples/fraud`` (travel, amount, burst, blocked merchant) on windrow's realtime host, beside Spark's
+real-time mode with the same rules in SQL, and windrow's stream host. An engine begins with a history in the topic; when
+it has gone through that, so many purchases a second come for a while, at each of the rates in turn. The latency is from
+before a purchase is handed to the producer until its alert is there: at a consumer of committed records, or for the
+stream host in its table, all by one clock. The first seconds at each rate are not counted. The last column says by how
+much a sleep of 1 ms was late meanwhile: how busy the machine was.
 
-The broker is that of the tests, on this machine.
+Then the realtime host is killed at the last rate: one Python worker, and later everything, which is started again at
+once. That is from the kill to the next alert of the partition that waits longest; at the end all alerts are compared
+with those of the memory host over the same log.
+
+The broker is that of the tests, on this machine. Writes what it found to ``bench/results``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
-import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import product
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
+import numpy as np
 from bench.closings import percentile
-from confluent_kafka import Consumer, Producer, TopicPartition
+from bench.compare import machine, versions
+from bench.realtime_engines import ENGINES, Alert, Alerts, Place, Started, running
+from bench.realtime_feed import QUANTILES, READY
+from tests.hosts.realtime_jobs import Written, expected, written
 
+from windrow.api.load import open_pipeline
 from windrow.testing.servers.kafka import Kafka
 
-CARDS = 20_000
-_START = 120.0
-_QUANTILES = (50, 95, 99, 99.9)
+RESULTS = Path(__file__).parent / "results"
+GOALS = {"worker": 3.0, "everything": 15.0}
+"""Seconds from a kill to the next alert."""
+_START = 240.0
+_QUIET, _DRAIN = 3.0, 60.0
+"""An engine is through when nothing has come for so long; and after so long in any case."""
+_CRASHES = (15.0, 35.0)
+"""When the worker and when everything is killed, after the begin of the load, in seconds."""
+_CRASH_SECONDS = 75.0
+_IN_FLIGHT = 0.1
+"""Seconds after a kill in which alerts arrive that were written before."""
 
 
-def feed(servers: str, topic: str, partitions: int, rate: int, seconds: float) -> None:
-    """Produce purchases at a rate; print the quantiles of how late a sleep of 1 ms was, as JSON."""
-    chance = random.Random(1)
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "queue.buffering.max.messages": 1_000_000})
-    began, number, late = time.monotonic(), 0, []
-    while (passed := time.monotonic() - began) < seconds:
-        while number < passed * rate:
-            card, now = chance.randrange(CARDS), time.time_ns() // 1000
-            amount = chance.lognormvariate(3, 0.3) * (10 if chance.random() < 0.05 else 1)  # noqa: PLR2004 - one in twenty
-            record = {"id": str(number), "card": f"c{card}", "t": now, "amount": round(amount, 2), "sent": now}
-            producer.produce(topic, json.dumps(record), f"c{card}", partition=card % partitions)
-            number += 1
-        producer.poll(0)
-        before = time.perf_counter()
-        time.sleep(0.001)
-        late.append(1000 * (time.perf_counter() - before) - 1)
-    producer.flush()
-    print(json.dumps([percentile(late, one) for one in _QUANTILES]))
+@dataclass(frozen=True)
+class Case:
+    """An engine at a rate: quantiles and maximum of its alerts' latency, and of how late sleeps were, in ms."""
+
+    engine: str
+    partitions: int
+    rate: int
+    alerts: int
+    milliseconds: dict[str, float]
+    sleep: dict[str, float]
 
 
-def watch(servers: str, topic: str, partitions: int, seconds: float, warm: float) -> list[float]:
-    """Return the latencies, in milliseconds, of the alerts that come after the warm-up."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench", "fetch.wait.max.ms": 5})
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    found, began = [], time.monotonic()
-    while (passed := time.monotonic() - began) < seconds:
-        message = consumer.poll(0.05)
-        now = time.time_ns() // 1000
-        value = None if message is None or message.error() else message.value()
-        if value is not None and passed > warm:
-            found.append((now - json.loads(value)["sent"]) / 1000)
-    consumer.close()
-    return found
+@dataclass(frozen=True)
+class Crashes:
+    """Seconds from each kill to the next alert; and alerts at the end beside those of the memory host."""
+
+    partitions: int
+    rate: int
+    seconds: dict[str, float]
+    alerts: int
+    missing: int
+    repeated: int
+    others: int
+
+
+@dataclass
+class Results:
+    """All that was measured."""
+
+    date: str
+    machine: dict[str, str]
+    versions: dict[str, str]
+    options: dict[str, str]
+    cases: list[Case] = field(default_factory=list)
+    crashes: list[Crashes] = field(default_factory=list)
+
+    def save(self, file: Path) -> None:
+        """Write it."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+
+class Feeder:
+    """The process that produces purchases (``realtime_feed.py``)."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._line("its history")
+
+    def begin(self) -> None:
+        """Begin the next phase."""
+        if self._process.stdin is not None:
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+
+    def end(self) -> tuple[dict[str, int], dict[str, float]]:
+        """Wait for the end of the phase; return when each purchase was handed over, and how late sleeps were."""
+        told = json.loads(self._line("the end of a phase"))
+        with np.load(told["file"]) as found:
+            sent = dict(zip(found["id"].tolist(), found["sent"].tolist(), strict=True))
+        return sent, {f"p{part}": late for part, late in zip(QUANTILES, told["late"], strict=True)}
+
+    def _line(self, what: str) -> str:
+        line = self._process.stdout.readline() if self._process.stdout is not None else ""
+        if not line:
+            message = f"the feeder ended before {what}"
+            raise RuntimeError(message)
+        return line
 
 
 @contextmanager
-def _process(words: Sequence[str], **environment: str) -> Iterator[subprocess.Popen[str]]:
+def feeder(place: Place, rates: Sequence[int], seconds: float, given: argparse.Namespace) -> Iterator[Feeder]:
+    """Start a feeder, and wait until the history is there."""
+    words = [str(Path(__file__).with_name("realtime_feed.py")), "--servers", place.servers, "--topic", place.topic]
+    words += ["--partitions", str(place.partitions), "--history", str(given.history), "--cards", str(given.cards)]
+    words += ["--fraud-share", str(given.fraud_share), "--rates", *map(str, rates), "--seconds", str(seconds)]
+    words += ["--folder", str(place.folder)]
     with subprocess.Popen(
-        [sys.executable, *words], env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
+        [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
-            yield process
+            yield Feeder(process)
         finally:
             process.kill()
 
 
-def measure(kafka: Kafka, given: argparse.Namespace, partitions: int, rate: int, number: int) -> None:
-    """Run one case, and print it."""
-    topic = f"purchases-{number}"
-    kafka.create_topic(topic, partitions, {"message.timestamp.type": "LogAppendTime"})
-    kafka.create_topic(f"{topic}-alerts", partitions, {"message.timestamp.type": "LogAppendTime"})
-    pipeline = str(Path(__file__).with_name("realtime_pipeline.py"))
-    environment = {"BENCH_SERVERS": kafka.servers, "BENCH_TOPIC": topic, "BENCH_COMMIT": given.commit}
-    with tempfile.TemporaryDirectory(prefix="windrow-realtime-") as folder:
-        words = ["-m", "windrow", "run", pipeline, "--checkpoint", folder, "--json"]
-        with _process(words, **environment) as run:
-            _until_committed(kafka.servers, topic)
-            seconds = given.warm + given.seconds
-            feeding = ["--feed", kafka.servers, topic, str(partitions), str(rate), str(seconds)]
-            with _process([__file__, *feeding]) as feeder:
-                found = watch(kafka.servers, f"{topic}-alerts", partitions, seconds, given.warm)
-                noise = json.loads(feeder.communicate(timeout=60)[0])
-            run.send_signal(signal.SIGINT)
-            run.communicate(timeout=60)
-    line = "".join(f"{percentile(found, one):9.1f}" for one in _QUANTILES)
-    late = ", ".join(f"{one:.1f}" for one in noise)
-    print(
-        f"{partitions:10} {rate:9,} {len(found):7,}{line}{max(found, default=float('nan')):9.1f}   {late}", flush=True
-    )
+class Watch:
+    """Gathers an engine's alerts."""
+
+    def __init__(self, started: Started, alerts: Alerts) -> None:
+        self.started = started
+        self._alerts = alerts
+        self.seen: list[Alert] = []
+
+    def until_ready(self, partitions: int) -> None:
+        """Wait for the last alerts of the history."""
+        deadline, ready = time.monotonic() + _START, set[str]()
+        while len(ready) < partitions:
+            ready |= {one.purchase for one in self._alerts.poll(0.5) if one.purchase.startswith(READY)}
+            self.started.require_alive()
+            if time.monotonic() > deadline:
+                message = f"the engine has not gone through its history in {_START:.0f} s"
+                raise RuntimeError(message)
+        self.seen.clear()
+
+    def follow(self, seconds: float) -> None:
+        """Gather what comes for so long."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.seen += self._alerts.poll(0.05)
+
+    def drain(self) -> None:
+        """Gather until nothing comes any more."""
+        deadline = time.monotonic() + _DRAIN
+        last = time.monotonic()
+        while time.monotonic() < min(last + _QUIET, deadline):
+            more = self._alerts.poll(0.05)
+            self.seen += more
+            last = time.monotonic() if more else last
 
 
-def _until_committed(servers: str, topic: str) -> None:
-    """Wait until the run has begun: it commits where it begins."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": f"windrow-{topic}"})
-    deadline = time.monotonic() + _START
-    while consumer.committed([TopicPartition(topic, 0)], 10)[0].offset < 0:
-        if time.monotonic() > deadline:
-            message = "the run has not begun"
-            raise RuntimeError(message)
-        time.sleep(0.2)
-    consumer.close()
+def measure(name: str, place: Place, given: argparse.Namespace) -> Iterator[Case]:
+    """Run an engine through all rates."""
+    seconds = given.warm + given.seconds
+    with feeder(place, given.rates, seconds, given) as feeding, running(ENGINES[name], place) as (started, alerts):
+        watch = Watch(started, alerts)
+        watch.until_ready(place.partitions)
+        for rate in given.rates:
+            watch.seen.clear()
+            feeding.begin()
+            watch.follow(seconds)
+            watch.drain()
+            sent, sleep = feeding.end()
+            started.require_alive()
+            found = latencies(watch.seen, sent, given.warm)
+            quantiles = {f"p{part}": percentile(found, part) for part in QUANTILES}
+            shown = {**quantiles, "max": max(found, default=math.nan)}
+            yield Case(name, place.partitions, rate, len(found), shown, sleep)
 
 
-def main() -> None:
-    """Measure the cases, and print a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def latencies(alerts: Sequence[Alert], sent: dict[str, int], warm: float) -> list[float]:
+    """Return the milliseconds of alerts about purchases that were handed over after the warm-up.
+
+    An alert that is seen again does not count.
+    """
+    since = min(sent.values(), default=0) + round(warm * 1e9)
+    first: dict[str, int] = {}
+    for one in alerts:
+        first.setdefault(one.purchase, one.seen)
+    return [(seen - sent[name]) / 1e6 for name, seen in first.items() if name in sent and sent[name] >= since]
+
+
+def crash(place: Place, given: argparse.Namespace) -> Crashes:
+    """Kill a worker of the realtime host, and later everything; compare the alerts with those of the memory host."""
+    engine, rate = ENGINES["realtime"], given.crash_rate
+    killed: dict[str, int] = {}
+    with feeder(place, [rate], _CRASH_SECONDS, given) as feeding, running(engine, place) as (started, alerts):
+        watch = Watch(started, alerts)
+        watch.until_ready(place.partitions)
+        feeding.begin()
+        watch.follow(_CRASHES[0])
+        os.kill(started.workers()[0], signal.SIGKILL)
+        killed["worker"] = time.time_ns()
+        watch.follow(_CRASHES[1] - _CRASHES[0])
+        killed["everything"] = time.time_ns()
+        started.kill()
+        with Started(engine.command(place), place.folder) as again:
+            watch.follow(_CRASH_SECONDS - _CRASHES[1])
+            watch.drain()
+            again.require_alive()
+        feeding.end()
+    seconds = {name: silence(watch.seen, at, place.partitions) for name, at in killed.items()}
+    wanted = expected(open_pipeline(str(place.pipeline)).runnable())[place.alerts]
+    differences = Differences.of(written(place.servers, place.alerts), wanted)
+    return Crashes(place.partitions, rate, seconds, sum(map(len, wanted.values())), **vars(differences))
+
+
+def silence(alerts: Sequence[Alert], killed: int, partitions: int) -> float:
+    """Return the seconds from a kill to the next alert, of the partition that waits longest; infinite without one."""
+    since = killed + round(_IN_FLIGHT * 1e9)
+    first: dict[int, int] = {}
+    for one in alerts:
+        if one.seen > since:
+            first.setdefault(one.partition, one.seen)
+    return max((first.get(number, math.inf) - killed) / 1e9 for number in range(partitions))
+
+
+@dataclass(frozen=True)
+class Differences:
+    """How many changes of alerts are not there, are there more than once, and should not be there."""
+
+    missing: int
+    repeated: int
+    others: int
+
+    @staticmethod
+    def of(found: Written, wanted: Written) -> Differences:
+        """Compare what was written with what should have been."""
+        there, right = (
+            Counter((key, one) for key, values in some.items() for one in values) for some in (found, wanted)
+        )
+        more = there - right
+        repeated = sum(times for change, times in more.items() if change in right)
+        return Differences((right - there).total(), repeated, more.total() - repeated)
+
+
+def table(results: Results) -> Iterator[str]:
+    """Yield the lines of what was found."""
+    columns = "".join(f"{f'p{part}':>9}" for part in QUANTILES)
+    yield f"{'latency in ms':34} partitions  rate/s  alerts{columns}      max   1 ms sleep late by p50, p99"
+    for one in results.cases:
+        figures = "".join(f"{value:9,.1f}" for value in one.milliseconds.values())
+        late = f"{one.sleep['p50']:.1f}, {one.sleep['p99']:.1f}"
+        title = ENGINES[one.engine].title
+        yield f"{title:34} {one.partitions:10} {one.rate:7,} {one.alerts:7,}{figures}   {late}"
+    for ended in results.crashes:
+        yield f"kill -9 at {ended.rate:,}/s, {ended.partitions} partitions:"
+        for name, seconds in ended.seconds.items():
+            met = "met" if seconds <= GOALS[name] else "MISSED"
+            yield f"  {name}: {seconds:.1f} s to the next alert; the goal is {GOALS[name]:.0f} s: {met}"
+        yield (
+            f"  beside the memory host's {ended.alerts:,} changes of alerts: {ended.missing:,} missing, "
+            f"{ended.repeated:,} twice, {ended.others:,} others"
+        )
+
+
+def _measure_all(kafka: Kafka, folder: Path, given: argparse.Namespace, results: Results) -> None:
+    numbers = count()
+
+    def place(partitions: int) -> Place:
+        made = Place(
+            kafka.servers, f"purchases-{next(numbers)}", partitions, folder / f"run-{next(numbers)}", given.batch
+        )
+        made.prepare()
+        for topic in (made.topic, made.alerts):
+            kafka.create_topic(topic, partitions, {"message.timestamp.type": "LogAppendTime"})
+        return made
+
+    for name in given.engines:
+        # its latency is of another magnitude, which partitions hardly move
+        some = given.partitions[-1:] if name == "micro-batch" else given.partitions
+        for partitions in some:
+            for case in measure(name, place(partitions), given):
+                results.cases.append(case)
+                _save(results, given.out)
+                print(list(table(replace(results, cases=[case], crashes=[])))[1], flush=True)
+    if not given.no_crash:
+        results.crashes.append(crash(place(given.partitions[-1]), given))
+        _save(results, given.out)
+
+
+def _save(results: Results, file: Path | None) -> None:
+    if file is not None:
+        results.save(file)
+
+
+def _is_slow(crashes: Crashes) -> bool:
+    return any(seconds > GOALS[name] for name, seconds in crashes.seconds.items())
+
+
+def _today() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d")
+
+
+def main() -> int:
+    """Measure, print a table, and return 1 if windrow has lost or repeated an alert, or was too slow to come back."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", nargs="*", choices=list(ENGINES), default=list(ENGINES))
     parser.add_argument("--rates", type=int, nargs="+", default=[100, 1_000, 3_000], help="purchases a second")
     parser.add_argument("--partitions", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--seconds", type=float, default=60, help="how long each case is measured")
-    parser.add_argument("--warm", type=float, default=15, help="seconds that are not counted")
-    parser.add_argument("--commit", default="20ms", help="time between transactions")
-    parser.add_argument("--feed", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=60, help="how long each rate is measured")
+    parser.add_argument("--warm", type=float, default=15, help="seconds at each rate that are not counted")
+    parser.add_argument("--history", type=int, default=300_000, help="purchases that are there before")
+    parser.add_argument("--cards", type=int, default=100_000)
+    parser.add_argument("--fraud-share", type=float, default=0.15, help="of the purchases that begin a case of fraud")
+    parser.add_argument("--batch", default="2 minutes", help="how long a batch of Spark's real-time mode takes")
+    parser.add_argument("--crash-rate", type=int, default=1_000, help="purchases a second while processes are killed")
+    parser.add_argument("--no-crash", action="store_true", help="kill nothing")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS / f"realtime-{_today()}.json", help="(default: %(default)s)"
+    )
+    parser.add_argument("--no-out", dest="out", action="store_const", const=None, help="write no file")
     given = parser.parse_args()
-    if given.feed:
-        servers, topic, partitions, rate, seconds = given.feed
-        feed(servers, topic, int(partitions), int(rate), float(seconds))
-        return
-    with tempfile.TemporaryDirectory(prefix="windrow-kafka-") as folder:
-        kafka = Kafka(Path(folder))
+    options = {name: str(value) for name, value in vars(given).items() if name != "out"}
+    results = Results(_today(), machine(), versions(), options)
+    with tempfile.TemporaryDirectory(prefix="windrow-realtime-") as folder:
+        kafka = Kafka(Path(folder) / "kafka")
         kafka.start()
         try:
-            quantiles = "".join(f"{f'p{one}':>9}" for one in _QUANTILES)
-            print(f"partitions    rate/s  alerts{quantiles}      max   1 ms sleep late by (same quantiles)")
-            for number, (partitions, rate) in enumerate(product(given.partitions, given.rates)):
-                measure(kafka, given, partitions, rate, number)
+            _measure_all(kafka, Path(folder), given, results)
         finally:
             kafka.stop()
+    print("", *table(results), sep="\n")
+    return int(any(one.missing or one.repeated or one.others or _is_slow(one) for one in results.crashes))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
