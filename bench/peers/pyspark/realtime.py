@@ -82,7 +82,7 @@ def main(servers: str, topic: str, partitions: int, batch: str, folder: Path) ->
         .writeStream.format("kafka")
         .options(**kafka, topic=f"{topic}.alerts", checkpointLocation=str(folder / "checkpoint"))
         .outputMode("update")
-        .trigger(realTime=batch)
+        .trigger(realTime=batch)  # type: ignore[call-overload] # the stubs of PySpark do not have it
         .start()
     )
     query.awaitTermination()

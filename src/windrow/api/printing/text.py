@@ -69,7 +69,8 @@ def realtime_words(pipeline: Runnable) -> str:
     by = f"; {graph.sources[0].source.label} must be partitioned by {', '.join(keys)}" if keys else ""
     return (
         f"as records come: a change is in its topic some {millis // 2 + 10:,} to {millis + 40:,} ms after its record, "
-        f"with a transaction every {format_duration(commit)}\na slot of Spark for each partition, for as long as it runs{by}"
+        f"with a transaction every {format_duration(commit)}\n"
+        f"a slot of Spark for each partition, for as long as it runs{by}"
     )
 
 
