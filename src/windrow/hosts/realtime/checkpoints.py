@@ -20,6 +20,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windrow.core.state.store import MemoryState
+from windrow.hosts.realtime.topics import source_of
+from windrow.hosts.savepoint import fingerprint
+from windrow.model import Runnable
 
 MAX_VALUE = 900_000
 """Bytes of a blob in one record; a broker takes a million by default."""
@@ -182,3 +185,16 @@ class _Found:
             version.parts[int(part)] = value[_HEADER.size :]
         read = None if manifest is None else Manifest(**json.loads(manifest))
         return _Found(read, {id_: list(found.values()) for id_, found in versions.items()})
+
+
+def meaning_of(pipeline: Runnable) -> dict[str, Any]:
+    """Return what the state depends on, as plain JSON: the pipeline without its places."""
+    found = _without_places(fingerprint(pipeline)) | {"topic": source_of(pipeline).topic}
+    if "streams" in found:
+        found["streams"] = {name: _without_places(stream) for name, stream in found["streams"].items()}
+    plain: dict[str, Any] = json.loads(json.dumps(found))
+    return plain
+
+
+def _without_places(meaning: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in meaning.items() if name not in {"source", "sink", "key_groups", "mode"}}

@@ -32,8 +32,8 @@ from windrow.core.state.store import MemoryState
 from windrow.errors import InputError, RunError, SinkUnavailableError
 from windrow.expressions import sink_views
 from windrow.hosts.memory import MemoryHost
-from windrow.hosts.realtime.checkpoints import Checkpoints
-from windrow.hosts.realtime.job import group_of, meaning_of, sinks_of, source_of, state_topic
+from windrow.hosts.realtime.checkpoints import Checkpoints, meaning_of
+from windrow.hosts.realtime.topics import group_of, sinks_of, source_of, state_topic
 from windrow.model import Delay, KafkaSource, Runnable, as_graph
 from windrow.sinks.kafka import Headers, KafkaRecord, KafkaRecords
 from windrow.sources.kafka.client import Admin, client_of

@@ -8,14 +8,15 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from windrow.errors import WindrowError
-from windrow.hosts.realtime.job import group_of, source_of
+from windrow.hosts.realtime.topics import group_of, source_of
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch, lag
 from windrow.model import Runnable
 from windrow.sources.kafka import preflight
 from windrow.sources.kafka.client import client_of
 from windrow.sources.kafka.options import TIMEOUT, client_options
 
-_REPORT = 1.0
+REPORT_SECONDS = 1.0
+"""Between two reports, and how long one waits for the ends of the topic."""
 
 
 class Progress:
@@ -39,7 +40,7 @@ class Progress:
         try:
             (answer,) = self._admin.list_consumer_group_offsets([self._asked], request_timeout=TIMEOUT).values()
             offsets = {one.partition: one.offset for one in answer.result(TIMEOUT).topic_partitions if one.offset >= 0}
-            ends = preflight(self._source, _REPORT)
+            ends = preflight(self._source, REPORT_SECONDS)
         except (KafkaException, WindrowError) as exc:
             if not self._is_down:
                 self._on_trouble(f"{exc}; the tasks try again")

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from windrow.errors import InputError, RunError, WindrowError
 from windrow.hosts.realtime.partition import Owner, Partition
-from windrow.hosts.realtime.progress import Progress
+from windrow.hosts.realtime.progress import REPORT_SECONDS, Progress
 from windrow.hosts.realtime.supervise import serve
 from windrow.hosts.realtime.topics import prepare_topics
 from windrow.hosts.reports import OnStep
@@ -30,7 +30,6 @@ from windrow.model import Runnable
 
 _FAILURES = "1000000"
 """How often a task may fail: a job that lives for a year must not die of its fourth failure."""
-_REPORT = 1.0
 _STOP_SECONDS = 30.0
 _JOBS = "windrow-realtime"
 
@@ -112,7 +111,7 @@ class RealtimeRun:
         job.start()
         self._settings.on_ready()
         try:
-            while job.is_alive() and not failures.value and not self._stop.wait(_REPORT):
+            while job.is_alive() and not failures.value and not self._stop.wait(REPORT_SECONDS):
                 watch.report(on_step)
         finally:
             flag.touch()

@@ -1,4 +1,4 @@
-"""The topics of a realtime run: they are created before it begins, and what does not fit is refused."""
+"""The topics of a realtime run and its consumer group: which they are, and how they are created before it begins."""
 
 from __future__ import annotations
 
@@ -8,11 +8,39 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from windrow.errors import InputError, SourceError
-from windrow.hosts.realtime.job import sinks_of, source_of, state_topic
-from windrow.model import Runnable, companion
+from windrow.model import KafkaSink, KafkaSource, Runnable, as_graph, companion
 from windrow.sources.kafka import preflight
 from windrow.sources.kafka.client import client_of, unreachable
 from windrow.sources.kafka.options import TIMEOUT, client_options
+
+
+def source_of(pipeline: Runnable) -> KafkaSource:
+    """Return the source; raise InputError if it is not the only one, or not Kafka."""
+    sources = as_graph(pipeline).sources
+    if len(sources) != 1 or not isinstance(sources[0].source, KafkaSource):
+        msg = "the realtime host reads one Kafka topic"
+        raise InputError(msg)
+    return sources[0].source
+
+
+def sinks_of(pipeline: Runnable) -> list[KafkaSink]:
+    """Return the sinks; raise InputError if one is not Kafka."""
+    sinks = [node.sink for node in as_graph(pipeline).sinks]
+    found = [sink for sink in sinks if isinstance(sink, KafkaSink)]
+    if len(found) != len(sinks):
+        msg = "the realtime host writes to Kafka alone"
+        raise InputError(msg)
+    return found
+
+
+def group_of(pipeline: Runnable) -> str:
+    """Return the consumer group whose committed offsets say how far a pipeline is, and what its ids begin with."""
+    return f"windrow-{pipeline.name}"
+
+
+def state_topic(pipeline: Runnable) -> str:
+    """Return the topic of a pipeline's checkpoints."""
+    return f"{pipeline.name}.state"
 
 
 def prepare_topics(pipeline: Runnable) -> list[int]:
