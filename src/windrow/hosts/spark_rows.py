@@ -131,7 +131,7 @@ def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Mess
     """Read rows that are ordered by step; yield the messages of each step that has some."""
     rows = chain.from_iterable(batch.to_pylist() for batch in batches)
     for number, group in groupby(rows, lambda row: row["slice"]):
-        yield number, [with_records(decode_message(row["kind"], row["fields"], row["blob"])) for row in group]
+        yield number, [decode_message(row["kind"], row["fields"], row["blob"]) for row in group]
 
 
 def output_rows(number: int, group: int, output: GroupOutput, transport: TableTransport) -> Iterator[pa.RecordBatch]:

@@ -134,10 +134,7 @@ class LevelProcessor(StatefulProcessor):
         # what is for a later level goes on as it came, which is in a file if it is large
         given = (with_records(one) if level.takes(one) else one for one in messages)
         output = level.step(group, given, self._state)
-        if level.is_last:
-            yield output_frame(group, output, self._transport)
-        else:
-            yield packet_frame(output.packets)
+        yield output_frame(group, output, self._transport) if level.is_last else packet_frame(output.packets)
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
