@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,14 @@ def read(text: str) -> Graph:
     return graph
 
 
+def replaced(text: str, changes: Sequence[tuple[str, str]]) -> str:
+    """The text after some replacements, each of the first place that it fits."""
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
 def problems(*changes: tuple[str, str]) -> list[str]:
     """The errors of the file after some replacements."""
     text = SHOP
@@ -66,6 +75,18 @@ def problems_of(text: str) -> list[str]:
         for finding in validate(document.pipeline)
         if finding.level == "error"
     ]
+
+
+def assert_warnings(text: str, where: str, expected: Sequence[str]) -> None:
+    """The warnings at places that begin so are as many, and begin with their lines and these words."""
+    document = read_document(text, "shop.yaml")
+    found = [
+        f"{document.place(finding.where).line}: {finding.message}"
+        for finding in validate(document.pipeline)
+        if finding.level == "warning" and finding.where.startswith(where)
+    ]
+    assert len(found) == len(expected), found
+    assert all(one.startswith(start) for one, start in zip(found, expected, strict=True)), found
 
 
 def test_the_nodes_of_a_file() -> None:
@@ -173,10 +194,7 @@ def two_sources(*changes: tuple[str, str]) -> str:
         .replace("from: purchases", "from: moved")
         .replace("plain: {from: moved", "plain: {from: purchases")
     )
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new, 1)
-    return text
+    return replaced(text, changes)
 
 
 def test_two_sources() -> None:
@@ -809,18 +827,8 @@ def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
     ],
 )
 def test_a_broadcast_that_spreads_nothing_is_said(changes: list[tuple[str, str]], expected: list[str]) -> None:
-    text = TABLES
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new, 1)
-    document = read_document(text, "shop.yaml")
-    found = [
-        f"{document.place(finding.where).line}: {finding.message}"
-        for finding in validate(document.pipeline)
-        if finding.where == "streams.noted.lookup.broadcast"
-    ]
-    assert len(found) == len(expected)
-    assert all(one.startswith(start) for one, start in zip(found, expected, strict=True)), found
+    text = replaced(TABLES, changes)
+    assert_warnings(text, "streams.noted.lookup.broadcast", expected)
     assert problems_of(text) == []
 
 
@@ -976,6 +984,11 @@ IS_TABLE = "has no `idle`: a table seldom changes, and what depends on it and on
                 "6: is 10m, and 1m for 'payments', whose records wait 9m longer for it in 'paid'",
             ],
         ),
+        (
+            JOINED,
+            [("how: left", "how: inner"), ("at, delay: 1m", "at, delay: {by_partition: {default: 90s}}")],
+            ["6: is 1m30s, and 1m for 'payments', whose records wait 30s longer for it in 'minutes'"],
+        ),
         (TABLES, [], [f"10: {IS_TABLE}"]),
         # sales wait for the rates; versions that wait for sales delay nothing in a lookup, but do in a join of tables
         (
@@ -993,14 +1006,4 @@ IS_TABLE = "has no `idle`: a table seldom changes, and what depends on it and on
 def test_a_source_that_holds_another_back_is_said(
     text: str, changes: list[tuple[str, str]], expected: list[str]
 ) -> None:
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new, 1)
-    document = read_document(text, "shop.yaml")
-    found = [
-        f"{document.place(finding.where).line}: {finding.message}"
-        for finding in validate(document.pipeline)
-        if finding.level == "warning" and finding.where.startswith("sources.")
-    ]
-    assert len(found) == len(expected)
-    assert all(one.startswith(start) for one, start in zip(found, expected, strict=True)), found
+    assert_warnings(replaced(text, changes), "sources.", expected)

@@ -29,6 +29,11 @@ class DelayByPartition:
     default: int
     delays: tuple[tuple[int, int], ...]
 
+    @property
+    def longest(self) -> int:
+        """The delay of the partitions that wait longest."""
+        return max([self.default, *(micros for _, micros in self.delays)])
+
     def of(self, partition: int) -> Delay:
         """Return the delay of a partition, by its number in the source."""
         return Delay(dict(self.delays).get(partition, self.default))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 from windrow.api.checks.base import Finding, warning
@@ -15,7 +15,6 @@ from windrow.model import (
     KeyedNode,
     LookupNode,
     ResultNode,
-    SourceNode,
     TableNode,
     format_duration,
 )
@@ -48,8 +47,7 @@ def _behind(graph: Graph) -> Iterator[Finding]:
     for node in graph.keyed:
         if not (graph.is_ordered(node) or isinstance(node, ResultNode)):
             continue
-        delays = sorted(_delays(graph, node))
-        for (short, quick), (long, slow) in pairwise(delays):
+        for (short, quick), (long, slow) in pairwise(sorted(_delays(graph, node))):
             # a version that waits for the records that look it up delays nothing
             is_version = isinstance(node, LookupNode) and quick not in graph.feeding(node.left)
             if short != long and not is_version and (quick, slow) not in said:
@@ -61,15 +59,10 @@ def _behind(graph: Graph) -> Iterator[Finding]:
                 )
 
 
-def _delays(graph: Graph, node: KeyedNode) -> Iterable[tuple[int, str]]:
-    """Yield the longest delay of each source that a node waits for, as far as the pipeline says how long it is."""
-    for name in graph.feeding(node.name):
-        source = graph.producer(name)
-        if isinstance(source, SourceNode):
-            match source.time.watermark:
-                case Delay(micros):
-                    yield micros, name
-                case DelayByPartition(default=default, delays=delays):
-                    yield max(default, *(micros for _, micros in delays)), name
-                case _:
-                    pass
+def _delays(graph: Graph, node: KeyedNode) -> Iterator[tuple[int, str]]:
+    """Yield the longest delay of each source that a node waits for, if the pipeline says how long that is."""
+    feeding = graph.feeding(node.name)
+    for source in graph.sources:
+        mark = source.time.watermark
+        if source.name in feeding and isinstance(mark, Delay | DelayByPartition):
+            yield (mark.micros if isinstance(mark, Delay) else mark.longest), source.name
