@@ -79,7 +79,12 @@ def _save(results: Results, arguments: argparse.Namespace) -> None:
 
 def _results(arguments: argparse.Namespace) -> Results:
     options = {name: str(getattr(arguments, name)) for name in ("events", "slow_events", "rounds", "hours", "step")}
-    return Results(datetime.now(UTC).strftime("%Y-%m-%d"), machine(), versions(), options)
+    return Results(today(), machine(), versions(), options)
+
+
+def today() -> str:
+    """Return the date, by UTC."""
+    return datetime.now(UTC).strftime("%Y-%m-%d")
 
 
 def machine() -> dict[str, str]:
@@ -109,8 +114,8 @@ def versions() -> dict[str, str]:
 
 def _new_file() -> Path:
     """Return a file of today that is not there yet."""
-    today = datetime.now(UTC).strftime("%Y-%m-%d")
-    names = chain([today], (f"{today}-{number}" for number in count(2)))
+    date = today()
+    names = chain([date], (f"{date}-{number}" for number in count(2)))
     return next(file for name in names if not (file := ROOT / "bench" / "results" / f"{name}.json").exists())
 
 

@@ -28,14 +28,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 from bench.closings import percentile
-from bench.compare import machine, versions
+from bench.compare import machine, today, versions
+from bench.peers.results import Measured
 from bench.realtime_engines import ENGINES, Alert, Alerts, Place, Started, running
 from bench.realtime_feed import QUANTILES, READY
 from tests.hosts.realtime_jobs import Written, expected, written
@@ -81,21 +81,12 @@ class Crashes:
     others: int
 
 
-@dataclass
-class Results:
+@dataclass(frozen=True)
+class Results(Measured):
     """All that was measured."""
 
-    date: str
-    machine: dict[str, str]
-    versions: dict[str, str]
-    options: dict[str, str]
     cases: list[Case] = field(default_factory=list)
     crashes: list[Crashes] = field(default_factory=list)
-
-    def save(self, file: Path) -> None:
-        """Write it."""
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
 
 class Feeder:
@@ -286,9 +277,8 @@ def _measure_all(kafka: Kafka, folder: Path, given: argparse.Namespace, results:
     numbers = count()
 
     def place(partitions: int) -> Place:
-        made = Place(
-            kafka.servers, f"purchases-{next(numbers)}", partitions, folder / f"run-{next(numbers)}", given.batch
-        )
+        topic = f"purchases-{next(numbers)}"
+        made = Place(kafka.servers, topic, partitions, folder / topic, given.batch)
         made.prepare()
         for topic in (made.topic, made.alerts):
             kafka.create_topic(topic, partitions, {"message.timestamp.type": "LogAppendTime"})
@@ -316,10 +306,6 @@ def _is_slow(crashes: Crashes) -> bool:
     return any(seconds > GOALS[name] for name, seconds in crashes.seconds.items())
 
 
-def _today() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%d")
-
-
 def main() -> int:
     """Measure, print a table, and return 1 if windrow has lost or repeated an alert, or was too slow to come back."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -334,13 +320,11 @@ def main() -> int:
     parser.add_argument("--batch", default="2 minutes", help="how long a batch of Spark's real-time mode takes")
     parser.add_argument("--crash-rate", type=int, default=1_000, help="purchases a second while processes are killed")
     parser.add_argument("--no-crash", action="store_true", help="kill nothing")
-    parser.add_argument(
-        "--out", type=Path, default=RESULTS / f"realtime-{_today()}.json", help="(default: %(default)s)"
-    )
+    parser.add_argument("--out", type=Path, default=RESULTS / f"realtime-{today()}.json", help="(default: %(default)s)")
     parser.add_argument("--no-out", dest="out", action="store_const", const=None, help="write no file")
     given = parser.parse_args()
     options = {name: str(value) for name, value in vars(given).items() if name != "out"}
-    results = Results(_today(), machine(), versions(), options)
+    results = Results(today(), machine(), versions(), options)
     with tempfile.TemporaryDirectory(prefix="windrow-realtime-") as folder:
         kafka = Kafka(Path(folder) / "kafka")
         kafka.start()

@@ -7,26 +7,23 @@ another topic, and windrow's stream host into SQLite.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 from bench.processes import members
 from confluent_kafka import Consumer, TopicPartition
+from tests.faults.windrow_process import WindrowProcess
 
 from windrow.testing.generator.fraud import BLOCKED_LIST
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "fraud" / "pipeline.yaml"
-_KILL_SECONDS = 30.0
 _SQLITE_EVERY = 0.005
 
 
@@ -195,40 +192,22 @@ ENGINES = {
 }
 
 
-class Started:
-    """An engine that runs, in a session of its own."""
+class Started(WindrowProcess):
+    """An engine that runs, by the arguments of Python."""
 
     def __init__(self, words: Sequence[str], folder: Path) -> None:
-        path = os.pathsep.join([str(ROOT), *([os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else [])])
-        self._log = folder / "log"
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-                env={**os.environ, "PYTHONPATH": path},
-                start_new_session=True,
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
+        super().__init__(words, folder, (sys.executable,))
 
     def require_alive(self) -> None:
         """Raise RuntimeError with its last words if it has ended."""
-        if self._process.poll() is not None:
-            said = self._log.read_text(encoding="utf-8", errors="replace")[-3000:]
-            message = f"the engine ended with {self._process.returncode}: {said}"
+        if self.ended:
+            message = f"the engine ended: {(self.output + self.errors)[-3000:]}"
             raise RuntimeError(message)
 
     def workers(self) -> list[int]:
         """Return its Python workers, the busiest first."""
         found = {}
-        for pid in members(self._process.pid):
+        for pid in members(self.pid):
             with suppress(OSError):  # it ended meanwhile
                 words = Path(f"/proc/{pid}/cmdline").read_bytes()
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -237,25 +216,6 @@ class Started:
         # a worker is a fork of the daemon, which has the same command
         forks = [pid for pid, (parent, _) in found.items() if parent in found]
         return sorted(forks, key=lambda pid: -found[pid][1])
-
-    def kill(self) -> None:
-        """End all of it at once: the driver, the JVM, and the Python workers."""
-        deadline = time.monotonic() + _KILL_SECONDS
-        while living := [pid for pid in members(self._process.pid) if _is_alive(pid)]:
-            for pid in living:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self._process.poll()
-            if time.monotonic() > deadline:
-                message = f"processes cannot be killed: {living}"
-                raise RuntimeError(message)
-        self._process.wait()
-
-
-def _is_alive(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
-    return False
 
 
 @contextmanager

@@ -70,20 +70,26 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Results:
-    """All of a comparison; `machine`, `versions` and `options` say how it came about."""
+class Measured:
+    """What was measured; `machine`, `versions` and `options` say how it came about."""
 
     date: str
     machine: dict[str, str]
     versions: dict[str, str]
     options: dict[str, str]
-    answers: list[Answer] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
 
     def save(self, file: Path) -> None:
         """Write it."""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+
+@dataclass(frozen=True)
+class Results(Measured):
+    """All of a comparison."""
+
+    answers: list[Answer] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
 
     @staticmethod
     def of(parts: Iterable[Results]) -> Results:

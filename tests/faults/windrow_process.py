@@ -25,14 +25,19 @@ STEP_SECONDS = 240.0
 
 
 class WindrowProcess:
-    """A command in a session of its own, which all that it starts belongs to; nothing of it outlives the `with`."""
+    """A command in a session of its own, which all that it starts belongs to; nothing of it outlives the `with`.
 
-    def __init__(self, arguments: Sequence[str | Path], folder: Path, **environment: str) -> None:
+    The command is windrow, unless another one is given.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str | Path], folder: Path, command: Sequence[str] = COMMAND, **environment: str
+    ) -> None:
         self._pause = threading.Event()
         self._output, self._errors = (folder / f"windrow.{name}" for name in ("out", "err"))
         with self._output.open("wb") as output, self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [*(LAUNCHER if FAULTS in environment else COMMAND), *map(str, arguments)],
+                [*(LAUNCHER if FAULTS in environment else command), *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
