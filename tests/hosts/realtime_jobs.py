@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,10 +20,14 @@ from windrow.expressions import sink_views
 from windrow.hosts.memory import MemoryHost
 from windrow.hosts.realtime.partition import Owner, Partition
 from windrow.hosts.realtime.topics import prepare_topics
-from windrow.model import Graph, Runnable, as_graph
+from windrow.model import Graph, KafkaSource, Runnable, as_graph
 from windrow.sinks.kafka import KafkaRecords
 from windrow.sources import open_sources
+from windrow.sources.kafka import log_ends
 from windrow.testing.servers.kafka import Kafka
+
+_OPEN_SECONDS = 10.0
+"""How long changes are waited for whose transaction is not ended."""
 
 Written = dict[bytes | None, list[bytes | None]]
 """The values of each key, in order."""
@@ -181,15 +186,17 @@ def messages(servers: str, topic: str) -> list[Any]:
             "auto.offset.reset": "earliest",
         }
     )
-    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    found, ended = [], set[int]()
-    while len(ended) < len(partitions):
+    # a broker that has committed offsets may still have to end the transaction in the other topics
+    ends = log_ends(KafkaSource(servers, topic))
+    consumer.assign([TopicPartition(topic, number, 0) for number in ends])
+    found, ended, deadline = [], set[int](), time.monotonic() + _OPEN_SECONDS
+    while len(ended) < len(ends) and time.monotonic() < deadline:
         for message in consumer.consume(1000, 0.2):
+            number = message.partition()
             if message.error() is None:
                 found.append(message)
-            else:
-                ended.add(message.partition() or 0)
+            elif number is not None and (message.offset() or 0) >= ends[number]:
+                ended.add(number)
     consumer.close()
     return sorted(found, key=lambda message: (message.partition(), message.offset()))
 

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import Producer
 from tests.hosts.realtime_jobs import (
     Committed,
     cards,
@@ -159,6 +161,25 @@ def test_changes_have_stamps_in_order(kafka: Kafka, topic: Callable[..., str]) -
     assert list(found["milliseconds"]) == steps
     spans = [values for name, values in found["milliseconds"].items() if name != "event to logged"]
     assert all(0 <= values["p50"] <= values["max"] for values in spans)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_latency_waits_for_a_transaction_that_is_ending(
+    is_committed: bool,  # noqa: FBT001 - a parameter of the test
+    kafka: Kafka,
+    topic: Callable[..., str],
+) -> None:
+    changes = topic(1)
+    producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": f"t-{uuid4().hex[:8]}"})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(changes, "{}", headers={"decided": "1"})
+    producer.flush()
+    end = Timer(1, producer.commit_transaction if is_committed else producer.abort_transaction)
+    end.start()
+    result = CliRunner().invoke(main, ["latency", changes, "--servers", kafka.servers, "--json"])
+    end.join()
+    assert json.loads(result.stdout)["records"] == int(is_committed)
 
 
 PIPELINE = """\

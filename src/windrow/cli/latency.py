@@ -16,6 +16,8 @@ from windrow.model import KafkaSource
 
 STAGES = ("event", "logged", "read", "decided", "appended", "arrived")
 """The stages of a change, in order: each is a time in microseconds."""
+_OPEN_SECONDS = 10.0
+"""How long changes at the end of a topic are waited for whose transaction is not ended."""
 _QUANTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))
 _HELP = {
     "servers": "`HOST:PORT` of the brokers, or several separated by commas.",
@@ -91,19 +93,24 @@ def _lines(found: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
 
 def _last(source: KafkaSource, records: int) -> Iterator[dict[str, int]]:
     """Yield the stamps of the last records of a topic."""
-    from windrow.sources.kafka import preflight  # noqa: PLC0415 - a broker only where one is asked
+    from windrow.sources.kafka import log_ends, preflight  # noqa: PLC0415 - a broker only where one is asked
 
-    ends = preflight(source)
-    share = -(-records // max(1, len(ends)))
-    begins = {number: max(first, end - share) for number, (first, end) in ends.items()}
-    left = {number for number, (_, end) in ends.items() if begins[number] < end}
+    places = preflight(source)
+    ends = log_ends(source)
+    share = -(-records // max(1, len(places)))
+    begins = {number: max(first, end - share) for number, (first, end) in places.items()}
+    left = {number for number, begin in begins.items() if begin < ends[number]}
     consumer = _consumer(source, begins, isolation="read_committed")
-    while left:
+    deadline = time.monotonic() + _OPEN_SECONDS
+    while left and time.monotonic() < deadline:
         for message in consumer.consume(1000, 0.5):
             if message.error() is None:
                 yield from _stamps(message)
-            elif message.partition() in left:
-                left.discard(_ended(message, source))
+                continue
+            number = _ended(message, source)
+            # a reader of committed changes is said to be at the end before an open transaction, too
+            if message.offset() >= ends[number]:
+                left.discard(number)
     consumer.close()
 
 

@@ -36,6 +36,11 @@ def preflight(source: KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[
     return _ends(_admin(source, timeout))
 
 
+def log_ends(source: KafkaSource, timeout: float = TIMEOUT) -> dict[int, int]:
+    """Return the end of each partition's log, transactions that are open included; raise as `preflight` does."""
+    return _admin(source, timeout).log_ends()
+
+
 def partition_finder(source: KafkaSource) -> Callable[[], list[int]]:
     """Return a function that asks for the topic's partitions, in any process; raise InputError for wrong options."""
     return partial(_partitions, source.topic, client_options(source))

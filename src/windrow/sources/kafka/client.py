@@ -93,18 +93,25 @@ class Admin:
         """Return the end of what is committed of each partition; raise as `partitions` does."""
         return self._list(self.partitions(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
+    def log_ends(self) -> dict[int, int]:
+        """Return the end of the log of each partition, transactions that are open included; raise as `partitions`."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._list(self.partitions(), latest, IsolationLevel.READ_UNCOMMITTED)
+
     def _describe(self, timeout: float) -> TopicDescription:
         topic = self._topic
         began = time.monotonic()
         found: Future[TopicDescription] = self._client.describe_topics(TopicCollection([topic]))[topic]
         return self._answer(found, began, timeout)
 
-    def _list(self, partitions: list[int], spec: OffsetSpec) -> dict[int, int]:
+    def _list(
+        self, partitions: list[int], spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[int, int]:
         asked = {TopicPartition(self._topic, partition): spec for partition in partitions}
         deadline = time.monotonic() + self._timeout
         while True:
             began = time.monotonic()
-            answers = self._client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+            answers = self._client.list_offsets(asked, isolation_level=isolation)
             try:
                 return {
                     at.partition: self._answer(future, began, self._timeout).offset for at, future in answers.items()
