@@ -10,8 +10,7 @@ import sys
 from tests.hosts.realtime_jobs import PIPELINES, open_jobs
 
 from windrow.hosts.realtime import partition
-from windrow.hosts.realtime.partition import FencedError
-from windrow.hosts.realtime.supervise import serve
+from windrow.hosts.realtime.supervise import TakenOverError, serve
 
 TAKEN_OVER = 3
 
@@ -23,7 +22,7 @@ def main() -> None:
     partition._CHECKPOINT_EVERY, partition._CHECKPOINT_BYTES = 0.2, 2000  # noqa: SLF001
     try:
         serve(open_jobs(PIPELINES[kind](servers, topic, name), run), lambda: False)
-    except FencedError:
+    except TakenOverError:
         sys.exit(TAKEN_OVER)
 
 

@@ -143,6 +143,11 @@ def numbered_batches(source: int, batches: Iterable[pa.RecordBatch]) -> Iterator
         yield batch.set_column(0, batch.schema.field(0), pc.add(batch.column(0), first))
 
 
+def another_log(name: str) -> str:
+    """Return the message for a log that was replaced while a run read it."""
+    return f"the log {name} lost records: it is another one of the same name now"
+
+
 def listed(losses: Iterable[Loss]) -> str:
     """Write losses in a line."""
     return "; ".join(map(str, losses))

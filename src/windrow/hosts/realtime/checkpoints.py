@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -183,8 +183,16 @@ class _Found:
             made = _Version(number, int(slot), count, {})
             version = versions[kind, int(bucket)].setdefault((number, int(slot), count), made)
             version.parts[int(part)] = value[_HEADER.size :]
-        read = None if manifest is None else Manifest(**json.loads(manifest))
-        return _Found(read, {id_: list(found.values()) for id_, found in versions.items()})
+        return _Found(_read(manifest), {id_: list(found.values()) for id_, found in versions.items()})
+
+
+def manifest_in(records: Mapping[bytes, bytes | None]) -> Manifest | None:
+    """Return the manifest of the last complete checkpoint, None if there is none."""
+    return _read(records.get(_MANIFEST))
+
+
+def _read(manifest: bytes | None) -> Manifest | None:
+    return None if manifest is None else Manifest(**json.loads(manifest))
 
 
 def meaning_of(pipeline: Runnable) -> dict[str, Any]:

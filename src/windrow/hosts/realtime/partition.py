@@ -4,7 +4,7 @@ A partition is a run of its own: all of its records' operators are here, with on
 watermark. What it writes is a function of the partition's log: not of the polls, of the transactions, or of crashes.
 
 * The transactional id of the partition is a fence: a run that begins aborts what the one before left open, and what
-  that one writes later is refused.
+  that one writes later is refused. What would refuse the run is looked at before, so that it stops no healthy one.
 * To begin is to restore the last complete checkpoint and to read the log from there. Up to the committed offset the
   operators run, but nothing is written: that was committed with the offset. Operators give the same in every cut of
   the log into steps, so a cut at the committed offset divides what they give into what was written and what was not.
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,13 +29,15 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from windrow.core.columns import MIN_TIME, to_micros
 from windrow.core.operators.base import GroupOutput
 from windrow.core.state.store import MemoryState
-from windrow.errors import InputError, RunError, SinkUnavailableError
+from windrow.errors import InputError, RecordsLostError, RunError, SinkError, SinkUnavailableError
 from windrow.expressions import sink_views
 from windrow.hosts.memory import MemoryHost
-from windrow.hosts.realtime.checkpoints import Checkpoints, meaning_of
+from windrow.hosts.realtime.checkpoints import Checkpoints, Manifest, manifest_in, meaning_of
 from windrow.hosts.realtime.topics import group_of, sinks_of, source_of, state_topic
 from windrow.model import Delay, KafkaSource, Runnable, as_graph
 from windrow.sinks.kafka import Headers, KafkaRecord, KafkaRecords
+from windrow.sources.base import Loss, listed
+from windrow.sources.kafka import KafkaTopic
 from windrow.sources.kafka.client import Admin, client_of
 from windrow.sources.kafka.options import TIMEOUT, client_options
 from windrow.sources.kafka.read import Reader, Tail
@@ -49,30 +51,44 @@ _CHECKPOINT_BYTES = 256 << 10
 """Of a checkpoint in one transaction."""
 _POSITION_EVERY = 1.0
 """Seconds after which a position is committed at which nothing was decided."""
+_RENEW_EVERY = 3600.0
+"""Seconds after which an offset is committed again: a broker forgets an offset, and a fence, that is a week old."""
 _BEGIN_SECONDS = 30.0
 _CALL_SECONDS = 10.0
 _TRANSACTION_MS = 10_000
 """After which a broker aborts what a task that was lost has left open."""
-
-
+REPEATED = 60.0
+"""Seconds within which a failure at the offset of the one before is the same one."""
 _ATTEMPTS = 5
-"""Workers that may die one after the other without a commit."""
+"""Workers that may die one after the other at one offset, each within a minute."""
 
 
 class FencedError(RunError):
-    """Another task has begun to run the partition."""
+    """Another task has begun to run the partition, or a transaction that took too long was aborted."""
 
 
 @dataclass(frozen=True)
 class Owner:
     """The task that runs a partition, committed with each offset: its run, and the number of its attempt.
 
-    `advanced` is the last attempt that has committed a greater offset than the one before.
+    It began at the time `begun`, in seconds since the epoch, after as many attempts had died at the offset, each within
+    a minute, and has `ended` if it was asked to.
     """
 
     run: str
     attempt: int
-    advanced: int = 0
+    begun: float = 0.0
+    deaths: int = 0
+    ended: bool = False
+
+    @staticmethod
+    def of(committed: TopicPartition | None) -> Owner | None:
+        """Return who committed an offset."""
+        return None if committed is None or not committed.metadata else Owner(**json.loads(committed.metadata))
+
+    def is_task_of(self, other: Owner) -> bool:
+        """Whether both are one attempt of one run."""
+        return (self.run, self.attempt) == (other.run, other.attempt)
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,14 @@ class Partition:
         """Take over the partition, restore its state, and begin."""
         return PartitionRun(self)
 
+    def last_owner(self) -> Owner | None:
+        """Return the task that committed last, None if there is none."""
+        tail = Tail(self.source.topic, self.number, client_options(self.source), group_of(self.pipeline))
+        try:
+            return Owner.of(tail.committed(TIMEOUT))
+        finally:
+            tail.close()
+
 
 class PartitionRun:
     """A partition that is run: `turn` goes once through the loop.
@@ -112,13 +136,19 @@ class PartitionRun:
         graph = as_graph(pipeline)
         settings = client_options(job.source)
         self._place = TopicPartition(job.source.topic, number)
-        self._meaning = meaning_of(pipeline)
         self._host = MemoryHost(whole, [number])
         self._records = {name: KafkaRecords(view) for name, view in sink_views(graph).items()}
         watermark = graph.watermark_of(number)
         self._delay = watermark.micros if isinstance(watermark, Delay) else None
         self._partitions: dict[str, int] = {}
         self._state_topic = state_topic(pipeline)
+        self._tail = Tail(job.source.topic, number, settings, group_of(pipeline))
+        topic = KafkaTopic(job.source)
+        self._meaning = {**meaning_of(pipeline), _TOPIC_ID: topic.identity()}
+        stored: dict[bytes, bytes | None] = {}
+        read = self._read_stored(settings, 0, stored)
+        # the committed offset is not asked for: an open transaction would have to end first
+        self._require_fit(topic, manifest_in(stored), None)
         self._producer = client_of(
             Producer,
             job.source.topic,
@@ -134,40 +164,37 @@ class PartitionRun:
             },
         )
         self._call(self._producer.init_transactions, _BEGIN_SECONDS)
-        self._tail = Tail(job.source.topic, number, settings, group_of(pipeline))
         committed = self._tail.committed(TIMEOUT)
         self._owner = self._next_owner(committed)
         if committed is not None:
             # at once, so that a task that was fenced sees by whom
             self._call(self._producer.begin_transaction)
             self._end_transaction(committed.offset)
-        self._checkpoints = Checkpoints(self._stored(settings))
+        # what the task before wrote since then
+        self._read_stored(settings, read, stored)
+        self._checkpoints = Checkpoints(stored.items())
         manifest = self._checkpoints.manifest
-        stands = None if committed is None else committed.offset
-        if (stands is None) != (manifest is None) or (stands or 0) < (0 if manifest is None else manifest.position):
-            msg = (
-                f"partition {number} of {job.source.topic}: the consumer group {group_of(pipeline)} stands at "
-                f"{'no offset' if stands is None else stands}, and the state in {self._state_topic} at "
-                f"{'none' if manifest is None else manifest.position}: one of the two was changed or has expired. Put "
-                "it back, or give the pipeline another name"
-            )
-            raise InputError(msg)
-        if manifest is None or stands is None:
-            self.done = self._first(settings)
+        self._require_fit(topic, manifest, committed)
+        stands = self._agreed(manifest, committed)
+        self._is_open = False
+        self._checkpointed = time.monotonic()
+        if manifest is None:
+            first, end = topic.ends()[number]
+            self.done = end if job.source.start == "latest" else first
             self._tail.seek(self.done)
             # with the first offset that is committed, so that each offset has a state to go with
             self._checkpoints.begin(MemoryState(), self.done, self._meaning)
+            self._checkpoint(self._checkpointed)
+            self._end_transaction(self.done)
+            self._is_open = False
         else:
-            self._require_same(manifest.meaning)
             self.done = stands
             self._host.begin([self._checkpoints.state])
             self._tail.seek(manifest.position)
         self.position = self._tail.next
         """The offset behind the last record that has been through the operators, whose output is in a transaction."""
-        self._is_open = False
         self._most = _POLL_RECORDS
-        self._committed_at = 0.0
-        self._checkpointed = time.monotonic()
+        self._committed_at = time.monotonic()
 
     def turn(self, seconds: float = POLL_SECONDS) -> None:
         """Take what comes in so many seconds, and commit if it is time."""
@@ -184,19 +211,15 @@ class PartitionRun:
         self._commit()
 
     def close(self) -> None:
-        """Commit what is decided, and leave."""
-        if self.position >= self.done:
-            self._commit(is_last=True)
+        """Commit what is decided and that the task has ended, and leave."""
+        self._owner = replace(self._owner, ended=True)
+        self._commit(is_last=True)
         self.abandon()
 
     def abandon(self) -> None:
         """Leave; what is not committed is decided again by the next task of the partition."""
         self._producer.purge()
         self._tail.close()
-
-    def owner(self) -> Owner | None:
-        """Return the task that committed last."""
-        return _owner_of(self._tail.committed(TIMEOUT))
 
     def _write(self, output: list[GroupOutput], batch: pa.RecordBatch, read: int) -> None:
         (group,) = output
@@ -232,7 +255,7 @@ class PartitionRun:
             try:
                 self._producer.produce(topic, value, key, partition, headers=list(headers))
             except BufferError:
-                self._producer.poll(0.1)
+                self._call(self._producer.poll, 0.1)
             except KafkaException as exc:
                 raise self._failure(exc) from exc
             else:
@@ -244,15 +267,17 @@ class PartitionRun:
             return
         if self.position >= self.done:
             self._checkpoint(now)
-        is_behind = self.position > self.done and (is_last or now - self._committed_at >= _POSITION_EVERY)
-        if not (self._is_open or is_behind):
+        every = _POSITION_EVERY if self.position > self.done else _RENEW_EVERY
+        if not (self._is_open or is_last or now - self._committed_at >= every):
             return
         if not self._is_open:
             self._call(self._producer.begin_transaction)
         if self.position > self.done:
-            self._owner = replace(self._owner, advanced=self._owner.attempt)
-        self._end_transaction(self.position)
-        self.done, self._is_open = self.position, False
+            self._owner = replace(self._owner, deaths=0)
+        # one that still reads again what was committed has come no further
+        reached = max(self.done, self.position)
+        self._end_transaction(reached)
+        self.done, self._is_open = reached, False
         self._committed_at = time.monotonic()
 
     def _end_transaction(self, offset: int) -> None:
@@ -273,19 +298,54 @@ class PartitionRun:
         for key, value in checkpoints.take(_CHECKPOINT_BYTES):
             self._send(self._state_topic, self._place.partition, key, value, [])
 
-    def _stored(self, settings: dict[str, str]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield what the state topic holds of the partition."""
-        ends = Admin(self._state_topic, settings, TIMEOUT).offsets([self._place.partition])
-        for batch in Reader(self._state_topic, settings).read(ends):
-            yield from zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
-
-    def _first(self, settings: dict[str, str]) -> int:
-        """Return where a new run begins."""
+    def _read_stored(self, settings: dict[str, str], begin: int, into: dict[bytes, bytes | None]) -> int:
+        """Read what the state topic holds of the partition from an offset on; return the next offset."""
         number = self._place.partition
-        first, end = Admin(self._place.topic, settings, TIMEOUT).offsets([number])[number]
-        return end if self._job.source.start == "latest" else first
+        first, end = Admin(self._state_topic, settings, TIMEOUT).offsets([number])[number]
+        for batch in Reader(self._state_topic, settings).read({number: (max(first, begin), end)}):
+            into.update(zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True))
+        return end
 
-    def _require_same(self, meaning: dict[str, Any]) -> None:
+    def _require_fit(self, topic: KafkaTopic, manifest: Manifest | None, committed: TopicPartition | None) -> None:
+        """Raise RecordsLostError if the log does not have what the state needs, InputError as `_require_same` does."""
+        if manifest is None:
+            return
+        self._require_log(topic, manifest, manifest.position)
+        if committed is not None:
+            self._require_log(topic, manifest, committed.offset)
+        self._require_same(manifest.meaning)
+
+    def _agreed(self, manifest: Manifest | None, committed: TopicPartition | None) -> int:
+        """Return the committed offset, 0 if there is none; raise InputError if the state does not go with it."""
+        position = None if manifest is None else manifest.position
+        stands = None if committed is None else committed.offset
+        if (stands is None) != (position is None) or (stands or 0) < (position or 0):
+            msg = (
+                f"partition {self._place.partition} of {self._place.topic}: the consumer group "
+                f"{group_of(self._job.pipeline)} stands at {'no offset' if stands is None else stands}, and the state "
+                f"in {self._state_topic} at {'none' if position is None else position}: one of the two was changed or "
+                "has expired. Put it back, or give the pipeline another name"
+            )
+            raise InputError(msg)
+        return stands or 0
+
+    def _require_log(self, topic: KafkaTopic, manifest: Manifest, stood: int) -> None:
+        """Raise RecordsLostError if the topic is another one than that of the state, or ends or begins elsewhere."""
+        number, known = self._place.partition, manifest.meaning.get(_TOPIC_ID)
+        found = topic.find_losses({topic.name: {str(number): stood}}, known)
+        losses = [loss for loss in found.losses if loss.partition == number]
+        if known != self._meaning[_TOPIC_ID]:
+            # whatever was read: the committed offsets go with a topic
+            losses = [Loss(number, stood, topic.ends()[number][0], "the topic was made anew")]
+        if losses:
+            msg = (
+                f"the log {topic.name} lost records: {listed(losses)}. What was committed stays, and the state in "
+                f"{self._state_topic} needs them: give the pipeline another name, so that it begins anew with what is "
+                "there"
+            )
+            raise RecordsLostError(msg)
+
+    def _require_same(self, meaning: Mapping[str, Any]) -> None:
         """Raise InputError if the state is of a pipeline that means something else."""
         changed = sorted(name for name in {*meaning, *self._meaning} if meaning.get(name) != self._meaning.get(name))
         if changed:
@@ -296,26 +356,32 @@ class PartitionRun:
             raise InputError(msg)
 
     def _next_owner(self, committed: TopicPartition | None) -> Owner:
-        """Return this task after the last owner; raise RunError if many attempts have died and none came further."""
-        last, own = _owner_of(committed), self._job.owner
-        if last is None or last.run != own.run:
-            return replace(own, advanced=own.attempt)
-        if own.attempt - last.advanced > _ATTEMPTS:
+        """Return this task after the last owner; raise RunError if many attempts have died at this offset."""
+        last, own = Owner.of(committed), self._job.owner
+        now = time.time()
+        if committed is None or last is None or last.run != own.run:
+            return replace(own, begun=now)
+        if last.is_task_of(own):
+            return replace(last, ended=False)  # it is opened again in the same worker
+        deaths = last.deaths + 1 if now - last.begun < REPEATED else 1
+        if deaths >= _ATTEMPTS:
             msg = (
-                f"the Python worker of partition {self._place.partition} of {self._place.topic} has died {_ATTEMPTS} "
-                f"times without coming further; its messages are in the log of Spark"
+                f"the Python worker of partition {self._place.partition} of {self._place.topic} has died {deaths} "
+                f"times in a row behind offset {committed.offset}; its messages are in the log of Spark"
             )
             raise RunError(msg)
-        return replace(own, advanced=last.advanced)
+        return replace(own, begun=now, deaths=deaths)
 
     def _partitions_of(self, topic: str) -> int:
         if topic not in self._partitions:
-            found = self._producer.list_topics(topic, _CALL_SECONDS).topics[topic].partitions
-            self._partitions[topic] = max(1, len(found))
+            found = self._producer.list_topics(topic, _CALL_SECONDS).topics[topic]
+            if found.error is not None:
+                raise self._failure(KafkaException(found.error))
+            self._partitions[topic] = max(1, len(found.partitions))
         return self._partitions[topic]
 
     def _call(self, function: Any, *arguments: Any) -> None:  # noqa: ANN401 - one of the producer's
-        """Call the producer, again while it may succeed; raise FencedError or SinkUnavailableError."""
+        """Call the producer, again while it may succeed; raise as `_failure` says."""
         deadline = time.monotonic() + _BEGIN_SECONDS
         while True:
             try:
@@ -327,24 +393,55 @@ class PartitionRun:
                 return
 
     def _failure(self, exc: KafkaException) -> RunError:
-        """Return what an error of the producer means: a fatal one is that of a fence, or of a transaction's timeout."""
+        """Return what an error of the producer means.
+
+        SinkError is what another attempt would meet again, FencedError another task or a transaction that the broker
+        has aborted (both are fatal to the producer), SinkUnavailableError all else: the transaction is aborted.
+        """
         error = exc.args[0]
+        if error.code() == KafkaError._FATAL:  # noqa: SLF001 - the client's own name
+            # the client says why when it is polled
+            try:
+                self._producer.poll(0)
+            except KafkaException as fatal:
+                error = fatal.args[0]
         place = f"partition {self._place.partition} of {self._place.topic}"
+        advice = _REFUSED.get(error.code())
+        if advice is not None:
+            return SinkError(f"the transaction of {place} is refused: {error.str()}; {advice}")
         if error.fatal() or error.code() in _FENCED:
             return FencedError(f"{place} is run by another task now")
         return SinkUnavailableError(f"the transaction of {place} failed: {error.str()}")
 
 
+_TOPIC_ID = "topic_id"
+"""Beside the meaning of a pipeline: which topic of its name the state is of."""
+_GONE = "a topic that it writes is not there: start the run again, which creates those that are missing"
+_TOO_LARGE = "raise max.message.bytes of the topic, and message.max.bytes among the options of the source"
+_REFUSED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on the topics of the sinks and of the state",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant READ on the consumer group",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on the transactional id",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant IDEMPOTENT_WRITE on the cluster",
+    KafkaError.MSG_SIZE_TOO_LARGE: _TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
+    KafkaError.INVALID_RECORD: "the topic does not take such records: look at its settings",
+    KafkaError.POLICY_VIOLATION: "the policy of the broker is against it",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _GONE,
+    KafkaError._UNKNOWN_TOPIC: _GONE,  # noqa: SLF001 - the client's own names
+    KafkaError._UNKNOWN_PARTITION: _GONE,  # noqa: SLF001
+    KafkaError.TOPIC_EXCEPTION: _GONE,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: f"let transaction.max.timeout.ms of the broker be {_TRANSACTION_MS:,} ms",
+    KafkaError.UNSUPPORTED_VERSION: "the broker is too old for transactions",
+    KafkaError._UNSUPPORTED_FEATURE: "the broker is too old for transactions",  # noqa: SLF001
+}
+"""Errors that do not pass, and what to do."""
 _FENCED = (
     KafkaError._FATAL,  # noqa: SLF001 - the client's own name
     KafkaError._FENCED,  # noqa: SLF001 - the client's own name
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
 )
-
-
-def _owner_of(committed: TopicPartition | None) -> Owner | None:
-    return None if committed is None or not committed.metadata else Owner(**json.loads(committed.metadata))
 
 
 def _cut(batch: pa.RecordBatch, done: int) -> Iterator[tuple[pa.RecordBatch, bool]]:

@@ -2,52 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from windrow.errors import WindrowError
-from windrow.hosts.realtime.topics import group_of, source_of
-from windrow.hosts.reports import OnStep, StepReport, Stopwatch, lag
+from windrow.errors import RecordsLostError, RunError, SourceUnavailableError, WindrowError
+from windrow.hosts.realtime.partition import Owner
+from windrow.hosts.realtime.topics import group_of, moved_keys, source_of
+from windrow.hosts.reports import OnStep, PartitionName, StepReport, Stopwatch
 from windrow.model import Runnable
-from windrow.sources.kafka import preflight
-from windrow.sources.kafka.client import client_of
+from windrow.sources.base import another_log
+from windrow.sources.kafka.client import Admin, client_of, unreachable
 from windrow.sources.kafka.options import TIMEOUT, client_options
 
 REPORT_SECONDS = 1.0
 """Between two reports, and how long one waits for the ends of the topic."""
 
 
+@dataclass(frozen=True)
+class Position:
+    """How far a partition is: its committed offset and the task that committed it, None before; and its log's ends."""
+
+    partition: int
+    committed: int | None
+    owner: Owner | None
+    first: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """How many offsets there are to be read; of what was never read, all."""
+        return max(0, self.end - (self.first if self.committed is None else self.committed))
+
+
+class Positions:
+    """Asks how far the partitions of a pipeline are, for at most `seconds` a question; the clients are kept."""
+
+    def __init__(self, pipeline: Runnable, seconds: float = TIMEOUT) -> None:
+        self._source = source_of(pipeline)
+        self._group = group_of(pipeline)
+        settings = client_options(self._source)
+        self._admin = client_of(AdminClient, self._source.topic, {**settings, "error_cb": lambda _: None})
+        self._topic = Admin(self._source.topic, settings, seconds)
+
+    def topic_id(self) -> str:
+        """Return the id of the topic, which another one of its name does not have; raise SourceError as `ask` does."""
+        return self._topic.topic_id()
+
+    def ask(self) -> list[Position]:
+        """Return how far each partition is; raise SourceError if the broker or the topic is not there."""
+        # before the ends, so that nothing is committed behind them
+        committed = self._committed()
+        ends = self._topic.offsets(self._topic.partitions())
+        return [
+            Position(number, None if at is None else at.offset, Owner.of(at), first, end)
+            for number, (first, end) in sorted(ends.items())
+            for at in [committed.get(number)]
+        ]
+
+    def _committed(self) -> dict[int, TopicPartition]:
+        asked = ConsumerGroupTopicPartitions(self._group)
+        try:
+            (answer,) = self._admin.list_consumer_group_offsets([asked], request_timeout=TIMEOUT).values()
+            found = answer.result(TIMEOUT).topic_partitions
+        except KafkaException as exc:
+            raise SourceUnavailableError(unreachable(self._source.servers, [exc.args[0]])) from exc
+        return {one.partition: one for one in found if one.topic == self._source.topic and one.offset >= 0}
+
+
 class Progress:
-    """Asks how far the consumer group and the topic are."""
+    """Reports what a run has committed, and sees that its topic stays what it was."""
 
     def __init__(self, pipeline: Runnable, partitions: Sequence[int], on_trouble: Callable[[str], None]) -> None:
         self._source = source_of(pipeline)
-        settings = {**client_options(self._source), "error_cb": lambda _: None}
-        self._admin = client_of(AdminClient, self._source.topic, settings)
-        self._asked = ConsumerGroupTopicPartitions(
-            group_of(pipeline), [TopicPartition(self._source.topic, number) for number in partitions]
-        )
+        self._positions = Positions(pipeline, REPORT_SECONDS)
+        self._topic_id: str | None = None
+        self._partitions = len(partitions)
         self._on_trouble = on_trouble
         self._is_down = False
         self._watch = Stopwatch()
         self._epoch = -1
-        self._last: Mapping[int, int] = {}
+        self._last: dict[PartitionName, int] = {}
 
     def report(self, on_step: OnStep) -> None:
-        """Report what was committed since the last report; nothing if no broker answers, or none is."""
+        """Report what was committed since the last report; nothing if no broker answers, or none is.
+
+        Raise RecordsLostError if the topic was made anew, RunError if it has another number of partitions.
+        """
         try:
-            (answer,) = self._admin.list_consumer_group_offsets([self._asked], request_timeout=TIMEOUT).values()
-            offsets = {one.partition: one.offset for one in answer.result(TIMEOUT).topic_partitions if one.offset >= 0}
-            ends = preflight(self._source, REPORT_SECONDS)
-        except (KafkaException, WindrowError) as exc:
+            topic_id, positions = self._positions.topic_id(), self._positions.ask()
+        except WindrowError as exc:
             if not self._is_down:
                 self._on_trouble(f"{exc}; the tasks try again")
             self._is_down = True
             return
         self._is_down = False
-        behind = lag(ends, offsets)
+        self._topic_id = self._topic_id or topic_id
+        if topic_id != self._topic_id:
+            raise RecordsLostError(another_log(self._source.topic))
+        if len(positions) != self._partitions:
+            raise RunError(moved_keys(self._source, len(positions), self._partitions, "when the run began"))
+        offsets: dict[PartitionName, int] = {
+            one.partition: one.committed for one in positions if one.committed is not None
+        }
+        behind: dict[PartitionName, int] = {one.partition: one.lag for one in positions}
         if offsets == self._last and any(behind.values()):
             return  # a report is of what was committed
         self._epoch += 1
@@ -65,11 +125,11 @@ class Progress:
                 revisions=0,
                 open_windows=0,
                 watermarks={},
-                offsets=dict(offsets),
+                offsets=offsets,
                 low_watermark=None,
                 idle=[],
                 seconds=seconds,
                 took=seconds,
-                lag=dict(behind),
+                lag=behind,
             )
         )

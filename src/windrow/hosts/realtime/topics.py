@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
 from windrow.errors import InputError, SourceError
 from windrow.model import KafkaSink, KafkaSource, Runnable, as_graph, companion
@@ -43,10 +43,19 @@ def state_topic(pipeline: Runnable) -> str:
     return f"{pipeline.name}.state"
 
 
+def moved_keys(source: KafkaSource, partitions: int, known: int, when: str) -> str:
+    """Return the message for a topic whose number of partitions has changed since it was `known`."""
+    return (
+        f"topic {source.topic} has {partitions} partitions, and had {known} {when}: keys have moved to other "
+        "partitions than their state. Give the pipeline another name, so that it begins anew"
+    )
+
+
 def prepare_topics(pipeline: Runnable) -> list[int]:
     """Create the topics that are missing; return the partitions of the source.
 
-    Raise SourceError for a broker that cannot be reached, InputError for a state topic of another number of partitions.
+    Raise SourceError for a broker that cannot be reached, InputError for a state topic of another number of partitions,
+    or one that forgets.
     """
     source = source_of(pipeline)
     partitions = sorted(preflight(source))
@@ -66,14 +75,31 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
         if missing:
             for made in admin.create_topics(missing).values():
                 made.result(TIMEOUT)
+        state = known.get(state_topic(pipeline))
+        if state is not None:
+            _require_compaction(admin, state_topic(pipeline))
     except KafkaException as exc:
         raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
-    state = known.get(state_topic(pipeline))
     if state is not None and len(state.partitions) != len(partitions):
+        when = f"when the state in {state_topic(pipeline)} was written"
+        raise InputError(moved_keys(source, len(partitions), len(state.partitions), when))
+    return partitions
+
+
+def _require_compaction(admin: AdminClient, topic: str) -> None:
+    """Raise InputError if a topic of checkpoints does not keep the last record of each key for ever."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        policy = admin.describe_configs([resource])[resource].result(TIMEOUT)["cleanup.policy"].value
+    except KafkaException as exc:
+        if exc.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        msg = f"whether the topic {topic} is compacted may not be asked: grant DESCRIBE_CONFIGS on it"
+        raise InputError(msg) from exc
+    if policy != "compact":
         msg = (
-            f"topic {source.topic} has {len(partitions)} partitions, and had {len(state.partitions)} when the state in "
-            f"{state_topic(pipeline)} was written: keys have moved to other partitions than their state. Give the "
-            "pipeline another name, so that it begins anew"
+            f"the topic {topic} has cleanup.policy={policy}, and would lose state that has not changed for long: set "
+            f"cleanup.policy=compact on it (kafka-configs --alter --entity-type topics --entity-name {topic} "
+            "--add-config cleanup.policy=compact)"
         )
         raise InputError(msg)
-    return partitions

@@ -15,7 +15,7 @@ from windrow.hosts.stream.integrity import RESTORE, checksum, is_whole, refuse_d
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import Runnable
 from windrow.sinks.base import Follows
-from windrow.sources.base import FoundLosses, Loss, Offset, OnDataLoss, Source, listed
+from windrow.sources.base import FoundLosses, Loss, Offset, OnDataLoss, Source, another_log, listed
 
 
 @dataclass(frozen=True)
@@ -278,5 +278,4 @@ class LossGuard:
         except SourceError:
             return
         if identity != self.checkpoint.identity:
-            msg = f"the log {self.source.name} lost records: it is another one of the same name now"
-            raise RecordsLostError(msg)
+            raise RecordsLostError(another_log(self.source.name))
