@@ -11,7 +11,7 @@ import pytest
 import windrow as wr
 from windrow.api.checks import validate
 from windrow.api.fluent.streams import Timed
-from windrow.api.pipeline_file import parse_pipeline
+from windrow.api.pipeline_file import parse_pipeline, read_document
 from windrow.api.printing import to_mermaid, to_text, to_yaml
 from windrow.api.printing.python import to_python
 from windrow.errors import PipelineError
@@ -46,6 +46,24 @@ def test_explain_says_what_to_expect_and_what_it_needs() -> None:
     assert "some 35 to 90 ms after its record, with a transaction every 50ms" in text
     assert "cards must be partitioned by card" in text
     assert "beside it alerts.late and alerts.dead" in text
+
+
+RULES = """\
+name: fraud
+mode: realtime
+source: {kafka: {servers: "h:9092", topic: cards}}
+decode: {id: string, card: string, t: timestamp_millis, amount: "decimal(12,2)", home: boolean}
+time: {field: t, delay: 10s}
+key: [card]
+recent: {last: 64, within: 24h}
+rules: [{name: many, when: "count(recent) >= 8"}]
+sink: {kafka: {servers: "h:9092", topic: alerts}}
+"""
+
+
+def test_explain_says_how_large_the_state_of_rules_becomes() -> None:
+    text = to_text(read_document(RULES, "fraud.yaml").pipeline)
+    assert "64 records of about 81 bytes for each key; of a million such keys some 5.2 GB" in text
 
 
 def found(graph: Graph) -> list[str]:

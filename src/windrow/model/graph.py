@@ -354,6 +354,12 @@ class Graph:
         )
 
     @property
+    def partition_key(self) -> tuple[str, ...]:
+        """The fields by which the topic of a realtime run must be partitioned; copies share a partition anyhow."""
+        keyed = (node for node in self.keyed if not isinstance(node, DeduplicateNode))
+        return tuple(dict.fromkeys(name for node in keyed for name in node.key))
+
+    @property
     def computed(self) -> tuple[KeyedNode | SinkNode, ...]:
         """The nodes with an operator, in order: the keyed ones, and the sinks of streams that are not results."""
         keyed = self.keyed

@@ -8,11 +8,14 @@ from typing import assert_never
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
 from windrow.api.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
-from windrow.expressions import Stream, join_spans, needs_rows, result_pipelines, revise_of, stream_of
+from windrow.expressions import Stream, join_spans, needs_rows, record_fields, result_pipelines, revise_of, stream_of
 from windrow.model import (
     Adaptive,
     AnyJoinNode,
     AnyPipeline,
+    BooleanType,
+    DataType,
+    DecimalType,
     DeduplicateNode,
     Delay,
     DelayByPartition,
@@ -40,6 +43,7 @@ from windrow.model import (
     SourceNode,
     SplitNode,
     StreamNode,
+    StringType,
     TableJoinNode,
     TableNode,
     WindowNode,
@@ -65,12 +69,33 @@ def realtime_words(pipeline: Runnable) -> str:
     commit = min((sink.sink.commit for sink in graph.sinks if isinstance(sink.sink, KafkaSink)), default=0)
     # a change waits for half of `commit` on average; its record is polled and judged before that
     millis = commit // 1000
-    keys = dict.fromkeys(name for node in graph.keyed if not isinstance(node, DeduplicateNode) for name in node.key)
+    keys = graph.partition_key
     by = f"; {graph.sources[0].source.label} must be partitioned by {', '.join(keys)}" if keys else ""
+    span = f"{millis // 2 + 10:,} to {millis + 40:,} ms"
+    every = f"with a transaction every {format_duration(commit)}"
+    lines = [
+        f"as records come: a change is in its topic some {span} after its record, {every}",
+        f"a slot of Spark for each partition, for as long as it runs{by}",
+    ]
+    views = (result_pipelines(graph)[node.name] for node in graph.keyed if isinstance(node, RulesNode))
+    return "\n".join([*lines, *(_history_size(view) for view in views if isinstance(view, RulesPipeline))])
+
+
+_WIDTHS: dict[type[DataType], int] = {BooleanType: 1, StringType: 16, DecimalType: 16}
+"""Bytes of a value in the state; a string is taken to have some twelve letters, all others have 8."""
+_PLACE_BYTES = 24
+"""Of a record's partition, offset and watermark."""
+_MILLION = 1_000_000
+
+
+def _history_size(pipeline: RulesPipeline) -> str:
+    """Return how large the state of rules becomes, for keys with as many records as a rule sees."""
+    last = pipeline.rules.recent.last
+    record = _PLACE_BYTES + sum(_WIDTHS.get(type(field.type), 8) for field in record_fields(pipeline))
+    size = last * record * _MILLION / 1e9
     return (
-        f"as records come: a change is in its topic some {millis // 2 + 10:,} to {millis + 40:,} ms after its record, "
-        f"with a transaction every {format_duration(commit)}\n"
-        f"a slot of Spark for each partition, for as long as it runs{by}"
+        f"state in memory: {last} records of about {record} bytes for each key; of a million such keys some "
+        f"{size:,.1f} GB, over all tasks"
     )
 
 
