@@ -224,13 +224,25 @@ def test_spark_runs_it_and_starts_a_worker_again(kafka: Kafka, topic: Callable[.
                 os.kill(worker, signal.SIGKILL)
             feed(kafka, source, 200, 200, partitions=2)
             wait_for(lambda: committed.offsets() == ends_of(pipeline))
-            run.send_signal(signal.SIGINT)
+            going_on, stopped, ended = (windrow(one, str(file)) for one in ("status", "stop", "status"))
             out, _ = run.communicate(timeout=60)
         finally:
             run.kill()
     assert json.loads(out)["ended"] == "asked"
+    assert stopped["offsets"] == {str(number): at for number, at in ends_of(pipeline).items()}
+    assert [one["ended"] for one in going_on["partitions"]] == [False, False]
+    assert [one["ended"] for one in ended["partitions"]] == [True, True]
+    assert ended["behind"] == 0
+    assert ended["topics"][f"{name}.alerts"]["milliseconds"]["read to decided"]["max"] >= 0
     for one, values in expected(pipeline).items():
         assert written(kafka.servers, one) == values
+
+
+def windrow(command: str, file: str) -> Any:  # noqa: ANN401 - plain JSON
+    """Run a command; return what it prints."""
+    result = CliRunner().invoke(main, [command, file, "--json"])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def wait_for(is_true: Callable[[], bool]) -> None:

@@ -90,6 +90,8 @@ COMMANDS = {
     "show": CommandEntry("windrow.cli.show", "Show rows of a pipeline's tables."),
     "savepoint": CommandEntry("windrow.cli.savepoint", "Write a savepoint of a stopped run."),
     "state": CommandEntry("windrow.cli.state", "Show the state of a stopped run or a savepoint."),
+    "status": CommandEntry("windrow.cli.status", "Show how far a realtime run is, and how fast."),
+    "stop": CommandEntry("windrow.cli.stop", "End a realtime run, from anywhere."),
     "latency": CommandEntry("windrow.cli.latency", "Print how long changes took to their topic, by stage."),
     "replay": CommandEntry("windrow.cli.replay", "Replay a log into a shadow of the live table."),
     "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),

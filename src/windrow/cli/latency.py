@@ -61,9 +61,15 @@ def command(
         print_json({"topic": topic, "records": len(stamps), "milliseconds": found})
     else:
         click.echo(f"{topic}: {len(stamps):,} changes with stamps")
-        for line in _lines(found):
+        for line in latency_lines(found):
             click.echo(line)
     return OK if stamps else DIFFERENT
+
+
+def last_latencies(source: KafkaSource, records: int = 10_000) -> tuple[int, dict[str, dict[str, float]]]:
+    """Return how many of a topic's last changes have stamps, and their `latencies`."""
+    stamps = list(_last(source, records))
+    return len(stamps), latencies(stamps)
 
 
 def latencies(stamps: Sequence[Mapping[str, int]]) -> dict[str, dict[str, float]]:
@@ -83,7 +89,8 @@ def _quantile(values: list[int], q: float) -> float:
     return round(ordered[min(len(ordered) - 1, int(len(ordered) * q))] / 1000, 1)
 
 
-def _lines(found: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+def latency_lines(found: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """Yield latencies as a table."""
     width = max([len(name) for name in found], default=0)
     if found:
         yield " " * width + "".join(f"{label:>10}" for label, _ in _QUANTILES)

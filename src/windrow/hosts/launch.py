@@ -119,6 +119,7 @@ def _realtime(pipeline: Runnable, options: Options, on_step: OnStep, on_start: O
         spark=options.spark,
         log=log_of(options.checkpoint),
         on_trouble=options.on_trouble,
+        on_warning=options.on_warning,
         on_ready=options.on_ready,
         **({} if options.retry is None else {"retry": options.retry}),
     )

@@ -2,5 +2,6 @@
 
 `topics.py` names the topics of a pipeline and creates them, `partition.py` is the loop of a partition and its
 transactions, `checkpoints.py` its state in a compacted topic, `supervise.py` opens partitions again after failures,
-`progress.py` says how far they are, and `run.py` is the Spark job that places the loops.
+`progress.py` says how far they are, `stopping.py` stops a run from anywhere, `key_sample.py` looks for keys in two
+partitions, and `run.py` is the Spark job that places the loops.
 """

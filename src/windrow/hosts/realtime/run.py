@@ -18,13 +18,15 @@ from typing import Literal
 from pyspark import Accumulator, AccumulatorParam, InheritableThread, TaskContext
 from pyspark.sql import SparkSession
 
-from windrow.errors import InputError, RunError, WindrowError
+from windrow.errors import InputError, RunError, SourceUnavailableError, WindrowError
+from windrow.hosts.realtime.key_sample import KeyWatch
 from windrow.hosts.realtime.partition import Owner, Partition
 from windrow.hosts.realtime.progress import REPORT_SECONDS, Progress
+from windrow.hosts.realtime.stopping import StopRequests, request_stop
 from windrow.hosts.realtime.supervise import serve
 from windrow.hosts.realtime.topics import prepare_topics
 from windrow.hosts.reports import OnStep
-from windrow.hosts.settings import AS_GIVEN, SparkOptions, is_local
+from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.model import Runnable
 
@@ -36,12 +38,16 @@ _JOBS = "windrow-realtime"
 
 @dataclass(frozen=True)
 class RealtimeSettings:
-    """Settings of a run: `on_trouble` is called with what is retried, for `retry` seconds without an answer."""
+    """Settings of a run: `on_trouble` is called with what is retried, for `retry` seconds without an answer.
+
+    `on_warning` is called once if a sample of the topic shows that it is not partitioned by the key.
+    """
 
     spark: SparkOptions = AS_GIVEN
     log: Path | None = None
     retry: float = 600.0
     on_trouble: Callable[[str], None] = lambda _: None
+    on_warning: Callable[[str], None] = lambda _: None
     on_ready: Callable[[], None] = lambda: None
 
 
@@ -60,11 +66,10 @@ class _Failures(AccumulatorParam[list[tuple[str, str]]]):
 
 @dataclass(frozen=True)
 class _Task:
-    """A task of the job; it ends when the file `flag` is there, and with a failure that Spark would only repeat."""
+    """A task of the job; it ends when its run is asked to stop, and with a failure that Spark would only repeat."""
 
     pipeline: Runnable
     run: str
-    flag: Path
     retry: float
     failures: Accumulator[list[tuple[str, str]]]
 
@@ -74,7 +79,8 @@ class _Task:
         owner = Owner(self.run, 0 if context is None else context.attemptNumber())
         jobs = [Partition(self.pipeline, number, owner) for group in groups for number in group]
         try:
-            serve(jobs, self.flag.exists, self.retry)
+            with StopRequests(self.pipeline, self.run) as requests:
+                serve(jobs, requests.is_asked, self.retry)
         except WindrowError as exc:
             self.failures.add([(type(exc).__name__, str(exc))])
 
@@ -94,37 +100,37 @@ class RealtimeRun:
     def run(self, on_step: OnStep) -> Literal["asked"]:
         """Run; report once a second. Raise a WindrowError if a partition cannot be run; what was committed stays."""
         from windrow.hosts.cluster import preflight as preflight_executors  # noqa: PLC0415 - after the topics are there
-        from windrow.hosts.spark import scratch_folder, spark_session  # noqa: PLC0415 - the same
+        from windrow.hosts.spark import spark_session  # noqa: PLC0415 - the same
 
         partitions = prepare_topics(self._pipeline)
         options = task_options(self._settings.spark)
         spark = spark_session(options, log=self._settings.log)
         preflight_executors(spark, self._pipeline, None)
-        flag = scratch_folder() / f"stop-{uuid.uuid4().hex}"
         failures = spark.sparkContext.accumulator([], _Failures())
         errors: list[Exception] = []
         slots = min(len(partitions), int(spark.sparkContext.defaultParallelism))
         groups = [partitions[slot::slots] for slot in range(slots)]
-        task = _Task(self._pipeline, uuid.uuid4().hex, flag, self._settings.retry, failures)
+        task = _Task(self._pipeline, uuid.uuid4().hex, self._settings.retry, failures)
         job = InheritableThread(target=_run_job, args=(spark, groups, task, errors), name=_JOBS, daemon=True)
         watch = Progress(self._pipeline, partitions, self._settings.on_trouble)
+        keys = KeyWatch(self._pipeline, self._settings.on_warning)
         job.start()
         self._settings.on_ready()
         try:
             while job.is_alive() and not failures.value and not self._stop.wait(REPORT_SECONDS):
                 watch.report(on_step)
+                keys.look()
         finally:
-            flag.touch()
-            if not is_local(options.settings()["spark.master"]):
-                with suppress(*SPARK_ERRORS):
-                    spark.sparkContext.cancelJobGroup(_JOBS)
-            job.join(_STOP_SECONDS)
+            # without a broker there is no transaction that could be finished
+            with suppress(SourceUnavailableError):
+                request_stop(self._pipeline, [task.run])
+                job.join(_STOP_SECONDS)
             with suppress(*SPARK_ERRORS):
                 spark.sparkContext.cancelJobGroup(_JOBS)
-        watch.report(on_step)
         _raise_first(failures.value)
         if errors and not self._stop.is_set():
             raise errors[0]
+        watch.report(on_step)
         return "asked"
 
 

@@ -1,0 +1,36 @@
+"""`windrow stop`: end a realtime run, from anywhere."""
+
+from __future__ import annotations
+
+import click
+
+from windrow.api.load import open_pipeline
+from windrow.cli.common import OK, json_option, pipeline_argument, print_json
+from windrow.cli.options import DURATION
+
+_HELP = {"wait": "How long to wait for the end."}
+_MICROS = 1_000_000
+
+
+@click.command("stop")
+@pipeline_argument
+@click.option("--wait", type=DURATION, default="60s", show_default=True, help=_HELP["wait"])
+@json_option
+def command(*, pipeline: str, wait: int, as_json: bool) -> int:
+    """End a realtime run, from anywhere that reaches its broker, and wait until it has ended.
+
+    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. Its tasks
+    finish their transactions, as after Ctrl-C where it runs. The exit code is 1 if no run is going on, or if it does
+    not end in time.
+    """
+    from windrow.hosts.realtime.stopping import stop_run  # noqa: PLC0415 - help needs no Kafka
+
+    valid = open_pipeline(pipeline).in_mode("realtime").runnable()
+    positions = stop_run(valid, wait / _MICROS)
+    if as_json:
+        offsets = {one.partition: one.committed for one in positions}
+        print_json({"pipeline": valid.name, "ended": "asked", "offsets": offsets})
+    else:
+        places = ", ".join(f"partition {one.partition} at {one.committed:,}" for one in positions if one.committed)
+        click.echo(f"{valid.name}: stopped on request at {places or 'no offset'}")
+    return OK

@@ -1,0 +1,108 @@
+"""What is said of a realtime run from outside: how far it is, that it has ended, and keys in two partitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.hosts.realtime_jobs import ends_of, feed, open_jobs, until_read, window_pipeline
+
+from windrow.api.printing import to_yaml
+from windrow.cli import main
+from windrow.errors import RunError
+from windrow.hosts.realtime.key_sample import KeyWatch, sample_keys
+from windrow.hosts.realtime.progress import Positions
+from windrow.hosts.realtime.stopping import StopRequests, stop_run
+from windrow.hosts.realtime.supervise import serve
+from windrow.model import Pipeline
+from windrow.testing.servers.kafka import Kafka
+
+
+@pytest.fixture
+def pipeline(kafka: Kafka, topic: Callable[..., str]) -> Pipeline:
+    """A pipeline over two partitions."""
+    return window_pipeline(kafka.servers, topic(2), f"p-{uuid4().hex[:8]}")
+
+
+def topic_of(pipeline: Pipeline) -> str:
+    return open_jobs(pipeline)[0].source.topic
+
+
+def invoke(command: str, pipeline: Pipeline, folder: Path, *options: str) -> Result:
+    file = folder / "pipeline.yaml"
+    file.write_text(to_yaml(pipeline))
+    return CliRunner().invoke(main, [command, str(file), *options])
+
+
+def test_status_says_how_far_it_is(kafka: Kafka, pipeline: Pipeline, tmp_path: Path) -> None:
+    feed(kafka, topic_of(pipeline), 0, 100, partitions=2)
+    before = invoke("status", pipeline, tmp_path).output.splitlines()
+    assert before[:2] == [
+        f"{pipeline.name}: 200 offsets behind in 2 partitions",
+        "  partition 0: nothing committed of 100, 100 behind; it never ran",
+    ]
+    jobs = open_jobs(pipeline)
+    serve(jobs, until_read(jobs, ends_of(pipeline)))
+    feed(kafka, topic_of(pipeline), 100, 7, partitions=1)
+    after = invoke("status", pipeline, tmp_path).output.splitlines()
+    assert after[0] == f"{pipeline.name}: 7 offsets behind in 2 partitions"
+    assert after[1].startswith("  partition 0: offset 100 of 107, 7 behind; ended, begun 20")
+    assert after[3].startswith(f"{pipeline.name}.alerts: ")
+    assert any(line.startswith("read to decided") for line in after)
+
+
+def test_stop_ends_a_run_with_its_transactions_finished(kafka: Kafka, pipeline: Pipeline, tmp_path: Path) -> None:
+    feed(kafka, topic_of(pipeline), 0, 100, partitions=2)
+    assert "no run of" in invoke("stop", pipeline, tmp_path).stderr
+
+    def task() -> None:
+        with StopRequests(pipeline, "first") as requests:
+            serve(open_jobs(pipeline, "first"), requests.is_asked)
+
+    running = Thread(target=task)
+    running.start()
+    try:
+        done = until_read(open_jobs(pipeline), ends_of(pipeline), turns=100_000)
+        while not done():
+            assert running.is_alive()
+        stopped = invoke("stop", pipeline, tmp_path, "--json")
+    finally:
+        running.join(60)
+    assert json.loads(stopped.stdout)["offsets"] == {str(number): at for number, at in ends_of(pipeline).items()}
+    # the request was to that run: the next one goes on
+    with StopRequests(pipeline, "second") as requests:
+        jobs = open_jobs(pipeline, "second")
+        feed(kafka, topic_of(pipeline), 100, 100, partitions=2)
+        serve(jobs, until_read(jobs, ends_of(pipeline)))
+        assert not requests.is_asked()
+    assert [one.lag for one in Positions(pipeline).ask()] == [0, 0]
+
+
+def test_a_run_that_died_cannot_be_stopped(pipeline: Pipeline) -> None:
+    for job in open_jobs(pipeline):
+        job.open().abandon()
+    with pytest.raises(RunError, match=r"has not ended after 0 s, in partition 0, 1: .* if it died before"):
+        stop_run(pipeline, 0)
+
+
+def test_keys_in_two_partitions_are_counted(kafka: Kafka, pipeline: Pipeline) -> None:
+    warned: list[str] = []
+    source = topic_of(pipeline)
+    feed(kafka, source, 0, 200, partitions=2)
+    apart = sample_keys(pipeline)
+    assert (apart.keys, apart.met) == (40, 0)
+    record = {"id": "x", "t": 1_760_000_000_000, "amount": 1.0}
+    for partition in range(2):
+        # of one card in its own partition and in the other one, and of a card of its own
+        cards = ["card 0 1", f"only {partition}"]
+        kafka.produce(source, partition, [json.dumps({**record, "card": card}).encode() for card in cards])
+    watch = KeyWatch(pipeline, warned.append)
+    for _ in range(2):
+        watch.look()
+    assert len(warned) == 1
+    assert warned[0].startswith("1 of 42 keys in the last 1,000 records of each partition are in two partitions")
