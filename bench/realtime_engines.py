@@ -103,7 +103,6 @@ class KafkaAlerts:
                 "group.id": "bench",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 5,
             }
         )
         self._consumer.assign([TopicPartition(place.alerts, number, 0) for number in range(place.partitions)])

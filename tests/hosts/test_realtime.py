@@ -40,6 +40,7 @@ from windrow.hosts.realtime import partition
 from windrow.hosts.realtime.partition import FencedError, Owner, Partition, PartitionRun
 from windrow.hosts.realtime.supervise import serve
 from windrow.model import Runnable
+from windrow.sources.kafka.read import Tail
 from windrow.testing.servers.kafka import Kafka
 
 Make = Callable[[str, str, str], Runnable]
@@ -91,6 +92,19 @@ def test_what_was_not_committed_is_decided_again(
     serve(jobs, until_read(jobs, ends_of(pipeline)))
     for name, values in expected(pipeline).items():
         assert written(kafka.servers, name) == values
+
+
+def test_a_poll_does_not_wait_for_more_than_there_is(kafka: Kafka, topic: Callable[..., str]) -> None:
+    source = topic(1)
+    feed(kafka, source, 0, 20, partitions=1)
+    tail = Tail(source, 0, {"bootstrap.servers": kafka.servers}, f"p-{uuid4().hex[:8]}")
+    tail.seek(0)
+    begin, read = time.monotonic(), 0
+    while read < 20:
+        batch = tail.poll(1000, 60.0)
+        read += 0 if batch is None else batch.num_rows
+    tail.close()
+    assert time.monotonic() - begin < 30
 
 
 def test_who_was_taken_over_writes_nothing_more(kafka: Kafka, topic: Callable[..., str]) -> None:

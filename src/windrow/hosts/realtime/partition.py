@@ -44,7 +44,7 @@ from windrow.sources.kafka.read import Reader, Tail
 
 POLL_SECONDS = 0.004
 _POLL_RECORDS = 1000
-"""A poll waits its whole time to gather so many."""
+"""At most in a poll; one that finds as many shows that there are more."""
 _BEHIND_RECORDS = 10_000
 _CHECKPOINT_EVERY = 10.0
 _CHECKPOINT_BYTES = 256 << 10
@@ -158,7 +158,7 @@ class PartitionRun:
                 "transaction.timeout.ms": _TRANSACTION_MS,
                 "linger.ms": 0,
                 # a commit that finds the marks of the last one still being written asks again
-                "retry.backoff.ms": 5,
+                "retry.backoff.ms": 1,
                 "reconnect.backoff.max.ms": 1000,
                 "error_cb": lambda _: None,
             },
@@ -195,18 +195,24 @@ class PartitionRun:
         """The offset behind the last record that has been through the operators, whose output is in a transaction."""
         self._most = _POLL_RECORDS
         self._committed_at = time.monotonic()
+        self._gathers_until = 0.0
 
     def turn(self, seconds: float = POLL_SECONDS) -> None:
-        """Take what comes in so many seconds, and commit if it is time."""
+        """Take what has come since the last turn, or comes first in so many seconds, and commit if it is time."""
+        time.sleep(max(0.0, self._gathers_until - time.monotonic()))
         batch = self._tail.poll(self._most, seconds)
         # a run that is behind takes more at once: a record costs less then
-        self._most = _POLL_RECORDS if batch is None or batch.num_rows < _POLL_RECORDS else _BEHIND_RECORDS
+        is_behind = batch is not None and batch.num_rows >= _POLL_RECORDS
+        self._most = _BEHIND_RECORDS if is_behind else _POLL_RECORDS
         if batch is not None:
             read = time.time_ns() // 1000
             for part, is_new in _cut(batch, self.done):
                 output = self._host.step(pa.Table.from_batches([part]))
                 if is_new:
                     self._write(output, part, read)
+            if not is_behind:
+                # the records that come right after a step are gathered for the next one, for the same reason
+                self._gathers_until = time.monotonic() + seconds
         self.position = self._tail.next
         self._commit()
 
@@ -278,7 +284,8 @@ class PartitionRun:
         reached = max(self.done, self.position)
         self._end_transaction(reached)
         self.done, self._is_open = reached, False
-        self._committed_at = time.monotonic()
+        # from begin to begin: a commit that takes long does not put off the next one
+        self._committed_at = now
 
     def _end_transaction(self, offset: int) -> None:
         owner = json.dumps(vars(self._owner))

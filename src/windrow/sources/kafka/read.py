@@ -198,11 +198,14 @@ class Tail:
         self._consumer.assign([TopicPartition(self._place.topic, self._place.partition, offset)])
 
     def poll(self, most: int, seconds: float) -> pa.RecordBatch | None:
-        """Return the records that have come in so many seconds, in the schema RAW; None if there are none.
+        """Return the records that have come, in the schema RAW; wait so many seconds for the first, then return None.
 
         Raise RecordsLostError if the next one is not there any more, SourceError if the broker says that it is wrong.
         """
-        messages = self._consumer.consume(most, seconds)
+        # asked for more, the client waits the whole time for it
+        messages = self._consumer.consume(1, seconds)
+        if messages and most > 1:
+            messages += self._consumer.consume(most - 1, 0)
         events: list[Message] = []
         if any(map(Message.error, messages)):
             events = [one for one in messages if one.error()]
