@@ -47,9 +47,9 @@ class StepOutput:
         """Return an output with no rows."""
         return StepOutput(
             changes=schema.changes(pipeline).empty_table(),
-            late=schema.LATE.empty_table(),
-            dead=schema.DEAD.empty_table(),
-            clocks=schema.CLOCKS.empty_table(),
+            late=schema.NO_LATE,
+            dead=schema.NO_DEAD,
+            clocks=schema.NO_CLOCKS,
         )
 
     @staticmethod
@@ -115,7 +115,7 @@ ROW = "__row"
 def late_output(connection: duckdb.DuckDBPyConnection, pipeline: View, expired: pa.Table) -> pa.Table:
     """Return the rows of the late output for expired records with their windows and watermark, in log order."""
     if expired.num_rows == 0:
-        return schema.LATE.empty_table()
+        return schema.NO_LATE
     members = [f"{literal(field.name)}: {_json(field)}" for field in pipeline.decode.fields]
     if ID in expired.column_names:
         members.append(f"{literal(ROW)}: {ID}")

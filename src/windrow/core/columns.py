@@ -7,6 +7,7 @@ seen as its unscaled whole number (12.34 as 1234) by a view of its buffers, with
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -33,6 +34,25 @@ def to_micros(column: pa.ChunkedArray | pa.Array) -> Micros:
 def whole(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array, without a copy if it is one."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def concat(nothing: pa.Table, tables: Iterable[pa.Table]) -> pa.Table:
+    """Return tables of one schema as one; `nothing` is the one without rows."""
+    some = [table for table in tables if table.num_rows]
+    # a small step pays for each call of Arrow's
+    return (some or [nothing])[0] if len(some) <= 1 else pa.concat_tables(some)
+
+
+def with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table's columns of these names, in this order, cast where the type is another."""
+    columns = map(table.column, schema.names)
+    return pa.Table.from_arrays(
+        [
+            column if column.type == type_ else column.cast(type_)
+            for column, type_ in zip(columns, schema.types, strict=True)
+        ],
+        schema=schema,
+    )
 
 
 Blob: TypeAlias = "bytes | pa.Buffer"

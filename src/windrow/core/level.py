@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import StepOutput, empty_by_sink, late_output, source_numbers, with_labels
-from windrow.core.columns import pack, to_micros, unpack
+from windrow.core.columns import concat, pack, to_micros, unpack
 from windrow.core.keys import place_groups
 from windrow.core.messages import Message, Packet, PartialPanes, Records, Results
 from windrow.core.operators.base import (
@@ -247,12 +247,12 @@ class _Hosted:
         Of the versions of a broadcast lookup, which all key groups have, each is in the late output of one.
         """
         if not (records.num_rows and self.is_limited.any()):
-            return records, schema.LATE.empty_table()
+            return records, schema.NO_LATE
         times, watermarks = (to_micros(records.column(name)) for name in (TIME, WATERMARK))
         sources = source_numbers(self._graph, records.column(PARTITION))
         is_expired = self.is_limited[sources] & (watermarks >= times + self.lateness[sources])
         if not is_expired.any():
-            return records, schema.LATE.empty_table()
+            return records, schema.NO_LATE
         records, expired = records.filter(pa.array(~is_expired)), records.filter(pa.array(is_expired))
         if isinstance(self.view, RecordStream) and self.view.is_broadcast:
             expired = expired.filter(pa.array(place_groups(self._duck, expired, self.view.key_groups) == group))
@@ -377,7 +377,7 @@ class LevelRunner:
             own_data = (one for one in taken if not self.takes(one))
             return GroupOutput(self._nothing, stats, (*(Packet(group, one) for one in own_data), *packets))
         # clocks are identical in every key group, so only group 0 writes the journal
-        journal = advance.journal if group == 0 else schema.CLOCKS.empty_table()
+        journal = advance.journal if group == 0 else schema.NO_CLOCKS
         return GroupOutput({name: self._output(name, outputs, given, journal) for name in self._nothing}, stats)
 
     def _output(
@@ -392,11 +392,11 @@ class LevelRunner:
             changes.append(outputs[maker].changes)
         late += [outputs[name].late for name in above if name in outputs]
         dead = [given.dead[name] for name in (None, *above) if name in given.dead]
-        rows = pa.concat_tables(changes) if changes else self._nothing[sink].changes
+        rows = concat(self._nothing[sink].changes, changes)
         return StepOutput(
             with_labels(self._graph, rows) if sink in self._with_places else rows,
-            with_labels(self._graph, pa.concat_tables([schema.LATE.empty_table(), *late])),
-            with_labels(self._graph, pa.concat_tables([schema.DEAD.empty_table(), *dead])),
+            with_labels(self._graph, concat(schema.NO_LATE, late)),
+            with_labels(self._graph, concat(schema.NO_DEAD, dead)),
             with_labels(self._graph, journal),
         )
 
@@ -429,15 +429,14 @@ def _stats(group: int, outputs: Iterable[OperatorOutput], given: StepInput, cloc
     sent = [one for results in given.results.values() for one in results]
     counted: list[OperatorOutput | Results] = [*made, *sent]
     changes = [one.changes for one in made] + [unpack(one.blob) for one in sent if one.table == "changes"]
-    operations = pa.chunked_array([chunk for one in changes for chunk in one.column("op").chunks], pa.string())
     return GroupStats(
         records=sum(one.records for one in given.progress) if group == 0 else 0,
         late=sum(one.late_records for one in counted),
         expired=sum(one.late.num_rows for one in made)
         + sum(unpack(one.blob).num_rows for one in sent if one.table == "late"),
         dead=given.dead[None].num_rows,
-        inserts=pc.sum(pc.equal(operations, "insert")).as_py() or 0,
-        revisions=pc.sum(pc.equal(operations, "update_after")).as_py() or 0,
+        inserts=_count(changes, "insert"),
+        revisions=_count(changes, "update_after"),
         open_windows=sum(one.open_windows for one in counted),
         watermarks={} if group else dict(clocks.watermarks),
         offsets={} if group else dict(clocks.next),
@@ -446,3 +445,8 @@ def _stats(group: int, outputs: Iterable[OperatorOutput], given: StepInput, cloc
         rejected=sum(table.num_rows for name, table in given.dead.items() if name is not None),
         duplicates=sum(one.duplicates for one in counted),
     )
+
+
+def _count(changes: Iterable[pa.Table], operation: str) -> int:
+    counts = (pc.sum(pc.equal(one.column("op"), operation)).as_py() for one in changes if one.num_rows)
+    return sum(count or 0 for count in counts)

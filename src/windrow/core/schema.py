@@ -79,6 +79,9 @@ CLOCKS = pa.schema(
 )
 """The clock journal: every move of a clock that the log's records alone do not explain."""
 
+NO_DEAD, NO_LATE, NO_CLOCKS = DEAD.empty_table(), LATE.empty_table(), CLOCKS.empty_table()
+"""Tables without rows: to make one takes longer than much of what a small step does."""
+
 
 ALERT: Final = (
     pa.field("alert_id", pa.string(), nullable=False),

@@ -73,6 +73,8 @@ class KafkaRecords:
 
 
 def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    if not table.num_rows:
+        return
     columns = [_values(column) for column in table.columns]
     for values in zip(*columns, strict=True):
         yield dict(zip(table.column_names, values, strict=True))

@@ -39,6 +39,7 @@ MARKS = pa.schema(
     ]
 )
 """Punctuation marks; `watermark` is in microseconds."""
+_NO_MARKS = MARKS.empty_table()
 
 _COORDINATES = 3
 """Columns of good records before the fields: partition, offset and time."""
@@ -130,11 +131,15 @@ class Decoder:
     def _decoded(self, raw: pa.RecordBatch, good: GoodRows, marks: MarkRows, dead: DeadRows) -> DecodedBatch:
         return DecodedBatch(
             good=pa.table([*_coordinates(raw, good.rows), good.times, *good.columns], schema=self._good_schema),
-            marks=pa.table([*_coordinates(raw, marks.rows), marks.marks], schema=MARKS),
+            marks=pa.table([*_coordinates(raw, marks.rows), marks.marks], schema=MARKS)
+            if len(marks.rows)
+            else _NO_MARKS,
             dead=self._dead_table(raw, dead),
         )
 
     def _dead_table(self, raw: pa.RecordBatch, dead: DeadRows) -> pa.Table:
+        if not len(dead.rows):
+            return schema.NO_DEAD
         source = pa.repeat(pa.scalar(self._source, pa.string()), len(dead.rows))
         value = raw.column("value").take(pa.array(dead.rows))
         columns = [source, *_coordinates(raw, dead.rows), dead.log_times, dead.reasons, value]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn, assert_never
+from functools import cached_property
+from typing import NamedTuple, NoReturn, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -104,6 +105,15 @@ class ExactDecoder:
     times: tuple[int, int] = (MIN_TIMESTAMP, MAX_TIMESTAMP)
     tombstones: Field | None = None
 
+    @cached_property
+    def _reads(self) -> tuple[_Read, ...]:
+        return tuple(map(_Read.of, self.fields))
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """The place of each field among the values."""
+        return {field.name: place for place, field in enumerate(self.fields)}
+
     @staticmethod
     def of(pipeline: AnyPipeline | SourceNode) -> ExactDecoder:
         """Build it from a pipeline."""
@@ -134,14 +144,14 @@ class ExactDecoder:
 
     def _meaning(self, record: Mapping[str, object], log_time: int | None) -> Good | PureMark:
         mark = self._mark(record, log_time)
-        needed = {self.time.field, *self.key}
-        if mark is not None and any(not _values_of(field, record) for field in self.fields if field.name in needed):
-            return PureMark(mark)
-        values = tuple(self._value(field, record) for field in self.fields)
-        names = [field.name for field in self.fields]
-        time = _micros(values[names.index(self.time.field)])
+        if mark is not None:
+            needed = {self.time.field, *self.key}
+            if any(not one.values(record) for one in self._reads if one.field.name in needed):
+                return PureMark(mark)
+        values = tuple([self._value(one, record) for one in self._reads])
+        time = _micros(values[self._places[self.time.field]])
         if self.time.sent is not None:
-            time = _corrected(self.time.field, time, _micros(values[names.index(self.time.sent)]), log_time)
+            time = _corrected(self.time.field, time, _micros(values[self._places[self.time.sent]]), log_time)
         self._guard(self.time.field, time, log_time)
         self._require_windows(time)
         return Good(values, time, mark)
@@ -158,15 +168,19 @@ class ExactDecoder:
         return Good(tuple(values.get(one.name) for one in self.fields), log_time, None)
 
     def _mark(self, record: Mapping[str, object], log_time: int | None) -> int | None:
-        if self.mark is None or not _values_of(self.mark, record):
+        if self.mark is None:
             return None
-        mark = _micros(_value(self.mark, record))
+        values = _Read.of(self.mark).values(record)
+        if not values:
+            return None
+        mark = _micros(_agreed(self.mark, values))
         self._guard(self.mark.name, mark, log_time)
         return mark
 
-    def _value(self, field: Field, record: Mapping[str, object]) -> Value | None:
-        if _values_of(field, record):
-            return _value(field, record)
+    def _value(self, read: _Read, record: Mapping[str, object]) -> Value | None:
+        field, values = read.field, read.values(record)
+        if values:
+            return _agreed(field, values)
         if is_optional(field, self.mark, self.time, self.key):
             return None
         is_there = any(_is_there(path, record) for path in field.paths)
@@ -223,10 +237,19 @@ def is_optional(field: Field, mark: Field | None, time: EventTime, key: tuple[st
     return may_lack and field.name not in {time.field, time.sent, *key}
 
 
-def _values_of(field: Field, record: Mapping[str, object]) -> list[tuple[str, object]]:
-    """Return what a record has for a field, each value behind its path as text."""
-    found = ((".".join(path), value_at(record, path)) for path in field.paths)
-    return [(path, value) for path, value in found if value is not None]
+class _Read(NamedTuple):
+    """A field, and the paths at which it is looked for, each behind its text."""
+
+    field: Field
+    paths: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @staticmethod
+    def of(field: Field) -> _Read:
+        return _Read(field, tuple((".".join(path), path) for path in field.paths))
+
+    def values(self, record: Mapping[str, object]) -> list[tuple[str, object]]:
+        """Return what a record has for the field, each value behind the text of its path."""
+        return [(text, value) for text, path in self.paths if (value := value_at(record, path)) is not None]
 
 
 def _is_there(path: tuple[str, ...], record: Mapping[str, object]) -> bool:
@@ -235,9 +258,9 @@ def _is_there(path: tuple[str, ...], record: Mapping[str, object]) -> bool:
     return isinstance(last, dict) and path[-1] in last
 
 
-def _value(field: Field, record: Mapping[str, object]) -> Value:
+def _agreed(field: Field, values: Iterable[tuple[str, object]]) -> Value:
     """Return the value of a field that a record has; raise BadValueError if it has two different ones."""
-    first, *others = ((path, convert(path, field.type, value)) for path, value in _values_of(field, record))
+    first, *others = [(path, convert(path, field.type, value)) for path, value in values]
     for name, value in others:
         if value != first[1]:
             msg = f"conflict: {field.name}: {first[0]} and {name} differ"
@@ -335,9 +358,11 @@ def _micros(value: Value | None) -> int:
 
 def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tuple[GoodRows, MarkRows, DeadRows]:
     """Decode the given rows of a batch in `schema.RAW`, one by one; the marks are the pure ones."""
-    values = raw.column("value").take(pa.array(rows)).to_pylist()
-    log_times = raw.column("log_time").take(pa.array(rows)).cast(pa.int64()).to_pylist()
-    keys = raw.column("key").take(pa.array(rows)).to_pylist()
+    # rows ascend, so as many as there are records are all of them
+    given = raw if len(rows) == raw.num_rows else raw.take(pa.array(rows))
+    values = given.column("value").to_pylist()
+    log_times = given.column("log_time").cast(pa.int64()).to_pylist()
+    keys = given.column("key").to_pylist()
     good: list[tuple[int, Good]] = []
     marks: list[tuple[int, PureMark]] = []
     dead: list[tuple[int, Bad]] = []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.changelog import StepOutput
-from windrow.core.columns import unpack
+from windrow.core.columns import concat, unpack
 from windrow.core.messages import (
     DeadLetters,
     EndOfInput,
@@ -82,9 +83,7 @@ class StepInput:
             },
             parts={name: tuple(unpack(one.blob) for one in partial if one.to == name) for name in nodes},
             dead={
-                name: pa.concat_tables(
-                    [schema.DEAD.empty_table(), *(unpack(one.blob) for one in dead if one.to == name)]
-                )
+                name: concat(schema.NO_DEAD, (unpack(one.blob) for one in dead if one.to == name))
                 for name in dict.fromkeys([None, *(one.to for one in dead)])
             },
             results={
@@ -105,7 +104,7 @@ class StepInput:
             return self
         dead = dict(self.dead)
         for one in made:
-            dead[one.to] = pa.concat_tables([dead.get(one.to, schema.DEAD.empty_table()), unpack(one.blob)])
+            dead[one.to] = pa.concat_tables([dead.get(one.to, schema.NO_DEAD), unpack(one.blob)])
         return replace(self, dead=dead)
 
 
@@ -115,6 +114,10 @@ class NodeInput:
 
     schema: pa.Schema
     is_ordered: bool
+
+    @cached_property
+    def _nothing(self) -> pa.Table:
+        return self.schema.empty_table()
 
     @staticmethod
     def of(view: View, records: pa.Schema) -> NodeInput:
@@ -128,14 +131,14 @@ class NodeInput:
 
         What a table lacks, which is of the other side of a join, is null.
         """
-        given = list(tables)
         # a small step pays for each of these calls, most of them for nothing
+        given = [table for table in tables if table.num_rows]
         if len(given) == 1 and given[0].schema.equals(self.schema):
             (records,) = given
         elif given:
-            records = pa.concat_tables([self.schema.empty_table(), *given], promote_options="default")
+            records = pa.concat_tables([self._nothing, *given], promote_options="default")
         else:
-            return self.schema.empty_table()
+            return self._nothing
         if self.is_ordered and records.num_rows > 1:
             # messages come in any order: a step that is run again must take them in the same
             names = [PARTITION, OFFSET, *([ID] if ID in records.column_names else [])]
@@ -203,7 +206,7 @@ class OperatorOutput:
     """
 
     changes: pa.Table
-    late: pa.Table = field(default_factory=schema.LATE.empty_table)
+    late: pa.Table = field(default_factory=lambda: schema.NO_LATE)
     late_records: int = 0
     open_windows: int = 0
     duplicates: int = 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.columns import MIN_TIME, pack, to_micros
+from windrow.core.columns import MIN_TIME, pack, to_micros, with_schema
 from windrow.core.decode import DecodedBatch, Decoder
 from windrow.core.messages import EventTimes, Message, Packet, PartitionProgress, Progress, pack_progress, pack_times
 from windrow.core.operators.route import Router, SourceDeadLetters, dead_packets
@@ -115,14 +115,16 @@ class Ingest:
             partition = partitions.setdefault(number, _Partition(watermark, int(read[0]), 0))
             partition.next = int(read[-1]) + 1
             its_own = good_numbers == number
-            records = good.filter(pa.array(its_own))
+            records = good if its_own.all() else good.filter(pa.array(its_own))
             partition.records += records.num_rows
             partition.reached = int(to_micros(records.column(TIME)).max(initial=partition.reached))
             watermarks[its_own] = np.maximum(
-                partition.watermark.advance(records, marks.filter(pa.array(mark_numbers == number))),
+                partition.watermark.advance(
+                    records, marks.filter(pa.array(mark_numbers == number)) if marks.num_rows else marks
+                ),
                 self._floors.at(number, to_micros(records.column(OFFSET))),
             )
-        return good.append_column(WATERMARK, pa.array(watermarks)).select(source.schema.names).cast(source.schema)
+        return with_schema(good.append_column(WATERMARK, pa.array(watermarks)), source.schema)
 
     def _times(self, records: pa.Table) -> Iterator[Packet]:
         """Pack the event times of each partition, for every key group."""

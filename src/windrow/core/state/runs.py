@@ -38,24 +38,26 @@ class _Cache:
     """The tables of runs that this process has used last, by digest: what a state store holds is slow to read."""
 
     def __init__(self) -> None:
-        self._tables: OrderedDict[str, pa.Table] = OrderedDict()
+        self._tables: OrderedDict[str, tuple[pa.Table, int]] = OrderedDict()
         self._bytes = 0
 
     def get(self, digest: str) -> pa.Table | None:
-        if digest in self._tables:
-            self._tables.move_to_end(digest)
-        return self._tables.get(digest)
+        found = self._tables.get(digest)
+        if found is None:
+            return None
+        self._tables.move_to_end(digest)
+        return found[0]
 
-    def put(self, digest: str, table: pa.Table) -> None:
+    def put(self, digest: str, table: pa.Table, size: int) -> None:
         if digest not in self._tables:
-            self._tables[digest] = table
-            self._bytes += table.nbytes
+            self._tables[digest] = table, size
+            self._bytes += size
         while self._bytes > _CACHED_BYTES and len(self._tables) > 1:
             self.drop(next(iter(self._tables)))
 
     def drop(self, digest: str) -> None:
-        table = self._tables.pop(digest, None)
-        self._bytes -= 0 if table is None else table.nbytes
+        _, size = self._tables.pop(digest, (None, 0))
+        self._bytes -= size
 
 
 _cache = _Cache()
@@ -115,7 +117,7 @@ class Runs:
             blob = pack(made)
             digest = hashlib.blake2b(blob, digest_size=16).hexdigest()
             state.set(self.kind, self.next, blob)
-            _cache.put(digest, made)
+            _cache.put(digest, made, len(blob))
             self.runs[self.next] = Run(int(times.min()), int(times.max()), made.num_rows, digest)
             self.next += 1
 
@@ -140,7 +142,7 @@ class Runs:
             msg = f"run {number} of {self.kind!r} is not in the state"
             raise LookupError(msg)
         table = unpack(blob)
-        _cache.put(digest, table)
+        _cache.put(digest, table, len(blob))
         return table
 
     def _drop(self, number: int, state: BlobStore) -> None:

@@ -181,7 +181,9 @@ def journal_rows(
     for partition, reason in now:
         clock, low = clocks.clock(sources, partition), clocks.low([sources.source(partition)])
         rows.append((partition, clocks.next.get(partition, 0), _time_or_none(clock), _time_or_none(low), reason))
-    columns = list(zip(*rows, strict=True)) or [()] * 5
+    if not rows:
+        return schema.NO_CLOCKS
+    columns = zip(*rows, strict=True)
     labels = [sources.graph.source_of(partition).source.label for partition, *_ in rows]
     return pa.table([labels, *columns], schema=schema.CLOCKS)
 

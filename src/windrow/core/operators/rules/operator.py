@@ -197,7 +197,7 @@ class RulesOperator:
         unique = [] if rules.unique is None else [rules.unique]
         needed = dict.fromkeys([*pipeline.key, *unique, *self._judge.fields])
         self._fields = [name for name in self._names if name not in (PARTITION, OFFSET, TIME)]
-        self._needed = [PARTITION, OFFSET, TIME, *needed]
+        self._needed = [CARD, PARTITION, OFFSET, TIME, *needed]
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
@@ -353,7 +353,7 @@ class RulesOperator:
                 strict=True,
             )
         }
-        cards = np.unique(self._cards(known.table.take(pa.array(rows))))
+        cards = np.unique(to_micros(known.table.column(CARD))[rows])
         found: dict[tuple[int, str], _Alert] = {}
         for table, at in _found(summary.alerts.read(state), cards):
             some = table.take(pa.array(at))
@@ -411,8 +411,7 @@ class RulesOperator:
         """Return records by row."""
         unique = self._rules.unique
         table = known.table.select(self._needed).take(pa.array(rows, pa.int64()))
-        cards = self._cards(table).tolist()
-        places = [to_micros(table.column(name)).tolist() for name in (PARTITION, OFFSET, TIME)]
+        cards, *places = (to_micros(table.column(name)).tolist() for name in (CARD, PARTITION, OFFSET, TIME))
         keys = zip(*(table.column(name).to_pylist() for name in self._pipeline.key), strict=True)
         ids = None if unique is None else map(value_text, table.column(unique).to_pylist())
         names = [f"{partition}:{offset}" for partition, offset in zip(*places[:2], strict=True)] if ids is None else ids
