@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.model import Mode
-from windrow.testing.transcript.changelog_check import Entry, apply_changelog, table_rows
+from windrow.testing.transcript.changelog_check import ChangelogMode, Entry, apply_changelog, table_rows
 from windrow.testing.transcript.story import ChangeRow, TableRow
 
 
@@ -20,11 +19,16 @@ def entry(text: str) -> Entry:
     [
         ("retract", ["insert 0 7 0", "update_before 0 7 0", "update_after 0 8 1"], [(0, 8)]),
         ("retract", ["insert 0 7 0", "delete 0 7 0", "insert 5 8 0", "insert 0 9 0"], [(0, 9), (5, 8)]),
+        (
+            "alerts",
+            ["insert 0 7 0", "update_before 0 7 0", "update_after 0 8 1", "delete 0 8 2", "insert 0 9 3"],
+            [(0, 9)],
+        ),
         ("accumulate", ["insert 0 7 0", "update_after 0 8 1", "delete 0 8 1", "insert 0 1 0"], [(0, 1)]),
         ("discard", ["insert 0 7 0", "insert 5 1 0", "insert 0 8 1"], [(0, 7), (0, 8), (5, 1)]),
     ],
 )
-def test_changes_that_fit(mode: Mode, changes: list[str], table: list[tuple[int, int]]) -> None:
+def test_changes_that_fit(mode: ChangelogMode, changes: list[str], table: list[tuple[int, int]]) -> None:
     folded = apply_changelog(map(entry, changes), mode)
     assert not folded.misfits
     assert list(table_rows(folded)) == [TableRow((start, start + 10), ("A",), (value,)) for start, value in table]
@@ -40,6 +44,8 @@ def test_changes_that_fit(mode: Mode, changes: list[str], table: list[tuple[int,
         ("retract", ["delete 0 7 0"], 0),
         ("retract", ["insert 0 7 0", "delete 0 8 0"], 1),
         ("retract", ["insert 0 7 0", "delete 0 7 0", "insert 0 7 1"], 2),
+        ("alerts", ["insert 0 7 0", "delete 0 7 0"], 1),
+        ("alerts", ["insert 0 7 0", "delete 0 7 1", "insert 0 7 0"], 2),
         ("accumulate", ["insert 0 7 0", "update_before 0 7 0"], 1),
         ("accumulate", ["update_after 0 7 0"], 0),
         ("accumulate", ["insert 0 7 0", "update_after 0 7 2"], 1),
@@ -49,6 +55,6 @@ def test_changes_that_fit(mode: Mode, changes: list[str], table: list[tuple[int,
         ("discard", ["insert 0 7 0", "delete 0 7 0"], 1),
     ],
 )
-def test_change_that_does_not_fit(mode: Mode, changes: list[str], misfit: int) -> None:
+def test_change_that_does_not_fit(mode: ChangelogMode, changes: list[str], misfit: int) -> None:
     entries = [entry(change) for change in changes]
     assert apply_changelog(entries, mode).misfits == [entries[misfit]]

@@ -18,6 +18,8 @@ from windrow.model import (
     Field,
     Graph,
     LongType,
+    Pipeline,
+    RulesPipeline,
     StringType,
     TimestampType,
     Tumbling,
@@ -71,6 +73,7 @@ def test_story() -> None:
     story = parse_story(STORY, "a.yaml")
     assert (story.name, story.file) == ("a story", "a.yaml")
     pipeline = story.streams[""]
+    assert isinstance(pipeline, Pipeline)
     assert pipeline.decode.fields == (
         Field("user", StringType()),
         Field("t", TimestampType("micros")),
@@ -322,6 +325,43 @@ def test_ticks_are_steps_without_records() -> None:
 def test_what_is_no_story(text: str) -> None:
     with pytest.raises(TranscriptError, match=r"a\.yaml:\d"):
         parse_story(text, "a.yaml")
+
+
+RULED = """\
+name: a story of rules
+pipeline:
+  time: {field: t, delay: 1m}
+  key: [card]
+  recent: {last: 2, within: 1h}
+  lists: {blocked: [evil, worse]}
+  rules: [{name: bad, when: merchant in blocked}]
+steps:
+  - records: [{card: A, t: "10:01", merchant: evil}]
+  - expect: [[insert, on_time, "10:01", A, "0:0", bad, bad]]
+  - end: hold
+final: [["10:01", A, "0:0", bad, bad]]
+"""
+
+
+def test_lists_of_rules_are_in_the_story() -> None:
+    pipeline = parse_story(RULED, "a.yaml").streams[""]
+    assert isinstance(pipeline, RulesPipeline)
+    assert [(one.name, one.entries) for one in pipeline.rules.lists] == [("blocked", ("evil", "worse"))]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[evil, worse]", "evil.txt", r"a\.yaml:6: .*must be a list"),
+        ("bad, bad]]\n  - end", "bad]]\n  - end", r"a\.yaml:10: .*\[op, pane, time, card, subject, rule, text\]"),
+        ('"10:01", A, "0:0"', 'global, A, "0:0"', r"a\.yaml:10: .*time: 'global' is not a time"),
+        ('"0:0", bad, bad]]\n  - end', "0, bad, bad]]\n  - end", r"a\.yaml:10: .*subject must be a string"),
+        ("merchant in blocked", "merchant in locked", r"a\.yaml:7: .*locked"),
+    ],
+)  # fmt: skip
+def test_problem_in_a_story_of_rules(old: str, new: str, message: str) -> None:
+    with pytest.raises(TranscriptError, match=message):
+        parse_story(RULED.replace(old, new), "a.yaml")
 
 
 def test_only_raw_records_have_no_types() -> None:

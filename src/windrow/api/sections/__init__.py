@@ -9,7 +9,7 @@ from windrow.api.sections.graph import GRAPH, STORY_GRAPH, StoryGraph, mask_grap
 from windrow.api.sections.pipeline import PIPELINE, PROCESS_PIPELINE, STORY, StoryPipeline, state_words
 from windrow.api.sections.records import DECODE, DELAY, DERIVE, KEY, TIME, KeyFields
 from windrow.api.sections.results import AGGREGATE, EMIT, LATE, TRIGGER, WINDOW
-from windrow.api.sections.rules import RULES_PIPELINE, mask_secrets, rules_python, section_of
+from windrow.api.sections.rules import RULES_PIPELINE, STORY_RULES, StoryRules, mask_secrets, rules_python, section_of
 
 __all__ = [
     "AGGREGATE",
@@ -27,12 +27,14 @@ __all__ = [
     "SOURCE",
     "STORY",
     "STORY_GRAPH",
+    "STORY_RULES",
     "TIME",
     "TRIGGER",
     "WINDOW",
     "KeyFields",
     "StoryGraph",
     "StoryPipeline",
+    "StoryRules",
     "mask_graph",
     "mask_secrets",
     "rules_python",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar, assert_never
 
 from windrow.api.sections.pipeline import (
@@ -18,10 +19,11 @@ from windrow.api.sections.pipeline import (
 )
 from windrow.api.sections.records import KEY, KeyFields
 from windrow.api.spec import DURATION, FIELD_NAME, FLAG, NUMBER, TEXT, Each, Key, Named, Scalar, Section, choice
-from windrow.api.yaml_node import YamlNode, read_texts
+from windrow.api.yaml_node import YamlMapping, YamlNode, read_texts
 from windrow.model import (
     AnyPipeline,
     Derive,
+    EventTime,
     FileList,
     Pipeline,
     ProcessPipeline,
@@ -179,6 +181,42 @@ RULES_PIPELINE: Section[RulesPipeline] = Section(
     _pipeline,
     (NAME, MODE, *RECORDS, DERIVED, EVENT_TIME, Key("key", KEY, "", required=True), *RULES_KEYS, SINK_KEY, KEY_GROUPS),
     parts=_parts,
+)
+
+
+@dataclass(frozen=True)
+class StoryRules:
+    """What the `pipeline` of a story with rules holds; whether its fields exist and fit is for `validate` to say."""
+
+    time: EventTime
+    key: tuple[str, ...]
+    rules: RuleSet
+    derive: tuple[Derive, ...] = ()
+
+
+def _entries(node: YamlNode) -> tuple[FileList, ...]:
+    """Read lists that are written in the story: no file is beside it."""
+    fields = YamlMapping(node)
+    read = [(name, fields.attempt(lambda entry: tuple(one.text() for one in entry.items()), at)) for name, at in fields]
+    fields.check()
+    return tuple(FileList(name, name, entries=entries.value) for name, entries in read)
+
+
+def _story(key: KeyFields, derive: tuple[Derive, ...], time: EventTime, **sections: Any) -> StoryRules:  # noqa: ANN401
+    emit = sections.pop("emit")
+    return StoryRules(time, key.names, RuleSet(**sections, **emit), derive + key.derive)
+
+
+_STORY_LISTS = Key("lists", Scalar("mapping of names to lists of entries", _entries), "", default=())
+STORY_RULES: Section[StoryRules] = Section(
+    "",
+    _story,
+    (
+        DERIVED,
+        EVENT_TIME,
+        Key("key", KEY, "", required=True),
+        *(_STORY_LISTS if one.name == "lists" else one for one in RULES_KEYS),
+    ),
 )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Literal, assert_never
 
-from windrow.model import Mode
-from windrow.testing.transcript.story import ChangeRow, TableRow
+from windrow.model import Mode, RulesPipeline
+from windrow.testing.transcript.story import ChangeRow, Tabled, TableRow
+
+ChangelogMode = Mode | Literal["alerts"]
 
 WindowKey = tuple[object, ...]
 """A window's start and end, then the key's fields."""
@@ -32,18 +34,24 @@ class Folded:
 
     A change fits if it inserts what is not there (with revision 0), takes back what is there as it is, or replaces a
     row, one revision on: in mode retract right after it was taken back, in mode accumulate without that. In mode
-    discard all panes are rows, by their revision, which counts up from 0.
+    discard all panes are rows, by their revision, which counts up from 0. Alerts are as in mode retract, but each
+    change of one is a revision on, also when it is taken back and inserted again.
     """
 
     rows: dict[WindowKey, Entry] = field(default_factory=dict)
     misfits: list[Entry] = field(default_factory=list)
 
 
-def apply_changelog(changes: Iterable[Entry], mode: Mode) -> Folded:
+def mode_of(pipeline: Tabled) -> ChangelogMode:
+    """Return how the changelog of a pipeline makes its table."""
+    return "alerts" if isinstance(pipeline, RulesPipeline) else pipeline.emit.mode
+
+
+def apply_changelog(changes: Iterable[Entry], mode: ChangelogMode) -> Folded:
     """Apply a changelog to an empty table."""
     match mode:
-        case "retract":
-            return _retracted(changes)
+        case "retract" | "alerts":
+            return _retracted(changes, counts_on=mode == "alerts")
         case "accumulate":
             return _accumulated(changes)
         case "discard":
@@ -58,19 +66,23 @@ def table_rows(folded: Folded) -> tuple[TableRow, ...]:
     return tuple(TableRow(entry.row.window, entry.row.key, entry.row.values) for entry in entries)
 
 
-def _retracted(changes: Iterable[Entry]) -> Folded:
+def _retracted(changes: Iterable[Entry], *, counts_on: bool) -> Folded:
     folded = Folded()
+    deleted: dict[WindowKey, int] = {}
     taken: dict[WindowKey, Entry] = {}
     for change in changes:
         name = change.window_key
         there, before = folded.rows.pop(name, None), taken.pop(name, None)
         match change.row.op:
             case "insert":
-                fits = there is None and before is None and change.revision == 0
+                fits = there is None and before is None and change.revision == deleted.get(name, -1) + 1
                 folded.rows[name] = change
             case "update_after":
                 fits = there is None and before is not None and change.revision == before.revision + 1
                 folded.rows[name] = change
+            case "delete" if counts_on:
+                fits = there is not None and _same(there, change, revisions=1)
+                deleted[name] = change.revision
             case op:
                 fits = there is not None and _same(there, change)
                 if op == "update_before":
@@ -113,5 +125,5 @@ def _discarded(changes: Iterable[Entry]) -> Folded:
     return folded
 
 
-def _same(there: Entry, change: Entry) -> bool:
-    return (there.row.values, there.revision) == (change.row.values, change.revision)
+def _same(there: Entry, change: Entry, revisions: int = 0) -> bool:
+    return (there.row.values, there.revision + revisions) == (change.row.values, change.revision)

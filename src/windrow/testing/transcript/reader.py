@@ -9,11 +9,11 @@ from itertools import chain
 from pathlib import Path
 
 from windrow.api.pipeline_file import looks_like_a_pipeline, read_file
-from windrow.api.sections import STORY, STORY_GRAPH, StoryGraph, StoryPipeline
+from windrow.api.sections import STORY, STORY_GRAPH, STORY_RULES, StoryGraph, StoryPipeline, StoryRules
 from windrow.api.yaml_node import YamlMapping, YamlNode, compose, read_one_of
 from windrow.core.tick import Crash
 from windrow.errors import PipelineError, TranscriptError
-from windrow.model import Graph, Pipeline, WindowNode
+from windrow.model import Graph, RulesPipeline, WindowNode
 from windrow.testing.transcript.records import (
     Sources,
     Written,
@@ -22,6 +22,7 @@ from windrow.testing.transcript.records import (
     read_records,
     story_graph,
     story_pipeline,
+    story_rules,
 )
 from windrow.testing.transcript.rows import read_change, read_dead, read_late, read_missed, read_rows, read_table_row
 from windrow.testing.transcript.story import (
@@ -36,8 +37,9 @@ from windrow.testing.transcript.story import (
     RecordStep,
     Step,
     Story,
+    Tabled,
     TellTime,
-    windowed,
+    tabled,
 )
 from windrow.testing.transcript.times import parse_story_time
 from windrow.testing.transcript.values import each
@@ -80,13 +82,16 @@ def _story(root: YamlNode) -> Story:
     fed = read_feeds(outline.value, Sources.of(sections))
     records = [record for step in fed.values() for record in step.records]
     tables: dict[str, YamlNode] = {"": final.value}
-    meant: Pipeline | Graph
-    if isinstance(sections, StoryPipeline):
-        meant = story_pipeline(node, sections, records, outline.value.at_end)
-    else:
-        tables = _tables(final.value, sections)
-        meant = story_graph(node, sections, records, outline.value.at_end, tables)
-    streams = {name: one for name, one in windowed(meant).items() if name in tables}
+    meant: Tabled | Graph
+    match sections:
+        case StoryPipeline():
+            meant = story_pipeline(node, sections, records, outline.value.at_end)
+        case StoryRules():
+            meant = story_rules(node, sections, records, outline.value.at_end)
+        case StoryGraph():
+            tables = _tables(final.value, sections)
+            meant = story_graph(node, sections, records, outline.value.at_end, tables)
+    streams = {name: one for name, one in tabled(meant).items() if name in tables}
     return Story(
         name=name.value,
         file=root.file,
@@ -99,8 +104,10 @@ def _story(root: YamlNode) -> Story:
     )
 
 
-def _sections(node: YamlNode) -> StoryPipeline | StoryGraph:
-    return STORY_GRAPH.read(node) if node.keys & {"sources", "streams"} else STORY.read(node)
+def _sections(node: YamlNode) -> StoryPipeline | StoryRules | StoryGraph:
+    if node.keys & {"sources", "streams"}:
+        return STORY_GRAPH.read(node)
+    return STORY_RULES.read(node) if "rules" in node.keys else STORY.read(node)
 
 
 def _tables(final: YamlNode, sections: StoryGraph) -> dict[str, YamlNode]:
@@ -192,7 +199,7 @@ def read_feeds(outline: Outline, sources: Sources) -> dict[int, Fed]:
     return {number: Fed(step.kind, {**records, **marks}[number], step.node) for number, step in feeding}
 
 
-def read_steps(outline: Outline, fed: dict[int, Fed], streams: Mapping[str, Pipeline]) -> tuple[Step, ...]:
+def read_steps(outline: Outline, fed: dict[int, Fed], streams: Mapping[str, Tabled]) -> tuple[Step, ...]:
     """Read all steps; what is expected of several streams is a step for each."""
     steps = each(
         enumerate(outline.steps),
@@ -208,7 +215,7 @@ def _fed(fed: Fed) -> Step:
     return MarkWatermark(records, fed.node.place)
 
 
-def _checks(step: Outlined, streams: Mapping[str, Pipeline], at_end: AtEnd) -> tuple[Step, ...]:
+def _checks(step: Outlined, streams: Mapping[str, Tabled], at_end: AtEnd) -> tuple[Step, ...]:
     match step.kind:
         case "tick":
             return (TellTime(step.node.parsed(parse_story_time), step.node.place),)
@@ -221,7 +228,7 @@ def _checks(step: Outlined, streams: Mapping[str, Pipeline], at_end: AtEnd) -> t
             return each(_by_stream(step.node, streams), lambda pair: _check(kind, pair[1], streams[pair[0]], pair[0]))
 
 
-def _by_stream(node: YamlNode, streams: Mapping[str, Pipeline]) -> list[tuple[str, YamlNode]]:
+def _by_stream(node: YamlNode, streams: Mapping[str, Tabled]) -> list[tuple[str, YamlNode]]:
     """Return the rows of each stream; an empty list stands for all streams."""
     if "" in streams or (not node.is_mapping and not node.items()):
         return [(name, node) for name in streams]
@@ -230,12 +237,12 @@ def _by_stream(node: YamlNode, streams: Mapping[str, Pipeline]) -> list[tuple[st
     return list(fields)
 
 
-def _check(kind: str, node: YamlNode, pipeline: Pipeline, stream: str) -> Step:
+def _check(kind: str, node: YamlNode, pipeline: Tabled, stream: str) -> Step:
     match kind:
         case "expect":
             return Expect(read_rows(node, pipeline, read_change), node.place, stream)
         case "late":
-            read = read_missed if stream else read_late
+            read = read_missed if stream or isinstance(pipeline, RulesPipeline) else read_late
             return ExpectLate(read_rows(node, pipeline, read), node.place, stream)
         case _:
             return ExpectDead(read_rows(node, pipeline, read_dead), node.place, stream)

@@ -10,7 +10,7 @@ from functools import partial
 
 from windrow.api.checks import require_valid
 from windrow.api.pipeline_file import Document
-from windrow.api.sections import StoryGraph, StoryPipeline
+from windrow.api.sections import StoryGraph, StoryPipeline, StoryRules
 from windrow.api.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, Place
 from windrow.model import (
@@ -24,6 +24,7 @@ from windrow.model import (
     LogSource,
     Pipeline,
     Punctuated,
+    RulesPipeline,
     SinkNode,
     SqliteSink,
     TimestampType,
@@ -63,9 +64,9 @@ class Sources:
     times: Mapping[str, EventTime]
 
     @staticmethod
-    def of(sections: StoryPipeline | StoryGraph) -> Sources:
+    def of(sections: StoryPipeline | StoryRules | StoryGraph) -> Sources:
         """Return those of a story's pipeline."""
-        if isinstance(sections, StoryPipeline):
+        if not isinstance(sections, StoryGraph):
             return Sources({"": sections.time})
         return Sources({source.name: source.time for source in sections.sources})
 
@@ -240,6 +241,23 @@ def story_pipeline(node: YamlNode, sections: StoryPipeline, records: Sequence[Wr
         key_groups=KEY_GROUPS,
         derive=sections.derive,
         salt=sections.salt,
+    )
+    return require_valid(pipeline, Document(pipeline, node.file, node.node).place)
+
+
+def story_rules(node: YamlNode, sections: StoryRules, records: Sequence[Written], at_end: AtEnd) -> RulesPipeline:
+    """Return the same for a pipeline with rules."""
+    pipeline = RulesPipeline(
+        name="story",
+        source=LogSource("story"),
+        decode=infer_fields(records, sections.time, node.place),
+        time=sections.time,
+        key=sections.key,
+        rules=sections.rules,
+        sink=SqliteSink("story.db", "story"),
+        key_groups=KEY_GROUPS,
+        derive=sections.derive,
+        at_end=at_end,
     )
     return require_valid(pipeline, Document(pipeline, node.file, node.node).place)
 

@@ -9,11 +9,11 @@ from decimal import Decimal
 from typing import TypeVar
 
 from windrow.api.yaml_node import YamlNode
-from windrow.model import Pipeline, TimestampType
+from windrow.model import RulesPipeline, TimestampType
 from windrow.testing.transcript.records import partition_number
-from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, TableRow, Value
+from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, Tabled, TableRow, Value
 from windrow.testing.transcript.times import format_time, read_window_bounds, window_text
-from windrow.testing.transcript.values import each, key_types, read_result, read_value, result_types
+from windrow.testing.transcript.values import ALERT, each, key_types, read_result, read_value, result_types
 
 T = TypeVar("T")
 
@@ -21,32 +21,32 @@ OPS = ("insert", "update_before", "update_after", "delete")
 PANES = ("early", "on_time", "late")
 
 
-def read_rows(node: YamlNode, pipeline: Pipeline, read: Callable[[YamlNode, Pipeline], T]) -> tuple[T, ...]:
+def read_rows(node: YamlNode, pipeline: Tabled, read: Callable[[YamlNode, Tabled], T]) -> tuple[T, ...]:
     """Read a list of rows; raise PipelineError for all that are wrong."""
     return each(node.items(), lambda item: read(item, pipeline))
 
 
-def read_change(node: YamlNode, pipeline: Pipeline) -> ChangeRow:
-    """Read ``[op, pane, window, key..., values...]``."""
-    op, pane, window, *rest = _cells(node, ["op", "pane", "window", *_columns(pipeline)])
+def read_change(node: YamlNode, pipeline: Tabled) -> ChangeRow:
+    """Read ``[op, pane, window, key..., values...]``, or ``[op, pane, time, key..., subject, rule, text]``."""
+    op, pane, window, *rest = _cells(node, ["op", "pane", *_columns(pipeline)])
     key, values = _key_and_values(rest, pipeline)
     return ChangeRow(op.choice(OPS), pane.choice(PANES), read_window_bounds(window, pipeline), key, values)
 
 
-def read_table_row(node: YamlNode, pipeline: Pipeline) -> TableRow:
-    """Read ``[window, key..., values...]``."""
-    window, *rest = _cells(node, ["window", *_columns(pipeline)])
+def read_table_row(node: YamlNode, pipeline: Tabled) -> TableRow:
+    """Read ``[window, key..., values...]``, or ``[time, key..., subject, rule, text]``."""
+    window, *rest = _cells(node, _columns(pipeline))
     key, values = _key_and_values(rest, pipeline)
     return TableRow(read_window_bounds(window, pipeline), key, values)
 
 
-def read_late(node: YamlNode, pipeline: Pipeline) -> LateRow:
+def read_late(node: YamlNode, pipeline: Tabled) -> LateRow:
     """Read ``[partition, offset, window]``."""
     partition, offset, window = _cells(node, ["partition", "offset", "window"])
     return LateRow(_partition(partition), _offset(offset), read_window_bounds(window, pipeline))
 
 
-def read_missed(node: YamlNode, pipeline: Pipeline) -> LateRow:
+def read_missed(node: YamlNode, pipeline: Tabled) -> LateRow:
     """Read the same, or ``[partition, offset]`` of a record that is in no stream."""
     columns = ["partition", "offset"]
     if len(node.items()) != len(columns):
@@ -55,7 +55,7 @@ def read_missed(node: YamlNode, pipeline: Pipeline) -> LateRow:
     return LateRow(_partition(partition), _offset(offset), None)
 
 
-def read_dead(node: YamlNode, _: Pipeline) -> DeadRow:
+def read_dead(node: YamlNode, _: Tabled) -> DeadRow:
     """Read ``[partition, offset, reason]``, where the reason may be cut short."""
     partition, offset, reason = _cells(node, ["partition", "offset", "reason"])
     return DeadRow(_partition(partition), _offset(offset), reason.text())
@@ -67,8 +67,10 @@ def _partition(node: YamlNode) -> int | str:
     return f"{source}/{partition_number(number, node)}" if slash else partition_number(number, node)
 
 
-def _columns(pipeline: Pipeline) -> list[str]:
-    return [*pipeline.key, *(aggregate.name for aggregate in pipeline.aggregates)]
+def _columns(pipeline: Tabled) -> list[str]:
+    if isinstance(pipeline, RulesPipeline):
+        return ["time", *pipeline.key, *ALERT, "text"]
+    return ["window", *pipeline.key, *(aggregate.name for aggregate in pipeline.aggregates)]
 
 
 def _cells(node: YamlNode, columns: list[str]) -> list[YamlNode]:
@@ -79,10 +81,11 @@ def _cells(node: YamlNode, columns: list[str]) -> list[YamlNode]:
     return [YamlNode(cell.node, cell.file, f"{node.called}.{name}") for cell, name in zip(cells, columns, strict=True)]
 
 
-def _key_and_values(cells: list[YamlNode], pipeline: Pipeline) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-    parts = len(pipeline.key)
+def _key_and_values(cells: list[YamlNode], pipeline: Tabled) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    types = key_types(pipeline)
+    parts = len(types)
     return (
-        tuple(read_value(cell, type_) for cell, type_ in zip(cells[:parts], key_types(pipeline), strict=True)),
+        tuple(read_value(cell, type_) for cell, type_ in zip(cells[:parts], types, strict=True)),
         tuple(read_result(cell, type_) for cell, type_ in zip(cells[parts:], result_types(pipeline), strict=True)),
     )
 
@@ -99,17 +102,17 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_TEXT = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
-def change_text(pipeline: Pipeline, row: ChangeRow) -> str:
+def change_text(pipeline: Tabled, row: ChangeRow) -> str:
     """Write an entry of the changelog."""
     return _flow([row.op, row.pane, window_text(pipeline, row.window), *_cell_texts(pipeline, row)])
 
 
-def table_text(pipeline: Pipeline, row: TableRow) -> str:
+def table_text(pipeline: Tabled, row: TableRow) -> str:
     """Write a row of the table."""
     return _flow([window_text(pipeline, row.window), *_cell_texts(pipeline, row)])
 
 
-def late_text(pipeline: Pipeline, row: LateRow) -> str:
+def late_text(pipeline: Tabled, row: LateRow) -> str:
     """Write an expired record."""
     window = [] if row.window is None else [window_text(pipeline, row.window)]
     return _flow([str(row.partition), str(row.offset), *window])
@@ -124,7 +127,7 @@ def _flow(cells: Iterable[str]) -> str:
     return f"[{', '.join(cells)}]"
 
 
-def _cell_texts(pipeline: Pipeline, row: ChangeRow | TableRow) -> list[str]:
+def _cell_texts(pipeline: Tabled, row: ChangeRow | TableRow) -> list[str]:
     """Write key and values, times as such."""
     types = [*key_types(pipeline), *result_types(pipeline)]
     return [

@@ -9,8 +9,8 @@ from typing import assert_never
 
 from windrow.core.changelog import StepOutput
 from windrow.errors import Place
-from windrow.model import Pipeline, as_graph
-from windrow.testing.transcript.changelog_check import apply_changelog, table_rows
+from windrow.model import as_graph
+from windrow.testing.transcript.changelog_check import apply_changelog, mode_of, table_rows
 from windrow.testing.transcript.hosts import Play, load_play
 from windrow.testing.transcript.reader import read_story
 from windrow.testing.transcript.rebatch import cuts
@@ -29,6 +29,7 @@ from windrow.testing.transcript.story import (
     MarkWatermark,
     RecordStep,
     Story,
+    Tabled,
     TellTime,
     sink_of,
 )
@@ -133,7 +134,7 @@ def _difference(what: str, place: Place, expected: Iterable[str], actual: Iterab
 
 
 def _changes(
-    pipeline: Pipeline, place: Place, expected: Iterable[ChangeRow], actual: Iterable[ChangeRow]
+    pipeline: Tabled, place: Place, expected: Iterable[ChangeRow], actual: Iterable[ChangeRow]
 ) -> Difference | None:
     """Compare changes in (window, key) order; those of one window and key stay in their own."""
     one, other = (
@@ -143,9 +144,7 @@ def _changes(
     return _difference("expect", place, one, other)
 
 
-def _late(
-    pipeline: Pipeline, place: Place, expected: Sequence[LateRow], actual: Sequence[LateRow]
-) -> Difference | None:
+def _late(pipeline: Tabled, place: Place, expected: Sequence[LateRow], actual: Sequence[LateRow]) -> Difference | None:
     one, other = ([late_text(pipeline, row) for row in by_log(rows)] for rows in (expected, actual))
     return _difference("late", place, one, other)
 
@@ -162,21 +161,21 @@ def _dead(place: Place, expected: Sequence[DeadRow], actual: Sequence[DeadRow]) 
     return _difference("dead", place, map(dead_text, by_log(expected)), map(dead_text, by_log(cut)))
 
 
-def _final(pipeline: Pipeline, final: Final, observed: Observed) -> Difference | None:
+def _final(pipeline: Tabled, final: Final, observed: Observed) -> Difference | None:
     """Compare the table that the changelog makes."""
     expected = sorted(final.rows, key=lambda row: (row.window, row.key))
     return _difference(
         "final",
         final.place,
         [table_text(pipeline, row) for row in expected],
-        [table_text(pipeline, row) for row in table_rows(apply_changelog(observed.changes, pipeline.emit.mode))],
+        [table_text(pipeline, row) for row in table_rows(apply_changelog(observed.changes, mode_of(pipeline)))],
     )
 
 
-def _consistent(pipeline: Pipeline, place: Place, observed: Observed, where: str = "") -> Difference | None:
+def _consistent(pipeline: Tabled, place: Place, observed: Observed, where: str = "") -> Difference | None:
     """Find what no changelog may have, whatever a story expects."""
     misfits = [
         f"{change_text(pipeline, entry.row)}  # revision {entry.revision} does not fit what was there"
-        for entry in apply_changelog(observed.changes, pipeline.emit.mode).misfits
+        for entry in apply_changelog(observed.changes, mode_of(pipeline)).misfits
     ]
     return _difference(f"consistency{where}", place, [], [*misfits, *repeated(observed)])

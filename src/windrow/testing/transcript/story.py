@@ -10,12 +10,19 @@ from typing import Literal
 from windrow.core.tick import Crash, PlayStep, Tick
 from windrow.errors import Place
 from windrow.expressions import result_pipelines
-from windrow.model import Graph, Pipeline
+from windrow.model import Graph, Pipeline, RulesPipeline
 
 Value = str | bool | int | float | Decimal | None
 """A key's field or a result; times are microseconds, null is None."""
 
 AtEnd = Literal["fire", "hold"]
+
+Tabled = Pipeline | RulesPipeline
+"""A stream that a story has a table of.
+
+A row of windows is known by its window and key, with the results as values. An alert is known by the microsecond of its
+record's event time, and by key, subject and rule, with its text as the value.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class ChangeRow:
 
 @dataclass(frozen=True)
 class LateRow:
-    """An expired record and the window that it missed; None if it was too late for all streams of its source."""
+    """An expired record and the window that it missed; None if no stream has a window for it."""
 
     partition: int | str
     offset: int
@@ -143,10 +150,10 @@ class Story:
 
     name: str
     file: str
-    pipeline: Pipeline | Graph
+    pipeline: Tabled | Graph
     steps: tuple[Step, ...]
     final: Mapping[str, Final]
-    streams: Mapping[str, Pipeline]
+    streams: Mapping[str, Tabled]
 
     @property
     def log(self) -> dict[int, list[bytes]]:
@@ -172,9 +179,9 @@ class Story:
         return feed
 
 
-def windowed(pipeline: Pipeline | Graph) -> dict[str, Pipeline]:
-    """Return the streams that have windows by name, each as a short form."""
-    if isinstance(pipeline, Pipeline):
+def tabled(pipeline: Tabled | Graph) -> dict[str, Tabled]:
+    """Return the streams that a story can have tables of by name, each as a short form."""
+    if not isinstance(pipeline, Graph):
         return {"": pipeline}
     found = result_pipelines(pipeline)
     return {name: one for name, one in found.items() if isinstance(one, Pipeline)}

@@ -11,7 +11,8 @@ import re
 
 from windrow.api.yaml_node import YamlNode
 from windrow.errors import PipelineError
-from windrow.model import Cumulate, Global, Hopping, Pipeline, Session
+from windrow.model import Cumulate, Global, Hopping, Pipeline, RulesPipeline, Session
+from windrow.testing.transcript.story import Tabled
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -65,8 +66,11 @@ def format_time(micros: int) -> str:
 GLOBAL = "global"
 
 
-def read_window_bounds(node: YamlNode, pipeline: Pipeline) -> tuple[int, int]:
-    """Read a window of the pipeline; raise PipelineError if it has no such window."""
+def read_window_bounds(node: YamlNode, pipeline: Tabled) -> tuple[int, int]:
+    """Read a window of the pipeline, of an alert its time; raise PipelineError if it has no such window."""
+    if isinstance(pipeline, RulesPipeline):
+        at = node.parsed(parse_story_time)
+        return at, at + 1
     first, slash, second = node.text().partition("/")
     if isinstance(pipeline.window, Global):
         if node.text() != GLOBAL:
@@ -89,9 +93,9 @@ def read_window_bounds(node: YamlNode, pipeline: Pipeline) -> tuple[int, int]:
     return start, found
 
 
-def window_text(pipeline: Pipeline, window: tuple[int, int]) -> str:
+def window_text(pipeline: Tabled, window: tuple[int, int]) -> str:
     """Write a window as `read_window_bounds` reads it."""
-    match pipeline.window:
+    match pipeline.window if isinstance(pipeline, Pipeline) else None:
         case Global():
             return GLOBAL
         case Session() | Cumulate():

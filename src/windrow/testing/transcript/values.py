@@ -25,15 +25,18 @@ from windrow.model import (
     Formula,
     LongType,
     Pipeline,
+    RulesPipeline,
     StringType,
     TimestampType,
     function_spec,
 )
-from windrow.testing.transcript.story import Value
+from windrow.testing.transcript.story import Tabled, Value
 from windrow.testing.transcript.times import parse_story_time
 
 DECIMAL_DIGITS = 18
 """The precision of decimals in stories."""
+ALERT = ("subject", "rule")
+"""The columns that an alert is known by, behind the key."""
 _TAG = "tag:yaml.org,2002:"
 # before the point more than any type holds, behind it as much as a story's decimals can
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,99})")
@@ -122,13 +125,16 @@ def read_result(node: YamlNode, type_: DataType | None) -> Value:
     raise node.error(msg)
 
 
-def key_types(pipeline: Pipeline) -> list[DataType | None]:
-    """Return the types of the key's fields."""
-    return [type_of(pipeline, name) for name in pipeline.key]
+def key_types(pipeline: Tabled) -> list[DataType | None]:
+    """Return the types of the key's fields, and of the subject and the rule of an alert."""
+    alert = [StringType() for _ in ALERT] if isinstance(pipeline, RulesPipeline) else []
+    return [*(type_of(pipeline, name) for name in pipeline.key), *alert]
 
 
-def result_types(pipeline: Pipeline) -> list[DataType | None]:
+def result_types(pipeline: Tabled) -> list[DataType | None]:
     """Return the types of the results: any number's for a number, None for what may be anything."""
+    if isinstance(pipeline, RulesPipeline):
+        return [StringType()]
     return [_result_type(pipeline, aggregate) for aggregate in pipeline.aggregates]
 
 

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from windrow.core.changelog import StepOutput
-from windrow.model import AllOf, AnyOf, Every, Pipeline, Records, Repeat, Trigger
+from windrow.model import AllOf, AnyOf, Every, Pipeline, Records, Repeat, RulesPipeline, Trigger
 from windrow.testing.oracle import Answer, Change, Missed
-from windrow.testing.transcript.changelog_check import Entry, apply_changelog
+from windrow.testing.transcript.changelog_check import Entry, apply_changelog, mode_of
 from windrow.testing.transcript.rows import change_text, dead_text, late_text, table_text
-from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, Story, TableRow
+from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, Story, Tabled, TableRow
+from windrow.testing.transcript.values import ALERT
 
 PUTS = frozenset({"insert", "update_after"})
 """The changes that put a row into the table; the others take one out."""
@@ -30,7 +31,7 @@ class Observed:
     dead: tuple[DeadRow, ...]
 
 
-def observe(pipeline: Pipeline, outputs: Iterable[StepOutput], *, has_sources: bool = False) -> Observed:
+def observe(pipeline: Tabled, outputs: Iterable[StepOutput], *, has_sources: bool = False) -> Observed:
     """Read the outputs of some steps; partitions have the name of their source before them where it has several."""
     steps = list(outputs)
     late = [row for step in steps for row in _rows(step.late)]
@@ -94,7 +95,11 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-def _entry(pipeline: Pipeline, row: dict[str, Any]) -> Entry:
+def _entry(pipeline: Tabled, row: dict[str, Any]) -> Entry:
+    if isinstance(pipeline, RulesPipeline):
+        key = tuple(row[name] for name in (*pipeline.key, *ALERT))
+        at = row["event_time"]
+        return Entry(ChangeRow(row["op"], row["pane"], (at, at + 1), key, (row["text"],)), row["revision"])
     return Entry(
         ChangeRow(
             op=row["op"],
@@ -112,18 +117,20 @@ def _missed(row: dict[str, Any]) -> Missed:
 
 
 R = TypeVar("R", LateRow, DeadRow)
-View = Callable[[Pipeline, Observed], list[str]]
+View = Callable[[Tabled, Observed], list[str]]
 
 
-def views(story: Story, pipeline: Pipeline) -> list[tuple[str, View]]:
+def views(story: Story, pipeline: Tabled) -> list[tuple[str, View]]:
     """Return what to compare of a stream, by name.
 
     With several partitions, ``late: batch``, or early panes by processing time the changelog is no promise, and what
     late records make of single panes in mode discard is none either, nor which of them are in a revision by count.
     """
+    found: list[tuple[str, View]] = [("on-time panes", _on_time), ("late", _late), ("dead", _dead)]
+    if isinstance(pipeline, RulesPipeline):
+        return [*found, ("final", _final), ("changelog", _changelog)]
     emit = pipeline.emit
     one_order = len(story.log) == 1 and emit.late != "batch" and not looks_at_ticks(emit.early)
-    found: list[tuple[str, View]] = [("on-time panes", _on_time), ("late", _late), ("dead", _dead)]
     if one_order or (emit.mode != "discard" and not isinstance(emit.late, Records)):
         found.append(("final", _final))
     if one_order:
@@ -149,29 +156,29 @@ def by_log(rows: Iterable[R]) -> list[R]:
     return sorted(rows, key=lambda row: (str(row.partition), row.offset))
 
 
-def _on_time(pipeline: Pipeline, observed: Observed) -> list[str]:
+def _on_time(pipeline: Tabled, observed: Observed) -> list[str]:
     """Return windows, keys and values: whether a pane replaces an early one is another matter."""
     rows = [entry.row for entry in _in_order(on_time_panes(observed))]
     return [table_text(pipeline, TableRow(row.window, row.key, row.values)) for row in rows]
 
 
-def _late(pipeline: Pipeline, observed: Observed) -> list[str]:
+def _late(pipeline: Tabled, observed: Observed) -> list[str]:
     return [late_text(pipeline, row) for row in by_log(observed.late)]
 
 
-def _dead(_: Pipeline, observed: Observed) -> list[str]:
+def _dead(_: Tabled, observed: Observed) -> list[str]:
     return [dead_text(row) for row in by_log(observed.dead)]
 
 
-def _final(pipeline: Pipeline, observed: Observed) -> list[str]:
+def _final(pipeline: Tabled, observed: Observed) -> list[str]:
     """Return the table, without early panes where they depend on processing time."""
-    early_too = not looks_at_ticks(pipeline.emit.early)
-    entries = _in_order(apply_changelog(observed.changes, pipeline.emit.mode).rows.values())
+    early_too = isinstance(pipeline, RulesPipeline) or not looks_at_ticks(pipeline.emit.early)
+    entries = _in_order(apply_changelog(observed.changes, mode_of(pipeline)).rows.values())
     rows = [entry.row for entry in entries if early_too or entry.row.pane != "early"]
     return [table_text(pipeline, TableRow(row.window, row.key, row.values)) for row in rows]
 
 
-def _changelog(pipeline: Pipeline, observed: Observed) -> list[str]:
+def _changelog(pipeline: Tabled, observed: Observed) -> list[str]:
     return [f"{change_text(pipeline, entry.row)}  # revision {entry.revision}" for entry in _in_order(observed.changes)]
 
 
