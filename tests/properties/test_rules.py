@@ -37,7 +37,17 @@ from windrow.model import (
     StringType,
     TimestampType,
 )
-from windrow.testing.oracle.rules import AlertChange, Condition, Fields, Finding, Purchase, RulesAnswer, judge
+from windrow.testing.oracle.rules import (
+    AlertChange,
+    Condition,
+    ConditionError,
+    EvidenceError,
+    Fields,
+    Finding,
+    Purchase,
+    RulesAnswer,
+    judge,
+)
 
 PLACES = [(0.0, 0.0), (52.5, 13.4), (40.7, -74.0)]
 BASE = 1_767_261_600_000_000
@@ -55,6 +65,9 @@ RULES = (
     Rule("again", "len(list_filter(recent, lambda x: x.merchant = merchant)) >= 2"),
     Rule("far", "km(prev.lat, prev.lon, lat, lon) > 100 + 900 * hours(prev.t, t)", say="{km:.0f} km",
          evidence=(("minutes", "60 * hours(prev.t, t)"), ("km", "round(km(prev.lat, prev.lon, lat, lon))"))),
+    Rule("strict", "cast(case when prev.amount = amount then 'x' else cast(amount as varchar) end as bigint) >= 8"),
+    Rule("vague", "amount >= 4", say="{x} of {id}",
+         evidence=(("x", "cast(case count(recent) when 1 then 'x' else '7' end as bigint)"), ("amount", "amount"))),
 )  # fmt: skip
 
 
@@ -100,7 +113,22 @@ def far(one: Fields, seen: Sequence[Fields]) -> Finding | None:
     return (f"{km:.0f} km", {"minutes": 60 * hours, "km": float(round(km))}) if km > 100 + 900 * hours else None
 
 
-CONDITIONS: dict[str, Condition] = {one.__name__: one for one in (jump, above, burst, blocked, new, again, far)}
+def strict(one: Fields, seen: Sequence[Fields]) -> Finding | None:
+    if seen and seen[-1]["amount"] == one["amount"]:
+        raise ConditionError
+    return ("strict", {}) if one["amount"] >= 8 else None
+
+
+def vague(one: Fields, seen: Sequence[Fields]) -> Finding | None:
+    if one["amount"] < 4:
+        return None
+    if len(seen) == 1:
+        raise EvidenceError(("null of null", {"x": None, "amount": None}))
+    return f"7 of {one['id']}", {"x": 7, "amount": one["amount"]}
+
+
+RULES_IN_PYTHON = (jump, above, burst, blocked, new, again, far, strict, vague)
+CONDITIONS: dict[str, Condition] = {one.__name__: one for one in RULES_IN_PYTHON}
 
 
 @dataclass(frozen=True)
@@ -259,7 +287,9 @@ def assert_answer(case: Case, found: Found) -> None:
         for card in cards:
             assert [row for row in own if card in (None, row[4])] == [row for row in wanted if card in (None, row[4])]
     assert found.late == [(at, offset) for at, answer in answers.items() for offset in answer.expired]
-    assert found.dead == [(at, offset) for at, answer in answers.items() for offset in answer.contradicting]
+    assert found.dead == [
+        (at, offset) for at, answer in answers.items() for offset in sorted([*answer.contradicting, *answer.failed])
+    ]
     assert found.duplicates == sum(len(answer.repeated) for answer in answers.values())
 
 

@@ -13,7 +13,22 @@ Fields = Mapping[str, Any]
 Finding = tuple[str, dict[str, Any]]
 """The text and the evidence of an alert."""
 Condition = Callable[[Fields, Sequence[Fields]], Finding | None]
-"""A rule in Python: given a record and those that it sees, oldest first, what it finds; None if it does not hold."""
+"""A rule in Python: given a record and those that it sees, oldest first, what it finds; None if it does not hold.
+
+It raises ConditionError where its condition fails, and EvidenceError where its evidence does.
+"""
+
+
+class ConditionError(Exception):
+    """The condition fails: no rule of the pipeline holds for the record."""
+
+
+class EvidenceError(Exception):
+    """The evidence fails: the rule holds, and `finding` has nulls."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding)
+        self.finding = finding
 
 
 @dataclass(frozen=True)
@@ -41,12 +56,13 @@ class AlertChange:
 
 @dataclass
 class RulesAnswer:
-    """The changelog of a partition, and the offsets of records that are not judged."""
+    """The changelog of a partition, and the offsets of records that are not judged, or for which a rule failed."""
 
     changes: list[AlertChange] = field(default_factory=list)
     expired: list[int] = field(default_factory=list)
     repeated: list[int] = field(default_factory=list)
     contradicting: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
 
     @property
     def standing(self) -> dict[tuple[str, int], Finding]:
@@ -86,15 +102,33 @@ def judge(
         for subject in judged:
             history = _history(rules, subject, [*known, one])
             pane = "on_time" if subject is one and at < one.time else "late"
+            findings, has_failed = _findings(rules, conditions, subject, history)
+            if has_failed and subject is one:
+                answer.failed.append(one.offset)
             for rule in rules.rules:
-                finding = conditions[rule.name](subject.fields, [other.fields for other in history])
-                name = subject.offset, rule.name
+                finding, name = findings.get(rule.name), (subject.offset, rule.name)
                 revision, before = alerts.get(name, (-1, None))
                 if finding == before:
                     continue
                 alerts[name] = revision + 1, finding
                 answer.changes += _changes(before, finding, (pane, revision, rule.name, subject.offset))
     return answer
+
+
+def _findings(
+    rules: RuleSet, conditions: Mapping[str, Condition], subject: Purchase, history: Sequence[Purchase]
+) -> tuple[dict[str, Finding | None], bool]:
+    """Return what each rule finds, and whether one fails."""
+    found: dict[str, Finding | None] = {}
+    has_failed = False
+    for rule in rules.rules:
+        try:
+            found[rule.name] = conditions[rule.name](subject.fields, [other.fields for other in history])
+        except ConditionError:
+            return {}, True
+        except EvidenceError as exc:
+            found[rule.name], has_failed = exc.finding, True
+    return found, has_failed
 
 
 def _order(one: Purchase) -> tuple[Any, ...]:
