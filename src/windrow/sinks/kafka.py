@@ -2,9 +2,11 @@
 
 A change has the key of its row: the text alone if that is one text, else a JSON object. Its value is the row as a JSON
 object with `op`, `pane` and `revision`; `update_before` is left out, as it repeats the record before. Decimals are
-text and times ISO 8601, so nothing is rounded. A value holds no clock of the machine: it is the same, to the byte,
-whenever the log is read again. Beside the topic, ``TOPIC.late`` has the late output as JSON, ``TOPIC.dead`` the dead
-letters: the bytes as they were, with the coordinates and the reason in the headers.
+text and times ISO 8601, so nothing is rounded; times always have six digits of a second, so that they sort as text,
+unlike those in identities and evidence of alerts (`time_text` in `windrow.core.operators.rules.judge`). A value holds
+no clock of the machine: it is the same, to the byte, whenever the log is read again. Beside the topic, ``TOPIC.late``
+has the late output as JSON, ``TOPIC.dead`` the dead letters: the bytes as they were, with the coordinates and the
+reason in the headers.
 """
 
 from __future__ import annotations
