@@ -12,6 +12,7 @@ from windrow.api.checks import require_valid, validate
 from windrow.api.pipeline_file import read_document
 from windrow.api.printing import to_dict, to_json, to_mermaid, to_python, to_text, to_yaml
 from windrow.errors import PipelineError, each_error
+from windrow.expressions.rules import uses_next
 from windrow.hosts.compatibility import pipeline_changes
 from windrow.hosts.savepoint import fingerprint
 from windrow.model import FileList, Recent, RulesPipeline
@@ -85,13 +86,17 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
         ("last: 64", "last: 0", 7, "recent.last: must be 1 to 10,000, not 0"),
         ("within: 1d", "within: 0s", 7, "recent.within: must be longer than 0"),
         ("recent: {last: 64, within: 1d}\n", "", 1, "the pipeline lacks 'recent' such as recent: {last: 64"),
-        ("blocked: {file", "card: {file", 8, "lists.card: 'card' is a field, or `prev` or `recent`, in rules"),
+        ("blocked: {file", "card: {file", 8, "lists.card: 'card' is a field, or `prev`, `next` or `recent`, in"),
         ("file: vip.txt", "file: ' '", 8, "lists.vip.file: is empty; name a file"),
         ("3 * prev.amount", "3 * prev.amounts", 12, "rules.0.when: 'amount > 3 * prev.amounts': 'amounts' is not"),
         ("3 * prev.amount", "prev", 12, "rules.0.when: 'amount > prev': `prev` is a record: name a field of it"),
         ("amount > 3 * prev.amount", "prev.amount", 12, "rules.0.when: 'prev.amount' is a decimal(12,2), not a condi"),
         ("3 * prev.amount", "mean(recent)", 12, "rules.0.when: 'amount > mean(recent)': mean() is over a field"),
-        ("3 * prev.amount", "next.amount", 12, "rules.0.when: 'amount > next.amount': the record after this one"),
+        ("3 * prev.amount", "next.amount", 12, "rules.0.when: uses `next`, the record after, which comes when"),
+        ("3 * prev.amount", "next", 12, "rules.0.when: 'amount > next': `next` is a record: name a field of it"),
+        ("{prev.id}", "{next.id}", 13, "rules.0.say: uses `next`, the record after"),
+        ("amount - prev.amount", "amount - next.amount", 14, "rules.0.with.more: uses `next`, the record after"),
+        ("merchant in blocked", "lower(next.merchant) in blocked", 16, "rules.2.when: uses `next`, the record after"),
         ("3 * prev.amount", "max(amount)", 12, "rules.0.when: 'amount > max(amount)' calls max(), an aggregate"),
         (
             "{more:.2f}",
@@ -149,3 +154,32 @@ def test_a_savepoint_allows_other_rules_over_the_same_records(was: str, now: str
     before, after = read(TEXT), read(TEXT.replace(was, now, 1))
     (change,) = pipeline_changes(fingerprint(before), fingerprint(after), {"": after})
     assert (change.means is None) == refused, change.text
+
+
+NEXT = TEXT.replace("3 * prev.amount", "3 * next.amount").replace("revise: false", "revise: true")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "refused"),
+    [
+        ("3 * next.amount", "4 * next.amount", False),
+        ("3 * next.amount", "3 * prev.amount", False),
+        ("within: 1d", "within: 1h", False),
+        ("within: 1d", "within: 2d", True),
+    ],
+)
+def test_a_savepoint_of_rules_with_next_has_what_they_need(was: str, now: str, refused: bool) -> None:  # noqa: FBT001 - a column of the table above
+    before, after = read(NEXT), read(NEXT.replace(was, now, 1))
+    (change,) = pipeline_changes(fingerprint(before), fingerprint(after), {"": after})
+    assert (change.means is None) == refused, change.text
+    if "prev" in now:
+        (change,) = pipeline_changes(fingerprint(after), fingerprint(before), {"": before})
+        assert change.means is None
+        assert "they use `next` now, and alerts that the next record of a key would revise are not kept" in change.text
+
+
+def test_an_argument_of_a_lambda_is_not_the_record_after() -> None:
+    text = TEXT.replace("amount > 3 * prev.amount", "'len(list_filter(recent, lambda next: next.amount > 1)) > 1'")
+    assert not any(map(uses_next, read(text).rules.rules))
+    assert any(map(uses_next, read(NEXT).rules.rules))
+    assert "and the next of them, up to 1d after it, once that comes" in to_text(read(NEXT))

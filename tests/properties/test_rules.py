@@ -19,6 +19,7 @@ from windrow.core.level import migrate
 from windrow.core.operators.base import GroupOutput
 from windrow.core.schema import RAW
 from windrow.core.state.widening import StateChange
+from windrow.expressions.rules import uses_next
 from windrow.hosts.memory import MemoryHost
 from windrow.model import (
     Decode,
@@ -68,43 +69,49 @@ RULES = (
     Rule("strict", "cast(case when prev.amount = amount then 'x' else cast(amount as varchar) end as bigint) >= 8"),
     Rule("vague", "amount >= 4", say="{x} of {id}",
          evidence=(("x", "cast(case count(recent) when 1 then 'x' else '7' end as bigint)"), ("amount", "amount"))),
+    Rule("left", "next.amount > amount", say="then {next.id}",
+         evidence=(("d", "next.amount - amount"), ("n", "count(recent)"))),
+    Rule("last", "next is null", evidence=(("t", "amount"),)),
+    Rule("between", "next.merchant in blocked and prev is not null"
+         " and cast(case when next.amount = amount then 'x' else '1' end as bigint) = 1",
+         evidence=(("sum", "prev.amount + next.amount"),)),
 )  # fmt: skip
 
 
-def jump(one: Fields, seen: Sequence[Fields]) -> Finding | None:
+def jump(one: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding | None:
     if not seen or not one["amount"] > seen[-1]["amount"] + 3:
         return None
     more = one["amount"] - seen[-1]["amount"]
     return f"{seen[-1]['id']} then {one['id']}: {more:+d}", {"d": more}
 
 
-def above(one: Fields, seen: Sequence[Fields]) -> Finding | None:
+def above(one: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding | None:
     amounts = [other["amount"] for other in seen]
     if len(seen) < 2 or not one["amount"] > sum(amounts) / len(amounts):
         return None
     return f"{len(seen)} records", {"n": len(seen), "s": sum(amounts)}
 
 
-def burst(one: Fields, seen: Sequence[Fields]) -> Finding | None:
+def burst(one: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding | None:
     near = [other["amount"] for other in seen if other["t"] >= one["t"] - 2 * MINUTE]
     return ("burst", {"most": max(near)}) if len(near) >= 2 else None
 
 
-def blocked(one: Fields, seen: Sequence[Fields]) -> Finding | None:
+def blocked(one: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding | None:
     last = seen[-1]["merchant"] if seen else None
     return ("blocked", {}) if one["merchant"] == "evil" or (last is not None and last != "evil") else None
 
 
-def new(_: Fields, seen: Sequence[Fields]) -> Finding | None:
+def new(_: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding | None:
     return None if seen else ("new", {})
 
 
-def again(one: Fields, seen: Sequence[Fields]) -> Finding | None:
+def again(one: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding | None:
     same = [other for other in seen if one["merchant"] is not None and other["merchant"] == one["merchant"]]
     return ("again", {}) if len(same) >= 2 else None
 
 
-def far(one: Fields, seen: Sequence[Fields]) -> Finding | None:
+def far(one: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding | None:
     if not seen:
         return None
     lat, lon, other_lat, other_lon = (radians(of[name]) for of in (one, seen[-1]) for name in ("lat", "lon"))
@@ -113,13 +120,13 @@ def far(one: Fields, seen: Sequence[Fields]) -> Finding | None:
     return (f"{km:.0f} km", {"minutes": 60 * hours, "km": float(round(km))}) if km > 100 + 900 * hours else None
 
 
-def strict(one: Fields, seen: Sequence[Fields]) -> Finding | None:
+def strict(one: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding | None:
     if seen and seen[-1]["amount"] == one["amount"]:
         raise ConditionError
     return ("strict", {}) if one["amount"] >= 8 else None
 
 
-def vague(one: Fields, seen: Sequence[Fields]) -> Finding | None:
+def vague(one: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding | None:
     if one["amount"] < 4:
         return None
     if len(seen) == 1:
@@ -127,7 +134,25 @@ def vague(one: Fields, seen: Sequence[Fields]) -> Finding | None:
     return f"7 of {one['id']}", {"x": 7, "amount": one["amount"]}
 
 
-RULES_IN_PYTHON = (jump, above, burst, blocked, new, again, far, strict, vague)
+def left(one: Fields, seen: Sequence[Fields], after: Fields | None) -> Finding | None:
+    if after is None or not after["amount"] > one["amount"]:
+        return None
+    return f"then {after['id']}", {"d": after["amount"] - one["amount"], "n": len(seen)}
+
+
+def last(one: Fields, _seen: Sequence[Fields], after: Fields | None) -> Finding | None:
+    return None if after else ("last", {"t": one["amount"]})
+
+
+def between(one: Fields, seen: Sequence[Fields], after: Fields | None) -> Finding | None:
+    if after is not None and after["amount"] == one["amount"]:
+        raise ConditionError
+    if not seen or after is None or after["merchant"] != "evil":
+        return None
+    return "between", {"sum": seen[-1]["amount"] + after["amount"]}
+
+
+RULES_IN_PYTHON = (jump, above, burst, blocked, new, again, far, strict, vague, left, last, between)
 CONDITIONS: dict[str, Condition] = {one.__name__: one for one in RULES_IN_PYTHON}
 
 
@@ -208,13 +233,14 @@ def cases(draw: st.DrawFn) -> Case:
     """Draw a case."""
     partitions = draw(st.integers(1, 2))
     log = draw(records(partitions))
+    chosen = tuple(draw(st.lists(st.sampled_from(RULES), min_size=1, unique=True)))
     rules = RuleSet(
-        tuple(draw(st.lists(st.sampled_from(RULES), min_size=1, unique=True))),
+        chosen,
         Recent(draw(st.integers(1, 4)), draw(st.sampled_from([2, 4, 30])) * MINUTE),
         draw(st.sampled_from([None, "id"])),
         PIPELINE.rules.lists,
         draw(st.sampled_from([0, 2, 6, 40])) * MINUTE,
-        draw(st.booleans()) or draw(st.booleans()),
+        any(map(uses_next, chosen)) or draw(st.booleans()) or draw(st.booleans()),
     )
     pipeline = replace(
         PIPELINE,

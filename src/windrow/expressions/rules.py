@@ -1,9 +1,9 @@
-"""Expressions of rules: over a record, the one before it (`prev`), the recent ones (`recent`), and lists.
+"""Expressions of rules: over a record, its neighbours (`prev`, `next`), the recent ones (`recent`), and lists.
 
 An expression is SQL as everywhere. What it says of other records becomes columns beside the fields of the record
 (`RuleColumn`), so that one query evaluates all rules over many records:
 
-- ``prev.FIELD``: a value; ``prev is null`` is said of the event time, which no record lacks;
+- ``prev.FIELD``, ``next.FIELD``: a value; ``prev is null`` is said of the event time, which no record lacks;
 - ``recent.FIELD``: an array, oldest first; ``recent``: an array of structs;
 - ``mean(recent.FIELD)`` and the other functions of `_FUNCTIONS`: a function of such an array; with a duration as the
   second argument, of its records that are at most so much older;
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from string import Formatter
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from windrow.errors import PipelineError
 from windrow.expressions.analyse import Expression, analyse
@@ -41,11 +41,16 @@ RULE_WORDS: Final = ("prev", "recent", "next")
 """Names that no field of a rules pipeline can have."""
 
 
+Neighbour = Literal["prev", "next"]
+_NEIGHBOURS: Final[tuple[Neighbour, ...]] = ("prev", "next")
+
+
 @dataclass(frozen=True)
-class PreviousField:
-    """The column `name` is a field of the record before."""
+class NeighbourField:
+    """The column `name` is a field of the record before or after, by event time."""
 
     name: str
+    record: Neighbour
     field: str
 
 
@@ -75,7 +80,7 @@ class InList:
     of: Expression
 
 
-RuleColumn = PreviousField | RecentField | RecentCount | InList
+RuleColumn = NeighbourField | RecentField | RecentCount | InList
 
 
 @dataclass(frozen=True)
@@ -188,12 +193,12 @@ class RuleScope:
         return tuple(parts), values
 
     def _value(self, say: str, name: str, evidence: Mapping[str, Expression]) -> Expression:
-        previous, dot, inner = name.partition(".")
+        word, _, inner = name.partition(".")
         by_name = {one.name: one for one in self.fields}
         if name in by_name:
             return self._analysed(_quoted(name), name)
-        if dot and previous == "prev" and inner in by_name:
-            return self._analysed(_quoted(self._previous(inner)), name)
+        if word in _NEIGHBOURS and inner in by_name:
+            return self._analysed(_quoted(self._neighbour(word, inner)), name)
         near = difflib.get_close_matches(name, [*evidence, *by_name], n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"give it as evidence, with: {{{name}: ...}}"
         msg = f"{say!r}: {name!r} is neither evidence of the rule nor a field; {hint}"
@@ -222,8 +227,8 @@ class RuleScope:
         match node.get("class"):
             case "COLUMN_REF":
                 return self._reference(node, bound)
-            case "OPERATOR" if node["type"] in _NULL_TESTS and _name(node["children"][0]) == ("prev",):
-                return {**node, "children": [_column(self._previous(self.time))]}
+            case "OPERATOR" if node["type"] in _NULL_TESTS and (word := _name(node["children"][0])) in _NEIGHBOUR_NAMES:
+                return {**node, "children": [_column(self._neighbour(word[0], self.time))]}
             case "OPERATOR" if node["type"] in _IN and (tested := self._tested(node["children"][1:])):
                 made = self._in_list(tested, node["children"][0])
                 return made if node["type"] == "COMPARE_IN" else {**_NOT, "children": [made]}
@@ -239,14 +244,13 @@ class RuleScope:
         if first in self.lists:
             msg = f"{first!r} is a list; write: x in {first}"
             raise PipelineError(msg)
-        if first == "next":
-            msg = "the record after this one is not known when a rule sees it; a rule sees that record with `prev`"
-            raise PipelineError(msg)
-        if first == "prev":
+        if first in _NEIGHBOURS:
             if len(parts) != 1:
-                msg = f"`prev` is a record: name a field of it, such as prev.{self.time}, or ask whether it is null"
+                msg = (
+                    f"`{first}` is a record: name a field of it, such as {first}.{self.time}, or ask whether it is null"
+                )
                 raise PipelineError(msg)
-            return _column(self._previous(parts[0]))
+            return _column(self._neighbour(first, parts[0]))
         if first == "recent":
             return _column(self._recent(parts, None))
         return node
@@ -291,9 +295,9 @@ class RuleScope:
             raise PipelineError(msg)
         return span
 
-    def _previous(self, name: str) -> str:
-        of = self._field(name)
-        return self._known(PreviousField(f"prev.{name}", name), Field(f"prev.{name}", of.type))
+    def _neighbour(self, record: Neighbour, name: str) -> str:
+        column = NeighbourField(f"{record}.{name}", record, name)
+        return self._known(column, Field(column.name, self._field(name).type))
 
     def _recent(self, parts: list[str] | tuple[str, ...], span: int | None) -> str:
         if not parts:
@@ -336,6 +340,7 @@ class RuleScope:
         return column.name
 
 
+_NEIGHBOUR_NAMES: Final = tuple((word,) for word in _NEIGHBOURS)
 _NULL_TESTS: Final = {"OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"}
 _IN: Final = {"COMPARE_IN", "COMPARE_NOT_IN"}
 _NOT: Final = {"class": "OPERATOR", "type": "OPERATOR_NOT"}
@@ -351,11 +356,14 @@ def _name(node: Node) -> tuple[str, ...]:
 
 
 def _named(node: Any) -> list[str]:  # noqa: ANN401 - plain JSON
-    """Return the first parts of all names in a tree."""
+    """Return the first parts of all names in a tree, but for the arguments of lambdas."""
     if isinstance(node, list):
         return [name for part in node for name in _named(part)]
     if not isinstance(node, dict):
         return []
+    if node.get("class") == "LAMBDA":
+        bound = _named(node["lhs"])
+        return [name for name in _named(node["expr"]) if name not in bound]
     return [*_name(node)[:1], *(name for part in node.values() for name in _named(part))]
 
 
@@ -368,3 +376,12 @@ def rule_expressions(pipeline: RulesPipeline) -> tuple[RuleExpressions, ...]:
     """Return the rules of a pipeline, analysed; raise PipelineError for an expression that is wrong."""
     scope = RuleScope.of(pipeline)
     return tuple(map(scope.rule, pipeline.rules.rules))
+
+
+@lru_cache(maxsize=256)
+def uses_next(rule: Rule) -> bool:
+    """Return whether a rule depends on the record after; raise PipelineError for an expression that is wrong."""
+    texts = [] if rule.say is None else [name for _, name, _, _ in Formatter().parse(rule.say) if name]
+    if any(name.startswith("next.") for name in texts):
+        return True
+    return any("next" in _named(parse(sql)) for sql in (rule.when, *dict(rule.evidence).values()))

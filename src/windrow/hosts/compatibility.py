@@ -16,6 +16,7 @@ from windrow.core.state.store import MemoryState
 from windrow.core.state.widening import StateChange, incompatible_fields, why_not_wider
 from windrow.errors import CheckpointError
 from windrow.expressions import result_pipelines
+from windrow.expressions.rules import uses_next
 from windrow.hosts.folders import Folder
 from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
 from windrow.model import (
@@ -23,6 +24,7 @@ from windrow.model import (
     DataType,
     Field,
     ProcessPipeline,
+    Rule,
     RulesPipeline,
     Runnable,
     as_graph,
@@ -245,9 +247,6 @@ _RULES: dict[tuple[str, ...], _Rule] = {
     ("time", "idle"): lambda _, __: "true from the next tick on; who is idle now stays so until its next record",
     ("time", "all_idle"): lambda _, __: "true from the next tick on; the low watermark does not go back",
     ("emit", "lateness"): _lateness,
-    ("rules",): lambda _, __: (
-        "records are judged by it from here on; alerts that are there stay until they are revised"
-    ),
     ("lists",): lambda _, __: "true from the next record on",
     ("recent", "last"): lambda _, __: "true from the next record on; what is forgotten by now is seen no more",
     ("recent", "within"): lambda _, __: "true from the next record on; what is forgotten by now is seen no more",
@@ -257,10 +256,29 @@ _RULES: dict[tuple[str, ...], _Rule] = {
 }
 
 
+def _judging(change: PipelineChange) -> PipelineChange:
+    if _use_next(change.here) and not _use_next(change.there):
+        return change.refused(
+            "they use `next` now, and alerts that the next record of a key would revise are not kept: start over"
+        )
+    return replace(
+        change, means="records are judged by it from here on; alerts that are there stay until they are revised"
+    )
+
+
+def _use_next(rules: Any) -> bool:  # noqa: ANN401 - plain JSON
+    return any(
+        uses_next(Rule(one["name"], one["when"], say=one.get("say"), evidence=tuple(one.get("with", {}).items())))
+        for one in rules or ()
+    )
+
+
 def _typed(path: tuple[str, ...]) -> Callable[[PipelineChange], PipelineChange] | None:
     match path:
         case ("decode", _):
             return _decoded
+        case ("rules",):
+            return _judging
         case ("process", "returns", _):
             return _returned
         case ("process", "state", _):
@@ -350,12 +368,19 @@ def _were(kept: dict[str, Any], now: dict[str, Any]) -> Iterator[Field]:
             yield Field(name, *parse_field_type(texts[0]))
 
 
+def _is_longer(change: PipelineChange) -> bool:
+    return parse_duration(change.here) > parse_duration(change.there)
+
+
 def _held(pipeline: AnyPipeline, change: PipelineChange) -> PipelineChange:
     """Return a change, refused if a process holds records until their time has come that it would be lacking in."""
     is_held = isinstance(pipeline, ProcessPipeline) and pipeline.process.order == "event_time"
     is_of_records = change.field.startswith(("decode.", "derive."))
     if isinstance(pipeline, RulesPipeline) and is_of_records:
         return change.refused("the recent records of keys were read without that")
+    if isinstance(pipeline, RulesPipeline) and change.field == "recent.within" and _is_longer(change):
+        alerts = "alerts of records further back are not kept, and rules use `next`"
+        return change.refused(alerts) if any(map(uses_next, pipeline.rules.rules)) else change
     if is_held and is_of_records and (change.there is None or change.here is None):
         return change.refused("records that are held until their time has come were read without it")
     return change

@@ -10,10 +10,11 @@ Severity = Literal["low", "medium", "high", "critical"]
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition over a record, the one before it (`prev`) and the recent ones (`recent`) of its key.
+    """A condition over a record, its neighbours (`prev`, `next`) and the recent ones (`recent`) of its key.
 
     An alert has the expressions of `evidence` (names and SQL) as JSON, and the text `say`, in which ``{NAME}`` stands
-    for the evidence, for a field of the record, or for ``prev.FIELD``. Without `say` the text is the rule's name.
+    for the evidence, for a field of the record, or for ``prev.FIELD`` or ``next.FIELD``. Without `say` the text is the
+    rule's name.
     """
 
     name: str

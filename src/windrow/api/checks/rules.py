@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -12,7 +13,7 @@ from windrow.api.checks.base import Finding, error, is_field, is_name, no_field,
 from windrow.api.checks.time import too_long
 from windrow.errors import PipelineError
 from windrow.expressions import nullable_fields
-from windrow.expressions.rules import RULE_WORDS, RuleScope
+from windrow.expressions.rules import RULE_WORDS, RuleScope, uses_next
 from windrow.model import (
     ArrayType,
     BooleanType,
@@ -97,7 +98,9 @@ def list_names(pipeline: RulesPipeline) -> Iterator[Finding]:
         if not one.name.isidentifier():
             yield error(where, f"{one.name!r} must be a plain word, as rules use it: x in NAME")
         elif is_field(pipeline, one.name) or one.name.lower() in RULE_WORDS:
-            yield error(where, f"{one.name!r} is a field, or `prev` or `recent`, in rules; give the list another name")
+            yield error(
+                where, f"{one.name!r} is a field, or `prev`, `next` or `recent`, in rules; give the list another name"
+            )
         yield from _path(where, one)
 
 
@@ -131,6 +134,8 @@ def rule_expressions(pipeline: RulesPipeline) -> Iterator[Finding]:
             yield from _problem(f"{where}.with.{name}", scope.analyse, sql)
         if rule.say is not None:
             yield from _text(where, scope, rule)
+        if not pipeline.rules.revise:
+            yield from _next(where, rule)
 
 
 def _problem(where: str, analyse: Callable[[str], object], text: str) -> Iterator[Finding]:
@@ -161,6 +166,21 @@ def _text(where: str, scope: RuleScope, rule: Rule) -> Iterator[Finding]:
             except ValueError as exc:
                 message = f"{{{part.name}:{part.format}}} is no format for a {type_}: {exc}"
                 yield error(f"{where}.say", message)
+
+
+def _next(where: str, rule: Rule) -> Iterator[Finding]:
+    """Yield a finding for what depends on the record after, where no record is judged again."""
+    parts = {"when": rule.when} | {f"with.{name}": sql for name, sql in rule.evidence}
+    rules = [(name, Rule(rule.name, sql)) for name, sql in parts.items()]
+    rules += [] if rule.say is None else [("say", Rule(rule.name, "true", say=rule.say))]
+    for part, one in rules:
+        with suppress(PipelineError, ValueError):  # which is said already
+            if uses_next(one):
+                message = (
+                    "uses `next`, the record after, which comes when this one is judged already; "
+                    "give emit: {revise: true}, so that it is judged again then"
+                )
+                yield error(f"{where}.{part}", message)
 
 
 def _sample(type_: DataType) -> Any:  # noqa: ANN401 - a value of any type

@@ -36,9 +36,10 @@ def rule(
 
     Args:
         name: identifies the rule's alerts.
-        when: an SQL condition over the record's fields, `prev`, `recent` and lists.
+        when: an SQL condition over the record's fields, `prev`, `next`, `recent` and lists.
         severity: ``low``, ``medium``, ``high`` or ``critical``.
-        say: the text of an alert, with ``{NAME}`` or ``{NAME:.2f}`` for evidence, a field, or ``prev.FIELD``.
+        say: the text of an alert, with ``{NAME}`` or ``{NAME:.2f}`` for evidence, a field,
+            ``prev.FIELD`` or ``next.FIELD``.
         evidence: expressions whose values are written with the alert.
     """
     return Rule(name, when, severity, say, tuple((evidence or {}).items()))

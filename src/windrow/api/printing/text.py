@@ -9,6 +9,7 @@ from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
 from windrow.api.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
 from windrow.expressions import Stream, join_spans, needs_rows, record_fields, result_pipelines, revise_of, stream_of
+from windrow.expressions.rules import uses_next
 from windrow.model import (
     Adaptive,
     AnyJoinNode,
@@ -445,6 +446,8 @@ def _rules(pipeline: RulesPipeline) -> dict[str, str]:
     rules, table = pipeline.rules, pipeline.sink.table
     span = format_duration(rules.recent.within)
     seen = f"the last {rules.recent.last} records of the key in the {span} before it, by event time"
+    if any(map(uses_next, rules.rules)):
+        seen += f", and the next of them, up to {span} after it, once that comes"
     copies = f"a record that repeats another's {rules.unique} changes nothing; if its content is another: {table}_dead"
     files = (f"{one.path}" + (f", column {one.column}" if one.column else "") for one in rules.lists)
     lists = (f"{one.name}: the entries of {file}" for one, file in zip(rules.lists, files, strict=True))

@@ -59,8 +59,8 @@ RULE = _RuleSection(
         Key(
             "when",
             TEXT,
-            "the condition, an SQL expression over the fields of the record, `prev`, `recent` and lists "
-            "([rules](../concepts/rules.md)). Null counts as false.",
+            "the condition, an SQL expression over the fields of the record, `prev`, `next`, `recent` and "
+            "lists ([rules](../concepts/rules.md)). Null counts as false.",
             required=True,
         ),
         Key(
@@ -73,8 +73,8 @@ RULE = _RuleSection(
         Key(
             "say",
             TEXT,
-            "the alert's text. `{NAME}` stands for the evidence of that name, a field, or `prev.FIELD`; `{NAME:.2f}` "
-            "writes it in a format of Python's. Without it, the text is the rule's name.",
+            "the alert's text. `{NAME}` stands for the evidence of that name, a field, `prev.FIELD` or `next.FIELD`; "
+            "`{NAME:.2f}` writes it in a format of Python's. Without it, the text is the rule's name.",
         ),
         Key(
             "with",
@@ -125,7 +125,12 @@ RECENT = Section(
     Recent,
     (
         Key("last", NUMBER, "the maximum number of earlier records of a key that a rule sees.", required=True),
-        Key("within", DURATION, "how much older than the record these can be, by event time.", required=True),
+        Key(
+            "within",
+            DURATION,
+            "how much older than the record these can be, by event time, and how much newer `next`.",
+            required=True,
+        ),
     ),
 )
 RULES_EMIT: Section[Mapping[str, Any]] = Section(

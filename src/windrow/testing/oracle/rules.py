@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from windrow.expressions.rules import uses_next
 from windrow.model import RuleSet, Watermark
 from windrow.testing.oracle.clock import Clock
 
 Fields = Mapping[str, Any]
 Finding = tuple[str, dict[str, Any]]
 """The text and the evidence of an alert."""
-Condition = Callable[[Fields, Sequence[Fields]], Finding | None]
-"""A rule in Python: given a record and those that it sees, oldest first, what it finds; None if it does not hold.
+Condition = Callable[[Fields, Sequence[Fields], Fields | None], Finding | None]
+"""A rule in Python: given a record, those before that it sees, oldest first, and the one after if there is one, what it
+finds; None if it does not hold.
 
 It raises ConditionError where its condition fails, and EvidenceError where its evidence does.
 """
@@ -81,6 +83,9 @@ def judge(
 ) -> RulesAnswer:
     """Judge the records of a partition, in the order of their offsets; `conditions` are the rules in Python."""
     answer, clock = RulesAnswer(), Clock(watermark, (), partition)
+    sees_next = any(map(uses_next, rules.rules))
+    # as long as a record can be judged again, its id is its own
+    horizon = rules.lateness + (rules.recent.within if sees_next else 0)
     accepted: list[Purchase] = []
     alerts: dict[tuple[int, str], tuple[int, Finding | None]] = {}
     for one in log:
@@ -90,7 +95,7 @@ def judge(
             answer.expired.append(one.offset)
             continue
         known = [other for other in accepted if other.key == one.key]
-        copies = [other for other in known if other.id == one.id and at < other.time + rules.lateness]
+        copies = [other for other in known if other.id == one.id and at < other.time + horizon]
         if rules.unique is not None and copies:
             (answer.repeated if copies[0].fields == one.fields else answer.contradicting).append(one.offset)
             continue
@@ -98,11 +103,13 @@ def judge(
         behind = [
             other for other in known if _order(other) > _order(one) and other.time - rules.recent.within <= one.time
         ]
+        behind += _history(rules, one, known)[-1:] if sees_next else []
         judged = [one, *(sorted(behind, key=_order) if rules.revise else ())]
         for subject in judged:
             history = _history(rules, subject, [*known, one])
             pane = "on_time" if subject is one and at < one.time else "late"
-            findings, has_failed = _findings(rules, conditions, subject, history)
+            following = _following(rules, subject, [*known, one])
+            findings, has_failed = _findings(rules, conditions, subject, history, following)
             if has_failed and subject is one:
                 answer.failed.append(one.offset)
             for rule in rules.rules:
@@ -116,14 +123,19 @@ def judge(
 
 
 def _findings(
-    rules: RuleSet, conditions: Mapping[str, Condition], subject: Purchase, history: Sequence[Purchase]
+    rules: RuleSet,
+    conditions: Mapping[str, Condition],
+    subject: Purchase,
+    history: Sequence[Purchase],
+    following: Purchase | None,
 ) -> tuple[dict[str, Finding | None], bool]:
     """Return what each rule finds, and whether one fails."""
     found: dict[str, Finding | None] = {}
     has_failed = False
+    seen, after = [other.fields for other in history], None if following is None else following.fields
     for rule in rules.rules:
         try:
-            found[rule.name] = conditions[rule.name](subject.fields, [other.fields for other in history])
+            found[rule.name] = conditions[rule.name](subject.fields, seen, after)
         except ConditionError:
             return {}, True
         except EvidenceError as exc:
@@ -140,6 +152,13 @@ def _history(rules: RuleSet, subject: Purchase, known: Sequence[Purchase]) -> li
         other for other in known if _order(other) < _order(subject) and other.time >= subject.time - rules.recent.within
     ]
     return sorted(before, key=_order)[-rules.recent.last :]
+
+
+def _following(rules: RuleSet, subject: Purchase, known: Sequence[Purchase]) -> Purchase | None:
+    after = [
+        other for other in known if _order(other) > _order(subject) and other.time <= subject.time + rules.recent.within
+    ]
+    return min(after, key=_order, default=None)
 
 
 def _changes(before: Finding | None, now: Finding | None, name: tuple[str, int, str, int]) -> list[AlertChange]:

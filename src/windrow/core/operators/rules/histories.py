@@ -3,7 +3,8 @@
 Records are numbered by their place in the order of key, event time and id: those of a key in a partition (a `card`) are
 neighbours. A moment is an offset: a judgement sees the records with an offset below it. So all judgements of a step are
 known at once, however many of its records are of one card: each record at its own offset, and, right after a record
-that came late, those behind it in event time that were there before it. What each sees depends on nothing but the log.
+that came late, those behind it in event time that were there before it. Where rules see the record after, each record
+also has the one before it judged again. What each sees depends on nothing but the log.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Cards:
     offset: Places
     is_new: Mask
 
-    def judgements(self, within: int, *, revise: bool) -> Judgements:
-        """Return the judgements of a step: records look back `within` microseconds."""
+    def judgements(self, within: int, *, revise: bool, sees_next: bool) -> Judgements:
+        """Return the judgements of a step: records look back `within` microseconds, with `sees_next` also ahead."""
         new = np.flatnonzero(self.is_new)
         if not revise:
             return Judgements(new, self.offset[new], new)
@@ -37,21 +38,29 @@ class Cards:
         causes = np.repeat(late, counts)
         were_there = self.offset[records] < self.offset[causes]
         records, causes = records[were_there], causes[were_there]
+        if sees_next:
+            before = self._nearest(new, self.offset[new], within, -1)
+            records = np.concatenate([records, before[before >= 0]])
+            causes = np.concatenate([causes, new[before >= 0]])
         return Judgements(
             np.concatenate([new, records]),
             np.concatenate([self.offset[new], self.offset[causes] + 1]),
             np.concatenate([new, causes]),
         )
 
-    def histories(self, judged: Judgements, within: int, last: int) -> Histories:
-        """Return the history of each judgement: the newest `last` records of the card before it in `within`."""
+    def histories(self, judged: Judgements, within: int, last: int, *, sees_next: bool) -> Histories:
+        """Return the history of each judgement: the newest `last` records of the card before it in `within`.
+
+        With `sees_next` it has the record after it too.
+        """
         records, moments = judged.records, judged.moments
+        after = self._followers(judged, within) if sees_next else np.full(len(records), -1)
         begins = _lower_bound(self.time, self._starts()[records], records, self.time[records] - within)
         firsts = np.maximum(begins, records - last)
         is_gapped = self._greatest_offset_before()[records] >= moments
         if not is_gapped.any():
             places, counts = ranges(firsts, records)
-            return Histories(places, counts)
+            return Histories(places, counts, after)
         # some records before it in event time were read after the moment: look further back until there are enough
         open_, width = np.flatnonzero(is_gapped), 2 * last
         while len(open_):
@@ -64,7 +73,32 @@ class Cards:
         seen = _sums(is_seen, counts)
         places, excess = places[is_seen], np.maximum(seen - last, 0)
         numbers, _ = ranges(np.zeros(len(seen), dtype=np.int64), seen)
-        return Histories(places[numbers >= np.repeat(excess, seen)], seen - excess)
+        return Histories(places[numbers >= np.repeat(excess, seen)], seen - excess, after)
+
+    def _followers(self, judged: Judgements, within: int) -> Places:
+        """Return the place of the record after that of each judgement, at most `within` newer; -1 if there is none."""
+        found = np.full(len(judged.records), -1)
+        is_followed = self._least_offset_behind()[judged.records] < judged.moments
+        records, moments = judged.records[is_followed], judged.moments[is_followed]
+        found[is_followed] = self._nearest(records, moments, within, 1)
+        return found
+
+    def _nearest(self, records: Places, moments: Places, within: int, step: int) -> Places:
+        """Return the place of the nearest record of the card that was read before a moment, or -1.
+
+        It is before (`step` -1) or behind (1) each of some records in event time, by at most `within`. Few records are
+        passed over: they were read after the moment, and are of times between those of two that were read before it.
+        """
+        found = np.full(len(records), -1)
+        open_, places = np.arange(len(records)), records + step
+        while len(open_):
+            of, at = records[open_], np.clip(places, 0, len(self.card) - 1)
+            is_near = (at == places) & (self.card[at] == self.card[of])
+            is_near &= np.abs(self.time[at] - self.time[of]) <= within
+            is_known = self.offset[at] < moments[open_]
+            found[open_[is_near & is_known]] = at[is_near & is_known]
+            open_, places = open_[is_near & ~is_known], places[is_near & ~is_known] + step
+        return found
 
     def _starts(self) -> Places:
         """Return the place of the first record of each record's card."""
@@ -119,10 +153,14 @@ class Judgements:
 
 @dataclass(frozen=True)
 class Histories:
-    """Histories of judgements: the places of records, oldest first, those of each judgement together, and how many."""
+    """Histories of judgements: the places of records, oldest first, those of each judgement together, and how many.
+
+    `after` is the place of the record after that of each judgement, -1 for none.
+    """
 
     places: Places
     counts: Places
+    after: Places
 
     @property
     def ends(self) -> Places:

@@ -24,7 +24,8 @@ from windrow.errors import RunError
 from windrow.expressions import Expression, duckdb_message
 from windrow.expressions.rules import (
     InList,
-    PreviousField,
+    Neighbour,
+    NeighbourField,
     RecentCount,
     RecentField,
     RuleExpressions,
@@ -70,7 +71,7 @@ class Judge:
         expressions += [one.of for one in self._columns if isinstance(one, InList)]
         used = {name for one in expressions for name in one.columns}
         self._own = tuple(name for name in self._struct if name in used)
-        others = {one.field for one in self._columns if isinstance(one, PreviousField | RecentField)}
+        others = {one.field for one in self._columns if isinstance(one, NeighbourField | RecentField)}
         self.fields = (
             self._struct if None in others else tuple(name for name in self._struct if name in used or name in others)
         )
@@ -181,7 +182,12 @@ class _Sight:
     """The input columns of judgements: the records at the places `judged` of an order, and their histories."""
 
     def __init__(
-        self, records: pa.Table, names: Sequence[str], order: Places, judged: Places, histories: Histories
+        self,
+        records: pa.Table,
+        names: Sequence[str],
+        order: Places,
+        judged: Places,
+        histories: Histories,
     ) -> None:
         self._records = records
         self._names = names
@@ -192,7 +198,11 @@ class _Sight:
         self._ages = np.repeat(times[rows], histories.counts) - times[seen]
         is_first = histories.counts == 0
         before = seen[np.where(is_first, 0, histories.ends - 1)] if len(seen) else np.zeros(len(judged), np.int64)
-        self._before = pa.array(before, mask=is_first)
+        neighbours: dict[Neighbour, pa.Array] = {
+            "prev": pa.array(before, mask=is_first),
+            "next": pa.array(order[histories.after], mask=histories.after < 0),
+        }
+        self._neighbours = neighbours
 
     @property
     def numbers(self) -> pa.Array:
@@ -203,11 +213,11 @@ class _Sight:
         """Return a field of the records that are judged."""
         return whole(self._records.column(name)).take(self._judged)
 
-    def column(self, column: PreviousField | RecentCount | RecentField) -> pa.Array:
+    def column(self, column: NeighbourField | RecentCount | RecentField) -> pa.Array:
         """Return a column, a row for each judgement."""
         match column:
-            case PreviousField(_, field):
-                return whole(self._records.column(field)).take(self._before)
+            case NeighbourField(_, record, field):
+                return whole(self._records.column(field)).take(self._neighbours[record])
             case RecentCount(_, span):
                 return pa.array(self._histories.counts if span is None else self._histories.count(self._ages <= span))
             case RecentField(_, field, span):

@@ -7,6 +7,10 @@ revise. A `card` is a key in a partition; rows are found by its hash (`CARD`), b
 What is kept longer than it can be seen never shows: with F, the partition's watermark less the lateness, every record
 that is still to come and does not expire has an event time after F. So no record up to F is judged again; of those up
 to F, a card needs the newest `last`, and none that is `within` or more before F.
+
+Where a rule uses `next`, the newest record up to F is judged again as long as a record after it can come, which is
+`within` longer: a card needs the `last` before it too, and alerts are kept by so much longer. So are ids: if another
+record could have the id of one that is still judged, both would have one alert.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Runs
 from windrow.core.state.store import BlobStore, MemoryState, OperatorState
 from windrow.core.state.widening import StateChange
+from windrow.expressions.rules import uses_next
 from windrow.model import Rule, RulesPipeline
 
 CARD: Final = "__card"
@@ -180,6 +185,9 @@ class RulesOperator:
         self._pipeline = pipeline
         self._duck = duckdb_sql.connect()
         self._judge = Judge(pipeline, read_entries(rules.lists))
+        self._sees_next = any(map(uses_next, rules.rules))
+        self._ahead = rules.recent.within if self._sees_next else 0
+        """How much older than F a record can be and still be judged again."""
         self._hashes = [rule_hash(rule) for rule in rules.rules]
         records = record_schema(pipeline)
         self._names = [name for name in records.names if name != WATERMARK]
@@ -245,7 +253,7 @@ class RulesOperator:
         repeats: dict[int, bool] = {}
         if self._rules.unique is not None:
             times = to_micros(table.column(TIME))
-            passed = np.concatenate([np.full(stored, MAX_TIME), _less(watermarks, self._rules.lateness)])
+            passed = np.concatenate([np.full(stored, MAX_TIME), _less(watermarks, self._rules.lateness + self._ahead)])
             found = self._repeats(table, numbers, times, passed, stored)
             if found:
                 rows_of = pa.concat_tables([*(one.take(pa.array(rows)) for one, rows in pieces), given])
@@ -267,8 +275,9 @@ class RulesOperator:
     def _repeats(self, table: pa.Table, cards: Places, times: Micros, passed: Micros, stored: int) -> dict[int, int]:
         """Return the new records that repeat the id of an earlier one of their card, and the row of that.
 
-        An id is known as long as a copy of its record would not be expired: `passed` is by record the time up to which
-        that is so. Only records whose id is there twice are looked at one by one.
+        An id is known as long as a copy of its record would not be expired, or the record can still be judged again:
+        `passed` is by record the time up to which neither is so. Only records whose id is there twice are looked at
+        one by one.
         """
         near = np.flatnonzero(times > passed[stored:].min(initial=MAX_TIME))
         near = np.union1d(near, np.arange(stored, len(cards)))
@@ -301,12 +310,13 @@ class RulesOperator:
             order >= known.stored,
         )
         within, last = self._rules.recent.within, self._rules.recent.last
-        judged = cards.judgements(within, revise=self._rules.revise)
+        judged = cards.judgements(within, revise=self._rules.revise, sees_next=self._sees_next)
         found: dict[tuple[int, int], Finding] = {}
         failed: dict[int, str] = {}
         for first in range(0, len(judged.records), _MOST):
             some = judged.part(first, first + _MOST)
-            verdicts = self._judge.judge(known.table, order, some.records, cards.histories(some, within, last))
+            histories = cards.histories(some, within, last, sees_next=self._sees_next)
+            verdicts = self._judge.judge(known.table, order, some.records, histories)
             found |= {(first + row, rule): one for (row, rule), one in verdicts.found.items()}
             failed |= {first + row: why for row, why in verdicts.failed.items()}
         own = int(np.count_nonzero(cards.is_new))
@@ -465,16 +475,16 @@ class RulesOperator:
 
     def add(self, summary: RulesSummary, kind: str, rows: pa.Table, state: BlobStore) -> None:
         """Add rows of a kind to the state, and drop those that are needed no more."""
-        passed = summary.all_passed(self._rules.lateness)
+        judged_until = summary.all_passed(self._rules.lateness + self._ahead)
         if kind == _ALERTS:
-            summary.alerts.add(rows, passed, state, partial(self._needed_alerts, summary))
+            summary.alerts.add(rows, judged_until, state, partial(self._needed_alerts, summary))
         else:
-            after = int(_less(np.array(passed), self._rules.recent.within))
+            after = int(_less(np.array(judged_until), self._rules.recent.within))
             summary.records.add(rows, after, state, partial(self._needed_records, summary))
 
     def _needed_records(self, summary: RulesSummary, rows: pa.Table, _: bool) -> pa.Table:  # noqa: FBT001 - a callback
         """Return the records of some runs that can be seen, by card and event time."""
-        last = self._rules.recent.last
+        last = self._rules.recent.last + self._sees_next
         cards, times = (to_micros(rows.column(name)) for name in (CARD, TIME))
         order = np.lexsort([times, cards])
         cards, times = cards[order], times[order]
@@ -483,11 +493,13 @@ class RulesOperator:
         counts = np.diff(np.append(starts, len(cards)))
         if counts.max(initial=0) > last:
             passed = summary.passed(to_micros(rows.column(PARTITION))[order], self._rules.lateness)
-            # those up to F are the first of each card: from the oldest of the newest `last` of them on
+            # those up to F are the first of each card: from the oldest of the newest that are seen of them on
             below = np.add.reduceat((times <= passed).astype(np.int64), starts)
             oldest = times[starts + np.maximum(below - last, 0)]
             is_needed = times >= np.repeat(oldest, counts)
-            is_needed &= times > _less(passed, self._rules.recent.within)
+            is_needed &= times > _less(passed, self._rules.recent.within + self._ahead)
+            if self._sees_next and self._rules.unique is not None:
+                is_needed |= times > _less(passed, self._ahead)
             order = order[is_needed]
         return rows.take(pa.array(order))
 
@@ -496,7 +508,7 @@ class RulesOperator:
         names = zip(*(rows.column(name).to_pylist() for name in (PARTITION, OFFSET, "rule")), strict=True)
         newest = {name: number for number, name in enumerate(names)}
         cards = to_micros(rows.column(CARD))
-        passed = summary.passed(to_micros(rows.column(PARTITION)), self._rules.lateness)
+        passed = summary.passed(to_micros(rows.column(PARTITION)), self._rules.lateness + self._ahead)
         places = np.array(list(newest.values()), dtype=np.int64)
         places = places[to_micros(rows.column(TIME))[places] > passed[places]]
         return rows.take(pa.array(places[np.argsort(cards[places], kind="stable")]))
