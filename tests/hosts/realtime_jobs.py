@@ -85,7 +85,25 @@ def deduplicated_graph(servers: str, topic: str, name: str) -> Graph:
     return graph.build()
 
 
+def alerts_pipeline(servers: str, topic: str, name: str) -> wr.RulesPipeline:
+    """Raise alerts by the purchases before and after each, with copies and revisions."""
+    return (
+        cards(servers, topic)
+        .key_by("card")
+        .rules(
+            wr.rule("large", when="count(recent) >= 3 and amount > 3 * mean(recent.amount)", say="{amount} for {id}"),
+            wr.rule("burst", when="count(recent, '1m') >= 5", evidence={"most": "max(recent.amount, '1m')"}),
+            wr.rule("testing", when="next.amount > 5 * amount", say="{id}, then {next.id}"),
+            recent=wr.recent(last=8, within="10m"),
+            unique="id",
+            lateness="2m",
+        )
+        .to(wr.kafka_sink(f"{name}.alerts", servers=servers), name=name, mode="realtime")
+    )
+
+
 PIPELINES: dict[str, Callable[[str, str, str], Runnable]] = {
+    "alerts": alerts_pipeline,
     "deduplicated": deduplicated_graph,
     "process": process_pipeline,
     "window": window_pipeline,

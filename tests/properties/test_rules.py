@@ -364,3 +364,32 @@ def standing(found: Found) -> dict[str, tuple[Any, ...]]:
         else:
             rows[change["alert_id"]] = plain(change)[3:]
     return rows
+
+
+TRAVEL = Rule(
+    "travel",
+    "km(prev.lat, prev.lon, lat, lon) > 900 * hours(prev.t, t)",
+    evidence=(("excess", "km(prev.lat, prev.lon, lat, lon) - 900 * hours(prev.t, t)"),),
+)
+LATITUDES, LONGITUDES = st.floats(-90, 90), st.floats(-180, 180)
+
+
+@examples(30)
+@given(
+    st.lists(st.tuples(LATITUDES, LONGITUDES), min_size=3, max_size=3),
+    st.lists(st.integers(0, 300), min_size=3, max_size=3).map(sorted),
+)
+def test_travel_that_is_too_fast_stays_so_when_a_purchase_comes_between(
+    places: list[tuple[float, float]], minutes: list[int]
+) -> None:
+    first, between, then = (
+        {"id": name, "card": "A", "t": BASE + at * MINUTE, "amount": 1, "merchant": None, "lat": lat, "lon": lon}
+        for name, (lat, lon), at in zip("abc", places, minutes, strict=True)
+    )
+    rules = RuleSet((TRAVEL,), Recent(1, 1000 * MINUTE), "id", lateness=1000 * MINUTE)
+    pipeline = replace(PIPELINE, rules=rules)
+    before = standing(run(Case(pipeline, [(0, first), (0, then)], ([], [])), []))
+    after = standing(run(Case(pipeline, [(0, first), (0, then), (0, between)], ([], [])), [2]))
+    # one of two legs is at least as fast as the way without the stop, but for the last digits of a sphere's distances
+    if any(json.loads(evidence)["excess"] > 0.001 for *_, evidence in before.values()):
+        assert after
