@@ -305,3 +305,19 @@ def test_the_sources_of_a_graph_stay_in_their_order() -> None:
     kept, given = (fingerprint(read_document(one, "shop.yaml").pipeline) for one in (GRAPH, moved))
     (change,) = pipeline_changes(kept, given)
     assert (change.field, change.means) == ("sources", None)
+
+
+def test_rows_of_a_union_that_are_known_by_their_branch_are_part_of_its_meaning() -> None:
+    """A state of before knew them by their places alone, which told those of one record not apart."""
+    assert not any("rows" in section for section in fingerprint_of(GRAPH)["records"].values() if section)
+    text = GRAPH.replace("moved: {from: [bought, back]}", "more: {from: back}\n  moved: {from: [back, more]}")
+    now = fingerprint_of(text)
+    assert now["records"]["moved"]["rows"] == "by branch"
+    before = now | {"records": now["records"] | {"moved": {"from": ["back", "more"]}}}
+    (change,) = pipeline_changes(before, now)
+    assert change.means is None
+    assert change.text.endswith("what is kept was made of other records: start over")
+
+
+def fingerprint_of(text: str) -> dict[str, Any]:
+    return fingerprint(read_document(text, "shop.yaml").pipeline)

@@ -37,6 +37,8 @@ from windrow.model import (
     TableNode,
     Tumbling,
     WindowNode,
+    is_behind_process,
+    is_by_branch,
 )
 from windrow.testing.oracle.clock import Clock
 
@@ -55,7 +57,8 @@ Gap = Callable[["Record"], int]
 class Record:
     """A record, or a row of a window or a join: event time, watermark, place in the log, fields.
 
-    `places` are those of the records that a row of a join is made of.
+    `places` are what it is made of: its own place, or those of the records in a row of a join, behind the branches by
+    which they came. No stream has two with the same.
     """
 
     time: int
@@ -63,7 +66,7 @@ class Record:
     partition: int
     offset: int
     values: Values
-    places: str = ""
+    places: str
 
 
 class GraphOracle:
@@ -98,7 +101,8 @@ class GraphOracle:
     def rows(self, name: str, until: int) -> list[Record]:
         """Return a stream as of a logical time."""
         if (name, until) not in self._known:
-            self._known[name, until] = self._rows(name, until)
+            found = self._known[name, until] = self._rows(name, until)
+            assert len({one.places for one in found}) == len(found), name
         return self._known[name, until]
 
     def _rows(self, name: str, until: int) -> list[Record]:  # noqa: C901 - a case for each kind of node
@@ -186,6 +190,12 @@ class GraphOracle:
     def _selected(self, node: SelectNode, until: int) -> list[Record]:
         where = node.where
         given = [one for stream in node.inputs for one in self.rows(stream, until)]
+        if is_by_branch(self._graph, node):
+            given = [
+                replace(one, places=f"{stream}/{one.places}")
+                for stream in node.inputs
+                for one in self.rows(stream, until)
+            ]
         held = [one for one in given if where is None or self._expressions[where](one.values)]
         if node.select is None:
             return held
@@ -200,12 +210,20 @@ class GraphOracle:
         if isinstance(node.window, Global):
             panes = self._panes(node, self.rows(node.input, until), until)
             return [
-                Record(0, until, 0, 0, dict(zip(node.key, key, strict=True)) | row) for (*_, key), row in panes.items()
+                Record(0, until, 0, 0, dict(zip(node.key, key, strict=True)) | row, f"{node.name}/{key}")
+                for (*_, key), row in panes.items()
             ]
         hold = self.hold(node.input)
         return [
-            Record(end - 1, end - 1 + hold, 0, 0, dict(zip(node.key, key, strict=True)) | values)
-            for (_, end, key), values in self._panes(node, self.rows(node.input, until), until).items()
+            Record(
+                end - 1,
+                end - 1 + hold,
+                0,
+                0,
+                dict(zip(node.key, key, strict=True)) | values,
+                f"{node.name}/{start}/{end}/{key}",
+            )
+            for (start, end, key), values in self._panes(node, self.rows(node.input, until), until).items()
             if end - 1 + hold <= until
         ]
 
@@ -255,7 +273,8 @@ class GraphOracle:
         order = in_order_of_time if in_event_time else in_merged_order
         for one in sorted(given, key=order):
             by_key[one.values["user"]].append(one)
-        return [row for key, own in by_key.items() for row in Counting(key, in_event_time).rows(own, until)]
+        name = node.name if is_behind_process(self._graph, node.input) else ""
+        return [row for key, own in by_key.items() for row in Counting(key, in_event_time, name).rows(own, until)]
 
     def _joined(self, node: JoinNode, until: int) -> list[Record]:
         left, right = self.rows(node.left, until), self.rows(node.right, until)
@@ -295,7 +314,8 @@ class GraphOracle:
         last: dict[tuple[Any, ...], Record] = {}
         for one in sorted(self.rows(node.input, until), key=in_merged_order):
             last[tuple(one.values[name] for name in node.key)] = one
-        return [one for one in last.values() if not self._removes(node, one)]
+        there = [one for one in last.values() if not self._removes(node, one)]
+        return [replace(one, places=f"{node.name}/{one.places}") for one in there]
 
     def _removes(self, node: TableNode, version: Record) -> bool:
         return node.deleted is not None and self._expressions[node.deleted](version.values)
@@ -358,13 +378,17 @@ class GraphOracle:
         def named(values: Values) -> Values:
             return {keys.get(name, f"{name}_right" if name in taken else name): value for name, value in values.items()}
 
-        found = [replace(one, values=named(other.values) | one.values, places="") for one, other in pairs]
+        found = [
+            replace(one, values=named(other.values) | one.values, places=f"{one.places}+{other.places}")
+            for one, other in pairs
+        ]
         if node.how in {"left", "full"}:
             alone = [one for one in left if not any(one is pair[0] for pair in pairs)]
-            found += [replace(one, values=defaultdict(none, one.values)) for one in alone]
+            found += [replace(one, values=defaultdict(none, one.values), places=f"{one.places}+") for one in alone]
         if node.how in {"right", "full"}:
             alone = [one for one in right if not any(one is pair[1] for pair in pairs)]
-            found += [replace(one, values=defaultdict(none, named(one.values))) for one in alone]
+            for one in alone:
+                found.append(replace(one, values=defaultdict(none, named(one.values)), places=f"+{one.places}"))
         return found
 
     def _panes(
@@ -397,10 +421,10 @@ LAST = 2**31 - 1
 
 
 class Counting:
-    """A key's calls of `counted` (see `test_graphs`), one after the other."""
+    """A key's calls of `counted` (see `test_graphs`), one by one; `name` is that of one that has others above it."""
 
-    def __init__(self, key: Any, in_event_time: bool) -> None:  # noqa: ANN401, FBT001 - of any type
-        self.key, self.in_event_time = key, in_event_time
+    def __init__(self, key: Any, in_event_time: bool, name: str) -> None:  # noqa: ANN401, FBT001 - of any type
+        self.key, self.in_event_time, self.name = key, in_event_time, name
         self.count = 0
         self.timers: dict[str, int] = {}
         self.made: list[Record] = []
@@ -437,11 +461,12 @@ class Counting:
             del self.timers[name]
             if (due - 1, LAST, FOREVER) > self.place:
                 at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=due)
-                self.place, self.cause, self.number = (due - 1, LAST, FOREVER), f"{self.key}@{at.isoformat()}", 0
+                timer = f"{self.key}@{at.isoformat()}" + (f"@{self.name}" if self.name else "")
+                self.place, self.cause, self.number = (due - 1, LAST, FOREVER), timer, 0
             self.emit(due, name, self.count, -self.count)
 
     def emit(self, time: int, id_: str, v: Any, n: int) -> None:  # noqa: ANN401 - a number or None
-        places = self.cause + (f"#{self.number:04d}" if self.number else "")
+        places = self.cause + (f"#{self.number:04d}" if self.number or self.name else "")
         self.number += 1
         values = {"user": self.key, "id": id_, "v": v, "n": n}
         self.made.append(Record(time, *self.place, values, places))

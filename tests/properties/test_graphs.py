@@ -352,7 +352,7 @@ def graphs(draw: st.DrawFn, *starts: str) -> Graph:
     nodes = [
         replace(node, broadcast=draw(st.booleans())) if isinstance(node, LookupNode) else node for node in SOURCES[at]
     ]
-    match draw(st.sampled_from(["none", "filter", "split", "union"])):
+    match draw(st.sampled_from(["none", "filter", "split", "union", "overlap"])):
         case "filter":
             nodes.append(SelectNode("some", (at,), "v > 3"))
             at = "some"
@@ -365,6 +365,13 @@ def graphs(draw: st.DrawFn, *starts: str) -> Graph:
                 SelectNode("all", ("parts.low", "parts.high")),
             ]
             at = "all"
+        case "overlap":
+            nodes += [
+                SelectNode("some", (at,), "v > 3"),
+                SelectNode("few", (at,), "v > 6"),
+                SelectNode("overlap", ("some", "few")),
+            ]
+            at = "overlap"
     if start not in CHANGED | LACKING:
         at = draw(of_records(nodes, at))
     first = draw(st.sampled_from(FIRST_WINDOWS if start not in CHANGED else FIRST_WINDOWS[:3]))

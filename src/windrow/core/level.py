@@ -69,6 +69,7 @@ from windrow.model import (
     TableJoinNode,
     TableNode,
     as_graph,
+    is_behind_process,
     made_by,
     versions_of,
 )
@@ -116,6 +117,7 @@ def open_operator(graph: Graph, node: KeyedNode | SinkNode) -> Operator:
             view,
             is_settled=is_settled,
             is_traced=graph.is_read(node),
+            name=node.name if is_behind_process(graph, node.inputs[0]) else "",
             labels=[source.source.label for source in graph.sources],
             records=input_schema(graph, node),
         )

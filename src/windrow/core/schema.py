@@ -155,7 +155,8 @@ def row_key(pipeline: View) -> list[pa.Field]:
     """Return the Arrow fields that identify a row of the results: window and key, or the place of a record.
 
     A row of a table has its key; one of a join the places of its records, as text: ``orders/0/17+payments/1/4``; one of
-    a flat_map the place of its record and the number of its element: ``orders/0/17#2``; an alert its identity.
+    a flat_map the place of its record and the number of its element: ``orders/0/17#2``; one of a union whose branches
+    can have the same row that branch, too: ``returned/orders/0/17``; an alert its identity.
     """
     if isinstance(pipeline, RulesPipeline):
         return [ALERT[0]]
@@ -205,7 +206,7 @@ DELETED: Final = "__deleted"
 SIDE: Final = "__side"
 """Of the records that a join takes: 0 for the left ones, 1 for the right ones."""
 ID: Final = "__id"
-"""What a row is made of, as text, where several can have one place: of a join or a flat_map (see `row_key`)."""
+"""What a row is made of, as text, where several can have one place: of a join, flat_map or union (see `row_key`)."""
 
 
 def record_schema(pipeline: View | SourceNode) -> pa.Schema:

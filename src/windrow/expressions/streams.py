@@ -47,6 +47,7 @@ from windrow.model import (
     TableNode,
     TimestampType,
     WindowNode,
+    is_by_branch,
 )
 
 
@@ -58,9 +59,9 @@ class Stream:
     makes them. `sources` are those that they come from, `time` how the first tells event time. A change can come `hold`
     microseconds behind its event time, by the watermark, and be on time; none comes `bound` or more behind it, counted
     from the end of the window whose row it changes; None is without an end. With `has_id` several can have one place
-    in a log: their `ID` names what they are made of. A table has one row for each `key`; the versions of its rows
-    (`is_versions`) say which of them remove it. `terms` are the types of what the sums among the fields are sums of: a
-    sum of sums has no more digits than one of their terms.
+    in a log: their `ID` names what they are made of, and the branch of a union. A table has one row for each `key`; the
+    versions of its rows (`is_versions`) say which of them remove it. `terms` are the types of what the sums among the
+    fields are sums of: a sum of sums has no more digits than one of their terms.
     """
 
     fields: tuple[Field, ...]
@@ -149,7 +150,7 @@ def united(graph: Graph, node: SelectNode) -> Stream:
                 f"{name!r} has {_listed(other)}; select the same ones in each"
             )
             raise PipelineError(msg)
-        if other.has_id != first.has_id or other.rows_of != first.rows_of:
+        if other.rows_of != first.rows_of:
             msg = (
                 f"{node.inputs[0]!r} and {name!r} have no union: one has {ROWS_OF[first.rows_of]}, and the other "
                 f"{ROWS_OF[other.rows_of]}"
@@ -166,6 +167,7 @@ def united(graph: Graph, node: SelectNode) -> Stream:
         sources=sources,
         hold=max(stream.hold for stream in (first, *others)),
         bound=_greatest(first.bound, *(stream.bound for stream in others)),
+        has_id=any(stream.has_id for stream in (first, *others)) or is_by_branch(graph, node),
         key=() if others else first.key,
     )
 

@@ -22,7 +22,7 @@ from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.expressions import result_pipelines
 from windrow.hosts.folders import Folder, new_folder
-from windrow.model import Graph, ResultNode, Runnable
+from windrow.model import Graph, ResultNode, Runnable, SelectNode, is_by_branch
 from windrow.sinks.base import Run
 from windrow.sources.base import Offset
 
@@ -234,6 +234,9 @@ def fingerprint(pipeline: Runnable) -> Meaning:
             streams[node.name]["is_chained"] = pipeline.is_chained(node)
         else:
             records[node.name] = printed["streams"][node.name]
+        if isinstance(node, SelectNode) and is_by_branch(pipeline, node):
+            # states of before knew the rows by their places alone
+            records[node.name]["rows"] = "by branch"
     return {"name": pipeline.name, "key_groups": pipeline.key_groups, "streams": streams, "records": records} | (
         {"sources": [node.name for node in pipeline.sources]} if len(pipeline.sources) > 1 else {}
     )

@@ -80,6 +80,7 @@ from windrow.model.graph import (
     versions_of,
     with_at_end,
 )
+from windrow.model.identity import is_behind_process, is_by_branch
 from windrow.model.pipeline import (
     DEFAULT_KEY_GROUPS,
     AnyPipeline,
@@ -276,6 +277,8 @@ __all__ = [
     "format_duration",
     "function_name",
     "function_spec",
+    "is_behind_process",
+    "is_by_branch",
     "made_by",
     "needs_ticks",
     "outputs_of",

@@ -322,7 +322,7 @@ def _shape(graph: Graph, node: StreamNode) -> Iterator[Finding]:  # noqa: C901 -
         return
     match node:
         case SelectNode():
-            yield from _selection(graph, node, given)
+            yield from _selection(node, given)
         case SplitNode():
             for output in node.outputs:
                 yield from _condition(given, output.sql, _at(node, f"split.{output.name}"))
@@ -347,7 +347,7 @@ def _is_typed(graph: Graph, name: str) -> bool:
     return True
 
 
-def _selection(graph: Graph, node: SelectNode, given: Stream) -> Iterator[Finding]:
+def _selection(node: SelectNode, given: Stream) -> Iterator[Finding]:
     if node.where is not None:
         yield from _condition(given, node.where, _at(node, "where"))
     nullable = frozenset(one.name for one in given.fields if one.optional)
@@ -365,25 +365,6 @@ def _selection(graph: Graph, node: SelectNode, given: Stream) -> Iterator[Findin
     yield from _selected(node, [*(one.name for one in given.fields), *(one.name for one in node.derive)])
     if len(set(node.inputs)) != len(node.inputs):
         yield error(_at(node, "from"), "a stream is given twice")
-    if given.has_id:
-        yield from _same_rows(graph, node)
-
-
-def _same_rows(graph: Graph, node: SelectNode) -> Iterator[Finding]:
-    """Yield why a union would have several rows with one identity: elements of several arrays of a record."""
-    of_sources: dict[SourceNode, set[tuple[str, ...]]] = {}
-    for name in node.inputs:
-        for source in stream_of(graph, name).sources:
-            of_sources.setdefault(source, set()).update(_elements(graph, name))
-    for source, arrays in of_sources.items():
-        if len(arrays) > 1:
-            listed = " and ".join(sorted(".".join(one) for one in arrays))
-            yield error(
-                _at(node, "from"),
-                f"elements of {listed} of one record of {source.name!r} would have one identity; give each its own "
-                "tables and windows",
-            )
-            return
 
 
 def _selected(node: SelectNode, known: Sequence[str]) -> Iterator[Finding]:
@@ -439,15 +420,6 @@ def _arrays(node: ResultNode, given: Stream) -> Iterator[Finding]:
     for part, name in used:
         if name in arrays:
             yield error(_at(node, part), f"{name!r} is an array, which only flat_map takes")
-
-
-def _elements(graph: Graph, name: str) -> set[tuple[str, ...]]:
-    """Return by the names of arrays the elements that rows of a stream can be, one array behind another."""
-    node = graph.producer(name)
-    if isinstance(node, SourceNode | AnyJoinNode):
-        return {()}
-    above = {one for stream in node.inputs for one in _elements(graph, stream)}
-    return {(*one, node.field) for one in above} if isinstance(node, FlatMapNode) else above
 
 
 def _deduplication(node: DeduplicateNode, given: Stream) -> Iterator[Finding]:

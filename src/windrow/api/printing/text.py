@@ -51,6 +51,7 @@ from windrow.model import (
     as_graph,
     companion,
     format_duration,
+    is_by_branch,
     state_partitions,
 )
 
@@ -125,7 +126,9 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:  # noqa: C901 - a
     """Return what a stream is; of a node with state also where that is, and for how long it is kept."""
     match node:
         case SelectNode():
+            by_branch = "a row that comes by several streams is there for each, known by their names"
             return {
+                "union": by_branch if is_by_branch(graph, node) else "",
                 "where": node.where or "",
                 "derive": _derived(node.derive),
                 "select": ", ".join(node.select or ()),
@@ -178,6 +181,8 @@ def _rows(stream: Stream) -> str:
     if stream.has_id:
         if stream.rows_of == "processes":
             return "one for each row that is emitted, by the record or the timer that it is made of"
+        if stream.rows_of == "records":
+            return "one for each record and branch of a union, by the branch's name and the place of the record"
         of = "join" if stream.rows_of == "joins" else "stream"
         return f"one for each row of the {of}, by the places of its records"
     return "one for each record, by source, partition and offset"

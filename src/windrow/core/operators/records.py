@@ -53,7 +53,7 @@ class DeduplicateOperator:
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
         runs = Runs.decode(_KIND, state.summary)
-        records, is_duplicate = self._in_order(step.records), np.zeros(step.records.num_rows, dtype=np.bool_)
+        records, is_duplicate = in_merged_order(step.records), np.zeros(step.records.num_rows, dtype=np.bool_)
         if records.num_rows:
             stored = runs.table(self._stored, state)
             keys = records.select(self._stored.names).append_column(_NUMBER, pa.array(np.arange(records.num_rows)))
@@ -78,11 +78,6 @@ class DeduplicateOperator:
         groups = RowsByKeyGroup(self._view, self._duck)
         migrated = migrate_runs(groups, [({_KIND: summary}, state) for summary, state in states])
         return [(summary[_KIND], state) for summary, state in migrated]
-
-    def _in_order(self, records: pa.Table) -> pa.Table:
-        if self._node.scope == "stream":
-            return in_merged_order(records)
-        return records.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
 
     def _duplicates(self, contested: pa.Table, near: pa.Table) -> list[bool]:
         """Return which records, in order, are duplicates of those before and of accepted ones of earlier steps."""

@@ -51,6 +51,7 @@ from windrow.model import (
     SourceNode,
     SplitNode,
     TableNode,
+    is_by_branch,
     made_by,
     outputs_of,
     versions_of,
@@ -192,6 +193,8 @@ class _Selection:
     def __init__(self, graph: Graph, node: SelectNode) -> None:
         self.name = node.name
         self._inputs = node.inputs
+        self._duck = duckdb_sql.connect()
+        self._ids = _ids_of(graph, node)
         self._where = None if node.where is None else _condition(united(graph, node), node.where, "where")
         self._derived = _columns(united(graph, node), [(one.name, one.sql) for one in node.derive])
         self._derive = Evaluator(self._derived) if self._derived else None
@@ -199,8 +202,8 @@ class _Selection:
 
     def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
         """Return the stream by its name, and the records for which an expression failed, with the reasons."""
-        given = [tables[name] for name in self._inputs if name in tables]
         # of the streams of several sources, those of another one are not here
+        given = [self._with_ids(name, tables[name]) for name in self._inputs if name in tables]
         records = pa.concat_tables([table.select(given[0].column_names) for table in given])
         failures: list[tuple[pa.Table, dict[int, str]]] = []
         if self._where is not None:
@@ -220,6 +223,28 @@ class _Selection:
         own = [name for name in records.column_names if name.startswith("__") and name != DIFF]
         changes = [DIFF] if DIFF in records.column_names else []
         return {self.name: records.select([*own, *self._fields, *changes])}, *_joined(records, failures)
+
+    def _with_ids(self, name: str, records: pa.Table) -> pa.Table:
+        """Return the records of a branch with the `ID` that they have in the union."""
+        if name not in self._ids:
+            return records
+        ids = duckdb_sql.query(self._duck, f"SELECT {self._ids[name]} AS {ID} FROM records r", records=records)
+        records = records.drop_columns(ID) if ID in records.column_names else records
+        return records.append_column(ID, ids.column(ID))
+
+
+def _ids_of(graph: Graph, node: SelectNode) -> dict[str, str]:
+    """Return by branch the SQL of an `ID` that its records do not have yet."""
+    streams = {name: stream_of(graph, name) for name in node.inputs}
+    if is_by_branch(graph, node):
+        # no name has a /
+        return {
+            name: f"{duckdb_sql.literal(name)} || '/' || {id_sql(graph, stream, 'r')}"
+            for name, stream in streams.items()
+        }
+    if not stream_of(graph, node.name).has_id:
+        return {}
+    return {name: id_sql(graph, stream, "r") for name, stream in streams.items() if not stream.has_id}
 
 
 class _Split:

@@ -145,9 +145,11 @@ class EmissionTrace:
     """The place of what a key's calls emit, and what it is made of: a record, or a timer.
 
     A timer is due when the watermark reaches its time, after all records below that: before it, no other call of the
-    key can come. One that was set for a time in the past belongs to the call that set it.
+    key can come. One that was set for a time in the past belongs to the call that set it. The process function called
+    `name` takes rows that others emitted, which are known in the same way: so its own have all numbers, and its name.
     """
 
+    name: str = ""
     place: tuple[int, int, int] = (MIN_TIME, -1, -1)
     cause: str = ""
     number: int = 0
@@ -164,12 +166,14 @@ class EmissionTrace:
         """Go on to the call for a timer."""
         place = due - 1, LAST_PARTITION, MAX_TIME
         if place > self.place:
-            self.record(place, f"{'/'.join(map(_escaped, key))}@{time_of(due).isoformat()}")
+            timer = f"{'/'.join(map(_escaped, key))}@{time_of(due).isoformat()}"
+            # no time ends like a name
+            self.record(place, f"{timer}@{self.name}" if self.name else timer)
 
     def emitted(self, time: int, key: tuple[Any, ...], values: tuple[Any, ...]) -> EmittedRow:
         """Return a row of the call."""
         # in the order of text: the rows of one call stay in theirs
-        name = f"{self.cause}#{self.number:04d}" if self.number else self.cause
+        name = f"{self.cause}#{self.number:04d}" if self.number or self.name else self.cause
         self.number += 1
         return EmittedRow(time, self.place, name, key, values)
 

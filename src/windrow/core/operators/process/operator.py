@@ -30,6 +30,7 @@ from windrow.core.operators.process.context import (
     stream_rows,
 )
 from windrow.core.operators.process.state import KeyState, KeyStateCodec, KeyTimer
+from windrow.core.operators.settled import in_merged_order
 from windrow.core.schema import END, ID, LAST_PARTITION, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
 from windrow.core.state.keyed import KEYED_KIND, NEVER, BucketIndex, KeyedEntry, KeyedStore
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
@@ -89,7 +90,8 @@ class ProcessOperator:
     it works on columns.
 
     If it `is_settled` it is given its records in the merged order, which then is the order of the log. With `is_traced`
-    it gives the rows as a stream of records, too: what is emitted is not taken back. `labels` name the sources.
+    it gives the rows as a stream of records, too: what is emitted is not taken back; `name` is for their identity where
+    the records are rows that were emitted (see `EmissionTrace`). `labels` name the sources.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class ProcessOperator:
         *,
         is_settled: bool = False,
         is_traced: bool = False,
+        name: str = "",
         labels: Sequence[str] = (),
         records: pa.Schema | None = None,
     ) -> None:
@@ -109,7 +112,7 @@ class ProcessOperator:
         self._in_event_time = pipeline.process.order == "event_time"
         self._duck = duckdb_sql.connect()
         self._memories = KeyStateCodec(pipeline)
-        self._calls = FunctionCalls(pipeline, is_traced=is_traced)
+        self._calls = FunctionCalls(pipeline, EmissionTrace(name) if is_traced else None)
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: call the functions for records and timers, key by key."""
@@ -156,6 +159,9 @@ class ProcessOperator:
 
     def _batch(self, records: pa.Table) -> _RecordsByKey:
         """Sort records by key, and within a key in the order of its calls."""
+        if ID in records.column_names and not self._is_settled:
+            # so that those of one record are in the same order as in the merged one
+            records = in_merged_order(records)
         texts = key_texts(self._duck, records.select(list(self._pipeline.key)))
         encoded = texts.combine_chunks().dictionary_encode()
         codes = encoded.indices.to_numpy()
@@ -244,15 +250,15 @@ class FunctionCalls:
     is the same whether the timer is found due at the end of a step or before the key's next record.
     """
 
-    def __init__(self, pipeline: ProcessPipeline, *, is_traced: bool = False) -> None:
+    def __init__(self, pipeline: ProcessPipeline, trace: EmissionTrace | None) -> None:
         process = pipeline.process
         self._pipeline = pipeline
         self._function = process.function
         self._on_timer = process.on_timer
         self._on_processing_timer = process.on_processing_timer
         self._ttl = process.ttl
-        self._trace = EmissionTrace() if is_traced else None
-        self._call = CurrentCall(trace=self._trace)
+        self._trace = trace
+        self._call = CurrentCall(trace=trace)
         self._context = CallContext(pipeline, self._call)
 
     def begin(self, now: int | None) -> None:
