@@ -229,3 +229,18 @@ def test_a_run_that_resumes_with_other_key_groups_gives_the_same(case: Case, at:
     straight, resumed = resumed_runs(case, at)
     for sink in case.graph.sinks:
         assert changelog(straight, sink) == changelog(resumed, sink), sink.name
+
+
+RIGHT = replace(NEAR, name="joined", left="log", right="other", how="right")
+SLIM = SelectNode("slim", ("log",), select=("id", "user", "v"))
+
+
+@pytest.mark.parametrize("nodes", [[RIGHT], [SLIM, replace(RIGHT, left="slim", how="left")]], ids=["right", "left"])
+def test_a_field_of_the_other_side_can_be_called_like_the_event_time_and_be_null(nodes: list[Node]) -> None:
+    graph = Graph("graph", (SOURCE, OTHER, *nodes, SinkNode("to", "joined", SqliteSink("unused.db", "joined"))), 3)
+    records: list[tuple[int, int, Values]] = [
+        (partition, minute * MINUTE, {"id": "a", "user": "A", "v": 1})
+        for minute, partition in enumerate([0, MAX_PARTITIONS] * 10)
+        if minute % 3
+    ]
+    compare(Case(graph, records, (0, MAX_PARTITIONS), ([], [5])))

@@ -327,11 +327,10 @@ def _joined(graph: Graph, node: JoinNode) -> Stream:
     outer = [(side, span) for side, span in zip(sides, join_spans(graph, node), strict=True) if side.is_outer]
     others = {id(left): right, id(right): left}
     of = {"left": left, "right": right}.get(node.how)
-    time = left.stream.time if of is None else of.stream.time
     ends = [span.reach + (others[id(side)].stream.bound or 0) for side, span in outer]
     return Stream(
         _joined_fields(node, left, right),
-        time if of is not None else replace(time, field=_NO_FIELD, sent=None, future=None),
+        _without_field(left.stream.time) if of is None else _time_of(of),
         tuple(dict.fromkeys(one for side in sides for one in side.stream.sources)),
         _greatest(*(side.stream.bound for side in sides), *ends),
         is_changelog=bool(outer) or any(side.stream.is_changelog for side in sides),
@@ -366,9 +365,8 @@ def _looked_up(graph: Graph, node: LookupNode) -> Stream:
     fields = _joined_fields(node, left, replace(right, is_outer=False))
     if node.how == "left":
         fields = _joined_fields(node, replace(left, is_outer=True), right)
-    made = replace(
-        given, fields=fields, sources=tuple(dict.fromkeys((*given.sources, *right.stream.sources))), key=(), terms=()
-    )
+    sources = tuple(dict.fromkeys((*given.sources, *right.stream.sources)))
+    made = replace(given, fields=fields, time=_time_of(left), sources=sources, key=(), terms=())
     if node.as_of == "order":
         return made
     return replace(
@@ -392,7 +390,7 @@ def _tables_joined(graph: Graph, node: TableJoinNode) -> Stream:
         key = tuple(dict.fromkeys([*keys[0], *keys[1]])) if node.how == "inner" and all(keys) else ()
     return Stream(
         _joined_fields(node, left, right),
-        replace(left.stream.time, field=_NO_FIELD, sent=None, future=None),
+        _without_field(left.stream.time),
         tuple(dict.fromkeys(one for side in (left, right) for one in side.stream.sources)),
         None,
         is_changelog=True,
@@ -405,6 +403,20 @@ def _tables_joined(graph: Graph, node: TableJoinNode) -> Stream:
 
 _NO_FIELD: Final = "__time"
 """In the place of the field with the event time where no field has it."""
+
+
+def _without_field(time: EventTime) -> EventTime:
+    """Return the event time of rows of which no field has it."""
+    return replace(time, field=_NO_FIELD, sent=None, future=None)
+
+
+def _time_of(side: JoinSide) -> EventTime:
+    """Return the event time of the rows of a join that have that of a side.
+
+    A field of the other side can have the name, and be null, if the side has selected others or gives its own another.
+    """
+    time = side.stream.time
+    return replace(time, field=side.names.get(time.field, _NO_FIELD), sent=side.names.get(time.sent or ""))
 
 
 def _results(graph: Graph, node: ResultNode) -> Stream:
@@ -432,7 +444,7 @@ def _results(graph: Graph, node: ResultNode) -> Stream:
         ]
     elif isinstance(pipeline, ProcessPipeline):
         fields = fields[2:] + [Field(one.name, one.type, optional=True) for one in pipeline.process.returns]
-        time = replace(given.time, field=_NO_FIELD, sent=None, future=None)
+        time = _without_field(given.time)
         # a timer for a time in the past is called at the watermark of the call that set it
         bound = None if given.bound is None else max(given.bound, 1)
         return Stream(tuple(fields), time, given.sources, bound, rows_of="processes", hold=given.hold, has_id=True)
