@@ -11,11 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from windrow.model import (
     MAX_PARTITIONS,
     Aggregate,
+    Avg,
     Count,
     Cumulate,
     DeduplicateNode,
@@ -515,6 +517,17 @@ def sessions_at(records: Sequence[Record], gap: Gap, until: int) -> list[tuple[i
     ]
 
 
+MEAN_DIGITS = 6
+"""The number of digits after the point that a mean of whole numbers has."""
+
+
+def mean(values: Sequence[int]) -> Decimal:
+    """Return the mean; what is just between two is rounded away from zero."""
+    units, rest = divmod(abs(sum(values)) * 10**MEAN_DIGITS, len(values))
+    units += 2 * rest >= len(values)
+    return Decimal(-units if sum(values) < 0 else units).scaleb(-MEAN_DIGITS)
+
+
 def none() -> None:
     """Return the value of a field that a record without a partner lacks."""
 
@@ -544,6 +557,9 @@ def aggregate(item: Aggregate, rows: Sequence[Values]) -> Any:  # noqa: ANN401 -
         case Sum(of):
             given = [row[of] for row in rows if row[of] is not None]
             return sum(given) if given else None
+        case Avg(of):
+            given = [row[of] for row in rows if row[of] is not None]
+            return mean(given) if given else None
         case Max(of):
             return max((row[of] for row in rows if row[of] is not None), default=None)
         case _:
