@@ -774,6 +774,7 @@ def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
         "one that comes until the watermark is 2h past the record replaces it",
         "a record without a row is there, with null in the fields of the table",
         "keeps of each key of rate the rows that held until the watermark is 2h past them",
+        "for ever, of each key that was removed, that it was: its versions have no lateness",
         "a record of sales until the watermark is 2h past it",
         "the one that is there when the record comes, in the order of watermarks; it stays",
         "a record without a row is left out",
@@ -857,7 +858,11 @@ def test_a_broadcast_that_spreads_nothing_is_said(changes: list[tuple[str, str]]
         ),
         (
             ("table: rate, by: {currency: code}, rev", "table: hours, by: {currency: code}, rev"),
-            "16: streams.priced.lookup.table: 'hours' is not a table",
+            "16: streams.priced.lookup.table: 'hours' is the result of an aggregate, which cannot be looked up",
+        ),
+        (
+            ("table: rate, by: {currency: code}, rev", "table: valued, by: {currency: code}, rev"),
+            "16: streams.priced.lookup.table: 'valued' is the result of a join of tables, which cannot be looked up",
         ),
         (("{currency: code}, rev", "{currency: note}, rev"), "16: streams.priced.lookup.by: 'rate' is a table by code"),
         (

@@ -238,12 +238,25 @@ def _inputs(graph: Graph) -> Iterator[Finding]:
                 yield error(_at(node, _part(node, name)), f"there is no source or stream {name!r}; {hint}")
             elif isinstance(node, LookupNode) and name == node.table and not _is_table(graph, name):
                 unknown = True
-                yield error(
-                    _at(node, "lookup.table"),
-                    f"{name!r} is not a table: name a stream with `table`, which says by which key its rows are known",
-                )
+                yield error(_at(node, "lookup.table"), _no_table(graph, name))
     if not unknown:
         yield from _cycles(graph)
+
+
+def _no_table(graph: Graph, name: str) -> str:
+    """Return why a stream cannot be the table of a lookup, and what to do."""
+    match graph.producer(name):
+        case TableJoinNode():
+            result = "a join of tables"
+        case WindowNode():
+            result = "an aggregate"
+        case _:
+            return f"{name!r} is not a table: name a stream with `table`, which says by which key its rows are known"
+    return (
+        f"{name!r} is the result of {result}, which cannot be looked up: a lookup needs the records that make a table. "
+        f"Look rows up in a stream with `table`, before {result}; or, if {name!r} has no window of event time, make a "
+        f"table of the records and join the two: join: {{with: {name}, by: ...}}"
+    )
 
 
 def _is_table(graph: Graph, name: str) -> bool:

@@ -8,7 +8,16 @@ from typing import assert_never
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
 from windrow.api.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
-from windrow.expressions import Stream, join_spans, needs_rows, record_fields, result_pipelines, revise_of, stream_of
+from windrow.expressions import (
+    Stream,
+    join_sides,
+    join_spans,
+    needs_rows,
+    record_fields,
+    result_pipelines,
+    revise_of,
+    stream_of,
+)
 from windrow.expressions.rules import uses_next
 from windrow.model import (
     Adaptive,
@@ -299,10 +308,12 @@ def _kept_of_join(graph: Graph, node: TableNode | AnyJoinNode) -> str:
         return f"{each}the row of each key of {node.table}"
     revise = revise_of(graph, node)
     past = format_duration(max(revise, stream_of(graph, node.left).bound or 0))
-    return (
-        f"{each}of each key of {node.table} the rows that held until the watermark is {past} past them\n"
-        f"a record of {node.left} until the watermark is {format_duration(revise)} past it"
-    )
+    lines = [f"{each}of each key of {node.table} the rows that held until the watermark is {past} past them"]
+    table = graph.producer(node.table)
+    if isinstance(table, TableNode) and table.deleted is not None and join_sides(graph, node)[1].stream.bound is None:
+        lines.append(f"{each}for ever, of each key that was removed, that it was: its versions have no lateness")
+    lines.append(f"a record of {node.left} until the watermark is {format_duration(revise)} past it")
+    return "\n".join(lines)
 
 
 def _source(pipeline: AnyPipeline | SourceNode, table: str) -> dict[str, str]:
