@@ -60,7 +60,7 @@ class Record:
     """A record, or a row of a window or a join: event time, watermark, place in the log, fields.
 
     `places` are what it is made of: its own place, or those of the records in a row of a join, behind the branches by
-    which they came. No stream has two with the same.
+    which they came. No stream has two with the same. `part` is the number of ends before it was read.
     """
 
     time: int
@@ -69,13 +69,15 @@ class Record:
     offset: int
     values: Values
     places: str
+    part: int = 0
 
 
 class GraphOracle:
     """Answers for a graph over a log: the records of each partition, as (time, fields) in order.
 
     `expressions` evaluates the texts of the conditions in the graph, and of gaps of sessions in seconds. `floors` are
-    what the clock journal says of a partition's watermark: from which offset on it was at least how much.
+    what the clock journal says of a partition's watermark: from which offset on it was at least how much. `parts` has
+    how often the input had ended before each record of a partition, if a run resumed after an end.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class GraphOracle:
         log: Mapping[int, Sequence[tuple[int, Values]]],
         expressions: Mapping[str, Expression],
         floors: Mapping[int, Sequence[tuple[int, int]]] | None = None,
+        parts: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         self._graph = graph
         self._expressions = expressions
@@ -95,7 +98,9 @@ class GraphOracle:
             for offset, (time, values) in enumerate(records):
                 label = graph.source_of(partition).source.label
                 place = f"{label}/{partition % MAX_PARTITIONS}/{offset}"
-                self._records.append(Record(time, max(BEGINNING, clock.at(offset)), partition, offset, values, place))
+                part = 0 if parts is None else parts[partition][offset]
+                watermark = max(BEGINNING, clock.at(offset))
+                self._records.append(Record(time, watermark, partition, offset, values, place, part))
                 clock.data(offset, time)
                 if isinstance(how, Punctuated) and values[how.field] is not None:
                     clock.mark(values[how.field])
@@ -254,7 +259,7 @@ class GraphOracle:
     def _deduplicated(self, node: DeduplicateNode, until: int) -> tuple[list[Record], list[Record]]:
         times: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
         accepted, duplicates = [], []
-        for one in sorted(self.rows(node.input, until), key=in_merged_order):
+        for one in sorted(self.rows(node.input, until), key=in_order_of_reading):
             key = tuple(one.values[name] for name in node.key)
             if any(abs(one.time - other) < node.within for other in times[key]):
                 duplicates.append(one)
@@ -348,12 +353,14 @@ class GraphOracle:
                 for other in self.rows(table.input, until)
                 if [one.values[name] for name in node.key] == [other.values[name] for name in node.right_key]
             ]
-            place = in_merged_order(one)[:3]
-            before = [other for other in versions if in_merged_order(other)[:3] < place]
             held: Record | None
             if node.as_of == "order":
-                held = max(before, key=in_merged_order, default=None)
+                # the row that is in the table when the record is read
+                read = [other for other in versions if in_order_of_reading(other)[:4] < in_order_of_reading(one)[:4]]
+                held = max(read, key=in_merged_order, default=None)
             else:
+                place = in_merged_order(one)[:3]
+                before = [other for other in versions if in_merged_order(other)[:3] < place]
                 late = [other for other in versions if other.watermark < one.time + self._revise(node)]
                 known = [other for other in [*before, *late] if other.time <= one.time]
                 held = max(known, key=lambda other: (other.time, in_merged_order(other)), default=None)
@@ -482,6 +489,11 @@ def in_order_of_time(record: Record) -> tuple[int, int, int, str]:
 def in_merged_order(record: Record) -> tuple[float, int, int, str]:
     """Return what the merged order goes by."""
     return record.watermark, record.partition, record.offset, record.places
+
+
+def in_order_of_reading(record: Record) -> tuple[int, float, int, int, str]:
+    """Return what the merged order goes by if a run resumes after the end of its input."""
+    return record.part, *in_merged_order(record)
 
 
 def linked(records: Sequence[Record], gap: Gap) -> list[tuple[int, int, list[Record]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -122,6 +123,7 @@ class Case:
     """A graph, the records in the order in which they are read, and where steps end.
 
     With `ticks`, there is one after each step. `known` are the partitions that are there at the start, all if empty.
+    `ends` are the numbers of records after which the input ends, and the run resumes.
     """
 
     graph: Graph
@@ -130,6 +132,17 @@ class Case:
     cuts: tuple[list[int], list[int]]
     ticks: bool = False
     known: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+
+    @property
+    def parts(self) -> dict[int, list[int]]:
+        """The number of ends before each record of the log of each partition."""
+        return {
+            partition: [
+                bisect_right(self.ends, number) for number, (at, *_) in enumerate(self.records) if at == partition
+            ]
+            for partition in self.partitions
+        }
 
     @property
     def log(self) -> dict[int, list[tuple[int, Values]]]:
@@ -482,8 +495,12 @@ class Run:
         self.host = MemoryHost(case.graph, case.known or case.partitions, bounds)
         self.offsets = dict.fromkeys(case.partitions, 0)
         self.outputs: list[dict[str, StepOutput]] = []
-        for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(case.records)], strict=True)):
+        stops, ends = sorted([*cuts, *case.ends]), list(case.ends)
+        for number, (begin, end) in enumerate(zip([0, *stops], [*stops, len(case.records)], strict=True)):
             self.step(case.records[begin:end])
+            if end in ends:
+                ends.remove(end)
+                self.end()
             if case.ticks:
                 self._take(self.host.tick(TICK * (number + 1)))
 

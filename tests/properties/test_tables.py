@@ -52,6 +52,7 @@ MANY = TableJoinNode("joined", "users", "pairs", ("user",), ("u",))
 OWN = replace(RENAMED, name="own", inputs=("log",))
 KEPT = TableNode("kept", "renamed", ("u",), "w > 6")
 FOUND = LookupNode("found", "log", "kept", ("user",), ("u",), "left", revise=5 * MINUTE)
+IN_ORDER = replace(FOUND, as_of="order", revise=None)
 AGAIN: list[Node] = [
     SelectNode("others", ("renamed",), derive=(Derive("x", "u"), Derive("y", "w")), select=("x", "y")),
     TableNode("last", "others", ("x",)),
@@ -81,35 +82,46 @@ GRAPHS: dict[str, list[Node]] = {
     "sums of sums": [RENAMED, USERS, PAIRS, MANY, SUMS, SECOND],
     "running": [replace(SUMS, input="log"), SECOND, TableJoinNode("joined", "sums", "second", ("n",), ("n",))],
     "lookup": [RENAMED, KEPT, FOUND],
+    "lookup, inner": [RENAMED, KEPT, replace(FOUND, how="inner")],
+    "lookup, revised within the lateness": [RENAMED, KEPT, replace(FOUND, revise=None)],
+    "lookup, not revised": [RENAMED, KEPT, replace(FOUND, revise=0)],
+    "lookup as of the order": [RENAMED, KEPT, IN_ORDER],
+    "lookup as of the order, inner": [RENAMED, KEPT, replace(IN_ORDER, how="inner")],
+    "table of a lookup": [RENAMED, KEPT, IN_ORDER, TableNode("last", "found", ("id",), "v > 6")],
     "lookup of records in themselves": [OWN, replace(KEPT, input="own"), FOUND],
     "itself": [USERS, TableJoinNode("joined", "users", "users", ("user",), ("user",))],
 }
 
 
+UNCOMPARED = {"row", "t", "t_right", "source", "partition", "offset"}
 RESULTS = TableNode | TableJoinNode | LookupNode | WindowNode
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn, most_ends: int = 0) -> Case:
     """A graph of tables, each with a sink, and a log of both sources."""
     nodes = [
         replace(node, broadcast=draw(st.booleans())) if isinstance(node, LookupNode) else node
         for node in GRAPHS[draw(st.sampled_from(list(GRAPHS)))]
     ]
     chance, size = Random(draw(st.integers(0, 2**32))), draw(st.integers(0, 50))
-    late = draw(st.sampled_from([None, 4 * MINUTE]))
-    sources = [replace(one, lateness=late) for one in (SOURCE, OTHER)][: 2 if RENAMED in nodes else 1]
+    lateness = st.sampled_from([None, 4 * MINUTE, 9 * MINUTE])
+    sources = [replace(one, lateness=draw(lateness)) for one in (SOURCE, OTHER)][: 2 if RENAMED in nodes else 1]
     tables = [node for node in nodes if isinstance(node, RESULTS) or node.name == "some"]
     sinks = [SinkNode(f"to {node.name}", node.name, SqliteSink("unused.db", node.name)) for node in tables]
     partitions = [
         number * MAX_PARTITIONS + one for number in range(len(sources)) for one in range(draw(st.integers(1, 3)))
     ]
+    lags = {partition: chance.choice([0, 0, 6, 20]) for partition in partitions}
     records: list[tuple[int, int, Values]] = []
     for number in range(size):
         values = {"id": chance.choice("abc"), "user": chance.choice("AB"), "v": chance.randint(0, 9)}
-        records.append((chance.choice(partitions), max(0, number + chance.randint(-8, 3)) * MINUTE, values))
+        partition = chance.choice(partitions)
+        records.append((partition, max(0, number - lags[partition] + chance.randint(-8, 3)) * MINUTE, values))
     ends = st.lists(st.integers(0, size), max_size=8).map(sorted)
-    return Case(Graph("graph", (*sources, *nodes, *sinks), 3), records, tuple(partitions), (draw(ends), draw(ends)))
+    graph = Graph("graph", (*sources, *nodes, *sinks), 3)
+    resumed = tuple(sorted(draw(st.lists(st.integers(0, size), max_size=most_ends))))
+    return Case(graph, records, tuple(partitions), (draw(ends), draw(ends)), ends=resumed)
 
 
 def changelog(run: Run, sink: SinkNode) -> list[dict[str, Any]]:
@@ -141,23 +153,31 @@ def table_of(run: Run, sink: SinkNode) -> dict[Any, Values]:
 
 
 def compare(case: Case) -> None:
-    oracle = GraphOracle(case.graph, case.log, EXPRESSIONS)
+    oracle = GraphOracle(case.graph, case.log, EXPRESSIONS, parts=case.parts)
     runs = [Run(case, cuts) for cuts in case.cuts]
     for run in runs:
         run.end()
     for sink in case.graph.sinks:
         names = [field.name for field in schema.changes(sink_view(case.graph, sink))][3:]
-        names = [name for name in names if name not in {"row", "t", "t_right"} and not name.startswith("window_")]
+        names = [name for name in names if name not in UNCOMPARED and not name.startswith("window_")]
         expected = Counter(tuple(row.values[name] for name in names) for row in oracle.rows(sink.input, FOREVER))
         for run in runs:
             found = table_of(run, sink)
             assert Counter(tuple(row[name] for name in names) for row in found.values()) == expected, sink.name
-        assert changelog(runs[0], sink) == changelog(runs[1], sink), sink.name
+        # where a run resumes after an end, a pair can have the place of a row that was read before it
+        if not case.ends or not any(isinstance(node, TableJoinNode) for node in case.graph.nodes):
+            assert changelog(runs[0], sink) == changelog(runs[1], sink), sink.name
 
 
 @examples(50)
 @given(cases())
 def test_tables_are_the_oracles_in_every_cut(case: Case) -> None:
+    compare(case)
+
+
+@examples(50)
+@given(cases(most_ends=3))
+def test_tables_are_the_oracles_wherever_a_run_resumes_after_the_end_of_its_input(case: Case) -> None:
     compare(case)
 
 

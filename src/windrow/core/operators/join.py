@@ -40,6 +40,8 @@ from windrow.expressions import JoinSide, JoinSpan, RecordStream, join_sides, jo
 from windrow.model import Graph, JoinNode, TableJoinNode
 
 _KINDS: Final = ("left", "right")
+_LAST: Final = "last"
+"""The place of the last row of a table so far."""
 _IS_NEW: Final = "__is_new"
 _ROW: Final = "__row"
 _PARTNERS: Final = "__partners"
@@ -89,10 +91,13 @@ class JoinOperator:
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group: pair the records of the step, find who is alone, drop what is past."""
         summary = state.summary or {}
-        sides = to_micros(step.records.column(SIDE))
+        records, last = step.records, summary.get(_LAST)
+        if self._spans is None and records.num_rows:
+            records, last = _not_before(records, last)
+        sides = to_micros(records.column(SIDE))
         left, right = (
             _Rows(
-                step.records.filter(pa.array(sides == number)).select(stored.names),
+                records.filter(pa.array(sides == number)).select(stored.names),
                 Runs.decode(kind, summary.get(kind)),
                 state,
             )
@@ -101,9 +106,9 @@ class JoinOperator:
         pairs = self._pairs(left, right)
         made = [self._made.empty_table(), pairs.select(self._made.names).cast(self._made)]
         if self._spans is None:
-            made += self._without_partner(0, left, right, step.records)
-            made += self._without_partner(1, right, left, step.records)
-        state.summary = {}
+            made += self._without_partner(0, left, right, records)
+            made += self._without_partner(1, right, left, records)
+        state.summary = {} if last is None else {_LAST: last}
         for number, (kind, side, rows) in enumerate(zip(_KINDS, self._sides, (left, right), strict=True)):
             span = None if self._spans is None else self._spans[number]
             after = -MAX_TIME if span is None else max(-MAX_TIME, step.time.low - 1 - span.kept)
@@ -120,14 +125,14 @@ class JoinOperator:
                 state.summary[paired.kind] = paired.encode()
             rows.runs.add(rows.new, after, state, self._compact if span is None else None)
             state.summary[kind] = rows.runs.encode()
-        records = pa.concat_tables(made)
-        if records.num_rows and any(side.stream.is_changelog for side in self._sides):
-            records = _net(records)
-        return OperatorOutput(changes=self._no_changes, records=(records,))
+        pairs = pa.concat_tables(made)
+        if pairs.num_rows and any(side.stream.is_changelog for side in self._sides):
+            pairs = _net(pairs)
+        return OperatorOutput(changes=self._no_changes, records=(pairs,))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the records of both sides."""
-        return migrate_runs(RowsByKeyGroup(self._view, self._duck), states)
+        return migrate_runs(RowsByKeyGroup(self._view, self._duck), states, greatest=_LAST)
 
     def _compact(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
         """Return the rows of a table without those that have been removed."""
@@ -200,6 +205,25 @@ class JoinOperator:
             for name, partners in (("met", _marked(others.new, is_new=True)), ("paired", others.old(*everything))):
                 tables[name] = duckdb_sql.query(self._duck, sql.partners, candidates=candidates, others=partners)
             yield duckdb_sql.query(self._duck, sql.changes, **tables).cast(self._made)
+
+
+def _not_before(records: pa.Table, last: Sequence[int] | None) -> tuple[pa.Table, list[int]]:
+    """Give records in the merged order that are before the `last` place its place; return that of the last one, too.
+
+    There are some only after the end of the input. Their changes come after those that they change, also in one step.
+    """
+    places = [to_micros(records.column(name)) for name in PLACE]
+    if last is not None and tuple(column[0] for column in places) < tuple(last):
+        is_before, is_equal = np.zeros(records.num_rows, dtype=np.bool_), np.ones(records.num_rows, dtype=np.bool_)
+        for column, limit in zip(places, last, strict=True):
+            is_before |= is_equal & (column < limit)
+            is_equal &= column == limit
+        places = [np.where(is_before, limit, column) for column, limit in zip(places, last, strict=True)]
+        for name, column in zip(PLACE, places, strict=True):
+            at = records.column_names.index(name)
+            field = records.schema.field(at)
+            records = records.set_column(at, field, pa.array(column).cast(field.type))
+    return records, [int(column[-1]) for column in places]
 
 
 def _net(rows: pa.Table) -> pa.Table:

@@ -4,6 +4,11 @@ Both take their records in the merged order. A table keeps the last version of e
 record can still look up: with its event time as the time that is asked for, that is the last one before all records
 that can come, and all after it (Snodgrass, "Developing Time-Oriented Database Applications in SQL", 1999, ch. 5, calls
 such a table a valid-time state table).
+
+A run that resumes after the end of its input has taken records before their turn, and what it reads then can be before
+them. A version is judged by its place all the same: one that is before the last of its key changes no table, and which
+versions hold as of event time does not depend on where the input ended. So what can be before or behind what may still
+come is kept until the low watermark has passed its own watermark.
 """
 
 from __future__ import annotations
@@ -32,8 +37,10 @@ from windrow.model import Graph, LookupNode, TableNode, versions_of
 _VERSIONS: Final = "versions"
 _LEFT: Final = "left"
 _NUMBER: Final = "__number"
-"""The number of a record in its step, in the merged order; -1 for those before the step."""
+"""The number of a record in its step, in the merged order; -1 for those before the step, see `_before`."""
 _ROW: Final = "__row"
+_READ: Final = "read"
+"""The greatest watermark of the records so far."""
 _IS_TOUCHED: Final = "__is_touched"
 _MOMENT: Final = "__moment"
 
@@ -51,11 +58,7 @@ class TableOperator:
         by = ", ".join(map(identifier, node.key))
         self._near = f"SELECT * FROM stored SEMI JOIN records USING ({by})"
         self._last = f"SELECT max({_NUMBER}) AS {_NUMBER} FROM versions GROUP BY {by}"
-        is_later = f"({', '.join(f'g.{name}' for name in PLACE)}) > ({', '.join(f's.{name}' for name in PLACE)})"
-        self._later = f"""
-            SELECT g.* FROM given g LEFT JOIN last s USING ({by}) WHERE s.{OFFSET} IS NULL OR {is_later}
-            ORDER BY g.{_NUMBER}
-        """
+        self._later = f"{_later_versions('given', 'last', by)} ORDER BY g.{_NUMBER}"
         # only the last version of a key at a place counts; where records have no ID there is one
         last_at_place = f"""
             QUALIFY row_number() OVER (PARTITION BY {by}, {", ".join(PLACE)} ORDER BY {_NUMBER} DESC) = 1
@@ -91,7 +94,7 @@ class TableOperator:
             last = self._last_versions(near)
             rows = pa.concat_tables([last, self._after(last, given)])
             changes = duckdb_sql.query(self._duck, self._changes, rows=rows).cast(self._made)
-        runs.add(records, -MAX_TIME, state, self._compact)
+        runs.add(records, -MAX_TIME, state, self._compaction(step.time.low))
         state.summary = {_VERSIONS: runs.encode()}
         return OperatorOutput(changes=self._no_changes, records=(changes,))
 
@@ -109,10 +112,18 @@ class TableOperator:
             return given
         return duckdb_sql.query(self._duck, self._later, last=last, given=given).cast(given.schema)
 
-    def _compact(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
-        """Return the last version of each key; one that removes the row counts while another run can have the row."""
-        last = self._last_versions(rows)
-        return last.filter(pc.invert(last.column(DELETED))) if is_all else last
+    def _compaction(self, low: int) -> Compaction:
+        """Return what keeps the last version of each key.
+
+        One that removes the row counts while another run can have the row, or a version before it can come.
+        """
+
+        def compact(rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
+            last = self._last_versions(rows)
+            is_needed = pa.array(to_micros(last.column(WATERMARK)) >= low)
+            return last.filter(pc.or_(pc.invert(last.column(DELETED)), is_needed)) if is_all else last
+
+        return compact
 
     def _last_versions(self, versions: pa.Table) -> pa.Table:
         """Return the last of some versions in the merged order, for each key."""
@@ -125,9 +136,10 @@ class TableOperator:
 class LookupOperator:
     """Gives each record the version of its key that holds for it.
 
-    As of the order of records that is the last one before it. As of event time it is, of the versions up to the
-    record's own event time, the last by event time; of those that come after the record, the ones count that are less
-    than `revise` behind it by the watermark. Of versions with the same event time the last by place counts.
+    As of the order of records that is the row that is in the table when the record comes. As of event time it is, of
+    the versions up to the record's own event time, the last by event time; of those whose place is after the record's,
+    the ones count that are less than `revise` behind it by the watermark. Of versions with the same event time the last
+    by place counts.
     """
 
     def __init__(self, graph: Graph, node: LookupNode, view: RecordStream) -> None:
@@ -156,7 +168,7 @@ class LookupOperator:
         )
         made = [self._made.empty_table()]
         if lefts.num_rows or versions.num_rows:
-            stored = _before(self._stored[1], runs, state)
+            stored = _before(self._stored[1], runs, state, settled=step.time.before)
             before = lefts.slice(0, 0)
             if versions.num_rows and self._is_revised:
                 least = int(to_micros(versions.column(TIME)).min())
@@ -168,13 +180,15 @@ class LookupOperator:
         runs.add(versions.drop_columns(_NUMBER), -MAX_TIME, state, self._compaction(low))
         state.summary = {_VERSIONS: runs.encode()}
         if self._is_revised:
-            kept.add(lefts.drop_columns(_NUMBER), max(-MAX_TIME, low - self._revise), state)
-            state.summary[_LEFT] = kept.encode()
+            read = max([summary.get(_READ, -MAX_TIME), *to_micros(lefts.column(WATERMARK))[-1:].tolist()])
+            after = low - self._revise if low > read else self._horizon(low)
+            kept.add(lefts.drop_columns(_NUMBER), max(-MAX_TIME, after), state)
+            state.summary |= {_LEFT: kept.encode(), _READ: read}
         return OperatorOutput(changes=self._no_changes, records=(pa.concat_tables(made),))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
         """Migrate the versions, and the records whose row can be replaced."""
-        return migrate_runs(RowsByKeyGroup(self._view, self._duck), states)
+        return migrate_runs(RowsByKeyGroup(self._view, self._duck), states, greatest=_READ)
 
     def _rows(
         self, lefts: pa.Table, before: pa.Table, versions: pa.Table, stored: pa.Table, given: pa.Table
@@ -196,14 +210,18 @@ class LookupOperator:
             tables |= {"lefts": _with_rows(touched), "places": _places(given)}
             yield duckdb_sql.query(self._duck, self._sql.changes, **tables).cast(self._made)
 
+    def _horizon(self, low: int) -> int:
+        """Return up to which event time there is no record any more that can come, or have its row replaced."""
+        bound = self._bounds[0]
+        return -MAX_TIME if bound is None else max(-MAX_TIME, low - max(bound, self._revise))
+
     def _compaction(self, low: int) -> Compaction:
         """Return what drops the versions that no record can look up any more."""
-        bound, late = self._bounds
-        horizon = -MAX_TIME if bound is None else max(-MAX_TIME, low - max(bound, self._revise))
+        horizon, late = self._horizon(low), self._bounds[1]
         gone = -MAX_TIME if late is None else max(-MAX_TIME, min(horizon, low - late))
 
         def compact(rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
-            limits = pa.table({"__horizon": [horizon], "__gone": [gone], "__is_all": [is_all]})
+            limits = pa.table({"__low": [low], "__horizon": [horizon], "__gone": [gone], "__is_all": [is_all]})
             return duckdb_sql.query(self._duck, self._sql.needed, versions=rows, limits=limits).cast(rows.schema)
 
         return compact
@@ -218,7 +236,8 @@ class _LookupSql:
     `places` has the place of each number of the step, and the last number there. What comes at one place, as a record
     and its own version do, is one change. As of the order, a version that comes after the record does not count.
     `needed`: versions -> those that can be looked up, given `limits`: of the versions up to the event time `__horizon`
-    only the last of each key can be, and if that removes the row, it can go if it is not after `__gone`.
+    whose watermark is below `__low`, so that they are before all records to come, only the last of each key can be. If
+    that removes the row, it can go if it is not after `__gone`.
     """
 
     def __init__(self, graph: Graph, node: LookupNode, made: pa.Schema) -> None:
@@ -236,8 +255,10 @@ class _LookupSql:
         own = columns | {name: f"l.{name}" for name in PLACE} | {DIFF: "1"}
         selected, is_there = _columns(made, own), f"NOT v.{DELETED}" if node.how == "inner" else "true"
         is_touched = f"coalesce(v.{_NUMBER} > l.{_NUMBER}, false)"
+        is_before = _is_later("l", "v")
         by, joined = keys, f"LEFT JOIN v ON {same}"
         if node.as_of == "event_time":
+            is_touched = f"coalesce(v.{_NUMBER} >= -1 AND NOT {is_before}, false)"
             by, joined = f"{keys}, {TIME}", f"ASOF LEFT JOIN v ON {same} AND l.{TIME} >= v.{TIME}"
         self.plain = f"""
             WITH v AS ({_last_version(f"(SELECT * FROM all_versions {near})", by, place)})
@@ -245,31 +266,32 @@ class _LookupSql:
             WHERE {is_touched} OR {is_there}
         """
         at_place = f"""
-            WITH v AS ({_last_version(f"(SELECT * FROM stored {near})", keys, place)} UNION ALL SELECT * FROM versions)
+            WITH s AS ({_last_version(f"(SELECT * FROM stored {near})", keys, place)}),
+            v AS (SELECT * FROM s UNION ALL {_later_versions("versions", "s", keys)})
             SELECT {selected} FROM lefts l ASOF LEFT JOIN v ON {same} AND l.{_NUMBER} >= v.{_NUMBER} WHERE {is_there}
         """
-        old = f"(SELECT * FROM all_versions {near} WHERE {_NUMBER} < 0)"
-        is_in_time = f"v.{WATERMARK} < l.{TIME} + {revise}"
-        self.touched = f"""
-            SELECT l.* FROM lefts l SEMI JOIN versions v ON {same} AND v.{TIME} <= l.{TIME} AND {is_in_time}
-        """
+        settled = f"(SELECT * FROM all_versions {near} WHERE {_NUMBER} < -1)"
+        others = f"(SELECT * FROM all_versions {near} WHERE {_NUMBER} >= -1)"
+        others = _last_version(others, ", ".join([keys, TIME, *PLACE]), place) if right.stream.has_id else others
+        counts = f"v.{TIME} <= l.{TIME} AND (v.{WATERMARK} < l.{TIME} + {revise} OR {is_before})"
+        best = f"{{{', '.join(f'{name!r}: v.{name}' for name in (TIME, *PLACE))}, 'row': v.{_ROW}}}"
+        none = f"{{{', '.join(f'{name!r}: {-MAX_TIME}' for name in (TIME, *PLACE))}, 'row': -1}}"
+        self.touched = f"SELECT l.* FROM lefts l SEMI JOIN versions v ON {same} AND {counts}"
         moved = columns | {name: f"p.{name}" for name in PLACE} | {DIFF: "m.__change"}
         shown = "AND __shown IS NOT NULL" if node.how == "inner" else ""
         revisions = f"""
-            WITH v AS ({_last_version(old, f"{keys}, {TIME}", place)}),
+            WITH v AS ({_last_version(settled, f"{keys}, {TIME}", place)}), others AS ({others}),
             held AS (
-                SELECT l.{_ROW}, l.{_NUMBER} AS __at, if(v.{_ROW} IS NULL, {{'t': {-MAX_TIME}, 'n': -2, 'v': -1}},
-                    {{'t': v.{TIME}, 'n': -1, 'v': v.{_ROW}}}) AS __best
+                SELECT l.{_ROW}, l.{_NUMBER} AS __at, if(v.{_ROW} IS NULL, {none}, {best}) AS __best
                 FROM lefts l ASOF LEFT JOIN v ON {same} AND l.{TIME} >= v.{TIME}
                 UNION ALL
-                SELECT l.{_ROW}, greatest(l.{_NUMBER}, v.{_NUMBER}), {{'t': v.{TIME}, 'n': v.{_NUMBER}, 'v': v.{_ROW}}}
-                FROM lefts l JOIN all_versions v ON {same} AND v.{_NUMBER} >= 0 AND v.{TIME} <= l.{TIME}
-                    AND (v.{_NUMBER} < l.{_NUMBER} OR {is_in_time})
+                SELECT l.{_ROW}, greatest(l.{_NUMBER}, v.{_NUMBER}), {best}
+                FROM lefts l JOIN others v ON {same} AND {counts}
             ), at_moments AS (
                 SELECT held.* REPLACE (coalesce({_MOMENT}, __at) AS __at)
                 FROM held LEFT JOIN places ON places.{_NUMBER} = __at
             ), best AS (
-                SELECT {_ROW}, __at, (max(max(__best)) OVER (PARTITION BY {_ROW} ORDER BY __at)).v AS __held
+                SELECT {_ROW}, __at, (max(max(__best)) OVER (PARTITION BY {_ROW} ORDER BY __at)).row AS __held
                 FROM at_moments GROUP BY {_ROW}, __at
             ), shown AS (
                 SELECT b.{_ROW}, __at, CASE WHEN NOT v.{DELETED} THEN __held END AS __shown
@@ -289,8 +311,9 @@ class _LookupSql:
         """
         self.changes = at_place if node.as_of == "order" else revisions
         order = ", ".join(f"{name} DESC" for name in ([*place] if node.as_of == "order" else [TIME, *place]))
-        is_past = "true" if node.as_of == "order" else f"{TIME} <= __horizon"
-        is_gone = "true" if node.as_of == "order" else f"{TIME} <= __gone"
+        is_settled = f"{WATERMARK} < __low"
+        is_past = "true" if node.as_of == "order" else f"({TIME} <= __horizon AND {is_settled})"
+        is_gone = is_settled if node.as_of == "order" else f"{TIME} <= __gone"
         self.needed = f"""
             SELECT versions.* FROM versions, limits WHERE true QUALIFY NOT ({is_past})
                 OR (row_number() OVER (PARTITION BY {keys}, {is_past} ORDER BY {order}) = 1
@@ -302,6 +325,19 @@ def _last_version(rows: str, by: str, place: Sequence[str]) -> str:
     """Return SQL for the last of some versions in the merged order, for each of some columns."""
     order = ", ".join(f"{name} DESC" for name in place)
     return f"SELECT * FROM {rows} QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
+
+
+def _later_versions(given: str, last: str, by: str) -> str:
+    """Return SQL for the given versions that are not before the `last` one of their key."""
+    is_later = f"s.{OFFSET} IS NULL OR {_is_later('g', 's')}"
+    return f"SELECT g.* FROM {given} g LEFT JOIN {last} s USING ({by}) WHERE {is_later}"
+
+
+def _is_later(one: str, other: str) -> str:
+    """Return SQL for whether a row's place is after another's."""
+    watermark, partition, offset = ((f"{one}.{name}", f"{other}.{name}") for name in PLACE)
+    is_later = f"{' > '.join(partition)} OR ({' = '.join(partition)} AND {' > '.join(offset)})"
+    return f"({' > '.join(watermark)} OR ({' = '.join(watermark)} AND ({is_later})))"
 
 
 def _columns(made: pa.Schema, columns: Mapping[str, str]) -> str:
@@ -325,7 +361,9 @@ def _with_rows(rows: pa.Table) -> pa.Table:
     return rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
 
 
-def _before(stored: pa.Schema, runs: Runs, state: OperatorState, least: int = -MAX_TIME) -> pa.Table:
-    """Return the rows of runs, which are before those of a step."""
+def _before(
+    stored: pa.Schema, runs: Runs, state: OperatorState, least: int = -MAX_TIME, settled: int = -MAX_TIME
+) -> pa.Table:
+    """Return the rows of runs, which are before those of a step: their number is -1, or -2 below a watermark."""
     rows = runs.table(stored, state, least)
-    return rows.append_column(_NUMBER, pa.repeat(pa.scalar(-1), rows.num_rows))
+    return rows.append_column(_NUMBER, pa.array(np.where(to_micros(rows.column(WATERMARK)) < settled, -2, -1)))

@@ -150,9 +150,16 @@ class Runs:
         state.drop(self.kind, number)
 
 
-def migrate_runs(groups: RowsByKeyGroup, states: Sequence[StoredState]) -> list[StoredState]:
-    """Return the states of an operator that keeps nothing but runs, each row in the key group of its key."""
-    kinds = {kind for summary, _ in states for kind in summary}
+def migrate_runs(
+    groups: RowsByKeyGroup, states: Sequence[StoredState], greatest: str | None = None
+) -> list[StoredState]:
+    """Return the states of an operator that keeps nothing but runs, each row in the key group of its key.
+
+    In the summary there can be one more entry, of which all key groups get the `greatest`.
+    """
+    kinds = {kind for summary, _ in states for kind in summary if kind != greatest}
+    known = [summary[greatest] for summary, _ in states if greatest in summary]
+    more: dict[str, Any] = {greatest: max(known)} if greatest is not None and known else {}
     for _, state in states:
         for (kind, _), blob in state.items():
             groups.add((kind, 0), unpack(blob))
@@ -161,5 +168,5 @@ def migrate_runs(groups: RowsByKeyGroup, states: Sequence[StoredState]) -> list[
         runs, store = {kind: Runs(kind) for kind in kinds}, MemoryState()
         for (kind, _), table in tables.items():
             runs[kind].add(table, -MAX_TIME, store)
-        made.append(({kind: one.encode() for kind, one in runs.items()}, store))
+        made.append(({kind: one.encode() for kind, one in runs.items()} | more, store))
     return made

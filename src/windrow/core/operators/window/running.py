@@ -1,10 +1,11 @@
 """Aggregates over all rows, without windows: a result for each key, revised by each change of its rows.
 
 A key has an accumulator, and a step merges what its rows begin into it, one cause after the other: the running merges
-are the results. So a step costs its own rows and keys, and a key that all rows have left keeps its revision only. A row
-that is taken back is subtracted, which counts and exact sums allow; where an aggregate does not, or depends on
-what is merged (`needs_rows`), all rows are kept, and the results of the keys that a step touches are computed from
-theirs anew, as windows over a changelog do. A key without rows has no result.
+are the results. A step writes little more than its own keys, but if it has a row it searches all keys of its key group
+for them: it costs by its rows and, less steeply, by the number of keys. A key that all rows have left keeps its
+revision only. A row that is taken back is subtracted, which counts and exact sums allow; where an aggregate does not,
+or depends on what is merged (`needs_rows`), all rows are kept, and the results of the keys that a step touches are
+computed from theirs anew, as windows over a changelog do. A key without rows has no result.
 """
 
 from __future__ import annotations
