@@ -13,10 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.hosts.spend import MINUTE, Files, events, spend
 
+from windrow.core.columns import pack, unpack
+from windrow.core.level import open_levels
 from windrow.core.messages import Records
 from windrow.core.operators.base import NodeInput, StepInput
 from windrow.core.operators.ingest import Ingest
 from windrow.core.schema import record_schema
+from windrow.core.state.store import MemoryState
 from windrow.hosts import transport as transport_module
 from windrow.hosts.batch.plan import BatchSettings
 from windrow.hosts.batch.run import BatchRun
@@ -109,10 +112,8 @@ def test_a_step_whose_records_come_by_files(files: Files, tmp_path: Path, monkey
     assert list(tmp_path.glob("windrow-*")) == []
 
 
-@pytest.mark.usefixtures("spark")
-def test_records_that_pass_a_level_in_a_file(files: Files, tmp_path: Path) -> None:
-    """The join takes them at the second level, with the rows of the window at the first."""
-    files.append(events(20_000))
+def _two_levels(files: Files) -> Graph:
+    """Return a join that takes records at the second level, with the rows of a window at the first."""
     one = spend(files.source, SqliteSink("unused.db", "unused"))
     emit = Emit(lateness=30 * MINUTE)
     nodes = (
@@ -121,7 +122,28 @@ def test_records_that_pass_a_level_in_a_file(files: Files, tmp_path: Path) -> No
         JoinNode("with_most", "events", "minutes", one.key, one.key, after=5 * MINUTE),
         SinkNode("to_with_most", "with_most", SqliteSink("unused.db", "with_most")),
     )
-    graph = Graph("shop", nodes, 2)
+    return Graph("shop", nodes, 2)
+
+
+def test_records_that_a_level_gives_the_next_one(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport_module, "_LEAST", 0)
+    files.append(events(600))
+    graph, transport = _two_levels(files), TableTransport(tmp_path / "rows")
+    messages = [packet.message for packet in Ingest(graph).run(open_source(files.source).read_all())]
+    found = []
+    for packed in (pack, transport.pack):
+        level, _ = open_levels(graph, [0, 1], packed)
+        packets = level.step(0, messages, MemoryState()).packets
+        found.append([one.message for one in packets if isinstance(one.message, Records) and not one.message.is_raw])
+    assert len(list(tmp_path.glob("rows/*"))) == len(found[1]) > 0
+    opened = [one for one in map(with_records, found[1]) if isinstance(one, Records)]
+    assert [unpack(one.blob) for one in opened] == [unpack(one.blob) for one in found[0]]
+
+
+@pytest.mark.usefixtures("spark")
+def test_records_that_pass_a_level_in_a_file(files: Files, tmp_path: Path) -> None:
+    files.append(events(20_000))
+    graph = _two_levels(files)
     sink, expected = CollectSink(), CollectSink()
     StreamRun(graph, SinkGroup((["to_with_most"], sink)), StreamSettings(tmp_path / "checkpoint", until_end=True)).run(
         lambda _: None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -75,11 +75,16 @@ from windrow.model import (
 )
 
 
-def open_levels(pipeline: Runnable, partitions: Iterable[int]) -> tuple[LevelRunner, ...]:
-    """Return the levels of a pipeline; `partitions` are those that the source had when it was first started."""
+def open_levels(
+    pipeline: Runnable, partitions: Iterable[int], packed: Callable[[pa.Table], bytes] = pack
+) -> tuple[LevelRunner, ...]:
+    """Return the levels of a pipeline; `partitions` are those that the source had when it was first started.
+
+    `packed` packs the records that a level gives the next one.
+    """
     graph, known = as_graph(pipeline), tuple(partitions)
     levels = graph.levels
-    return tuple(LevelRunner(graph, places, known, is_last=places is levels[-1]) for places in levels)
+    return tuple(LevelRunner(graph, places, known, packed, is_last=places is levels[-1]) for places in levels)
 
 
 def number_of_levels(pipeline: Runnable) -> int:
@@ -219,7 +224,9 @@ def migrate(pipeline: Runnable, changes: Mapping[str, StateChange], states: Iter
 class _Hosted:
     """A node at a level: its operator, and where its output goes."""
 
-    def __init__(self, graph: Graph, place: LevelNode, local: Container[str]) -> None:
+    def __init__(
+        self, graph: Graph, place: LevelNode, packed: Callable[[pa.Table], bytes], local: Container[str]
+    ) -> None:
         self._graph = graph
         node = place.node
         view = self.view = view_of(graph, node)
@@ -238,7 +245,7 @@ class _Hosted:
         self.outputs = made_by(node)
         self.router: Router | None = None
         if isinstance(node, KeyedNode) and not place.is_local:
-            router = Router(graph, node, local=local)
+            router = Router(graph, node, packed, local)
             self.router = None if router.is_idle else router
             self.dead_letters = ResultDeadLetters(graph, node)
         self._duck = duckdb_sql.connect()
@@ -303,14 +310,20 @@ class LevelRunner:
     """
 
     def __init__(
-        self, graph: Graph, places: Iterable[LevelNode], partitions: tuple[int, ...], *, is_last: bool = True
+        self,
+        graph: Graph,
+        places: Iterable[LevelNode],
+        partitions: tuple[int, ...],
+        packed: Callable[[pa.Table], bytes] = pack,
+        *,
+        is_last: bool = True,
     ) -> None:
         self._graph = graph
         self.is_last = is_last
         # sinks come last: the others of the level make what they take
         ordered = sorted(places, key=lambda place: isinstance(place.node, SinkNode))
         sinks = {place.node.name for place in ordered if isinstance(place.node, SinkNode)}
-        self._nodes = [_Hosted(graph, place, sinks) for place in ordered]
+        self._nodes = [_Hosted(graph, place, packed, sinks) for place in ordered]
         self._names = frozenset(node.name for node in self._nodes)
         self._inputs = {node.name: node.input for node in self._nodes}
         self._nothing = empty_by_sink(graph)

@@ -53,8 +53,8 @@ def _ingest(pipeline: Runnable, bounds: WatermarkBounds, transport: TableTranspo
 
 
 @lru_cache(maxsize=4)
-def _levels(pipeline: Runnable, partitions: tuple[int, ...]) -> tuple[LevelRunner, ...]:
-    return open_levels(pipeline, partitions)
+def _levels(pipeline: Runnable, partitions: tuple[int, ...], transport: TableTransport) -> tuple[LevelRunner, ...]:
+    return open_levels(pipeline, partitions, transport.pack)
 
 
 def stream_ingest(
@@ -127,7 +127,7 @@ class LevelProcessor(StatefulProcessor):
             raise RuntimeError(msg)
         (slot,) = key
         group = self._slots.index(int(slot))
-        level = _levels(unpickle_pipeline(self._sent), self._partitions)[self._level]
+        level = _levels(unpickle_pipeline(self._sent), self._partitions, self._transport)[self._level]
         if self._start is not None and self._state.summary() is None:
             level.begin(Savepoint.state(folder_of(self._start), group), self._state)
         messages = (packet.message for packet in read_packets(rows))
