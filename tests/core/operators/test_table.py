@@ -7,10 +7,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, Literal
 
+import duckdb
 import pyarrow as pa
 import pytest
 from tests.core.pipelines import MINUTE, raw
 
+from windrow.core import duckdb_sql
 from windrow.core.changelog import StepOutput
 from windrow.hosts.memory import MemoryHost
 from windrow.model import (
@@ -37,7 +39,7 @@ from windrow.model import (
 USED = """
     records rows stored versions lefts rights touched places limits all_versions before settled horizon gone is_all
     held best shown moved times changes candidates events counted valued there partners alone met paired others v l r c
-    m o p b t n low time key made
+    m o p b t n low time key made near semi
 """
 """Words of the SQL that operators run, which fields can be called, too."""
 
@@ -82,6 +84,7 @@ def test_fields_can_have_the_names_that_operators_use() -> None:
         SelectNode("bare", ("one",), select=("at", "k")),
         LookupNode("held", "bare", "rows", ("k",), ("k",), "left"),
         LookupNode("before", "bare", "rows", ("k",), ("k",), as_of="order"),
+        LookupNode("wide", "two", "named", ("k", *names), ("k", *names)),
         TableJoinNode("joined", "rows", "named", ("k", *names), ("k", *names), "full"),
         JoinNode("near", "one", "two", ("k", *names), ("k", *names), MINUTE, MINUTE, "full"),
     )
@@ -134,3 +137,31 @@ def test_what_a_table_cannot_take_is_said_once_in_each_sink_below() -> None:
         reasons = Counter(reason.partition(":")[0] for reason in output.dead.column("reason").to_pylist())
         assert reasons == {"expression": 1, "long key": 1}
         assert output.late.select(["partition", "offset"]).to_pylist() == [{"partition": 0, "offset": 4}]
+
+
+def test_a_change_of_a_table_meets_the_rows_of_the_other_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not all its changes: of one key, they would be as many as the product of both."""
+    sizes, query = [], duckdb_sql.query
+
+    def sized(connection: duckdb.DuckDBPyConnection, sql: str, **tables: pa.Table) -> pa.Table:
+        found = query(connection, sql, **tables)
+        sizes.append(found.num_rows)
+        return found
+
+    monkeypatch.setattr(duckdb_sql, "query", sized)
+    sources = (
+        source("one", (Field("k", StringType()), Field("m", StringType()))),
+        source("two", (Field("k", StringType()), Field("n", StringType()))),
+    )
+    graph = graph_of(
+        sources,
+        TableNode("left", "one", ("k",)),
+        TableNode("right", "two", ("k",)),
+        TableJoinNode("both", "left", "right", ("k",), ("k",)),
+    )
+    count = 100
+    changes = [{"at": at * MINUTE, "k": "a", "m": f"m{at}", "n": f"n{at}"} for at in range(count)]
+    output = run(graph, {"one": changes, "two": changes})["to both"]
+    left = [row for row in output.changes.to_pylist() if row["op"] in {"insert", "update_after"}][-1]
+    assert (left["m"], left["n"]) == ("m99", "n99")
+    assert max(sizes) < 10 * count

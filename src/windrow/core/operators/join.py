@@ -42,6 +42,11 @@ from windrow.model import Graph, JoinNode, TableJoinNode
 _KINDS: Final = ("left", "right")
 _LAST: Final = "last"
 """The place of the last row of a table so far."""
+_SIDES: Final = ("lefts", "rights")
+_AT: Final = "__at"
+_UNTIL: Final = "__until"
+_BEFORE: Final = -1
+"""The moment of all that is before a step; those of its changes are from 0 on."""
 _IS_NEW: Final = "__is_new"
 _ROW: Final = "__row"
 _PARTNERS: Final = "__partners"
@@ -81,6 +86,8 @@ class JoinOperator:
         self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
         self._sql = _JoinSql(graph, node, self._sides, self._spans, self._made)
         nothing = [_marked(stored.empty_table(), is_new=True) for stored in self._stored]
+        if self._spans is None:
+            nothing = [_with_span(stored.empty_table(), *_moments(*nothing)) for stored in self._stored]
         self._no_pairs = duckdb_sql.query(self._duck, self._sql.pairs, lefts=nothing[0], rights=nothing[1])
         fields = {one.name: one for stored in self._stored for one in stored}
         fields |= {_PARTNERS: pa.field(_PARTNERS, pa.int64())}
@@ -103,7 +110,7 @@ class JoinOperator:
             )
             for number, (kind, stored) in enumerate(zip(_KINDS, self._stored, strict=True))
         )
-        pairs = self._pairs(left, right)
+        pairs = self._pairs_of_tables(left, right) if self._spans is None else self._pairs(left, right, self._spans)
         made = [self._made.empty_table(), pairs.select(self._made.names).cast(self._made)]
         if self._spans is None:
             made += self._without_partner(0, left, right, records)
@@ -145,19 +152,37 @@ class JoinOperator:
         is_left = net != 0
         return _with_diffs(rows.take(pa.array(last[is_left])), net[is_left])
 
-    def _pairs(self, left: _Rows, right: _Rows) -> pa.Table:
+    def _pairs(self, left: _Rows, right: _Rows, spans: tuple[JoinSpan, JoinSpan]) -> pa.Table:
         """Return the pairs of the step's records with all others."""
-        spans = self._spans
         lefts, rights = (_marked(rows.new, is_new=True) for rows in (left, right))
         found = [self._no_pairs]
         if lefts.num_rows:
-            others = pa.concat_tables([right.old(*_near(lefts, None if spans is None else spans[0])), rights])
+            others = pa.concat_tables([right.old(*_near(lefts, spans[0])), rights])
             if others.num_rows:
                 found.append(duckdb_sql.query(self._duck, self._sql.pairs, lefts=lefts, rights=others))
         if rights.num_rows:
-            others = left.old(*_near(rights, None if spans is None else spans[1]))
+            others = left.old(*_near(rights, spans[1]))
             if others.num_rows:
                 found.append(duckdb_sql.query(self._duck, self._sql.pairs, lefts=others, rights=rights))
+        return pa.concat_tables(found)
+
+    def _pairs_of_tables(self, left: _Rows, right: _Rows) -> pa.Table:
+        """Return how the step's changes change the pairs: each meets the rows that the other table has at its moment.
+
+        d(l x r) = dl x r + l x dr (Gupta, Mumick, "Maintenance of Materialized Views", 1995): at one place, l before it
+        and r after it. Changes that meet all changes, as above, give the same after `_net`, but a product of them.
+        """
+        moments = _moments(left.new, right.new)
+        changes = [_with_span(rows.new, at, at + 1) for rows, at in zip((left, right), moments, strict=True)]
+        found = [self._no_pairs]
+        for number, others in enumerate((right, left)):
+            if changes[number].num_rows:
+                old = others.runs.table(others.new.schema, others.state)
+                before = np.full(old.num_rows, _BEFORE)
+                events = pa.concat_tables([_with_span(old, before, before), changes[1 - number]])
+                events = duckdb_sql.query(self._duck, self._sql.near, rows=events, changes=changes[number])
+                tables = {_SIDES[number]: changes[number], _SIDES[1 - number]: _rows_there(events)}
+                found.append(duckdb_sql.query(self._duck, self._sql.pairs, **tables))
         return pa.concat_tables(found)
 
     def _met(self, number: int, pairs: pa.Table) -> pa.Table:
@@ -242,6 +267,38 @@ def _with_diffs(rows: pa.Table, diffs: Micros) -> pa.Table:
     return rows.set_column(place, rows.schema.field(place), pa.array(diffs))
 
 
+def _moments(lefts: pa.Table, rights: pa.Table) -> tuple[Micros, Micros]:
+    """Number the places of a step's changes in order; at one place those of the right table come first."""
+    columns = [np.concatenate([to_micros(rows.column(name)) for rows in (lefts, rights)]) for name in PLACE]
+    order, ranks = np.lexsort(columns[::-1]), np.empty(len(columns[0]), dtype=np.int64)
+    ranks[order] = runs_of_equals([column[order] for column in columns])
+    return 2 * ranks[: lefts.num_rows] + 1, 2 * ranks[lefts.num_rows :]
+
+
+def _with_span(rows: pa.Table, at: Micros, until: Micros) -> pa.Table:
+    return rows.append_column(_AT, pa.array(at)).append_column(_UNTIL, pa.array(until))
+
+
+def _rows_there(events: pa.Table) -> pa.Table:
+    """Return the rows that changes of a table make, each from `_AT` until `_UNTIL`, and how often it is there."""
+    numbers, moments, diffs = to_micros(_numbers(events)), to_micros(events.column(_AT)), to_micros(events.column(DIFF))
+    order = np.lexsort([moments, numbers])
+    numbers, moments, sums = numbers[order], moments[order], np.cumsum(diffs[order])
+    is_first = np.diff(numbers, prepend=-1) != 0
+    counts = sums - (sums - diffs[order])[is_first][np.cumsum(is_first) - 1]
+    # what a row comes to at a moment is there until the row's next one
+    is_last = np.diff(moments, append=_BEFORE - 1) != 0
+    is_last[:-1] |= is_first[1:]
+    places = np.flatnonzero(is_last)
+    until = np.full(len(places), MAX_TIME)
+    has_next = numbers[places[1:]] == numbers[places[:-1]]
+    until[:-1][has_next] = moments[places[1:]][has_next]
+    is_there = counts[places] != 0
+    places = places[is_there]
+    rows = _with_diffs(events.take(pa.array(order[places])), counts[places])
+    return rows.set_column(rows.column_names.index(_UNTIL), _UNTIL, pa.array(until[is_there]))
+
+
 def _marked(rows: pa.Table, *, is_new: bool) -> pa.Table:
     return rows.append_column(_IS_NEW, pa.repeat(pa.scalar(is_new), rows.num_rows))
 
@@ -294,7 +351,8 @@ class _AloneSql:
 class _JoinSql:
     """Queries of a join. `pairs`: lefts and rights -> pairs; by the number of an outer side `alone`, and `met`.
 
-    `met` is what a pair says of the side's record and of its partner: names, and the SQL of each.
+    Of tables, those are paired that are there at one moment; `near`: rows of one and changes of the other -> the rows
+    with their keys. `met` is what a pair says of the side's record and of its partner: names, and the SQL of each.
     """
 
     def __init__(
@@ -311,7 +369,7 @@ class _JoinSql:
         self._spans = spans
         self._made = made
         outer = [number for number, side in enumerate(sides) if side.is_outer]
-        self.met = {number: self._met(number) for number in outer}
+        self.met = {number: self._met(number) for number in outer if spans is not None}
         self.alone = {number: self._alone(number) for number in outer}
         is_later = " > ".join(f"({', '.join(f'{name}.{one}' for one in PLACE)})" for name in "lr")
         time = {"left": f"l.{TIME}", "right": f"r.{TIME}"}.get(node.how, f"greatest(l.{TIME}, r.{TIME})")
@@ -322,13 +380,16 @@ class _JoinSql:
         fields = {name: f"r.{identifier(name)}" for name in sides[1].names.values()}
         fields |= {name: f"l.{identifier(name)}" for name in sides[0].names.values()}
         keys = " AND ".join(f"l.{identifier(name)} = r.{identifier(name)}" for name in node.key)
-        near = ""
+        near = f"AND l.{_AT} < r.{_UNTIL} AND r.{_AT} < l.{_UNTIL}"
         if spans is not None:
             near = f"AND r.{TIME} BETWEEN l.{TIME} - {spans[0].back} AND l.{TIME} + {spans[0].reach}"
-        met = [f"{sql} AS {_of_side(number, name)}" for number in outer for name, sql in self.met[number].items()]
+        met = [
+            f"{sql} AS {_of_side(side, name)}" for side, columns in self.met.items() for name, sql in columns.items()
+        ]
         self.pairs = f"""
             SELECT {", ".join([self._list(own | fields), *met])} FROM lefts l JOIN rights r ON {keys} {near}
         """
+        self.near = f"SELECT * FROM rows SEMI JOIN changes USING ({', '.join(map(identifier, node.key))})"
 
     def _list(self, columns: dict[str, str]) -> str:
         return ", ".join(f"{columns.get(name, 'NULL')} AS {identifier(name)}" for name in self._made.names)
