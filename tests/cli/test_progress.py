@@ -73,6 +73,7 @@ def test_it_says_how_far_behind_a_run_is() -> None:
     assert said(REPORT).endswith(low)
     assert said(replace(REPORT, lag={0: 0, 1: 0})).endswith(low)
     assert said(replace(REPORT, lag={0: 1234})).endswith(f"{low}, 1,234 behind")
+    assert said(replace(REPORT, lag={0: 1234}, lag_seconds={0: 61.7})).endswith(f"{low}, 1,234 behind (62 s)")
     three = replace(REPORT, lag={0: 5, 1: 2000, 2: 0}, records=0, late=3, dead=1)
     assert said(three).endswith(f"{low}, 2,005 behind, 1 dead, 3 late, 2,000 behind in partition 1")
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.cli.test_progress import REPORT
 
 from windrow.errors import SourceError
-from windrow.hosts.reports import LagWatch, StepReport, lag
+from windrow.hosts.lag import LagWatch, lag, lag_seconds
+from windrow.hosts.reports import StepReport
 from windrow.sources import Source
 
 SECONDS = 30.0
@@ -74,3 +75,24 @@ def test_a_step_does_not_wait_for_the_answer() -> None:
     assert [report.lag for report in told] == [None, {0: 3, 1: 2}, {0: 2, 1: 2}, None]
     assert [report.behind for report in told] == [None, 5, 4, None]
     assert replace(told[1], lag=None) == REPORT
+    assert {report.lag_seconds for report in told} == {None}
+
+
+def test_lag_in_time_is_since_the_log_had_what_was_read_last() -> None:
+    source, told = Asked(), list[StepReport]()
+    with LagWatch(cast("Source", source), lambda _: {0: 7, 1: 2, 2: 0}) as watch:
+        tell = watch.telling(told.append)
+        assert source.asked.acquire(timeout=SECONDS)
+        source.answer({0: (0, 10), 1: (0, 2), 2: (0, 1)})
+        step = replace(REPORT, log_times={0: 4_000_000, 1: 5_000_000}, committed=6_500_000)
+        tell(step)
+        tell(replace(step, log_times={}, committed=9_000_000))
+        source.answers.append({})
+        source.may_answer.release()
+    # all of partition 1 was read, and nothing of partition 2
+    assert [report.lag_seconds for report in told] == [{0: 2.5, 1: 0.0}, {0: 5.0, 1: 0.0}]
+
+
+def test_lag_in_time_is_unknown_without_log_timestamps() -> None:
+    assert lag_seconds({0: 3}, {}, 1) is None
+    assert lag_seconds({0: 3}, {0: 1}, None) is None

@@ -116,7 +116,8 @@ def _details(totals: Totals) -> Iterator[str]:
     if report.watermarks:
         yield "no low watermark" if low is None else f"low watermark {format_time(low)}"
     if report.behind:
-        yield f"{short_number(report.behind)} behind"
+        behind = max(report.lag_seconds.values()) if report.lag_seconds else 0.0
+        yield f"{short_number(report.behind)} behind{f' ({short_number(behind)} s)' if behind else ''}"
     for count, name in ((totals.dead, "dead"), (totals.late, "late"), (totals.expired, "expired")):
         if count:
             yield f"{short_number(count)} {name}"

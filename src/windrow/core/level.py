@@ -21,8 +21,19 @@ import pyarrow.compute as pc
 from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import StepOutput, empty_by_sink, late_output, source_numbers, with_labels
 from windrow.core.columns import concat, pack, to_micros, unpack
+from windrow.core.histogram import Histogram
 from windrow.core.keys import place_groups
-from windrow.core.messages import Message, Packet, PartialPanes, Records, Results
+from windrow.core.messages import (
+    Counted,
+    Message,
+    Packet,
+    PartialPanes,
+    PartitionCounts,
+    Records,
+    Results,
+    TaskTime,
+    pack_counts,
+)
 from windrow.core.operators.base import (
     GroupOutput,
     GroupStats,
@@ -44,12 +55,12 @@ from windrow.core.operators.table import LookupOperator, TableOperator
 from windrow.core.operators.window.changelog import ChangelogWindowOperator
 from windrow.core.operators.window.operator import WindowOperator
 from windrow.core.operators.window.running import open_running
-from windrow.core.schema import END, ID, PARTITION, REVISION, TIME, WATERMARK, WINDOW
+from windrow.core.schema import END, ID, PARTITION, REVISION, SIDE, TIME, WATERMARK, WINDOW
 from windrow.core.state.store import MemoryState, OperatorState, State, blobs_of, scoped_kind
 from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.sources import SourceTimes, sources_of
-from windrow.core.watermarks.tracker import ClockSteps, EncodedClocks
+from windrow.core.watermarks.tracker import ClockAdvance, ClockSteps, EncodedClocks
 from windrow.expressions import RecordStream, stream_of, view_of
 from windrow.model import (
     DeduplicateNode,
@@ -270,6 +281,17 @@ class _Hosted:
         expired = expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
         return records, late_output(self._duck, self.view, expired)
 
+    def count_lateness(self, records: pa.Table, advance: ClockAdvance, group: int, into: dict[int, Histogram]) -> None:
+        """Add by partition how far records are behind their clocks.
+
+        The versions of a broadcast lookup, which all key groups have, are counted in the first.
+        """
+        if group and isinstance(self.view, RecordStream) and self.view.is_broadcast:
+            records = records.filter(pc.equal(records.column(SIDE), 0))
+        if records.num_rows:
+            for partition, counts in advance.lateness(records).items():
+                into[partition] = into.get(partition, Histogram()) + counts
+
     def packets(self, output: OperatorOutput) -> Iterator[Packet]:
         """Yield packets for the nodes below."""
         yield from output.packets
@@ -363,12 +385,13 @@ class LevelRunner:
         advance, summary.clocks = self._clocks.advance(summary.clocks, given)
         outputs: dict[str, OperatorOutput] = {}
         packets: list[Packet] = []
+        lateness: dict[int, Histogram] = {one.partition: Histogram(one.counts) for one in given.lateness}
         local: defaultdict[str, list[pa.Table]] = defaultdict(list)
         for node in self._nodes:
             raw, late = given.raw[node.name], None
             if raw.num_rows:
-                place = raw.column_names.index(WATERMARK)
-                raw = raw.set_column(place, WATERMARK, pa.array(advance.watermarks(raw)))
+                raw = advance.with_watermarks(raw)
+                node.count_lateness(raw, advance, group, lateness)
                 raw, late = node.split_expired(raw, group)
             records = node.input.join([raw, given.records[node.name], *local[node.name]])
             own = OperatorState(node.name, state, summary.operators.get(node.name))
@@ -387,9 +410,13 @@ class LevelRunner:
         state.set_summary(summary.encode())
         if self.is_last:
             given = given.with_dead(packet.message for packet in packets)
-        stats = _stats(group, outputs.values(), given, advance.clocks)
+        stats = _stats(group, outputs.values(), given, advance.clocks, lateness)
         if not self.is_last:
-            own_data = (one for one in taken if not self.takes(one))
+            # of the latenesses those of this level are added
+            own_data = (one for one in taken if not (self.takes(one) or _is_lateness(one)))
+            if lateness:
+                counts = [PartitionCounts(partition, one.counts) for partition, one in lateness.items()]
+                packets.append(Packet(group, Counted("lateness", pack_counts(counts))))
             return GroupOutput(self._nothing, stats, (*(Packet(group, one) for one in own_data), *packets))
         # clocks are identical in every key group, so only group 0 writes the journal
         journal = advance.journal if group == 0 else schema.NO_CLOCKS
@@ -438,7 +465,17 @@ def _all_above(graph: Graph, sink: SinkNode) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _stats(group: int, outputs: Iterable[OperatorOutput], given: StepInput, clocks: PartitionClocks) -> GroupStats:
+def _is_lateness(message: Message) -> bool:
+    return isinstance(message, Counted) and message.of == "lateness"
+
+
+def _stats(
+    group: int,
+    outputs: Iterable[OperatorOutput],
+    given: StepInput,
+    clocks: PartitionClocks,
+    lateness: Mapping[int, Histogram],
+) -> GroupStats:
     """Count a step; records by the messages about partitions, which every key group receives."""
     made = list(outputs)
     sent = [one for results in given.results.values() for one in results]
@@ -459,9 +496,21 @@ def _stats(group: int, outputs: Iterable[OperatorOutput], given: StepInput, cloc
         idle=[] if group else sorted(clocks.idle),
         rejected=sum(table.num_rows for name, table in given.dead.items() if name is not None),
         duplicates=sum(one.duplicates for one in counted),
+        read={} if group else {one.partition: one.records for one in given.progress},
+        lateness=dict(lateness),
+        ages=given.ages,
+        seconds=_by_part(given.seconds),
     )
 
 
 def _count(changes: Iterable[pa.Table], operation: str) -> int:
     counts = (pc.sum(pc.equal(one.column("op"), operation)).as_py() for one in changes if one.num_rows)
     return sum(count or 0 for count in counts)
+
+
+def _by_part(times: Iterable[TaskTime]) -> dict[str, float]:
+    """Add up the seconds of tasks by part."""
+    found: dict[str, float] = {}
+    for one in times:
+        found[one.part] = found.get(one.part, 0.0) + one.seconds
+    return found

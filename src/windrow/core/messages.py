@@ -104,6 +104,34 @@ class PartitionProgress(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Counted:
+    """Histograms for the report of a step (`PartitionCounts`), packed.
+
+    They are of the latenesses of records at operators, or of the ages of records: how much older in the log they are
+    than the newest one that was read with them.
+    """
+
+    of: Literal["lateness", "age"]
+    blob: Blob
+
+
+class PartitionCounts(NamedTuple):
+    """A histogram of a partition (`windrow.core.histogram`); of ages also the newest log timestamp."""
+
+    partition: int
+    counts: tuple[int, ...]
+    newest: int = 0
+
+
+@dataclass(frozen=True)
+class TaskTime:
+    """Seconds that a task has spent on a part of the step: for its report alone."""
+
+    part: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class RecordsLost:
     """Records of a partition were lost (`what` describes it); it resumes at the offset `first`."""
 
@@ -139,6 +167,8 @@ Message = (
     | Results
     | EventTimes
     | Progress
+    | Counted
+    | TaskTime
     | RecordsLost
     | PartitionIdle
     | Tick
@@ -186,6 +216,21 @@ def unpack_progress(blobs: tuple[bytes, ...]) -> tuple[PartitionProgress, ...]:
     numbers = np.frombuffer(b"".join(map(zlib.decompress, blobs)), dtype="<i8")
     rows = numbers.reshape(-1, len(PartitionProgress._fields)).tolist()
     return tuple(sorted(PartitionProgress(*row) for row in rows))
+
+
+def pack_counts(rows: Sequence[PartitionCounts]) -> bytes:
+    """Pack histograms of partitions, as `pack_progress` does."""
+    numbers = np.zeros((len(rows), 2 + max(len(row.counts) for row in rows)), dtype="<i8")
+    for place, row in enumerate(rows):
+        numbers[place, : 2 + len(row.counts)] = (row.partition, row.newest, *row.counts)
+    return zlib.compress(len(rows).to_bytes(4, "little") + numbers.tobytes(), 1)
+
+
+def unpack_counts(blob: Blob) -> list[PartitionCounts]:
+    """Read what `pack_counts` wrote."""
+    packed = zlib.decompress(blob)
+    numbers = np.frombuffer(packed, dtype="<i8", offset=4).reshape(int.from_bytes(packed[:4], "little"), -1).tolist()
+    return [PartitionCounts(partition, tuple(counts), newest) for partition, newest, *counts in numbers]
 
 
 _UNITS = (1_000_000, 1_000, 1)

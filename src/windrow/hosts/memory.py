@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from windrow.core.state.store import MemoryState
 from windrow.core.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
 from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
-from windrow.hosts.reports import OnStep, StepReport, Stopwatch
+from windrow.hosts.reports import OnStep, StepReport, Stopwatch, timing
 from windrow.hosts.savepoint import require_new_folder
 from windrow.model import Graph, Runnable, as_graph
 from windrow.sinks.base import Run, Sink, SinkGroup
@@ -67,7 +68,7 @@ class MemoryHost:
     @property
     def state_size(self) -> int:
         """The size of the key groups' states in bytes."""
-        return sum(state.size for state in self.states)
+        return sum(state.size for states in self._states for state in states)
 
     def step(self, raw: pa.Table) -> list[GroupOutput]:
         """Run one step over the records that follow those of the last step, in offset order by partition."""
@@ -132,17 +133,25 @@ class MemoryRun:
         self._sinks.open(Run.new(self._pipeline.name))
         watch, epoch = Stopwatch(), 0
         for raw in _steps(source.read_all(), self._max_records or _STEP):
-            self._commit(epoch, host.step(raw), watch, on_step)
+            self._commit(epoch, host, host.step(raw), watch, on_step)
             epoch += 1
             if self._stop.is_set():
                 return "asked"
         if self._pipeline.at_end == "fire":
-            self._commit(epoch, host.end(), watch, on_step)
+            self._commit(epoch, host, host.end(), watch, on_step)
         return "end"
 
-    def _commit(self, epoch: int, groups: list[GroupOutput], watch: Stopwatch, on_step: OnStep) -> None:
-        self._sinks.commit(epoch, concat_by_sink(self._nothing, (group.by_sink for group in groups)))
-        on_step(StepReport.of(epoch, [group.stats for group in groups], watch.lap()))
+    def _commit(
+        self, epoch: int, host: MemoryHost, groups: list[GroupOutput], watch: Stopwatch, on_step: OnStep
+    ) -> None:
+        parts: dict[str, float] = {}
+        rows = concat_by_sink(self._nothing, (group.by_sink for group in groups))
+        computed = watch.lap()
+        with timing(parts, "commit"):
+            self._sinks.commit(epoch, rows)
+        parts["compute"] = computed
+        report = StepReport.of(epoch, [group.stats for group in groups], computed + watch.lap(), parts=parts)
+        on_step(replace(report, state_bytes=host.state_size))
 
 
 def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:

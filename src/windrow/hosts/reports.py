@@ -1,29 +1,23 @@
-"""Reports of a run: what each committed step did, their sum, and how far the run is behind the log's end."""
+"""Reports of a run: what each committed step did, and their sum.
+
+A report is for eyes alone: it holds wall-clock times and durations, and nothing that is computed depends on it.
+"""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 from windrow.core.columns import MIN_TIME
+from windrow.core.histogram import Histogram
 from windrow.core.operators.base import GroupStats
-from windrow.errors import WindrowError
 from windrow.model import Graph
-from windrow.sources import Cut, Source
 
 T = TypeVar("T")
-
-_EVERY = 1.0
-"""Seconds between two questions."""
-_LEAVE = 2.0
-"""Seconds that a question which is being answered may hold up the end of a run."""
-_SHARE = 0.02
-"""So much of the time at most is spent on asking."""
-
 
 PartitionName = int | str
 """A partition's number; with several sources ``SOURCE/NUMBER``."""
@@ -36,9 +30,20 @@ class StepReport:
     `watermarks` are microseconds, None before a partition's first record; `low_watermark` is that of them all, None
     before there is one; `idle` are the partitions that do not hold it back. `dead` are records that could not be read,
     `rejected` counts those that single streams of a graph could not take, `duplicates` those that deduplications left
-    out. `offsets` are the next to be read; `seconds`
-    have passed since the step before it was committed, `took` of them in this step. `lag` is how many offsets each
-    partition is behind the log's end, as far as that was known when the step was committed.
+    out. `offsets` are the next to be read; `seconds` have passed since the step before it was committed, `took` of them
+    in this step. `lag` is how many offsets each partition is behind the log's end, as far as that was known when the
+    step was committed, and `lag_seconds` how long ago the log had the last record that was read, where the log has
+    timestamps; 0 where nothing is left to read.
+
+    `committed` is the wall clock at the commit (microseconds). `read` are the good records of each partition,
+    `log_times` the newest log timestamp of those that were read (microseconds). `lateness` counts how far records were
+    behind the clock of their partition, each once for each operator that takes it from its source; `latency` the time
+    from the log timestamp of each record to the commit, rounded up to a bound. `parts` are the seconds of the step by
+    part: `plan`, `compute`, `collect`, `wait` (for the commit of the step before), `sync` (the checkpoint) and `commit`
+    (the sink); `tasks` the seconds that all tasks of `compute` together have spent on `read`, `decode` and `operate`.
+    `key_group_load` is the greatest share of records that a key group has, as a multiple of the mean share.
+    `state_rows` and `state_bytes` are what the state store held about then. What a host does not know is empty or
+    None.
     """
 
     epoch: int
@@ -58,6 +63,24 @@ class StepReport:
     rejected: int = 0
     duplicates: int = 0
     lag: dict[PartitionName, int] | None = None
+    lag_seconds: dict[PartitionName, float] | None = None
+    committed: int | None = None
+    read: dict[PartitionName, int] = field(default_factory=dict)
+    log_times: dict[PartitionName, int] = field(default_factory=dict)
+    lateness: dict[PartitionName, Histogram] = field(default_factory=dict)
+    latency: Histogram = field(default_factory=Histogram)
+    parts: dict[str, float] = field(default_factory=dict)
+    tasks: dict[str, float] = field(default_factory=dict)
+    key_group_load: float | None = None
+    state_rows: int | None = None
+    state_bytes: int | None = None
+
+    @property
+    def watermark_lag(self) -> float | None:
+        """Seconds from the low watermark to the commit; None if one of them is not known."""
+        if self.low_watermark is None or self.committed is None:
+            return None
+        return (self.committed - self.low_watermark) / 1_000_000
 
     @property
     def behind(self) -> int | None:
@@ -79,9 +102,22 @@ class StepReport:
         ]
 
     @staticmethod
-    def of(epoch: int, groups: Iterable[GroupStats], seconds: float, took: float | None = None) -> StepReport:
-        """Add up the key groups of a step; there is at least one, and each knows all clocks."""
+    def of(
+        epoch: int,
+        groups: Iterable[GroupStats],
+        seconds: float,
+        took: float | None = None,
+        *,
+        committed: int | None = None,
+        parts: Mapping[str, float] | None = None,
+    ) -> StepReport:
+        """Add up the key groups of a step that was just committed; there is at least one, and each knows all clocks."""
         stats = list(groups)
+        ages = [row for one in stats for row in one.ages]
+        committed = now_micros() if committed is None else committed
+        lateness: dict[PartitionName, Histogram] = {}
+        for partition in sorted({partition for one in stats for partition in one.lateness}):
+            lateness[partition] = Histogram.sum(one.lateness.get(partition, Histogram()) for one in stats)
         return StepReport(
             epoch=epoch,
             records=sum(one.records for one in stats),
@@ -99,7 +135,86 @@ class StepReport:
             took=seconds if took is None else took,
             rejected=sum(one.rejected for one in stats),
             duplicates=sum(one.duplicates for one in stats),
+            committed=committed,
+            read=dict(sorted(stats[0].read.items())),
+            log_times={row.partition: row.newest for row in sorted(ages, key=lambda row: (row.partition, row.newest))},
+            lateness=lateness,
+            latency=Histogram.sum(Histogram(row.counts).moved(committed - row.newest) for row in ages),
+            parts=dict(parts or {}),
+            tasks=_sums(one.seconds for one in stats),
+            key_group_load=_load([sum(counts.total for counts in one.lateness.values()) for one in stats]),
         )
+
+    def again(self) -> StepReport:
+        """Return the report of a step that was counted before: with nothing to add."""
+        return replace(self, **{name: _EMPTY.get(name, 0) for name in _COUNTS})
+
+    def __add__(self, later: StepReport) -> StepReport:
+        """Return this step and a later one as one: counts and seconds add up, the rest is the later's."""
+        return replace(
+            later,
+            **{name: getattr(self, name) + getattr(later, name) for name in (*_NUMBERS, "seconds", "took")},
+            read=_sums((self.read, later.read)),
+            lateness={
+                partition: self.lateness.get(partition, Histogram()) + later.lateness.get(partition, Histogram())
+                for partition in self.lateness | later.lateness
+            },
+            latency=self.latency + later.latency,
+            log_times=self.log_times | later.log_times,
+            parts=_sums((self.parts, later.parts)),
+            tasks=_sums((self.tasks, later.tasks)),
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """Return the report as plain JSON; a histogram is the list of its counts."""
+        made = {one.name: getattr(self, one.name) for one in fields(self)}
+        made["lateness"] = {partition: list(counts.counts) for partition, counts in self.lateness.items()}
+        made["latency"] = list(self.latency.counts)
+        return made
+
+    @staticmethod
+    def of_plain(made: Mapping[str, Any]) -> StepReport:
+        """Return the report that `plain` wrote, also after JSON has made text of the numbers of partitions.
+
+        Raise KeyError, TypeError or ValueError if it is none.
+        """
+        values = {one.name: made[one.name] for one in fields(StepReport) if one.name in made}
+        for name in ("watermarks", "offsets", "lag", "lag_seconds", "read", "log_times", "lateness"):
+            if values.get(name) is not None:
+                values[name] = {_name(partition): value for partition, value in values[name].items()}
+        values["lateness"] = {name: Histogram(tuple(counts)) for name, counts in values["lateness"].items()}
+        values["latency"] = Histogram(tuple(values["latency"]))
+        return StepReport(**values)
+
+
+_NUMBERS = ("records", "late", "expired", "dead", "inserts", "revisions", "rejected", "duplicates")
+_EMPTY: dict[str, Any] = {"read": {}, "lateness": {}, "latency": Histogram()}
+_COUNTS = (*_NUMBERS, *_EMPTY)
+"""What is counted, and so must be counted once."""
+
+
+def now_micros() -> int:
+    """Return the wall clock in microseconds."""
+    return time.time_ns() // 1_000
+
+
+def _sums(numbers: Iterable[Mapping[T, Any]]) -> dict[T, Any]:
+    """Add up numbers by name."""
+    found: defaultdict[T, Any] = defaultdict(int)
+    for one in numbers:
+        for name, number in one.items():
+            found[name] += number
+    return dict(found)
+
+
+def _load(records: list[int]) -> float | None:
+    """Return the greatest of some numbers as a multiple of their mean, None if all are 0."""
+    return max(records) * len(records) / sum(records) if any(records) else None
+
+
+def _name(partition: PartitionName) -> PartitionName:
+    """Return the name of a partition of which JSON has made text."""
+    return int(partition) if str(partition).isdigit() else partition
 
 
 def _known(watermark: int) -> int | None:
@@ -123,6 +238,10 @@ def naming_partitions(graph: Graph, on_step: OnStep) -> OnStep:
                 offsets=named(report.offsets),
                 idle=list(named(dict.fromkeys(report.idle))),
                 lag=None if report.lag is None else named(report.lag),
+                lag_seconds=None if report.lag_seconds is None else named(report.lag_seconds),
+                read=named(report.read),
+                log_times=named(report.log_times),
+                lateness=named(report.lateness),
             )
         )
 
@@ -140,11 +259,24 @@ class Stopwatch:
     def __init__(self) -> None:
         self._since = time.monotonic()
 
+    @property
+    def seconds(self) -> float:
+        """The seconds so far."""
+        return time.monotonic() - self._since
+
     def lap(self) -> float:
         """Return the seconds and start again."""
         now = time.monotonic()
         seconds, self._since = now - self._since, now
         return seconds
+
+
+@contextmanager
+def timing(parts: dict[str, float], part: str) -> Iterator[None]:
+    """Note the seconds that a block takes."""
+    since = time.monotonic()
+    yield
+    parts[part] = time.monotonic() - since
 
 
 @dataclass
@@ -161,6 +293,10 @@ class Totals:
     rejected: int = 0
     duplicates: int = 0
     seconds: float = 0.0
+    lateness: Histogram = field(default=Histogram(), repr=False)
+    latency: Histogram = field(default=Histogram(), repr=False)
+    parts: dict[str, float] = field(default_factory=dict, repr=False)
+    tasks: dict[str, float] = field(default_factory=dict, repr=False)
     last: StepReport | None = field(default=None, repr=False)
 
     @property
@@ -184,6 +320,10 @@ class Totals:
         self.rejected += report.rejected
         self.duplicates += report.duplicates
         self.seconds += report.seconds
+        self.lateness += Histogram.sum(report.lateness.values())
+        self.latency += report.latency
+        self.parts = _sums((self.parts, report.parts))
+        self.tasks = _sums((self.tasks, report.tasks))
         self.last = report
 
     @property
@@ -193,70 +333,39 @@ class Totals:
 
     def plain(self) -> dict[str, Any]:
         """Return the totals as plain JSON, and where the run stands."""
-        fields = asdict(self)
-        last = fields.pop("last")
-        fields["events_per_second"] = round(self.rate)
-        fields["seconds"] = round(self.seconds, 3)
-        if last is not None and self.last is not None:
-            fields |= {
-                "epoch": last["epoch"],
-                "offsets": last["offsets"],
-                "watermarks": last["watermarks"],
-                "low_watermark": last["low_watermark"],
-                "held_back_by": self.last.held_back_by,
-                "idle": last["idle"],
-                "lag": last["lag"],
-                "behind": self.last.behind,
+        made: dict[str, Any] = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name not in {"last", "latency", "lateness"}
+        }
+        made["events_per_second"] = round(self.rate)
+        made["seconds"] = round(self.seconds, 3)
+        made["lateness_seconds"] = _quantiles(self.lateness)
+        made["latency_seconds"] = _quantiles(self.latency)
+        for name in ("parts", "tasks"):
+            made[name] = {part: round(seconds, 3) for part, seconds in made[name].items()}
+        last = self.last
+        if last is not None:
+            made |= {
+                "epoch": last.epoch,
+                "offsets": last.offsets,
+                "watermarks": last.watermarks,
+                "low_watermark": last.low_watermark,
+                "watermark_lag": last.watermark_lag,
+                "held_back_by": last.held_back_by,
+                "idle": last.idle,
+                "lag": last.lag,
+                "lag_seconds": last.lag_seconds,
+                "behind": last.behind,
+                "state_rows": last.state_rows,
+                "state_bytes": last.state_bytes,
             }
-        return fields
+        return made
 
 
-class LagWatch:
-    """Asks a source for its ends in a thread of its own, so that no step waits for the answer.
-
-    `reached` is asked once a step, by its epoch, for the next offset of each partition after it.
-    """
-
-    def __init__(self, source: Source, reached: Callable[[int], Cut]) -> None:
-        self._source = source
-        self._reached = reached
-        self._ends: Mapping[int, tuple[int, int]] | None = None
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._ask, name="windrow-lag", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
-    ) -> None:
-        self._closed.set()
-        self._thread.join(_LEAVE)
-
-    def telling(self, on_step: OnStep) -> OnStep:
-        """Return what is called with each step, and calls `on_step` with the step and its lag."""
-        return lambda report: on_step(replace(report, lag=self._lag(report.epoch)))
-
-    def _lag(self, epoch: int) -> dict[PartitionName, int] | None:
-        ends = self._ends
-        return None if ends is None else lag(ends, self._reached(epoch))
-
-    def _ask(self) -> None:
-        wait = 0.0
-        while not self._closed.wait(wait):
-            began = time.monotonic()
-            try:
-                self._ends = self._source.ends()
-            except WindrowError:
-                self._ends = None  # a log that cannot be read ends the run, which says why
-            wait = max(_EVERY, (time.monotonic() - began) / _SHARE)
+def _quantiles(histogram: Histogram) -> dict[str, float] | None:
+    """Return quantiles in seconds by name, None if nothing was counted."""
+    if not histogram.total:
+        return None
+    return {name: (histogram.quantile(share) or 0.0) / 1_000_000 for name, share in _QUANTILES.items()}
 
 
-def lag(ends: Mapping[int, tuple[int, int]], reached: Cut) -> dict[PartitionName, int]:
-    """Return how many offsets are between what was reached and the end of each partition.
-
-    Where nothing was reached, a partition is behind by all that it holds; an end that is older than what was reached
-    is no lag.
-    """
-    return {partition: max(0, end - reached.get(partition, first)) for partition, (first, end) in sorted(ends.items())}
+_QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}

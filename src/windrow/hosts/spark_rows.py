@@ -14,7 +14,8 @@ from pyspark.sql import Row
 
 from windrow.core.changelog import StepOutput, empty_by_sink
 from windrow.core.columns import Blob, pack, unpack
-from windrow.core.messages import Message, Packet, Records, decode_message, encode_message
+from windrow.core.histogram import Histogram
+from windrow.core.messages import Message, Packet, PartitionCounts, Records, decode_message, encode_message
 from windrow.core.operators.base import GroupOutput, GroupStats
 from windrow.core.state.store import MemoryState
 from windrow.hosts.transport import TableTransport, opened, taken
@@ -99,8 +100,12 @@ def _output(nothing: Mapping[str, StepOutput], rows: Mapping[str, Columns]) -> G
 def group_stats(text: str) -> GroupStats:
     """Read a key group's stats."""
     stats = json.loads(text)
-    for name in ("watermarks", "offsets"):
+    for name in ("watermarks", "offsets", "read", "lateness"):
         stats[name] = {int(partition): value for partition, value in stats[name].items()}
+    stats["lateness"] = {partition: Histogram(tuple(value["counts"])) for partition, value in stats["lateness"].items()}
+    stats["ages"] = tuple(
+        PartitionCounts(partition, tuple(counts), newest) for partition, counts, newest in stats["ages"]
+    )
     return GroupStats(**stats)
 
 

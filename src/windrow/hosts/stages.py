@@ -6,10 +6,12 @@ with their state.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from windrow.core.columns import to_micros
 from windrow.core.level import LevelRunner, join_levels, open_levels
-from windrow.core.messages import EndOfInput, LevelState, Message, Packet, PartitionIdle
+from windrow.core.messages import EndOfInput, LevelState, Message, Packet, PartitionIdle, TaskTime
 from windrow.core.operators.ingest import Ingest
 from windrow.core.state.store import MemoryState
 from windrow.core.tick import Tick
@@ -70,21 +72,52 @@ def stream_ingest(
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pipeline = unpickle_pipeline(sent)
         times: list[int] = []
+        reading, decoding = _Timer(), _Timer()
+        has_records = False
 
         def records() -> Iterator[pa.RecordBatch]:
-            for batch in batches:
+            nonlocal has_records
+            for batch in reading.each(batches):
+                has_records |= batch.num_rows > 0
                 # an embedded log's batches, and only that has ticks, are of one partition each
                 if ticks is not None and batch.column("partition")[:1].to_pylist() == [ticks]:
                     times.extend(map(int, batch.column("value").to_pylist()))
                 else:
                     yield batch
 
-        for packet in _ingest(pipeline, bounds, transport).run(records()):
+        for packet in decoding.each(_ingest(pipeline, bounds, transport).run(records())):
             yield packet_batch(packet)
         for group in range(pipeline.key_groups if times else 0):
             yield packet_batch(Packet(group, Tick(max(times))))
+        if has_records:
+            yield packet_batch(Packet(0, TaskTime("read", reading.seconds)))
+            yield packet_batch(Packet(0, TaskTime("decode", decoding.seconds - reading.seconds)))
 
     return run
+
+
+T = TypeVar("T")
+
+
+class _Timer:
+    """Adds up the seconds that an iterator takes for its items."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the items."""
+        coming = iter(items)
+        while True:
+            since = time.monotonic()
+            item = next(coming, _NO_ITEM)
+            self.seconds += time.monotonic() - since
+            if item is _NO_ITEM:
+                return
+            yield item
+
+
+_NO_ITEM: Any = object()
 
 
 class LevelProcessor(StatefulProcessor):
@@ -133,8 +166,15 @@ class LevelProcessor(StatefulProcessor):
         messages = (packet.message for packet in read_packets(rows))
         # what is for a later level goes on as it came, which is in a file if it is large
         given = (with_records(one) if level.takes(one) else one for one in messages)
+        since = time.monotonic()
         output = level.step(group, given, self._state)
-        yield output_frame(group, output, self._transport) if level.is_last else packet_frame(output.packets)
+        seconds = time.monotonic() - since
+        if level.is_last:
+            parts = output.stats.seconds
+            stats = replace(output.stats, seconds={**parts, "operate": parts.get("operate", 0.0) + seconds})
+            yield output_frame(group, replace(output, stats=stats), self._transport)
+        else:
+            yield packet_frame([*output.packets, Packet(group, TaskTime("operate", seconds))])
 
     def close(self) -> None:
         """Do nothing: nothing is held."""

@@ -12,19 +12,24 @@ import pyarrow as pa
 from windrow.core import schema
 from windrow.core.changelog import StepOutput
 from windrow.core.columns import concat, unpack
+from windrow.core.histogram import Histogram
 from windrow.core.messages import (
+    Counted,
     DeadLetters,
     EndOfInput,
     EventTimes,
     Message,
     Packet,
     PartialPanes,
+    PartitionCounts,
     PartitionIdle,
     PartitionProgress,
     Progress,
     Records,
     RecordsLost,
     Results,
+    TaskTime,
+    unpack_counts,
     unpack_progress,
 )
 from windrow.core.schema import ID, OFFSET, PARTITION
@@ -46,7 +51,7 @@ class StepInput:
     By node: `records` of operators, `raw` records of sources, `parts` (panes that other key groups aggregated of its
     records, where keys are salted), dead letters (`dead`; under None those of all nodes), and `results` of earlier
     levels. `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of
-    the step, None if there was no tick.
+    the step, None if there was no tick. `lateness`, `ages` and `seconds` (by part) are for the report alone.
     """
 
     records: dict[str, pa.Table]
@@ -60,6 +65,9 @@ class StepInput:
     tick: int | None = None
     idle: tuple[PartitionIdle, ...] = ()
     lost: tuple[RecordsLost, ...] = ()
+    lateness: tuple[PartitionCounts, ...] = ()
+    ages: tuple[PartitionCounts, ...] = ()
+    seconds: tuple[TaskTime, ...] = ()
 
     @staticmethod
     def of(nodes: Mapping[str, NodeInput], messages: Iterable[Message]) -> StepInput:
@@ -72,6 +80,7 @@ class StepInput:
         # for the sums of doubles again
         partial = sorted(all_of(PartialPanes), key=lambda one: one.sender)
         records, dead, results = all_of(Records), all_of(DeadLetters), all_of(Results)
+        counted = all_of(Counted)
         return StepInput(
             records={
                 name: node.join(unpack(one.blob) for one in records if one.to == name and not one.is_raw)
@@ -95,6 +104,9 @@ class StepInput:
             tick=max((one.micros for one in all_of(Tick)), default=None),
             idle=tuple(all_of(PartitionIdle)),
             lost=tuple(sorted(all_of(RecordsLost), key=lambda one: (one.partition, one.first))),
+            lateness=tuple(row for one in counted if one.of == "lateness" for row in unpack_counts(one.blob)),
+            ages=tuple(row for one in counted if one.of == "age" for row in unpack_counts(one.blob)),
+            seconds=tuple(all_of(TaskTime)),
         )
 
     def with_dead(self, messages: Iterable[Message]) -> StepInput:
@@ -150,8 +162,11 @@ class NodeInput:
 class GroupStats:
     """Counts of a step in one key group, and the clocks after it.
 
-    `watermarks` and next `offsets` are those of the partitions, `idle` the partitions that no longer hold the low
-    watermark `low` back: these three in key group 0 only, as they are the same in all.
+    `watermarks` and next `offsets` are those of the partitions, `read` the records that were read of them, `idle` the
+    partitions that no longer hold the low watermark `low` back: these four in key group 0 only, as they are the same in
+    all. `lateness` counts by partition how far records were behind the clock of their partition, each once for each
+    operator that takes it from its source; `ages` are rows (partition, newest log timestamp, counts of how much older
+    records are). `seconds` are those that tasks have spent, by part.
     """
 
     records: int
@@ -167,6 +182,10 @@ class GroupStats:
     idle: list[int]
     rejected: int = 0
     duplicates: int = 0
+    read: dict[int, int] = field(default_factory=dict)
+    lateness: dict[int, Histogram] = field(default_factory=dict)
+    ages: tuple[PartitionCounts, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

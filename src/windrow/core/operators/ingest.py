@@ -14,7 +14,19 @@ import pyarrow as pa
 
 from windrow.core.columns import MIN_TIME, pack, to_micros, with_schema
 from windrow.core.decode import DecodedBatch, Decoder
-from windrow.core.messages import EventTimes, Message, Packet, PartitionProgress, Progress, pack_progress, pack_times
+from windrow.core.histogram import Histogram
+from windrow.core.messages import (
+    Counted,
+    EventTimes,
+    Message,
+    Packet,
+    PartitionCounts,
+    PartitionProgress,
+    Progress,
+    pack_counts,
+    pack_progress,
+    pack_times,
+)
 from windrow.core.operators.route import Router, SourceDeadLetters, dead_packets
 from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.core.watermarks.clocks import StepWatermark
@@ -68,10 +80,12 @@ class Ingest:
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
         """Yield the step's packets; those about partitions come last."""
         partitions: dict[int, _Partition] = {}
+        ages: list[PartitionCounts] = []
         for batch in batches:
             if batch.num_rows == 0:
                 continue
             source = self._sources[self._graph.source_of(batch.column("partition")[0].as_py()).name]
+            ages += _log_ages(batch)
             decoded = source.decoder.decode(batch)
             records = self._with_watermarks(source, batch, decoded, partitions)
             yield from dead_packets(None, decoded.dead, self._key_groups)
@@ -96,6 +110,8 @@ class Ingest:
         ]
         if progress:
             yield from self._to_all(Progress(pack_progress(progress)))
+        if ages:
+            yield Packet(0, Counted("age", pack_counts(ages)))
 
     def _with_watermarks(
         self, source: _Source, batch: pa.RecordBatch, decoded: DecodedBatch, partitions: dict[int, _Partition]
@@ -137,3 +153,19 @@ class Ingest:
 
     def _to_all(self, message: Message) -> Iterator[Packet]:
         return (Packet(group, message) for group in range(self._key_groups))
+
+
+def _log_ages(batch: pa.RecordBatch) -> Iterator[PartitionCounts]:
+    """Count by partition how much older records are than the newest of them in the log, if it has timestamps."""
+    times = batch.column("log_time")
+    if times.null_count == len(times):
+        return
+    numbers = batch.column("partition").to_numpy()
+    if times.null_count:
+        is_known = times.is_valid()
+        times, numbers = times.filter(is_known), numbers[is_known.to_numpy(zero_copy_only=False)]
+    micros = to_micros(times)
+    for number in np.unique(numbers).tolist():
+        own = micros[numbers == number]
+        newest = int(own.max())
+        yield PartitionCounts(number, Histogram.of(newest - own).counts, newest)

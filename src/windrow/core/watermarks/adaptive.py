@@ -81,12 +81,13 @@ class PartitionSlice:
 
 @dataclass(frozen=True)
 class AdaptiveProgress:
-    """The state of a partition after a batch of records, and the watermarks at the offsets of the valid ones."""
+    """The state of a partition after a batch of records; the watermarks and clocks at the offsets of the valid ones."""
 
     lateness: Lateness
     watermark: int
     offsets: Micros
     watermarks: Micros
+    clocks: Micros
 
 
 @lru_cache(maxsize=1)
@@ -119,7 +120,7 @@ def _advance(adaptive: Adaptive, stretch: PartitionSlice) -> AdaptiveProgress:
     before = np.maximum.accumulate(np.concatenate((start, _behind(closing, delays)[:-1])))
     at = np.maximum(np.maximum(before[places], _behind(clocks, delays[places])), stretch.watermark)
     after = Lateness(int(blocks[-1]), int(delays[-1]), int(clocks[-1]), tuple(sums[-1].tolist()))
-    return AdaptiveProgress(after, int(at[-1]), offsets, at[:-1])
+    return AdaptiveProgress(after, int(at[-1]), offsets, at[:-1], clocks[:-1])
 
 
 _NO_TIMES: Micros = np.array([], dtype=np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,12 +13,13 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.columns import MIN_TIME, Micros, to_micros
-from windrow.core.schema import OFFSET, PARTITION, WATERMARK
+from windrow.core.histogram import Histogram, count_by_row
+from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK
 from windrow.core.watermarks.adaptive import AdaptiveProgress
 from windrow.core.watermarks.clocks import LostRecords, PartitionClocks, RaisedPartition
 from windrow.core.watermarks.journal import LOST
 from windrow.core.watermarks.sources import SourceTimes
-from windrow.model import Adaptive
+from windrow.model import Adaptive, Delay
 
 if TYPE_CHECKING:
     from windrow.core.operators.base import StepInput
@@ -77,6 +79,11 @@ class ClockAdvance:
             last_settled=self.clocks.last_settled(self.sources, sources),
         )
 
+    def with_watermarks(self, records: pa.Table) -> pa.Table:
+        """Return records of the step with the final watermark at each: not below the one before it."""
+        place = records.column_names.index(WATERMARK)
+        return records.set_column(place, WATERMARK, pa.array(self.watermarks(records)))
+
     def watermarks(self, records: pa.Table) -> Micros:
         """Return the watermark at each record of the step: not below the one before it."""
         numbers = records.column(PARTITION).to_numpy()
@@ -90,6 +97,35 @@ class ClockAdvance:
             at = progress.watermarks[np.searchsorted(progress.offsets, offsets)]
             watermarks[its_own] = np.maximum(watermarks[its_own], at)
         return watermarks
+
+    def lateness(self, records: pa.Table) -> dict[int, Histogram]:
+        """Count by partition how far records with their final watermarks are behind the clock of their partition.
+
+        A record is behind the watermark of another fixed delay exactly if it is further behind the clock than that
+        delay. The first record of a partition is behind nothing.
+        """
+        numbers = records.column(PARTITION).to_numpy()
+        watermarks = to_micros(records.column(WATERMARK))
+        partitions, delays = self._delays
+        rows = np.searchsorted(partitions, numbers)
+        clocks = np.where(watermarks == MIN_TIME, MIN_TIME, watermarks + delays[rows])
+        for partition, progress in self.adaptive.items():
+            its_own = numbers == partition
+            offsets = to_micros(records.column(OFFSET))[its_own]
+            clocks[its_own] = progress.clocks[np.searchsorted(progress.offsets, offsets)]
+        behind = np.where(clocks == MIN_TIME, 0, clocks - to_micros(records.column(TIME)))
+        counts = count_by_row(behind, rows, len(partitions))
+        return {
+            number: Histogram.trimmed(row) for number, row in zip(partitions.tolist(), counts, strict=True) if any(row)
+        }
+
+    @cached_property
+    def _delays(self) -> tuple[Micros, Micros]:
+        """The known partitions, and the fixed delay of each; a punctuated watermark is its own clock."""
+        partitions = sorted(self.known)
+        watermarks = (self.sources.watermark(partition) for partition in partitions)
+        delays = [one.micros if isinstance(one, Delay) else 0 for one in watermarks]
+        return np.array(partitions, dtype=np.int64), np.array(delays, dtype=np.int64)
 
 
 def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInput) -> ClockAdvance:

@@ -26,7 +26,7 @@ from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RunError, WindrowError
 from windrow.hosts.batch.plan import BatchPlan, BatchSettings, StepPlan, batch_plan, first_outputs
 from windrow.hosts.cluster import preflight
-from windrow.hosts.reports import OnStep, StepReport, Stopwatch
+from windrow.hosts.reports import OnStep, StepReport, Stopwatch, timing
 from windrow.hosts.savepoint import require_new_folder
 from windrow.hosts.spark import prestart, spark_session
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
@@ -249,9 +249,11 @@ class BatchWriter:
         self._thread.shutdown()
 
     def _commit(self, epoch: int, parts: Sequence[GroupOutput]) -> None:
-        first = self._nothing if epoch else self._first
-        self._sinks.commit(epoch, concat_by_sink(first, (part.by_sink for part in parts)))
-        self._on_step(StepReport.of(epoch, [part.stats for part in parts], self._watch.lap()))
+        first, spent = self._nothing if epoch else self._first, dict[str, float]()
+        rows = concat_by_sink(first, (part.by_sink for part in parts))
+        with timing(spent, "commit"):
+            self._sinks.commit(epoch, rows)
+        self._on_step(StepReport.of(epoch, [part.stats for part in parts], self._watch.lap(), parts=spent))
 
 
 def play(

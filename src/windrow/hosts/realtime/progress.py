@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from windrow.errors import RecordsLostError, RunError, SourceUnavailableError, WindrowError
 from windrow.hosts.realtime.partition import Owner
 from windrow.hosts.realtime.topics import group_of, moved_keys, source_of
-from windrow.hosts.reports import OnStep, PartitionName, StepReport, Stopwatch
+from windrow.hosts.reports import OnStep, PartitionName, StepReport, Stopwatch, now_micros
 from windrow.model import Runnable
 from windrow.sources.base import another_log
 from windrow.sources.kafka.client import Admin, client_of, unreachable
@@ -111,13 +111,13 @@ class Progress:
         if offsets == self._last and any(behind.values()):
             return  # a report is of what was committed
         self._epoch += 1
-        records = sum(at - self._last.get(number, at) for number, at in offsets.items())
+        read: dict[PartitionName, int] = {number: at - self._last.get(number, at) for number, at in offsets.items()}
         self._last = offsets
         seconds = self._watch.lap()
         on_step(
             StepReport(
                 epoch=self._epoch,
-                records=records,
+                records=sum(read.values()),
                 late=0,
                 expired=0,
                 dead=0,
@@ -131,5 +131,7 @@ class Progress:
                 seconds=seconds,
                 took=seconds,
                 lag=behind,
+                committed=now_micros(),
+                read=read,
             )
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,8 @@ from windrow.errors import CheckpointBusyError, EngineError, RunError, WindrowEr
 from windrow.expressions import result_pipelines
 from windrow.hosts.cluster import SHUFFLE_PARTITIONS, partitions_of_state
 from windrow.hosts.folders import Folder, matching
-from windrow.hosts.reports import OnStep, StepReport, Stopwatch
-from windrow.hosts.spark_errors import translate_spark_error
+from windrow.hosts.reports import OnStep, StepReport, Stopwatch, timing
+from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.spark_rows import OUTPUT_DDL, PACKET_DDL, outputs
 from windrow.hosts.stages import LevelProcessor, balanced_key_groups, stream_ingest
 from windrow.hosts.stream.checkpoint import Checkpoint
@@ -111,12 +113,52 @@ class PlanGuard:
 
     def _planned(self) -> list[str]:
         """Return where the step at hand ends in each source, as Spark has it in memory."""
-        for query in self._spark._jsparkSession.streams().active():  # noqa: SLF001 - no other way
-            running = query.streamingQuery()
-            if running.resolvedCheckpointRoot() == str(self._checkpoint.spark):
-                found = running.availableOffsets().values().toSeq()
-                return sorted(json.dumps(json.loads(found.apply(number).json())) for number in range(found.size()))
-        return []
+        running = _running(self._spark, self._checkpoint)
+        if running is None:
+            return []
+        found = running.availableOffsets().values().toSeq()
+        return sorted(json.dumps(json.loads(found.apply(number).json())) for number in range(found.size()))
+
+
+def _running(spark: SparkSession, checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - Java's
+    """Return the query that runs on a checkpoint, None if there is none."""
+    for query in spark._jsparkSession.streams().active():  # noqa: SLF001 - no other way
+        running = query.streamingQuery()
+        if running.resolvedCheckpointRoot().endswith(str(checkpoint.spark.absolute())):  # after file:
+            return running
+    return None
+
+
+class QueryWatch:
+    """Asks Spark about the query that runs on a checkpoint; what it does not say is left out."""
+
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._query: Any = None
+
+    def planned(self) -> dict[str, float]:
+        """Return the seconds since the step at hand was begun, for which Spark has planned it."""
+        with suppress(*SPARK_ERRORS):
+            if self._query is None:
+                self._query = _running(self._spark, self._checkpoint)
+            if self._query is not None:
+                began = self._query.getLatestExecutionContext().currentTriggerStartTimestamp()
+                return {"plan": max(0.0, time.time() - began / 1_000)}
+        return {}
+
+    def state(self) -> tuple[int | None, int | None]:
+        """Return how many rows and bytes the state store had after the last step that Spark reports."""
+        with suppress(*SPARK_ERRORS):
+            last = None if self._query is None else self._query.lastProgress()
+            if last is not None:
+                operators = json.loads(last.json())["stateOperators"]
+                rows = sum(one.get("numRowsTotal", 0) for one in operators)
+                return rows, sum(one.get("customMetrics", {}).get(_STATE_BYTES, 0) for one in operators)
+        return None, None
+
+
+_STATE_BYTES = "rocksdbSstFileSize"
 
 
 BUSY = "another process was still ending its last step of this checkpoint as this one began"
@@ -134,7 +176,7 @@ class SinkWriter:
     called when the records of a step were read, and raises a WindrowError if they are not to be committed. `sync` is
     called before each commit, when Spark has written the step's offsets and states: a power cut may not leave the
     checkpoint without a step that the tables have. `guard` is called with Spark's batch before a step is computed and
-    before it is committed, and raises a WindrowError too.
+    before it is committed, and raises a WindrowError too. `query` knows what the reports say of the query.
     """
 
     def __init__(
@@ -148,7 +190,9 @@ class SinkWriter:
         check: Callable[[], None] = lambda: None,
         sync: Callable[[], None] = lambda: None,
         guard: Callable[[int], None] = lambda _: None,
+        query: QueryWatch,
     ) -> None:
+        self._query = query
         self._guard = guard
         self._begin = begin
         self._first_epoch = first_epoch
@@ -175,16 +219,21 @@ class SinkWriter:
                 msg = f"step {epoch} is left to the next run: this one was asked to stop"
                 raise RunError(msg)
             try:
-                work = Stopwatch()
+                work, spent = Stopwatch(), self._query.planned()
                 if not self.has_begun and batch > self._begin:
                     raise CheckpointBusyError(BUSY)
                 self.has_begun = True
                 self._guard(batch)
-                parts = outputs(self._pipeline, frame.toArrow().to_pylist())
-                self._check()
+                with timing(spent, "compute"):
+                    rows = frame.toArrow()
+                with timing(spent, "collect"):
+                    groups = outputs(self._pipeline, rows.to_pylist())
+                    del rows  # not to be held while the step before is committed
+                    self._check()
                 took = work.lap()
-                self.settle()
-                self._writing = self._thread.submit(self._write, epoch, parts, took)
+                with timing(spent, "wait"):
+                    self.settle()
+                self._writing = self._thread.submit(self._write, epoch, groups, took, spent)
             except WindrowError as exc:
                 self.failure = exc
                 raise
@@ -198,27 +247,35 @@ class SinkWriter:
 
     def close(self, seconds: float) -> bool:
         """Wait for the step at hand to be committed, and take no other; return whether that was done in time."""
-        time = Stopwatch()
+        watch = Stopwatch()
         if not self._step.acquire(timeout=seconds):
             return False
         self._closed = True
         self._step.release()
         self._thread.shutdown(wait=False)
-        return self._writing is None or not wait([self._writing], max(0, seconds - time.lap())).not_done
+        return self._writing is None or not wait([self._writing], max(0, seconds - watch.lap())).not_done
 
-    def _write(self, epoch: int, parts: Sequence[GroupOutput], took: float) -> None:
+    def _write(self, epoch: int, groups: Sequence[GroupOutput], took: float, spent: dict[str, float]) -> None:
         work = Stopwatch()
+
+        def report() -> StepReport:
+            stats = [group.stats for group in groups]
+            return StepReport.of(epoch, stats, self._watch.seconds, took + work.seconds, parts=spent)
+
         try:
-            rows = concat_by_sink(self._nothing, (part.by_sink for part in parts))
-            stats = [part.stats for part in parts]
+            rows = concat_by_sink(self._nothing, (group.by_sink for group in groups))
             self._guard(epoch - self._first_epoch)
-            self._sync()
-            report = self.unsure = StepReport.of(epoch, stats, self._watch.lap(), took) if parts else None
-            self._sinks.commit(epoch, rows)
+            with timing(spent, "sync"):
+                self._sync()
+            self.unsure = report() if groups else None
+            with timing(spent, "commit"):
+                self._sinks.commit(epoch, rows)
             self.unsure = None
-            if report is not None:
-                seconds = report.seconds + self._watch.lap()
-                self._on_step(replace(report, seconds=seconds, took=took + work.lap()))
+            if groups:
+                made = report()
+                self._watch.lap()
+                rows_held, bytes_held = self._query.state()
+                self._on_step(replace(made, state_rows=rows_held, state_bytes=bytes_held))
         except WindrowError as exc:
             self.failure = exc
         except Exception as exc:  # noqa: BLE001 - it is raised where the run waits

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -29,14 +29,15 @@ from windrow.errors import (
 )
 from windrow.hosts.cluster import preflight
 from windrow.hosts.folders import Folder, is_remote
-from windrow.hosts.reports import LagWatch, OnStep, StepReport
+from windrow.hosts.lag import LagWatch
+from windrow.hosts.reports import OnStep, StepReport
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark import prestart, spark_session
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
 from windrow.hosts.stream.integrity import refuse_damaged, refuse_damaged_tables
 from windrow.hosts.stream.offsets import LossGuard, OffsetLog, agree, begin_from, note_beginning
-from windrow.hosts.stream.query import BUSY, PlanGuard, SinkWriter, close_stores, key_group_outputs
+from windrow.hosts.stream.query import BUSY, PlanGuard, QueryWatch, SinkWriter, close_stores, key_group_outputs
 from windrow.hosts.stream.step_size import StepSizeController, StepSizeFile
 from windrow.hosts.transport import TableTransport, carrying, is_one_process
 from windrow.hosts.written_log import write_log
@@ -165,10 +166,7 @@ class StreamRun:
         def report_once(report: StepReport) -> None:
             again = report.epoch <= self._last_reported
             self._last_reported = max(self._last_reported, report.epoch)
-            none = replace(
-                report, records=0, late=0, expired=0, dead=0, inserts=0, revisions=0, rejected=0, duplicates=0
-            )
-            on_step(none if again else report)
+            on_step(report.again() if again else report)
 
         return report_once
 
@@ -244,6 +242,7 @@ class StreamRun:
             check=check,
             sync=checkpoint.sync,
             guard=PlanGuard(spark, checkpoint) if is_remote(checkpoint.folder) else lambda _: None,
+            query=QueryWatch(spark, checkpoint),
         )
         try:
             with (
