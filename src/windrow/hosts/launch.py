@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from windrow.core.lists import with_entries
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
+from windrow.hosts.history import HistoryWriter, forget_history, history_of
 from windrow.hosts.reports import OnStep, naming_partitions
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.model import Runnable, as_graph
@@ -59,8 +61,22 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
 
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
     """
+    with _noting(options, on_step) as noted:
+        return _launch(pipeline, options, naming_partitions(as_graph(pipeline), noted), on_start)
+
+
+@contextmanager
+def _noting(options: Options, on_step: OnStep) -> Iterator[OnStep]:
+    """Yield what keeps steps in the history of the run, if it has a checkpoint, and calls `on_step`."""
+    if options.host in {"batch", "memory"}:
+        yield on_step
+        return
+    with HistoryWriter(history_of(options.checkpoint), options.on_warning) as history:
+        yield history.noting(on_step)
+
+
+def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     pipeline = with_entries(pipeline)
-    on_step = naming_partitions(as_graph(pipeline), on_step)
     for file in followed_files(pipeline):
         file.update()
     if options.fresh:
@@ -137,6 +153,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
         with locked(options.checkpoint):
             sinks.clear()
             Checkpoint.remove(options.checkpoint)
+            forget_history(history_of(options.checkpoint))
     savepoint = options.savepoint
     if options.backfill:
         from windrow.hosts.replay import Backfill  # noqa: PLC0415

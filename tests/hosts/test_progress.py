@@ -1,0 +1,54 @@
+"""What a run on Spark reports of its steps, and keeps."""
+
+from __future__ import annotations
+
+import pytest
+from tests.contracts.stores import Store
+from tests.hosts.conftest import MakeLog
+from tests.hosts.runs import Runner
+from tests.hosts.spend import Files, events, spend
+
+from windrow.core.histogram import Histogram
+from windrow.hosts.history import history_of, read_history
+from windrow.hosts.reports import Totals
+
+pytestmark = pytest.mark.usefixtures("spark")
+PARTS = {"plan", "compute", "collect", "wait", "sync", "commit"}
+
+
+def test_a_stream_reports_its_steps_and_keeps_the_reports(make_log: MakeLog, store: Store, runner: Runner) -> None:
+    log = make_log("kafka", 2)
+    log.append(events(600, partitions=2))
+    runner.bounded(spend(log.source, store.settings()), max_records=300)
+    first, *_, last = runner.reports
+    for report in runner.reports:
+        assert sum(report.read.values()) == report.records
+        # each good record is taken by one operator, and each record has a log timestamp
+        assert Histogram.sum(report.lateness.values()).total == report.records
+        assert report.latency.total == report.events
+        assert report.log_times.keys() == report.read.keys()
+        assert report.parts.keys() == PARTS
+        assert min(report.parts.values()) >= 0
+        assert report.took <= sum(report.parts.values()) + 1
+        assert report.committed is not None
+    assert first.tasks.keys() == {"read", "decode", "operate"}
+    assert min(first.tasks.values()) > 0
+    assert last.state_rows is not None
+    assert last.state_bytes is not None
+    assert last.state_rows > 0
+    assert read_history(history_of(runner.checkpoint)) == runner.reports
+    totals = Totals()
+    for report in runner.reports:
+        totals.add(report)
+    plain = totals.plain()
+    assert plain["latency_seconds"].keys() == {"p50", "p99", "p99.9"}
+    assert plain["lateness_seconds"]["p50"] == 0
+
+
+def test_a_batch_run_reports_lateness_and_commits(files: Files, store: Store, runner: Runner) -> None:
+    files.append(events(100))
+    runner.bounded(spend(files.source, store.settings()), host="batch")
+    report = runner.reports[0]
+    assert Histogram.sum(report.lateness.values()).total == report.records
+    assert report.parts.keys() == {"commit"}
+    assert not history_of(runner.checkpoint).exists()

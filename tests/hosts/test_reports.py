@@ -1,0 +1,50 @@
+"""Reports of steps: what they add up to, and the names of partitions in them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from tests.core.pipelines import main
+from tests.hosts.test_history import STEP
+
+from windrow.core.histogram import Histogram
+from windrow.hosts.reports import StepReport, Totals, naming_partitions
+from windrow.model import MAX_PARTITIONS, Graph, SinkNode, SourceNode, SqliteSink
+
+
+def test_all_partitions_of_several_sources_are_named() -> None:
+    plain = main()
+    sources = [SourceNode(name, plain.source, plain.decode, plain.time) for name in ("orders", "rates")]
+    graph = Graph("two", (*sources, SinkNode("to", "orders", SqliteSink("out.db", "t"))), 2)
+    told: list[StepReport] = []
+    numbers: dict[str, Any] = {
+        one.name: {MAX_PARTITIONS + 1: next(iter(getattr(STEP, one.name).values()))}
+        for one in fields(STEP)
+        if isinstance(getattr(STEP, one.name), dict) and one.name not in {"parts", "tasks"}
+    }
+    naming_partitions(graph, told.append)(replace(STEP, **numbers, idle=[0]))
+    assert told[0].idle == ["orders/0"]
+    for name in numbers:
+        assert getattr(told[0], name).keys() == {"rates/1"}, name
+
+
+def test_a_step_that_is_run_again_counts_nothing() -> None:
+    totals, once = Totals(), Totals()
+    for report in (STEP, STEP.again()):
+        totals.add(report)
+    once.add(STEP)
+    assert totals.events == once.events == 1
+    assert totals.latency == once.latency
+    assert totals.lateness == once.lateness
+    assert STEP.again().lag == STEP.lag
+
+
+def test_lateness_and_latency_of_a_run_are_in_its_json() -> None:
+    totals = Totals()
+    totals.add(replace(STEP, lateness={0: Histogram.of_one(60_000_000)}, latency=Histogram.of_one(0)))
+    plain = totals.plain()
+    assert plain["lateness_seconds"] == {"p50": 52.5, "p99": 59.85, "p99.9": 59.985}
+    assert plain["latency_seconds"] == {"p50": 0.0, "p99": 0.0, "p99.9": 0.0}
+    assert plain["parts"] == {"compute": 0.5, "commit": 0.25}
+    assert plain["watermark_lag"] is None
