@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
+from urllib.request import urlopen
 
 import psycopg
 import pytest
@@ -23,12 +24,15 @@ from windrow.api.load import open_pipeline
 from windrow.cli import main
 from windrow.core.changelog import StepOutput
 from windrow.hosts import spark
+from windrow.hosts.launch import Ended, OnStart, Options, launch
+from windrow.hosts.reports import OnStep, StepReport
 from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.model import Pipeline
+from windrow.model import Pipeline, Runnable
 from windrow.sinks import open_sink
 from windrow.sinks.base import Run
 from windrow.sources.kafka import preflight
 from windrow.testing.servers.kafka import Kafka
+from windrow.testing.servers.process import free_port
 
 PIPELINE = """\
 name: user-spend
@@ -327,6 +331,25 @@ def test_a_run_in_memory_at_either_end_of_the_calendar(folder: Path, millis: int
     result = run("--host", "memory", "--until-end")
     assert result.exit_code == 0, result.output
     assert f"low watermark {low}\n" in result.stdout
+
+
+def test_a_run_says_its_metrics_while_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    write()
+    port, scraped = free_port(), list[str]()
+
+    def scraping(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+        def scrape(report: StepReport) -> None:
+            on_step(report)
+            with urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+                scraped.append(response.read().decode())
+
+        return launch(pipeline, options, scrape, on_start)
+
+    monkeypatch.setattr("windrow.cli.run.launch", scraping)
+    assert run("--host", "memory", "--until-end", "--listen", f":{port}").exit_code == 0
+    assert ['windrow_steps_total{pipeline="user-spend"} 1.0' in page for page in scraped] == [True, False]
+    assert 'windrow_records_total{partition="1",pipeline="user-spend"}' in scraped[0]
+    assert "windrow_event_lateness_seconds_bucket" in scraped[0]
 
 
 def test_a_run_in_memory_as_json(folder: Path) -> None:

@@ -18,7 +18,7 @@ from windrow.cli.common import (
     saying_spark_starts,
     stopping,
 )
-from windrow.cli.health import HealthServer
+from windrow.cli.listen import RunServer
 from windrow.cli.options import ADDRESS, DURATION, STATE_FOLDER, spark_options
 from windrow.cli.progress import ProgressLine, format_time
 from windrow.errors import InputError, WindrowError
@@ -68,7 +68,7 @@ _HELP = {
     "fresh": "Delete the checkpoint and the tables first.",
     "backfill": "Let a new checkpoint begin with a batch job over the log so far, then continue as a stream.",
     "retry": "How long to retry after a temporary fault without a committed step.  [default: 1m, on a cluster 10m]",
-    "health": "Answer /healthz and /readyz there over HTTP (:PORT is on loopback only).",
+    "listen": "Answer /metrics, /healthz and /readyz there over HTTP (:PORT is on loopback only).",
     "from_savepoint": "Let a new checkpoint resume from a savepoint.",
     "on_data_loss": (
         "What to do when unread records are lost (retention, a topic or file that was recreated): stop, or continue "
@@ -99,7 +99,7 @@ _HELP = {
 @click.option("--from-savepoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["from_savepoint"])
 @spark_options
 @click.option("--retry", type=DURATION, help=_HELP["retry"])
-@click.option("--health", type=ADDRESS, metavar="HOST:PORT", help=_HELP["health"])
+@click.option("--listen", type=ADDRESS, metavar="HOST:PORT", help=_HELP["listen"])
 @json_option
 def command(
     *,
@@ -116,7 +116,7 @@ def command(
     from_savepoint: Folder | None,
     backfill: bool,
     retry: int | None,
-    health: tuple[str, int] | None,
+    listen: tuple[str, int] | None,
     as_json: bool,
 ) -> int:
     """Run a pipeline: live until Ctrl-C, or with --until-end to the end of its input.
@@ -137,7 +137,8 @@ def command(
     refuse_options(_UNUSED[host], host)
     valid = opened.runnable()
     progress = ProgressLine(valid.name, quiet=as_json)
-    server = None if health is None else HealthServer(*health, patience=max(_PATIENCE, 10 * every / 1_000_000))
+    patience = max(_PATIENCE, 10 * every / 1_000_000)
+    server = None if listen is None else RunServer(*listen, valid.name, patience)
     on_step = progress.on_step if server is None else server.on_step(progress.on_step)
     options = Options(
         checkpoint=checkpoint or default_checkpoint(valid.name),

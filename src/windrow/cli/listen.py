@@ -1,4 +1,4 @@
-"""Liveness and readiness of a run over HTTP, as Kubernetes and load balancers ask for them."""
+"""A run over HTTP: metrics for Prometheus, liveness and readiness for Kubernetes and load balancers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
+from windrow.cli.metrics import RunMetrics
 from windrow.errors import InputError
 from windrow.hosts.reports import OnStep, StepReport
 
+_PATHS = ["/metrics", "/healthz", "/readyz"]
 
-class HealthServer:
-    """Answers ``/healthz`` and ``/readyz`` at an address, in a thread of its own, until the block ends.
 
-    ``/healthz`` is 200 as long as the process answers at all. ``/readyz`` is 200 once the run takes steps, and 503
-    before that, while a fault is retried, and where records wait but no step was committed for `patience` seconds. Both
-    give JSON: the state, the last epoch and how long ago it was committed, the lag in offsets, and the last fault.
+class RunServer:
+    """Answers ``/metrics``, ``/healthz`` and ``/readyz`` at an address, in threads of its own, until the block ends.
+
+    ``/metrics`` has the metrics of the run of `pipeline` (`windrow.cli.metrics`). ``/healthz`` is 200 as long as the
+    process answers at all. ``/readyz`` is 200 once the run takes steps, and 503 before that, while a fault is retried,
+    and where records wait but no step was committed for `patience` seconds. These two give JSON: the state, the last
+    epoch and how long ago it was committed, the lag in offsets, and the last fault.
     """
 
-    def __init__(self, host: str, port: int, patience: float) -> None:
+    def __init__(self, host: str, port: int, pipeline: str, patience: float) -> None:
         self._patience = patience
+        self.metrics = RunMetrics(pipeline)
         self._lock = threading.Lock()
         self._since: float | None = None
         self._last: StepReport | None = None
@@ -31,9 +36,9 @@ class HealthServer:
         try:
             self._server = ThreadingHTTPServer((host, port), _handler(self))
         except (OSError, OverflowError) as exc:
-            msg = f"--health {host}:{port} cannot be listened on: {getattr(exc, 'strerror', None) or exc}"
+            msg = f"--listen {host}:{port} cannot be listened on: {getattr(exc, 'strerror', None) or exc}"
             raise InputError(msg) from exc
-        self._thread = threading.Thread(target=self._server.serve_forever, name="windrow-health", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="windrow-listen", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -61,6 +66,7 @@ class HealthServer:
         def note(message: str) -> None:
             with self._lock:
                 self._trouble = message
+            self.metrics.on_trouble()
             then(message)
 
         return note
@@ -71,6 +77,7 @@ class HealthServer:
         def note(report: StepReport) -> None:
             with self._lock:
                 self._since, self._last, self._trouble = time.monotonic(), report, None
+            self.metrics.on_step(report)
             then(report)
 
         return note
@@ -97,20 +104,26 @@ class HealthServer:
         return state == "running", said
 
 
-def _handler(health: HealthServer) -> type[BaseHTTPRequestHandler]:
+def _handler(run: RunServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Answers one request."""
 
         def do_GET(self) -> None:
-            """Answer a probe."""
-            is_ready, said = health.state()
-            codes = {"/healthz": 200, "/readyz": 200 if is_ready else 503}
-            code = codes.get(self.path, 404)
-            body = json.dumps(
-                said if self.path in codes else {"error": f"{self.path} is not one of {[*codes]}"}
-            ).encode()
+            """Answer a probe or a scraper."""
+            is_ready, said = run.state()
+            code, kind, body = 200, "application/json", json.dumps(said).encode()
+            match self.path.partition("?")[0]:
+                case "/metrics":
+                    body, kind = run.metrics.page(self.headers.get("Accept", ""))
+                case "/readyz":
+                    code = 200 if is_ready else 503
+                case "/healthz":
+                    pass
+                case other:
+                    code, said = 404, {"error": f"{other} is not one of {_PATHS}"}
+                    body = json.dumps(said).encode()
             self.send_response(code)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

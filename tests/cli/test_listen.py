@@ -1,0 +1,188 @@
+"""What probes and scrapers are answered while a run starts, takes steps, retries and stalls."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+from unittest import mock
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from windrow.cli.listen import RunServer
+from windrow.core.histogram import Histogram
+from windrow.errors import InputError
+from windrow.hosts.reports import StepReport
+
+REPORT = StepReport(
+    epoch=7,
+    records=1,
+    late=0,
+    expired=0,
+    dead=0,
+    inserts=0,
+    revisions=0,
+    open_windows=0,
+    watermarks={0: 1},
+    offsets={0: 1},
+    low_watermark=1,
+    idle=[],
+    seconds=1.0,
+    lag={0: 5},
+)
+STEP = replace(
+    REPORT,
+    late=2,
+    expired=1,
+    dead=3,
+    inserts=4,
+    revisions=5,
+    committed=1_767_225_600_500_000,
+    read={"orders/0": 10, "rates/0": 1},
+    lag={"orders/0": 5},
+    lag_seconds={"orders/0": 1.5},
+    watermarks={"orders/0": 1_767_225_600_000_000, "rates/0": None},
+    idle=["rates/0"],
+    lateness={"orders/0": Histogram.of_one(59_000_000) + Histogram.of_one(0)},
+    latency=Histogram.of_one(250_000),
+    parts={"commit": 0.2},
+    tasks={"read": 1.25},
+    key_group_load=1.5,
+    state_bytes=1000,
+)
+
+Ask = Callable[[str], tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def server() -> Iterator[RunServer]:
+    with RunServer("127.0.0.1", 0, "user-spend", patience=10.0) as running:
+        yield running
+
+
+@pytest.fixture
+def ask(server: RunServer) -> Ask:
+    def answer(path: str) -> tuple[int, dict[str, Any]]:
+        try:
+            with urlopen(f"http://127.0.0.1:{server.port}{path}") as response:
+                return response.status, json.load(response)
+        except HTTPError as exc:
+            return exc.code, json.load(exc)
+
+    return answer
+
+
+def test_a_run_is_ready_once_it_takes_steps(server: RunServer, ask: Ask) -> None:
+    nothing = {"state": "starting", "epoch": None, "seconds_since_commit": None, "behind": None, "trouble": None}
+    assert ask("/healthz") == (200, nothing)
+    assert ask("/readyz") == (503, nothing)
+    server.on_ready()
+    assert ask("/readyz") == (200, nothing | {"state": "running"})
+    reports: list[StepReport] = []
+    server.on_step(reports.append)(REPORT)
+    assert reports == [REPORT]
+    code, said = ask("/readyz")
+    assert code == 200
+    assert said.pop("seconds_since_commit") < 10
+    assert said == {"state": "running", "epoch": 7, "behind": 5, "trouble": None}
+
+
+def test_a_run_that_retries_is_alive_and_not_ready(server: RunServer, ask: Ask) -> None:
+    server.on_ready()
+    server.on_step(lambda _: None)(REPORT)
+    messages: list[str] = []
+    server.on_trouble(messages.append)("the database is down; trying again in 1 s")
+    assert messages == ["the database is down; trying again in 1 s"]
+    code, said = ask("/readyz")
+    assert (code, said["state"], said["trouble"]) == (503, "retrying", messages[0])
+    assert ask("/healthz")[0] == 200
+    server.on_step(lambda _: None)(REPORT)
+    assert ask("/readyz")[0] == 200
+
+
+@pytest.mark.parametrize(("lag", "state", "code"), [({0: 5}, "stalled", 503), ({0: 0}, "running", 200)])
+def test_a_run_without_commits_is_stalled_only_where_records_wait(
+    lag: dict[int | str, int], state: str, code: int, server: RunServer, ask: Ask
+) -> None:
+    server.on_step(lambda _: None)(replace(REPORT, lag=lag))
+    with mock.patch("time.monotonic", return_value=time.monotonic() + 11):
+        ready, said = server.state()
+    assert (said["state"], ready) == (state, code == 200)
+    assert ask("/status")[0] == 404
+
+
+def test_an_address_that_is_taken_is_wrong_input(server: RunServer) -> None:
+    with pytest.raises(InputError, match=rf"--listen 127.0.0.1:{server.port} cannot be listened on: Address already"):
+        RunServer("127.0.0.1", server.port, "user-spend", patience=1.0)
+
+
+def scrape(server: RunServer) -> dict[str, float]:
+    """The samples of /metrics by their text."""
+    with urlopen(f"http://127.0.0.1:{server.port}/metrics") as response:
+        assert response.headers["Content-Type"].startswith("text/plain")
+        lines = response.read().decode().splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+
+
+def test_metrics_add_up_steps(server: RunServer) -> None:
+    note = server.on_step(lambda _: None)
+    note(STEP)
+    note(replace(STEP, epoch=8))
+    server.on_trouble(lambda _: None)("the database is down")
+    found = scrape(server)
+    own = 'pipeline="user-spend"'
+    assert {name: found[name] for name in found if "bucket" not in name and "_lag_seconds{" not in name} == {
+        f'windrow_build_info{{{own},version="{version("windrow")}"}}': 1,
+        f"windrow_steps_total{{{own}}}": 2,
+        f"windrow_epoch{{{own}}}": 8,
+        f"windrow_last_commit_timestamp_seconds{{{own}}}": 1_767_225_600.5,
+        f"windrow_retries_total{{{own}}}": 1,
+        f'windrow_records_total{{partition="orders/0",{own}}}': 20,
+        f'windrow_records_total{{partition="rates/0",{own}}}': 2,
+        f'windrow_verdicts_total{{{own},verdict="late"}}': 4,
+        f'windrow_verdicts_total{{{own},verdict="expired"}}': 2,
+        f'windrow_dead_letters_total{{{own},reason="unreadable"}}': 6,
+        f'windrow_dead_letters_total{{{own},reason="rejected"}}': 0,
+        f"windrow_duplicates_total{{{own}}}": 0,
+        f'windrow_changes_total{{op="insert",{own}}}': 8,
+        f'windrow_changes_total{{op="update",{own}}}': 10,
+        f"windrow_event_lateness_seconds_count{{{own}}}": 4,
+        f"windrow_event_lateness_seconds_sum{{{own}}}": 120,
+        f"windrow_end_to_end_latency_seconds_count{{{own}}}": 2,
+        f"windrow_end_to_end_latency_seconds_sum{{{own}}}": 1,
+        f'windrow_step_duration_seconds_count{{part="commit",{own}}}': 2,
+        f'windrow_step_duration_seconds_sum{{part="commit",{own}}}': 0.4,
+        f'windrow_task_seconds_total{{part="read",{own}}}': 2.5,
+        f'windrow_partition_watermark_timestamp_seconds{{partition="orders/0",{own}}}': 1_767_225_600,
+        f'windrow_partition_idle{{partition="orders/0",{own}}}': 0,
+        f'windrow_partition_idle{{partition="rates/0",{own}}}': 1,
+        f"windrow_low_watermark_timestamp_seconds{{{own}}}": 1e-6,
+        f'windrow_consumer_lag_records{{partition="orders/0",{own}}}': 5,
+        f"windrow_open_windows{{{own}}}": 0,
+        f"windrow_key_group_load_ratio{{{own}}}": 1.5,
+        f"windrow_state_bytes{{{own}}}": 1000,
+    }
+    assert found[f'windrow_consumer_lag_seconds{{partition="orders/0",{own}}}'] == 1.5
+    assert found[f"windrow_watermark_lag_seconds{{{own}}}"] > 1_767_225_600
+    # late with a delay of 45 s, and not with one of a minute
+    late = {bound: found[f'windrow_event_lateness_seconds_bucket{{le="{bound}",{own}}}'] for bound in (45, 60, "+Inf")}
+    assert late == {45: 2, 60: 4, "+Inf": 4}
+
+
+def test_before_the_first_step_counters_are_there(server: RunServer) -> None:
+    assert scrape(server)['windrow_steps_total{pipeline="user-spend"}'] == 0
+
+
+def test_a_scraper_gets_open_metrics_if_it_asks_for_them(server: RunServer) -> None:
+    server.on_step(lambda _: None)(REPORT)
+    request = Request(
+        f"http://127.0.0.1:{server.port}/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}
+    )
+    with urlopen(request) as response:  # noqa: S310 - a server of ours
+        assert response.headers["Content-Type"].startswith("application/openmetrics-text")
+        assert response.read().decode().endswith("# EOF\n")
