@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.columns import MAX_TIME, to_micros
+from windrow.core.columns import MAX_TIME, Micros, concat, to_micros, whole
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
@@ -30,6 +30,7 @@ from windrow.core.schema import DELETED, DIFF, ID, OFFSET, PLACE, SIDE, TIME, WA
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Compaction, Runs, migrate_runs
 from windrow.core.state.store import OperatorState
+from windrow.core.state.time_buffer import Mask
 from windrow.core.state.widening import StateChange
 from windrow.expressions import RecordStream, join_sides, revise_of, stream_of
 from windrow.model import Graph, LookupNode, TableNode, versions_of
@@ -37,11 +38,10 @@ from windrow.model import Graph, LookupNode, TableNode, versions_of
 _VERSIONS: Final = "versions"
 _LEFT: Final = "left"
 _NUMBER: Final = "__number"
-"""The number of a record in its step, in the merged order; -1 for those before the step, see `_before`."""
+"""The number of a record in its step, in the merged order; -1 for those before the step."""
 _ROW: Final = "__row"
 _READ: Final = "read"
 """The greatest watermark of the records so far."""
-_IS_TOUCHED: Final = "__is_touched"
 _MOMENT: Final = "__moment"
 
 
@@ -168,7 +168,7 @@ class LookupOperator:
         )
         made = [self._made.empty_table()]
         if lefts.num_rows or versions.num_rows:
-            stored = _before(self._stored[1], runs, state, settled=step.time.before)
+            stored = _before(self._stored[1], runs, state)
             before = lefts.slice(0, 0)
             if versions.num_rows and self._is_revised:
                 least = int(to_micros(versions.column(TIME)).min())
@@ -195,20 +195,67 @@ class LookupOperator:
     ) -> Iterator[pa.Table]:
         """Yield the rows of a step's records, and what its versions change of the records before it that they touch.
 
-        Few records of the step are touched: the version that is the best of all in the end mostly comes before the
-        record, and then none takes its place, nor has a worse one been the record's row.
+        Few records of the step are touched: the last version that a record can have mostly counts when the record
+        comes. Then none takes its place, nor has one before it been the record's row.
         """
-        all_versions, touched = pa.concat_tables([stored, versions]), before
-        if lefts.num_rows:
-            rows = duckdb_sql.query(self._duck, self._sql.plain, lefts=lefts, all_versions=all_versions)
-            is_touched = rows.column(_IS_TOUCHED)
-            yield rows.filter(pc.invert(is_touched)).select(self._made.names).cast(self._made)
-            numbers = rows.column(_NUMBER).filter(is_touched).combine_chunks()
-            touched = pa.concat_tables([lefts.filter(pc.is_in(lefts.column(_NUMBER), numbers)), before])
-        if touched.num_rows:
-            tables = {"stored": stored, "versions": versions, "all_versions": _with_rows(all_versions)}
+        records = concat(lefts, [lefts, before])
+        tables = {"records": records.select(self._node.key), "stored": stored, "versions": versions}
+        near = duckdb_sql.query(self._duck, self._sql.near, **tables).cast(versions.schema)
+        near, last = self._search(records, near)
+        is_touched = np.arange(records.num_rows) >= lefts.num_rows
+        if self._is_revised:
+            found = np.flatnonzero(last >= 0)
+            places = _places_of(records)[:, found], _places_of(near)[:, last[found]]
+            is_touched[found] |= ~(_counts(*places, self._revise) & _has_come(*places))
+        tables = {"near": _with_rows(near)}
+        rows = records.append_column(_ROW, pa.array(last, mask=last < 0)).filter(pa.array(~is_touched))
+        yield duckdb_sql.query(self._duck, self._sql.plain, **tables, lefts=rows).cast(self._made)
+        if is_touched.any():
+            touched = records.filter(pa.array(is_touched))
             tables |= {"lefts": _with_rows(touched), "places": _places(given)}
+            tables |= {"candidates": self._candidates(touched, near, last[is_touched])}
             yield duckdb_sql.query(self._duck, self._sql.changes, **tables).cast(self._made)
+
+    def _search(self, records: pa.Table, versions: pa.Table) -> tuple[pa.Table, Micros]:
+        """Return versions by key, and of each record the row of the last of its key that it can have, or -1.
+
+        As of event time the versions of a key are by event time and place, and a record can have those up to its own
+        event time. As of the order they are by place, and a record has the last one that has come before it: a version
+        that comes when one after it by place is there is never the last, so it is searched for as if it came with that.
+        """
+        versions, count = in_merged_order(versions), records.num_rows
+        keys = _key_numbers(pa.concat_tables([one.select(self._node.key) for one in (records, versions)]))
+        times = [to_micros(one.column(TIME if self._is_revised else _NUMBER)) for one in (records, versions)]
+        moments = np.unique(times[1])
+        # the number of the key and, below it, that of the last moment up to the time: one number to search by
+        spots = keys * (len(moments) + 1) + np.searchsorted(moments, np.concatenate(times), side="right")
+        order = np.argsort((spots if self._is_revised else keys)[count:], kind="stable")
+        firsts = np.minimum.accumulate(spots[count:][order][::-1])[::-1]
+        last = np.searchsorted(firsts, spots[:count], side="right") - 1
+        is_there = last >= 0
+        is_there[is_there] = keys[count:][order[last[is_there]]] == keys[:count][is_there]
+        return versions.take(pa.array(order)), np.where(is_there, last, -1)
+
+    def _candidates(self, records: pa.Table, versions: pa.Table, last: Micros) -> pa.Table:
+        """Return the rows of the versions that each record can have had, from the last one that it can have down.
+
+        Versions are by key, event time and place, so of those that have come and count, a record has the one with the
+        greatest row. The first one that counts and has come with the record is the last candidate: one before it is
+        never the record's. Those that do not count are left out.
+        """
+        is_first = np.diff(_key_numbers(versions.select(self._node.key)), prepend=-1) != 0
+        own, others = _places_of(records), _places_of(versions)
+        rows = np.flatnonzero(last >= 0)
+        at = last[rows]
+        found, candidates = [rows[:0]], [at[:0]]
+        while len(rows):
+            places = own[:, rows], others[:, at]
+            counts = _counts(*places, self._revise)
+            found.append(rows[counts])
+            candidates.append(at[counts])
+            goes_on = ~(is_first[at] | (counts & _has_come(*places)))
+            rows, at = rows[goes_on], at[goes_on] - 1
+        return pa.table({_ROW: np.concatenate(found), "__candidate": np.concatenate(candidates)})
 
     def _horizon(self, low: int) -> int:
         """Return up to which event time there is no record any more that can come, or have its row replaced."""
@@ -230,11 +277,12 @@ class LookupOperator:
 class _LookupSql:
     """Queries of a lookup: `lefts` are records, `versions` those of the step, `stored` those before it.
 
-    `plain`: records of the step, and all versions -> the row that each record has in the end, and whether it is
-    touched: whether the version comes after the record. `touched`: records before the step -> those that one of its
-    versions concerns. `changes`: records that are touched -> what changes; all versions and these have a row number,
-    `places` has the place of each number of the step, and the last number there. What comes at one place, as a record
-    and its own version do, is one change. As of the order, a version that comes after the record does not count.
+    `near`: records, and all versions -> the versions with their keys, which are given row numbers in order. `plain`:
+    these, and records with the row number of the version that each has -> their rows. `touched`: records before the
+    step -> those that one of its versions concerns. `changes`: records, with row numbers of their own, and the
+    `candidates` of each -> what changes; of the candidates that count by then, the one with the greatest row number is
+    the record's. `places` has the place of each number of the step, and the last number there: what comes at one place,
+    as a record and its own version do, is one change.
     `needed`: versions -> those that can be looked up, given `limits`: of the versions up to the event time `__horizon`
     whose watermark is below `__low`, so that they are before all records to come, only the last of each key can be. If
     that removes the row, it can go if it is not after `__gone`.
@@ -246,7 +294,6 @@ class _LookupSql:
         keys = ", ".join(map(identifier, node.key))
         same = " AND ".join(f"l.{identifier(name)} = v.{identifier(name)}" for name in node.key)
         place = [*PLACE, *([ID_ORDER] if right.stream.has_id else [])]
-        near = f"SEMI JOIN lefts USING ({keys})"
         columns = {name: f"CASE WHEN NOT v.{DELETED} THEN v.{identifier(name)} END" for name in right.names.values()}
         columns |= {name: f"l.{identifier(name)}" for name in left.names.values()} | {TIME: f"l.{TIME}"}
         columns[ID] = id_sql(graph, left.stream, "l")
@@ -254,48 +301,27 @@ class _LookupSql:
             columns[ID] += f" || '+' || CASE WHEN NOT v.{DELETED} THEN {id_sql(graph, right.stream, 'v')} ELSE '' END"
         own = columns | {name: f"l.{name}" for name in PLACE} | {DIFF: "1"}
         selected, is_there = _columns(made, own), f"NOT v.{DELETED}" if node.how == "inner" else "true"
-        is_touched = f"coalesce(v.{_NUMBER} > l.{_NUMBER}, false)"
-        is_before = _is_later("l", "v")
-        by, joined = keys, f"LEFT JOIN v ON {same}"
-        if node.as_of == "event_time":
-            is_touched = f"coalesce(v.{_NUMBER} >= -1 AND NOT {is_before}, false)"
-            by, joined = f"{keys}, {TIME}", f"ASOF LEFT JOIN v ON {same} AND l.{TIME} >= v.{TIME}"
-        self.plain = f"""
-            WITH v AS ({_last_version(f"(SELECT * FROM all_versions {near})", by, place)})
-            SELECT {selected}, l.{_NUMBER}, {is_touched} AS {_IS_TOUCHED} FROM lefts l {joined}
-            WHERE {is_touched} OR {is_there}
-        """
-        at_place = f"""
-            WITH s AS ({_last_version(f"(SELECT * FROM stored {near})", keys, place)}),
-            v AS (SELECT * FROM s UNION ALL {_later_versions("versions", "s", keys)})
-            SELECT {selected} FROM lefts l ASOF LEFT JOIN v ON {same} AND l.{_NUMBER} >= v.{_NUMBER} WHERE {is_there}
-        """
-        settled = f"(SELECT * FROM all_versions {near} WHERE {_NUMBER} < -1)"
-        others = f"(SELECT * FROM all_versions {near} WHERE {_NUMBER} >= -1)"
-        others = _last_version(others, ", ".join([keys, TIME, *PLACE]), place) if right.stream.has_id else others
-        counts = f"v.{TIME} <= l.{TIME} AND (v.{WATERMARK} < l.{TIME} + {revise} OR {is_before})"
-        best = f"{{{', '.join(f'{name!r}: v.{name}' for name in (TIME, *PLACE))}, 'row': v.{_ROW}}}"
-        none = f"{{{', '.join(f'{name!r}: {-MAX_TIME}' for name in (TIME, *PLACE))}, 'row': -1}}"
-        self.touched = f"SELECT l.* FROM lefts l SEMI JOIN versions v ON {same} AND {counts}"
+        self.near = f"SELECT * FROM (FROM stored UNION ALL FROM versions) SEMI JOIN records USING ({keys})"
+        self.plain = f"SELECT {selected} FROM lefts l LEFT JOIN near v USING ({_ROW}) WHERE {is_there}"
+        counts = f"(v.{WATERMARK} < l.{TIME} + {revise} OR {_is_later('l', 'v')})"
+        self.touched = f"SELECT l.* FROM lefts l SEMI JOIN versions v ON {same} AND v.{TIME} <= l.{TIME} AND {counts}"
         moved = columns | {name: f"p.{name}" for name in PLACE} | {DIFF: "m.__change"}
         shown = "AND __shown IS NOT NULL" if node.how == "inner" else ""
-        revisions = f"""
-            WITH v AS ({_last_version(settled, f"{keys}, {TIME}", place)}), others AS ({others}),
-            held AS (
-                SELECT l.{_ROW}, l.{_NUMBER} AS __at, if(v.{_ROW} IS NULL, {none}, {best}) AS __best
-                FROM lefts l ASOF LEFT JOIN v ON {same} AND l.{TIME} >= v.{TIME}
+        self.changes = f"""
+            WITH held AS (
+                SELECT {_ROW}, {_NUMBER} AS __at, -1 AS __best FROM lefts
                 UNION ALL
-                SELECT l.{_ROW}, greatest(l.{_NUMBER}, v.{_NUMBER}), {best}
-                FROM lefts l JOIN others v ON {same} AND {counts}
+                SELECT l.{_ROW}, greatest(l.{_NUMBER}, v.{_NUMBER}), v.{_ROW}
+                FROM candidates JOIN lefts l USING ({_ROW}) JOIN near v ON v.{_ROW} = __candidate
             ), at_moments AS (
                 SELECT held.* REPLACE (coalesce({_MOMENT}, __at) AS __at)
                 FROM held LEFT JOIN places ON places.{_NUMBER} = __at
             ), best AS (
-                SELECT {_ROW}, __at, (max(max(__best)) OVER (PARTITION BY {_ROW} ORDER BY __at)).row AS __held
+                SELECT {_ROW}, __at, max(max(__best)) OVER (PARTITION BY {_ROW} ORDER BY __at) AS __held
                 FROM at_moments GROUP BY {_ROW}, __at
             ), shown AS (
                 SELECT b.{_ROW}, __at, CASE WHEN NOT v.{DELETED} THEN __held END AS __shown
-                FROM best b LEFT JOIN all_versions v ON v.{_ROW} = __held
+                FROM best b LEFT JOIN near v ON v.{_ROW} = __held
             ), moved AS (
                 SELECT *, lag(__shown) OVER times AS __was, row_number() OVER times AS __nth FROM shown
                 WINDOW times AS (PARTITION BY {_ROW} ORDER BY __at)
@@ -307,9 +333,8 @@ class _LookupSql:
                 WHERE __at >= 0 AND __nth > 1 AND __shown IS DISTINCT FROM __was {shown.replace("__shown", "__was")}
             )
             SELECT {_columns(made, moved)} FROM m JOIN lefts l USING ({_ROW}) JOIN places p ON p.{_NUMBER} = __at
-                LEFT JOIN all_versions v ON v.{_ROW} = __shown
+                LEFT JOIN near v ON v.{_ROW} = __shown
         """
-        self.changes = at_place if node.as_of == "order" else revisions
         order = ", ".join(f"{name} DESC" for name in ([*place] if node.as_of == "order" else [TIME, *place]))
         is_settled = f"{WATERMARK} < __low"
         is_past = "true" if node.as_of == "order" else f"({TIME} <= __horizon AND {is_settled})"
@@ -319,12 +344,6 @@ class _LookupSql:
                 OR (row_number() OVER (PARTITION BY {keys}, {is_past} ORDER BY {order}) = 1
                     AND NOT (__is_all AND {DELETED} AND {is_gone}))
         """
-
-
-def _last_version(rows: str, by: str, place: Sequence[str]) -> str:
-    """Return SQL for the last of some versions in the merged order, for each of some columns."""
-    order = ", ".join(f"{name} DESC" for name in place)
-    return f"SELECT * FROM {rows} QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
 
 
 def _later_versions(given: str, last: str, by: str) -> str:
@@ -357,13 +376,43 @@ def _places(given: pa.Table) -> pa.Table:
     return places.append_column(_MOMENT, pa.array(moments))
 
 
+def _places_of(rows: pa.Table) -> Micros:
+    """Return the numbers, event times, watermarks, partitions and offsets of rows as the rows of an array."""
+    return np.array([to_micros(rows.column(name)) for name in (_NUMBER, TIME, *PLACE)])
+
+
+def _has_come(records: Micros, versions: Micros) -> Mask:
+    """Return the mask of pairs, of `_places_of`, of which the version has come when the record comes."""
+    mask: Mask = versions[0] <= records[0]
+    return mask
+
+
+def _counts(records: Micros, versions: Micros, revise: int) -> Mask:
+    """Return the mask of pairs, of `_places_of`, of which the version is in time, or before the record by its place."""
+    is_before = np.zeros(records.shape[1], dtype=np.bool_)
+    for record, version in zip(records[:1:-1], versions[:1:-1], strict=True):
+        is_before = (version < record) | ((version == record) & is_before)
+    (_, times, *_), (_, _, watermarks, *_) = records, versions
+    mask: Mask = (watermarks < times + revise) | is_before
+    return mask
+
+
+def _key_numbers(keys: pa.Table) -> Micros:
+    """Number the keys in the rows of a table without nulls, from 0 on; a number is less than there are rows."""
+    numbers = np.zeros(keys.num_rows, dtype=np.int64)
+    for place, column in enumerate(keys.columns):
+        encoded = whole(column).dictionary_encode()
+        numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
+        if place:
+            numbers = np.unique(numbers, return_inverse=True)[1]
+    return numbers
+
+
 def _with_rows(rows: pa.Table) -> pa.Table:
     return rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
 
 
-def _before(
-    stored: pa.Schema, runs: Runs, state: OperatorState, least: int = -MAX_TIME, settled: int = -MAX_TIME
-) -> pa.Table:
-    """Return the rows of runs, which are before those of a step: their number is -1, or -2 below a watermark."""
+def _before(stored: pa.Schema, runs: Runs, state: OperatorState, least: int = -MAX_TIME) -> pa.Table:
+    """Return the rows of runs, which are before those of a step."""
     rows = runs.table(stored, state, least)
-    return rows.append_column(_NUMBER, pa.array(np.where(to_micros(rows.column(WATERMARK)) < settled, -2, -1)))
+    return rows.append_column(_NUMBER, pa.array(np.full(rows.num_rows, -1)))
