@@ -18,9 +18,10 @@ from windrow.api.fluent.streams import Timed
 from windrow.core.changelog import concat_by_sink, empty_by_sink
 from windrow.expressions import sink_views
 from windrow.hosts.memory import MemoryHost
+from windrow.hosts.realtime.journal import read_journal
 from windrow.hosts.realtime.partition import Owner, Partition
 from windrow.hosts.realtime.topics import prepare_topics
-from windrow.model import Graph, KafkaSource, Runnable, as_graph
+from windrow.model import FileList, Graph, KafkaSource, Rule, Runnable, as_graph
 from windrow.sinks.kafka import KafkaRecords
 from windrow.sources import open_sources
 from windrow.sources.kafka import log_ends
@@ -85,27 +86,34 @@ def deduplicated_graph(servers: str, topic: str, name: str) -> Graph:
     return graph.build()
 
 
-def alerts_pipeline(servers: str, topic: str, name: str) -> wr.RulesPipeline:
-    """Raise alerts by the purchases before and after each, with copies and revisions."""
+def rules_pipeline(
+    servers: str,
+    topic: str,
+    name: str,
+    *,
+    lists: Mapping[str, FileList] | None = None,
+    rules: Sequence[Rule] = (),
+    last: int = 16,
+) -> wr.RulesPipeline:
+    """Raise alerts on cards of a list, and by the purchases before and after each; or by other rules."""
+    own = [
+        wr.rule("large", when="count(recent) >= 3 and amount > 3 * mean(recent.amount)", say="{amount} for {id}"),
+        wr.rule("burst", when="count(recent, '1m') >= 5", evidence={"most": "max(recent.amount, '1m')"}),
+        wr.rule("testing", when="next.amount > 5 * amount", say="{id}, then {next.id}"),
+        *([wr.rule("blocked", when="card in blocked", say="{amount}")] if lists else []),
+    ]
     return (
         cards(servers, topic)
         .key_by("card")
-        .rules(
-            wr.rule("large", when="count(recent) >= 3 and amount > 3 * mean(recent.amount)", say="{amount} for {id}"),
-            wr.rule("burst", when="count(recent, '1m') >= 5", evidence={"most": "max(recent.amount, '1m')"}),
-            wr.rule("testing", when="next.amount > 5 * amount", say="{id}, then {next.id}"),
-            recent=wr.recent(last=8, within="10m"),
-            unique="id",
-            lateness="2m",
-        )
+        .rules(*(rules or own), recent=wr.recent(last=last, within="1h"), unique="id", lists=lists, lateness="2m")
         .to(wr.kafka_sink(f"{name}.alerts", servers=servers), name=name, mode="realtime")
     )
 
 
 PIPELINES: dict[str, Callable[[str, str, str], Runnable]] = {
-    "alerts": alerts_pipeline,
     "deduplicated": deduplicated_graph,
     "process": process_pipeline,
+    "rules": rules_pipeline,
     "window": window_pipeline,
 }
 
@@ -220,9 +228,14 @@ def messages(servers: str, topic: str) -> list[Any]:
 
 
 def expected(pipeline: Runnable) -> dict[str, Written]:
-    """Return what each topic must hold, by the memory host over all partitions at once, in one step."""
+    """Return what each topic must hold, by the memory host over all partitions at once, in one step.
+
+    Rules and lists are those of the run's journal.
+    """
     graph = as_graph(pipeline)
     source = open_sources(pipeline)
+    if isinstance(pipeline, wr.RulesPipeline):
+        pipeline = replace(pipeline, rules=replace(pipeline.rules, journal=read_journal(pipeline)))
     host = MemoryHost(replace(pipeline, mode="micro-batch"), source.partitions())
     output = host.step(pa.Table.from_batches(source.read_all()))
     rows = concat_by_sink(empty_by_sink(pipeline), (group.by_sink for group in output))

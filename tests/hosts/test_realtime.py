@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from tests.hosts.realtime_jobs import (
     Committed,
+    Written,
     cards,
     deduplicated_graph,
     ends_of,
@@ -27,6 +28,7 @@ from tests.hosts.realtime_jobs import (
     feed,
     open_jobs,
     process_pipeline,
+    rules_pipeline,
     until_read,
     window_pipeline,
     written,
@@ -46,7 +48,7 @@ from windrow.testing.servers.kafka import Kafka
 Make = Callable[[str, str, str], Runnable]
 
 
-@pytest.mark.parametrize("make", [process_pipeline, window_pipeline, deduplicated_graph])
+@pytest.mark.parametrize("make", [process_pipeline, window_pipeline, deduplicated_graph, rules_pipeline])
 def test_it_writes_what_the_memory_host_gives(kafka: Kafka, topic: Callable[..., str], make: Make) -> None:
     source = topic(2)
     pipeline = make(kafka.servers, source, f"p-{uuid4().hex[:8]}")
@@ -162,6 +164,31 @@ def test_another_pipeline_does_not_take_the_state(kafka: Kafka, topic: Callable[
     kafka.add_partitions(source, 2)
     with pytest.raises(InputError, match="has 2 partitions, and had 1"):
         open_jobs(pipeline)
+
+
+def test_what_was_read_is_judged_by_the_rules_and_lists_of_then(
+    kafka: Kafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The state is that of the first offset, so that each run judges again all that was committed."""
+    source, name, blocked = topic(2), f"p-{uuid4().hex[:8]}", tmp_path / "blocked.txt"
+    lists = {"blocked": wr.list_file(str(blocked))}
+    fewer = [wr.rule("blocked", when="card in blocked", say="now {amount}"), wr.rule("large", when="amount > 100")]
+    before: dict[str, Written] = {}
+    for number, (entries, rules, last) in enumerate(
+        [("card 0 1\ncard 1 1", [], 16), ("card 0 2", [], 16), ("card 0 1", fewer, 4), ("", [], 16)]
+    ):
+        blocked.write_text(entries)
+        pipeline = rules_pipeline(kafka.servers, source, name, lists=lists, rules=rules, last=last)
+        feed(kafka, source, 300 * number, 300, partitions=2)
+        # what was not committed is decided again
+        turns(open_jobs(pipeline, f"lost {number}"), 2)
+        jobs = open_jobs(pipeline, f"run {number}")
+        serve(jobs, until_read(jobs, ends_of(pipeline)))
+        now = {one: written(kafka.servers, one) for one in expected(pipeline)}
+        for one, values in expected(pipeline).items():
+            assert now[one] == values
+            assert all(values[key][: len(known)] == known for key, known in before.get(one, {}).items())
+        before = now
 
 
 def test_changes_have_stamps_in_order(kafka: Kafka, topic: Callable[..., str]) -> None:

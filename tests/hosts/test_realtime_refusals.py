@@ -9,8 +9,18 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.hosts.realtime_jobs import ends_of, expected, feed, open_jobs, process_pipeline, until_read, written
+from tests.hosts.realtime_jobs import (
+    ends_of,
+    expected,
+    feed,
+    open_jobs,
+    process_pipeline,
+    rules_pipeline,
+    until_read,
+    written,
+)
 
+import windrow as wr
 from windrow.errors import InputError, RecordsLostError, RunError
 from windrow.hosts.realtime import partition
 from windrow.hosts.realtime.partition import Owner, Partition
@@ -59,6 +69,30 @@ def test_an_edited_pipeline_is_refused_and_the_run_goes_on(kafka: Kafka, pipelin
     assert healthy.done == goal
     for name, values in expected(pipeline).items():
         assert written(kafka.servers, name) == values
+
+
+def test_rules_that_need_more_than_the_state_are_refused_and_the_run_goes_on(
+    kafka: Kafka, topic: Callable[..., str]
+) -> None:
+    source, name = topic(1), f"p-{uuid4().hex[:8]}"
+    plain = [wr.rule("large", when="amount > 100")]
+    ahead = [wr.rule("testing", when="next.amount > 5 * amount")]
+    pipeline = rules_pipeline(kafka.servers, source, name, rules=plain)
+    (healthy,) = (job.open() for job in open_jobs(pipeline))
+    for rules, last, why in [
+        (plain, 17, r"recent looks back further than the state .* for \{last: 16, within: 1h\}"),
+        (ahead, 16, "use `next` now, and none did before"),
+    ]:
+        edited = rules_pipeline(kafka.servers, source, name, rules=rules, last=last)
+        with pytest.raises(InputError, match=why):
+            open_jobs(edited, "edited")[0].open()
+    feed(kafka, source, 0, 100, partitions=1)
+    for _ in range(3000):
+        healthy.turn()
+        if healthy.done == 100:
+            break
+    healthy.close()
+    assert healthy.done == 100
 
 
 def test_records_lost_before_they_were_read_are_told(kafka: Kafka, pipeline: ProcessPipeline) -> None:

@@ -18,9 +18,11 @@ from tests.examples import examples
 from windrow.core.level import migrate
 from windrow.core.operators.base import GroupOutput
 from windrow.core.schema import RAW
+from windrow.core.state.store import MemoryState
 from windrow.core.state.widening import StateChange
 from windrow.expressions.rules import uses_next
 from windrow.hosts.memory import MemoryHost
+from windrow.hosts.realtime.journal import Journal
 from windrow.model import (
     Decode,
     Delay,
@@ -28,12 +30,15 @@ from windrow.model import (
     EventTime,
     Field,
     FileList,
+    ListChange,
     LogSource,
     LongType,
     Recent,
     Rule,
     RuleSet,
+    RulesJournal,
     RulesPipeline,
+    RulesVersion,
     SqliteSink,
     StringType,
     TimestampType,
@@ -78,6 +83,17 @@ RULES = (
 )  # fmt: skip
 
 
+class Record(dict[str, Any]):
+    """The fields of a record, and the entries of the list when it was read."""
+
+    entries: frozenset[str]
+
+
+def entries_of(one: Fields) -> frozenset[str]:
+    """Return the entries of the list by which a record is judged."""
+    return one.entries if isinstance(one, Record) else frozenset({"evil"})
+
+
 def jump(one: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding | None:
     if not seen or not one["amount"] > seen[-1]["amount"] + 3:
         return None
@@ -99,7 +115,8 @@ def burst(one: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding 
 
 def blocked(one: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding | None:
     last = seen[-1]["merchant"] if seen else None
-    return ("blocked", {}) if one["merchant"] == "evil" or (last is not None and last != "evil") else None
+    entries = entries_of(one)
+    return ("blocked", {}) if one["merchant"] in entries or (last is not None and last not in entries) else None
 
 
 def new(_: Fields, seen: Sequence[Fields], _next: Fields | None) -> Finding | None:
@@ -147,7 +164,7 @@ def last(one: Fields, _seen: Sequence[Fields], after: Fields | None) -> Finding 
 def between(one: Fields, seen: Sequence[Fields], after: Fields | None) -> Finding | None:
     if after is not None and after["amount"] == one["amount"]:
         raise ConditionError
-    if not seen or after is None or after["merchant"] != "evil":
+    if not seen or after is None or after["merchant"] not in entries_of(one):
         return None
     return "between", {"sum": seen[-1]["amount"] + after["amount"]}
 
@@ -255,10 +272,19 @@ def cases(draw: st.DrawFn) -> Case:
 def expected(case: Case, partition: int) -> RulesAnswer:
     """Return what the oracle makes of a partition."""
     rules = case.pipeline.rules
-    log = [
-        Purchase(offset, one["t"], (one["card"],), None if rules.unique is None else one["id"], one)
-        for offset, one in enumerate(case.log(partition))
-    ]
+    entries, listed = {"evil"}, []
+    known = any(change.partition == partition for change in rules.journal.changes)
+    entries = set() if known else entries
+    for offset in range(len(case.log(partition))):
+        for change in rules.journal.changes:
+            if (change.partition, change.offset) == (partition, offset):
+                entries = (entries - {*change.removed}) | {*change.added}
+        listed.append(frozenset(entries))
+    log = []
+    for offset, fields in enumerate(case.log(partition)):
+        one = Record(fields)
+        one.entries = listed[offset]
+        log.append(Purchase(offset, one["t"], (one["card"],), None if rules.unique is None else one["id"], one))
     return judge(rules, CONDITIONS, case.pipeline.time.watermark, log, partition)
 
 
@@ -317,6 +343,97 @@ def assert_answer(case: Case, found: Found) -> None:
         (at, offset) for at, answer in answers.items() for offset in sorted([*answer.contradicting, *answer.failed])
     ]
     assert found.duplicates == sum(len(answer.repeated) for answer in answers.values())
+
+
+@st.composite
+def journals(draw: st.DrawFn, case: Case) -> RulesJournal:
+    """Draw a journal for the partitions of a case, of rules that look back no further than the first ones."""
+    rules = case.pipeline.rules
+    versions, changes = [], []
+    for partition in draw(st.sets(st.integers(0, 1))):
+        offsets = st.sets(st.integers(0, len(case.log(partition)) + 1), max_size=4).map(sorted)
+        for offset in draw(offsets):
+            within = draw(st.sampled_from([2 * MINUTE, rules.recent.within]))
+            recent = Recent(draw(st.integers(1, rules.recent.last)), within)
+            chosen = tuple(draw(st.lists(st.sampled_from(RULES), min_size=1, unique=True)))
+            versions.append(RulesVersion(partition, offset, chosen, recent, ("blocked",)))
+        known: set[str] = set()
+        for offset in draw(offsets):
+            entries = draw(st.sets(st.sampled_from(["evil", "good", "other"])))
+            removed, added = sorted(known - entries), sorted(entries - known)
+            changes.append(ListChange(partition, offset, "blocked", tuple(added), tuple(removed)))
+            known = entries
+    return RulesJournal(tuple(versions), tuple(changes))
+
+
+@examples(30)
+@given(st.data())
+def test_records_are_judged_by_what_was_in_force_when_they_were_read(data: st.DataObject) -> None:
+    case = data.draw(cases())
+    journal = data.draw(journals(case))
+    case = replace(case, pipeline=replace(case.pipeline, rules=replace(case.pipeline.rules, journal=journal)))
+    for cut in ([], *case.cuts):
+        assert_answer(case, run(case, cut))
+
+
+@dataclass
+class Loop:
+    """A partition in real time without a broker: polls end at `position`, and list moves are journaled there."""
+
+    case: Case
+    host: MemoryHost
+    journal: Journal
+    position: int
+
+    @staticmethod
+    def open(case: Case, position: int, rows: Sequence[tuple[bytes, bytes | None]], states: list[MemoryState]) -> Loop:
+        journal = Journal(0)
+        assert not list(journal.read(rows))
+        rules = replace(case.pipeline.rules, lists=(FileList("blocked", "", entries=()),), journal=journal.rows)
+        host = MemoryHost(replace(case.pipeline, rules=rules, key_groups=1), [0])
+        host.begin(states)
+        return Loop(case, host, journal, position)
+
+    def poll(self, end: int) -> list[dict[str, Any]]:
+        values = [json.dumps(one).encode() for one in self.case.log(0)[self.position : end]]
+        outputs = self.host.step(raw(0, self.position, *values) if values else RAW.empty_table())
+        self.position = end
+        return Found.of(outputs).changes
+
+    def move(self, entries: frozenset[str]) -> None:
+        self.host.change_lists(self.journal.change("blocked", entries, self.position))
+
+
+@examples(40)
+@given(st.data())
+def test_recovery_from_any_dump_is_the_undisturbed_run(data: st.DataObject) -> None:
+    """The list moves before polls; a run restores a dump, and reads to the committed offset in other polls."""
+    case = data.draw(cases())
+    size = len(case.log(0))
+    ends = sorted(data.draw(st.sets(st.integers(1, max(size - 1, 1)), max_size=8)) | {size})
+    entries = st.one_of(st.none(), st.frozensets(st.sampled_from(["evil", "good", "other"])))
+    moves = [data.draw(entries) for _ in ends]
+    loop = Loop.open(case, 0, [], [])
+    dumps = [(0, loop.host.copy_states())]
+    committed: list[tuple[int, int]] = []
+    outputs: list[list[dict[str, Any]]] = []
+    for end, move in zip(ends, moves, strict=True):
+        if move is not None:
+            loop.move(move)
+        outputs.append(loop.poll(end))
+        committed.append((end, len(loop.journal.pending)))
+        dumps.append((end, loop.host.copy_states()))
+    at = data.draw(st.integers(0, len(ends) - 1))
+    done, rows = committed[at]
+    position, states = data.draw(st.sampled_from(dumps[: at + 2]))
+    again = Loop.open(case, position, loop.journal.pending[:rows], states)
+    for end in sorted(data.draw(st.sets(st.integers(position, done))) | {done}):
+        again.poll(end)
+    for number in range(at + 1, len(ends)):
+        if (move := moves[number]) is not None:
+            again.move(move)
+        assert again.poll(ends[number]) == outputs[number]
+    assert again.journal.rows == loop.journal.rows
 
 
 @examples(60)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -69,6 +69,7 @@ from windrow.model import (
     JoinNode,
     KeyedNode,
     LevelNode,
+    ListChange,
     LookupNode,
     Pipeline,
     ProcessPipeline,
@@ -371,6 +372,12 @@ class LevelRunner:
         for name in own:
             for (kind, bucket), data in blobs_of(name, known).items():
                 state.set(scoped_kind(name, kind), bucket, data)
+
+    def change_lists(self, changes: Sequence[ListChange]) -> None:
+        """Have the lists of rules change for records that are still to come."""
+        for node in self._nodes:
+            if isinstance(node.operator, RulesOperator):
+                node.operator.change_lists(changes)
 
     def takes(self, message: Message) -> bool:
         """Whether a message is for an operator of this level."""

@@ -27,7 +27,7 @@ from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBound
 from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch, timing
 from windrow.hosts.savepoint import require_new_folder
-from windrow.model import Graph, Runnable, as_graph
+from windrow.model import Graph, ListChange, Runnable, as_graph
 from windrow.sinks.base import Run, Sink, SinkGroup
 from windrow.sources import Source, open_sources
 
@@ -64,6 +64,11 @@ class MemoryHost:
         for group, known in enumerate(states):
             for level, own in zip(self._levels, self._states, strict=True):
                 level.begin(known, own[group])
+
+    def change_lists(self, changes: Sequence[ListChange]) -> None:
+        """Have the lists of rules change for records that are still to come."""
+        for level in self._levels:
+            level.change_lists(changes)
 
     @property
     def state_size(self) -> int:

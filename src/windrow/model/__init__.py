@@ -92,7 +92,7 @@ from windrow.model.pipeline import (
     state_partitions,
 )
 from windrow.model.process import Context, KeyedState, ListState, MapState, Process, ProcessFunction, Timer, ValueState
-from windrow.model.rules import FileList, Recent, Rule, RuleSet, Severity
+from windrow.model.rules import FileList, ListChange, Recent, Rule, RuleSet, RulesJournal, RulesVersion, Severity
 from windrow.model.time import (
     Adaptive,
     Delay,
@@ -208,6 +208,7 @@ __all__ = [
     "Last",
     "Late",
     "LevelNode",
+    "ListChange",
     "ListState",
     "LogSource",
     "LongType",
@@ -235,8 +236,10 @@ __all__ = [
     "ResultNode",
     "Rule",
     "RuleSet",
+    "RulesJournal",
     "RulesNode",
     "RulesPipeline",
+    "RulesVersion",
     "RunMode",
     "Runnable",
     "SelectNode",

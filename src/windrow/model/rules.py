@@ -46,12 +46,50 @@ class FileList:
 
 
 @dataclass(frozen=True)
+class RulesVersion:
+    """The rules that judge the records of a partition from an offset on, what they see, and the names of lists."""
+
+    partition: int
+    offset: int
+    rules: tuple[Rule, ...]
+    recent: Recent
+    lists: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(rules: RuleSet, partition: int = 0, offset: int = 0) -> RulesVersion:
+        """Return rules as those that are in force from a place on."""
+        return RulesVersion(partition, offset, rules.rules, rules.recent, tuple(one.name for one in rules.lists))
+
+
+@dataclass(frozen=True)
+class ListChange:
+    """Entries that a list has gained and lost when the record at an offset of a partition was read."""
+
+    partition: int
+    offset: int
+    list: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RulesJournal:
+    """What was in force when the records of a run were read, in the order of the offsets of each partition.
+
+    The rules judge a partition that it has no versions of, and lists are as they are read now in one without changes.
+    """
+
+    versions: tuple[RulesVersion, ...] = ()
+    changes: tuple[ListChange, ...] = ()
+
+
+@dataclass(frozen=True)
 class RuleSet:
     """The rules of a pipeline, and what they see.
 
     A record whose field `unique` repeats that of an earlier record of its key and partition changes nothing. One that
     comes `lateness` microseconds or more behind the watermark is expired. With `revise`, a record that comes late has
-    the records after it judged again.
+    the records after it judged again. `journal` is that of the run that is continued or repeated.
     """
 
     rules: tuple[Rule, ...]
@@ -60,3 +98,4 @@ class RuleSet:
     lists: tuple[FileList, ...] = ()
     lateness: int = 0
     revise: bool = True
+    journal: RulesJournal = RulesJournal()

@@ -195,8 +195,12 @@ def _read(manifest: bytes | None) -> Manifest | None:
     return None if manifest is None else Manifest(**json.loads(manifest))
 
 
+JUDGING = frozenset({"rules", "lists", "recent"})
+"""Sections that the journal has, as they may change between two runs."""
+
+
 def meaning_of(pipeline: Runnable) -> dict[str, Any]:
-    """Return what the state depends on, as plain JSON: the pipeline without its places."""
+    """Return what the state depends on, as plain JSON: the pipeline without its places, and without `JUDGING`."""
     found = _without_places(fingerprint(pipeline)) | {"topic": source_of(pipeline).topic}
     if "streams" in found:
         found["streams"] = {name: _without_places(stream) for name, stream in found["streams"].items()}
@@ -205,4 +209,6 @@ def meaning_of(pipeline: Runnable) -> dict[str, Any]:
 
 
 def _without_places(meaning: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in meaning.items() if name not in {"source", "sink", "key_groups", "mode"}}
+    return {
+        name: value for name, value in meaning.items() if name not in {"source", "sink", "key_groups", "mode", *JUDGING}
+    }

@@ -27,14 +27,16 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from windrow.core.columns import MIN_TIME, to_micros
+from windrow.core.lists import read_entries
 from windrow.core.operators.base import GroupOutput
 from windrow.core.state.store import MemoryState
 from windrow.errors import InputError, RecordsLostError, RunError, SinkError, SinkUnavailableError
 from windrow.expressions import sink_views
 from windrow.hosts.memory import MemoryHost
-from windrow.hosts.realtime.checkpoints import Checkpoints, Manifest, manifest_in, meaning_of
+from windrow.hosts.realtime.checkpoints import JUDGING, Checkpoints, Manifest, Record, manifest_in, meaning_of
+from windrow.hosts.realtime.journal import Journal
 from windrow.hosts.realtime.topics import group_of, sinks_of, source_of, state_topic
-from windrow.model import Delay, KafkaSource, Runnable, as_graph
+from windrow.model import Delay, KafkaSource, RulesPipeline, Runnable, as_graph
 from windrow.sinks.kafka import Headers, KafkaRecord, KafkaRecords
 from windrow.sources.base import Loss, listed
 from windrow.sources.kafka import KafkaTopic
@@ -131,12 +133,9 @@ class PartitionRun:
     def __init__(self, job: Partition) -> None:
         self._job = job
         pipeline, number = job.pipeline, job.number
-        # one key group: a small step must not be many smaller ones
-        whole = replace(pipeline, key_groups=1)
         graph = as_graph(pipeline)
         settings = client_options(job.source)
         self._place = TopicPartition(job.source.topic, number)
-        self._host = MemoryHost(whole, [number])
         self._records = {name: KafkaRecords(view) for name, view in sink_views(graph).items()}
         watermark = graph.watermark_of(number)
         self._delay = watermark.micros if isinstance(watermark, Delay) else None
@@ -148,7 +147,7 @@ class PartitionRun:
         stored: dict[bytes, bytes | None] = {}
         read = self._read_stored(settings, 0, stored)
         # the committed offset is not asked for: an open transaction would have to end first
-        self._require_fit(topic, manifest_in(stored), None)
+        self._require_fit(topic, manifest_in(stored), self._divided(stored)[0], None)
         self._producer = client_of(
             Producer,
             job.source.topic,
@@ -172,23 +171,22 @@ class PartitionRun:
             self._end_transaction(committed.offset)
         # what the task before wrote since then
         self._read_stored(settings, read, stored)
-        self._checkpoints = Checkpoints(stored.items())
+        self._journal, records = self._divided(stored)
+        self._checkpoints = Checkpoints(records)
         manifest = self._checkpoints.manifest
-        self._require_fit(topic, manifest, committed)
+        self._require_fit(topic, manifest, self._journal, committed)
         stands = self._agreed(manifest, committed)
         self._is_open = False
         self._checkpointed = time.monotonic()
         if manifest is None:
             first, end = topic.ends()[number]
             self.done = end if job.source.start == "latest" else first
+            self._host = self._opened()
             self._tail.seek(self.done)
-            # with the first offset that is committed, so that each offset has a state to go with
-            self._checkpoints.begin(MemoryState(), self.done, self._meaning)
-            self._checkpoint(self._checkpointed)
-            self._end_transaction(self.done)
-            self._is_open = False
+            self._begin_state()
         else:
             self.done = stands
+            self._host = self._opened()
             self._host.begin([self._checkpoints.state])
             self._tail.seek(manifest.position)
         self.position = self._tail.next
@@ -196,6 +194,26 @@ class PartitionRun:
         self._most = _POLL_RECORDS
         self._committed_at = time.monotonic()
         self._gathers_until = 0.0
+
+    def _opened(self) -> MemoryHost:
+        """Return the host; rules and lists as they are now are in force from `done` on."""
+        # one key group: a small step must not be many smaller ones
+        pipeline = replace(self._job.pipeline, key_groups=1)
+        if isinstance(pipeline, RulesPipeline):
+            self._journal.begin(pipeline, self.done)
+            for name, entries in read_entries(pipeline.rules.lists).items():
+                self._journal.change(name, entries, self.done)
+            lists = tuple(replace(one, entries=()) for one in pipeline.rules.lists)
+            pipeline = replace(pipeline, rules=replace(pipeline.rules, lists=lists, journal=self._journal.rows))
+        return MemoryHost(pipeline, [self._place.partition])
+
+    def _begin_state(self) -> None:
+        """Commit the first state with the first offset, so that each offset has a state to go with."""
+        self._checkpoints.begin(MemoryState(), self.done, self._meaning)
+        self._write_journal()
+        self._checkpoint(self._checkpointed)
+        self._end_transaction(self.done)
+        self._is_open = False
 
     def turn(self, seconds: float = POLL_SECONDS) -> None:
         """Take what has come since the last turn, or comes first in so many seconds, and commit if it is time."""
@@ -272,6 +290,7 @@ class PartitionRun:
         if now - self._committed_at < self._job.commit and not is_last:
             return
         if self.position >= self.done:
+            self._write_journal()
             self._checkpoint(now)
         every = _POSITION_EVERY if self.position > self.done else _RENEW_EVERY
         if not (self._is_open or is_last or now - self._committed_at >= every):
@@ -286,6 +305,12 @@ class PartitionRun:
         self.done, self._is_open = reached, False
         # from begin to begin: a commit that takes long does not put off the next one
         self._committed_at = now
+
+    def _write_journal(self) -> None:
+        """Put the rows that are in force since the last transaction into this one, with what was decided by them."""
+        for key, value in self._journal.pending:
+            self._send(self._state_topic, self._place.partition, key, value, [])
+        self._journal.pending.clear()
 
     def _end_transaction(self, offset: int) -> None:
         owner = json.dumps(vars(self._owner))
@@ -313,14 +338,23 @@ class PartitionRun:
             into.update(zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True))
         return end
 
-    def _require_fit(self, topic: KafkaTopic, manifest: Manifest | None, committed: TopicPartition | None) -> None:
-        """Raise RecordsLostError if the log does not have what the state needs, InputError as `_require_same` does."""
+    def _divided(self, stored: Mapping[bytes, bytes | None]) -> tuple[Journal, list[Record]]:
+        """Return the journal in what the state topic holds, and the other records."""
+        journal = Journal(self._place.partition)
+        return journal, list(journal.read(stored.items()))
+
+    def _require_fit(
+        self, topic: KafkaTopic, manifest: Manifest | None, journal: Journal, committed: TopicPartition | None
+    ) -> None:
+        """Raise RecordsLostError if the log does not have what the state needs, InputError if the state does not."""
         if manifest is None:
             return
         self._require_log(topic, manifest, manifest.position)
         if committed is not None:
             self._require_log(topic, manifest, committed.offset)
         self._require_same(manifest.meaning)
+        if isinstance(self._job.pipeline, RulesPipeline):
+            journal.require_held(self._job.pipeline)
 
     def _agreed(self, manifest: Manifest | None, committed: TopicPartition | None) -> int:
         """Return the committed offset, 0 if there is none; raise InputError if the state does not go with it."""
@@ -354,7 +388,9 @@ class PartitionRun:
 
     def _require_same(self, meaning: Mapping[str, Any]) -> None:
         """Raise InputError if the state is of a pipeline that means something else."""
-        changed = sorted(name for name in {*meaning, *self._meaning} if meaning.get(name) != self._meaning.get(name))
+        changed = sorted(
+            name for name in {*meaning, *self._meaning} - JUDGING if meaning.get(name) != self._meaning.get(name)
+        )
         if changed:
             msg = (
                 f"the pipeline {self._job.pipeline.name} has changed in {', '.join(changed)} since its state in the "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windrow.expressions.rules import uses_next
-from windrow.model import RuleSet, Watermark
+from windrow.model import Recent, Rule, RuleSet, RulesVersion, Watermark
 from windrow.testing.oracle.clock import Clock
 
 Fields = Mapping[str, Any]
@@ -83,9 +83,8 @@ def judge(
 ) -> RulesAnswer:
     """Judge the records of a partition, in the order of their offsets; `conditions` are the rules in Python."""
     answer, clock = RulesAnswer(), Clock(watermark, (), partition)
-    sees_next = any(map(uses_next, rules.rules))
     # as long as a record can be judged again, its id is its own
-    horizon = rules.lateness + (rules.recent.within if sees_next else 0)
+    horizon = rules.lateness + _ahead([*rules.journal.versions, RulesVersion.of(rules)])
     accepted: list[Purchase] = []
     alerts: dict[tuple[int, str], tuple[int, Finding | None]] = {}
     for one in log:
@@ -100,19 +99,28 @@ def judge(
             (answer.repeated if copies[0].fields == one.fields else answer.contradicting).append(one.offset)
             continue
         accepted.append(one)
+        in_force = {other.offset: _in_force(rules, partition, other.offset) for other in [*known, one]}
         behind = [
-            other for other in known if _order(other) > _order(one) and other.time - rules.recent.within <= one.time
+            other
+            for other in known
+            if _order(other) > _order(one) and other.time - in_force[other.offset].recent.within <= one.time
         ]
-        behind += _history(rules, one, known)[-1:] if sees_next else []
+        behind += [
+            other
+            for other in known
+            if _sees_next(in_force[other.offset])
+            and _following(in_force[other.offset].recent, other, [*known, one]) is one
+        ]
         judged = [one, *(sorted(behind, key=_order) if rules.revise else ())]
         for subject in judged:
-            history = _history(rules, subject, [*known, one])
+            version = in_force[subject.offset]
+            history = _history(version.recent, subject, [*known, one])
             pane = "on_time" if subject is one and at < one.time else "late"
-            following = _following(rules, subject, [*known, one])
-            findings, has_failed = _findings(rules, conditions, subject, history, following)
+            following = _following(version.recent, subject, [*known, one])
+            findings, has_failed = _findings(version.rules, conditions, subject, history, following)
             if has_failed and subject is one:
                 answer.failed.append(one.offset)
-            for rule in rules.rules:
+            for rule in version.rules:
                 finding, name = findings.get(rule.name), (subject.offset, rule.name)
                 revision, before = alerts.get(name, (-1, None))
                 if finding == before:
@@ -123,7 +131,7 @@ def judge(
 
 
 def _findings(
-    rules: RuleSet,
+    rules: Sequence[Rule],
     conditions: Mapping[str, Condition],
     subject: Purchase,
     history: Sequence[Purchase],
@@ -133,7 +141,7 @@ def _findings(
     found: dict[str, Finding | None] = {}
     has_failed = False
     seen, after = [other.fields for other in history], None if following is None else following.fields
-    for rule in rules.rules:
+    for rule in rules:
         try:
             found[rule.name] = conditions[rule.name](subject.fields, seen, after)
         except ConditionError:
@@ -143,21 +151,34 @@ def _findings(
     return found, has_failed
 
 
+def _in_force(rules: RuleSet, partition: int, offset: int) -> RulesVersion:
+    """Return the rules that judge a record: those in force when it was read."""
+    versions = [one for one in rules.journal.versions if one.partition == partition]
+    return next((one for one in reversed(versions) if one.offset <= offset), [*versions, RulesVersion.of(rules)][0])
+
+
+def _sees_next(version: RulesVersion) -> bool:
+    return any(map(uses_next, version.rules))
+
+
+def _ahead(versions: Sequence[RulesVersion]) -> int:
+    """Return how long a record is judged again because of a record after it: for the widest of some versions."""
+    return max(one.recent.within for one in versions) if any(map(_sees_next, versions)) else 0
+
+
 def _order(one: Purchase) -> tuple[Any, ...]:
     return one.time, one.offset if one.id is None else one.id
 
 
-def _history(rules: RuleSet, subject: Purchase, known: Sequence[Purchase]) -> list[Purchase]:
+def _history(recent: Recent, subject: Purchase, known: Sequence[Purchase]) -> list[Purchase]:
     before = [
-        other for other in known if _order(other) < _order(subject) and other.time >= subject.time - rules.recent.within
+        other for other in known if _order(other) < _order(subject) and other.time >= subject.time - recent.within
     ]
-    return sorted(before, key=_order)[-rules.recent.last :]
+    return sorted(before, key=_order)[-recent.last :]
 
 
-def _following(rules: RuleSet, subject: Purchase, known: Sequence[Purchase]) -> Purchase | None:
-    after = [
-        other for other in known if _order(other) > _order(subject) and other.time <= subject.time + rules.recent.within
-    ]
+def _following(recent: Recent, subject: Purchase, known: Sequence[Purchase]) -> Purchase | None:
+    after = [other for other in known if _order(other) > _order(subject) and other.time <= subject.time + recent.within]
     return min(after, key=_order, default=None)
 
 

@@ -146,9 +146,9 @@ class Judgements:
     moments: Places
     causes: Places
 
-    def part(self, first: int, end: int) -> Judgements:
-        """Return those with the numbers of a range."""
-        return Judgements(self.records[first:end], self.moments[first:end], self.causes[first:end])
+    def take(self, numbers: Places) -> Judgements:
+        """Return those with some numbers."""
+        return Judgements(self.records[numbers], self.moments[numbers], self.causes[numbers])
 
 
 @dataclass(frozen=True)

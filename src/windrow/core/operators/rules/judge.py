@@ -19,7 +19,7 @@ from windrow.core import duckdb_sql
 from windrow.core.columns import to_micros, whole
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.rules.histories import Histories, Mask, Places
-from windrow.core.schema import TIME
+from windrow.core.schema import OFFSET, PARTITION, TIME
 from windrow.errors import RunError
 from windrow.expressions import Expression, duckdb_message
 from windrow.expressions.rules import (
@@ -54,12 +54,16 @@ class Verdicts:
     failed: dict[int, str]
 
 
-class Judge:
-    """Evaluates a pipeline's rules. `lists` are the entries of each list."""
+IsListed = Callable[[str, pa.Array, Places, Places], pa.Array]
+"""Says of values whether they are in the list of a name, for records by partition and offset; null of null."""
 
-    def __init__(self, pipeline: RulesPipeline, lists: Mapping[str, frozenset[str]]) -> None:
+
+class Judge:
+    """Evaluates a pipeline's rules."""
+
+    def __init__(self, pipeline: RulesPipeline, is_listed: IsListed) -> None:
         self._rules = rule_expressions(pipeline)
-        self._lists = lists
+        self._is_listed = is_listed
         self._duck = duckdb_sql.connect()
         # a projection is as quick without it, and planned in a third less time, which is most of a small step's
         self._duck.execute("PRAGMA disable_optimizer")
@@ -78,7 +82,7 @@ class Judge:
         self._conditions = duckdb_sql.Conditions(self._duck, (rule.when.sql for rule in self._rules))
 
     def judge(self, records: pa.Table, order: Places, judged: Places, histories: Histories) -> Verdicts:
-        """Judge records; they have `fields` and `TIME`, and their places are those in `order`."""
+        """Judge records; they have `fields`, place and `TIME`, and are numbered as in `order`."""
         failed: dict[int, str] = {}
         table = self._seen(_Sight(records, self._struct, order, judged, histories), failed)
         holds = self._holding(table, failed)
@@ -97,7 +101,8 @@ class Judge:
         table["__row"] = sight.numbers  # there is always a column
         for column in self._columns:
             if isinstance(column, InList):
-                table[column.name] = self._listed(column.list, self._value(column.of, table, failed))
+                values = self._value(column.of, table, failed)
+                table[column.name] = self._is_listed(column.list, values, *sight.places)
             else:
                 table[column.name] = sight.column(column)
         return pa.table(table)
@@ -119,12 +124,6 @@ class Judge:
         is_made = np.ones(table.num_rows, dtype=np.bool_)
         is_made[list(why)] = False
         return whole(made.column("x")).take(pa.array(np.cumsum(is_made) - 1, mask=~is_made))
-
-    def _listed(self, name: str, values: pa.Array) -> pa.Array:
-        encoded = values.dictionary_encode()
-        entries = self._lists[name]
-        known = pa.array([str(value) in entries for value in encoded.dictionary.to_pylist()], pa.bool_())
-        return known.take(encoded.indices)
 
     def _holding(self, table: pa.Table, failed: dict[int, str]) -> Mask:
         """Return for each row which rules hold: none where a condition fails."""
@@ -208,6 +207,11 @@ class _Sight:
     def numbers(self) -> pa.Array:
         """A number for each judgement."""
         return pa.array(np.arange(len(self._judged)))
+
+    @property
+    def places(self) -> tuple[Places, Places]:
+        """The partitions and offsets of the records that are judged."""
+        return to_micros(self.own(PARTITION)), to_micros(self.own(OFFSET))
 
     def own(self, name: str) -> pa.Array:
         """Return a field of the records that are judged."""

@@ -30,18 +30,17 @@ from windrow.core.changelog import json_value, late_output
 from windrow.core.columns import MAX_TIME, MIN_TIME, Micros, pack, to_micros, unpack, whole
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.keys import hashable
-from windrow.core.lists import read_entries
 from windrow.core.messages import DeadLetters, Packet
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.rules.histories import Cards, Judgements, Mask, Places, ranges
-from windrow.core.operators.rules.judge import Finding, Judge, alert_id, rule_hash, value_text
+from windrow.core.operators.rules.judge import Finding, alert_id, value_text
+from windrow.core.operators.rules.versions import Versions
 from windrow.core.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Runs
 from windrow.core.state.store import BlobStore, MemoryState, OperatorState
 from windrow.core.state.widening import StateChange
-from windrow.expressions.rules import uses_next
-from windrow.model import Rule, RulesPipeline
+from windrow.model import ListChange, Rule, RulesPipeline
 
 CARD: Final = "__card"
 _STANDS: Final = "__stands"
@@ -184,11 +183,9 @@ class RulesOperator:
         rules = self._rules = pipeline.rules
         self._pipeline = pipeline
         self._duck = duckdb_sql.connect()
-        self._judge = Judge(pipeline, read_entries(rules.lists))
-        self._sees_next = any(map(uses_next, rules.rules))
-        self._ahead = rules.recent.within if self._sees_next else 0
+        versions = self._versions = Versions(pipeline)
+        self._ahead = versions.within if versions.sees_next else 0
         """How much older than F a record can be and still be judged again."""
-        self._hashes = [rule_hash(rule) for rule in rules.rules]
         records = record_schema(pipeline)
         self._names = [name for name in records.names if name != WATERMARK]
         self._stored = pa.schema([pa.field(CARD, pa.int64()), *(records.field(name) for name in self._names)])
@@ -203,9 +200,13 @@ class RulesOperator:
             ]
         )
         unique = [] if rules.unique is None else [rules.unique]
-        needed = dict.fromkeys([*pipeline.key, *unique, *self._judge.fields])
+        needed = dict.fromkeys([*pipeline.key, *unique, *self._versions.fields])
         self._fields = [name for name in self._names if name not in (PARTITION, OFFSET, TIME)]
         self._needed = [CARD, PARTITION, OFFSET, TIME, *needed]
+
+    def change_lists(self, changes: Iterable[ListChange]) -> None:
+        """Have lists change for records that are still to come."""
+        self._versions.add(changes)
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
@@ -309,16 +310,21 @@ class RulesOperator:
             to_micros(known.table.column(OFFSET))[order],
             order >= known.stored,
         )
-        within, last = self._rules.recent.within, self._rules.recent.last
-        judged = cards.judgements(within, revise=self._rules.revise, sees_next=self._sees_next)
+        judged = cards.judgements(self._versions.within, revise=self._rules.revise, sees_next=self._versions.sees_next)
+        numbers = self._version_numbers(known, order[judged.records])
         found: dict[tuple[int, int], Finding] = {}
         failed: dict[int, str] = {}
-        for first in range(0, len(judged.records), _MOST):
-            some = judged.part(first, first + _MOST)
-            histories = cards.histories(some, within, last, sees_next=self._sees_next)
-            verdicts = self._judge.judge(known.table, order, some.records, histories)
-            found |= {(first + row, rule): one for (row, rule), one in verdicts.found.items()}
-            failed |= {first + row: why for row, why in verdicts.failed.items()}
+        for number in np.unique(numbers).tolist():
+            version = self._versions.all[number]
+            recent = version.rules.recent
+            rows = np.flatnonzero(numbers == number)
+            for first in range(0, len(rows), _MOST):
+                these = rows[first : first + _MOST]
+                some = judged.take(these)
+                histories = cards.histories(some, recent.within, recent.last, sees_next=version.sees_next)
+                verdicts = version.judge.judge(known.table, order, some.records, histories)
+                found |= {(int(these[row]), rule): one for (row, rule), one in verdicts.found.items()}
+                failed |= {int(these[row]): why for row, why in verdicts.failed.items()}
         own = int(np.count_nonzero(cards.is_new))
         reasons = {int(order[judged.records[row]]) - known.stored: why for row, why in failed.items() if row < own}
         revised = np.unique(judged.records[own:])
@@ -329,6 +335,10 @@ class RulesOperator:
         if self._rules.revise:
             self.add(summary, _ALERTS, self._alert_rows(changed), state)
         return changes, reasons
+
+    def _version_numbers(self, known: _Known, rows: Places) -> Places:
+        """Return the number of the version of the rules that judges each of some records."""
+        return self._versions.numbers(known.column(PARTITION)[rows], known.column(OFFSET)[rows])
 
     def _order(self, known: _Known) -> Places:
         """Return the accepted records by card, event time, and id or else offset."""
@@ -399,17 +409,18 @@ class RulesOperator:
         numbers = numbers[np.lexsort([key[numbers] for key in keys])]
         subjects = self._subjects(known, sorted(concerned))
         is_on_time = known.column(TIME)[known.stored :] > known.watermarks
+        versions = [self._versions.all[number] for number in self._version_numbers(known, rows[numbers]).tolist()]
         changes: list[_Change] = []
         now = dict(alerts)
         changed: dict[tuple[int, str], None] = {}
-        for number in numbers.tolist():
+        for number, version in zip(numbers.tolist(), versions, strict=True):
             row = int(rows[number])
             pane = "on_time" if row == causes[number] and is_on_time[row - known.stored] else "late"
-            for place, rule in enumerate(self._rules.rules):
+            for place, rule in enumerate(version.rules.rules):
                 finding, name = found.get((number, place)), (row, rule.name)
                 made = None
                 if finding is not None:
-                    made = subjects[row].row(self._pipeline.name, rule, self._hashes[place], finding)
+                    made = subjects[row].row(self._pipeline.name, rule, version.hashes[place], finding)
                 after = _between(now.get(name), made, pane)
                 if after is not None:
                     now[name] = after[0]
@@ -479,12 +490,12 @@ class RulesOperator:
         if kind == _ALERTS:
             summary.alerts.add(rows, judged_until, state, partial(self._needed_alerts, summary))
         else:
-            after = int(_less(np.array(judged_until), self._rules.recent.within))
+            after = int(_less(np.array(judged_until), self._versions.within))
             summary.records.add(rows, after, state, partial(self._needed_records, summary))
 
     def _needed_records(self, summary: RulesSummary, rows: pa.Table, _: bool) -> pa.Table:  # noqa: FBT001 - a callback
         """Return the records of some runs that can be seen, by card and event time."""
-        last = self._rules.recent.last + self._sees_next
+        last = self._versions.last + self._versions.sees_next
         cards, times = (to_micros(rows.column(name)) for name in (CARD, TIME))
         order = np.lexsort([times, cards])
         cards, times = cards[order], times[order]
@@ -497,8 +508,8 @@ class RulesOperator:
             below = np.add.reduceat((times <= passed).astype(np.int64), starts)
             oldest = times[starts + np.maximum(below - last, 0)]
             is_needed = times >= np.repeat(oldest, counts)
-            is_needed &= times > _less(passed, self._rules.recent.within + self._ahead)
-            if self._sees_next and self._rules.unique is not None:
+            is_needed &= times > _less(passed, self._versions.within + self._ahead)
+            if self._versions.sees_next and self._rules.unique is not None:
                 is_needed |= times > _less(passed, self._ahead)
             order = order[is_needed]
         return rows.take(pa.array(order))
