@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from windrow.testing.servers.kafka import Kafka
 
@@ -32,7 +33,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rate", type=int, default=500, help="purchases a second (default: 500)")
     parser.add_argument("--table", action="store_true", help="keep the alerts that stand in a table, too")
+    parser.add_argument("--block", metavar="MERCHANT", help="block a merchant in the example that is running")
     given = parser.parse_args()
+    if given.block:
+        servers = re.search(r'servers: "([^"]+)"', (FOLDER / "pipeline.yaml").read_text(encoding="utf-8"))
+        block(servers[1] if servers else "", [given.block])
+        return
     for one in (signal.SIGINT, signal.SIGTERM):
         # also where the shell has this program ignore them
         signal.signal(one, signal.default_int_handler)
@@ -46,6 +52,8 @@ def main() -> None:
         for topic in ("transactions", "alerts"):
             kafka.create_topic(topic, PARTITIONS, {"message.timestamp.type": "LogAppendTime"})
         running.enter_context(purchases(kafka.servers, given.rate))
+        kafka.create_topic("blocked", 1, {"cleanup.policy": "compact"})
+        block(kafka.servers, (FOLDER / "blocked.csv").read_text(encoding="utf-8").split()[1:])
         running.enter_context(windrow("run", written("pipeline.yaml", kafka.servers)))
         if given.table:
             checkpoint = ("--checkpoint", str(FOLDER / "checkpoint"))
@@ -75,6 +83,14 @@ def written(name: str, servers: str) -> str:
     text = (HERE / name).read_text(encoding="utf-8")
     (FOLDER / name).write_text(text.replace("localhost:9092", servers), encoding="utf-8")
     return str(FOLDER / name)
+
+
+def block(servers: str, merchants: list[str]) -> None:
+    """Add merchants or countries to the list; a null value would remove one."""
+    producer = Producer({"bootstrap.servers": servers})
+    for merchant in merchants:
+        producer.produce("blocked", key=merchant, value="{}")
+    producer.flush()
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from windrow.api.fluent.aggregates import (
 from windrow.api.fluent.connectors import file, kafka, kafka_sink, log, postgres, sqlite
 from windrow.api.fluent.graph import graph
 from windrow.api.fluent.process import list_state, map_state, value_state
-from windrow.api.fluent.rules import list_file, recent, rule
+from windrow.api.fluent.rules import list_file, list_topic, recent, rule
 from windrow.api.fluent.streams import field
 from windrow.api.fluent.windows import (
     adaptive,
@@ -99,6 +99,7 @@ __all__ = [
     "last_in_log",
     "list_file",
     "list_state",
+    "list_topic",
     "load",
     "log",
     "map_state",

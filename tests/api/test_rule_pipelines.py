@@ -15,7 +15,7 @@ from windrow.errors import PipelineError, each_error
 from windrow.expressions.rules import uses_next
 from windrow.hosts.compatibility import pipeline_changes
 from windrow.hosts.savepoint import fingerprint
-from windrow.model import FileList, Recent, RulesPipeline
+from windrow.model import FileList, Recent, RulesPipeline, TopicList
 
 TEXT = """\
 name: fraud
@@ -59,6 +59,17 @@ def test_it_reads_back_in_every_form() -> None:
     assert "rules --> sink" in to_mermaid(pipeline)
 
 
+def test_a_list_in_a_topic_reads_back_in_every_form() -> None:
+    kafka = TEXT.replace("{log: {path: purchases}}", "{kafka: {servers: 'h:9092', topic: purchases}}")
+    pipeline = read(kafka.replace("{file: vip.txt}", "{kafka: {topic: vip, key: card}}"))
+    assert pipeline.rules.lists[1] == TopicList("vip", "vip", "card")
+    assert read(to_yaml(pipeline)) == pipeline
+    assert eval(to_python(pipeline), {"wr": wr}) == pipeline  # noqa: S307 its own print-out
+    assert "vip: the keys of topic vip, field card with a value" in to_text(pipeline)
+    with pytest.raises(PipelineError, match=r"lists.vip.kafka.topic: must be a topic of the list's own"):
+        read(kafka.replace("{file: vip.txt}", "{kafka: {topic: purchases}}"))
+
+
 def test_nothing_but_the_rules_and_what_they_see_is_needed() -> None:
     pipeline = read(
         """\
@@ -88,6 +99,9 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
         ("recent: {last: 64, within: 1d}\n", "", 1, "the pipeline lacks 'recent' such as recent: {last: 64"),
         ("blocked: {file", "card: {file", 8, "lists.card: 'card' is a field, or `prev`, `next` or `recent`, in"),
         ("file: vip.txt", "file: ' '", 8, "lists.vip.file: is empty; name a file"),
+        ("{file: vip.txt}", "{kafka: {topic: v}}", 8, "lists.vip.kafka: is at the brokers of the source, which is not"),
+        ("{file: vip.txt}", "{kafka: {key: v}}", 8, "lists.vip.kafka lacks 'topic'"),
+        ("{file: vip.txt}", "{kafka: {topic: v}, file: v}", 8, "'file' is not a key of lists.vip"),
         ("3 * prev.amount", "3 * prev.amounts", 12, "rules.0.when: 'amount > 3 * prev.amounts': 'amounts' is not"),
         ("3 * prev.amount", "prev", 12, "rules.0.when: 'amount > prev': `prev` is a record: name a field of it"),
         ("amount > 3 * prev.amount", "prev.amount", 12, "rules.0.when: 'prev.amount' is a decimal(12,2), not a condi"),

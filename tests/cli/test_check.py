@@ -53,6 +53,21 @@ def test_warnings_are_told_and_are_ok() -> None:
     assert check("warned.yaml", "--strict").exit_code == 1
 
 
+def test_a_list_that_cannot_be_read_is_an_error() -> None:
+    rules = GOOD.replace("window: {tumbling: 5m}", "recent: {last: 3, within: 1h}").replace(", late: each", "")
+    rules = rules.replace("aggregate: {total: sum(amount), events: count()}", "rules: [{name: a, when: user_id in l}]")
+    rules = rules.replace(", mode: retract", "")
+    Path("list.csv").write_text("id,since\n")
+    for lists, problem in [
+        ("{file: none.csv}", "lists.l.file: the list 'l': none.csv cannot be read: No such file or directory"),
+        ("{file: list.csv, key: ids}", "lists.l.key: the list 'l': list.csv has no column 'ids'; its columns are id"),
+    ]:
+        Path("rules.yaml").write_text(f"{rules}lists: {{l: {lists}}}\n")
+        result = check("rules.yaml")
+        assert result.exit_code == 2
+        assert result.output.startswith(f"rules.yaml:10: error: {problem}")
+
+
 def test_errors_are_2() -> None:
     for strict in ([], ["--strict"]):
         result = check("wrong.yaml", *strict)

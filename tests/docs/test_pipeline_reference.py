@@ -112,20 +112,23 @@ def test_the_keys_of_rules_are_on_the_page() -> None:
     document = LEAST | {
         "unique": {"by": "k"},
         "recent": {"last": 1, "within": "1h"},
-        "lists": {"a": {"file": "a", "key": "a"}},
+        "lists": {"a": {"file": "a", "key": "a"}, "b": {"kafka": {"topic": "b", "key": "b"}}},
         "rules": [{"name": "a", "when": "true", "severity": "low", "say": "a", "with": {"b": "1"}}],
         "emit": {"lateness": "1m", "revise": "true"},
     }
     del document["window"], document["aggregate"]
     assert isinstance(read_document(yaml.safe_dump(document), "least.yaml").pipeline, RulesPipeline)
-    paths = {path.replace("NAME", "a").replace(".N", ".0") for path in (item.path for item in OF_RULES)}
+    paths = {
+        path.replace("NAME.kafka", "b.kafka").replace("NAME", "a").replace(".N", ".0")
+        for path in (item.path for item in OF_RULES)
+    }
     for path in paths:
         *way, last = path.split(".")
         at: Any = document
         for name in way:
             at = at[int(name)] if name.isdecimal() else at[name]
         assert last in at, path
-    assert len(paths) == 12
+    assert len(paths) == 14
 
 
 def with_key(path: str, value: object) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -21,7 +21,7 @@ from windrow.hosts.memory import MemoryHost
 from windrow.hosts.realtime.journal import read_journal
 from windrow.hosts.realtime.partition import Owner, Partition
 from windrow.hosts.realtime.topics import prepare_topics
-from windrow.model import FileList, Graph, KafkaSource, Rule, Runnable, as_graph
+from windrow.model import Graph, KafkaSource, Rule, RuleList, Runnable, as_graph
 from windrow.sinks.kafka import KafkaRecords
 from windrow.sources import open_sources
 from windrow.sources.kafka import log_ends
@@ -91,7 +91,7 @@ def rules_pipeline(
     topic: str,
     name: str,
     *,
-    lists: Mapping[str, FileList] | None = None,
+    lists: Mapping[str, RuleList] | None = None,
     rules: Sequence[Rule] = (),
     last: int = 16,
 ) -> wr.RulesPipeline:
@@ -235,7 +235,8 @@ def expected(pipeline: Runnable) -> dict[str, Written]:
     graph = as_graph(pipeline)
     source = open_sources(pipeline)
     if isinstance(pipeline, wr.RulesPipeline):
-        pipeline = replace(pipeline, rules=replace(pipeline.rules, journal=read_journal(pipeline)))
+        lists = tuple(replace(one, entries=()) for one in pipeline.rules.lists)
+        pipeline = replace(pipeline, rules=replace(pipeline.rules, lists=lists, journal=read_journal(pipeline)))
     host = MemoryHost(replace(pipeline, mode="micro-batch"), source.partitions())
     output = host.step(pa.Table.from_batches(source.read_all()))
     rows = concat_by_sink(empty_by_sink(pipeline), (group.by_sink for group in output))

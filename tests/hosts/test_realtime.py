@@ -37,11 +37,15 @@ from tests.hosts.realtime_jobs import (
 import windrow as wr
 from windrow.api.load import open_pipeline
 from windrow.cli import main
-from windrow.errors import InputError, RunError
+from windrow.errors import InputError, RunError, SourceError
+from windrow.hosts.backtest import back_test
 from windrow.hosts.realtime import partition
+from windrow.hosts.realtime.journal import read_journal
 from windrow.hosts.realtime.partition import FencedError, Owner, Partition, PartitionRun
 from windrow.hosts.realtime.supervise import serve
+from windrow.hosts.replay import ReplayOptions
 from windrow.model import Runnable
+from windrow.sources import with_lists
 from windrow.sources.kafka.read import Tail
 from windrow.testing.servers.kafka import Kafka
 
@@ -189,6 +193,68 @@ def test_what_was_read_is_judged_by_the_rules_and_lists_of_then(
             assert now[one] == values
             assert all(values[key][: len(known)] == known for key, known in before.get(one, {}).items())
         before = now
+
+
+def test_a_list_changes_while_it_runs(kafka: Kafka, topic: Callable[..., str], tmp_path: Path) -> None:
+    """Entries come and go between polls; runs die and begin again, and no alert is another one, nor in a back-test."""
+    source, blocked, name = topic(2), topic(1, cleanup_policy="compact"), f"p-{uuid4().hex[:8]}"
+    lists = {"blocked": wr.list_topic(blocked, key="card")}
+    pipeline = rules_pipeline(kafka.servers, source, name, lists=lists)
+    before: dict[str, Written] = {}
+    writer = Producer({"bootstrap.servers": kafka.servers})
+    for number in range(3):
+        running = turns(open_jobs(pipeline, f"run {number}"), 1)
+        for part in range(4):
+            feed(kafka, source, 600 * number + 150 * part, 150, partitions=2)
+            for run in running:
+                many_turns(run, 5)
+            card = json.dumps({"card": f"card {part % 2} {part + number}"})
+            writer.produce(blocked, None if part == 3 else b"{}", card.encode())
+            assert writer.flush(10) == 0
+        feed(kafka, source, 600 * number + 600, 0 if number < 2 else 50, partitions=2)
+        left = turns(open_jobs(pipeline, f"lost {number}"), 2)
+        # a move that was not committed did not happen
+        writer.produce(blocked, b"{}", json.dumps({"card": f"card 0 {10 + number}"}).encode())
+        assert writer.flush(10) == 0
+        many_turns(left[0], 2)
+        jobs = open_jobs(pipeline, f"again {number}")
+        serve(jobs, until_read(jobs, ends_of(pipeline)))
+        now = {one: written(kafka.servers, one) for one in expected(pipeline)}
+        for one, values in expected(pipeline).items():
+            assert now[one] == values
+            assert all(values[key][: len(known)] == known for key, known in before.get(one, {}).items())
+        before = now
+    alerts = [json.loads(value or b"") for values in before[f"{name}.alerts"].values() for value in values]
+    assert {row["rule"] for row in alerts} == {"blocked", "burst", "large", "testing"}
+    standing = sum(json.loads(values[-1] or b"")["op"] != "delete" for values in before[f"{name}.alerts"].values())
+    options = ReplayOptions(tmp_path, end="log", journal=False, host="memory")
+    found = back_test(pipeline, pipeline.rules, options, lambda _: None, lambda _: None)
+    assert found != "asked"
+    assert (found.all.old.alerts, found.is_same) == (standing, True)
+    assert len({row.offset for row in read_journal(pipeline).changes if row.partition == 0}) > 4
+
+
+def test_a_key_that_is_no_entry_is_said_with_its_place(kafka: Kafka, topic: Callable[..., str]) -> None:
+    source, blocked = topic(1), topic(1, cleanup_policy="compact")
+    pipeline = rules_pipeline(
+        kafka.servers, source, f"p-{uuid4().hex[:8]}", lists={"blocked": wr.list_topic(blocked, key="card")}
+    )
+    writer = Producer({"bootstrap.servers": kafka.servers})
+    writer.produce(blocked, b"1", b"card 1")
+    assert writer.flush(10) == 0
+    jobs = open_jobs(pipeline)
+    place = f"the key of partition 0, offset 0 of topic {blocked} is not a JSON object"
+    with pytest.raises(InputError, match=f"the list 'blocked': {place} with a text or whole number as 'card'"):
+        serve(jobs, lambda: False)
+    writer.produce(blocked, None, b"card 1")
+    writer.produce(blocked, b"1", b'{"card": 7}')
+    assert writer.flush(10) == 0
+    turns(jobs, 1)
+    assert isinstance(pipeline, wr.RulesPipeline)
+    assert with_lists(pipeline).rules.lists[0].entries == ("7",)  # type: ignore[union-attr]
+    lists = {"blocked": wr.list_topic("nowhere")}
+    with pytest.raises(SourceError, match="there is no topic nowhere"):
+        open_jobs(rules_pipeline(kafka.servers, source, "p", lists=lists))
 
 
 def test_changes_have_stamps_in_order(kafka: Kafka, topic: Callable[..., str]) -> None:

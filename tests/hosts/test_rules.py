@@ -16,8 +16,10 @@ from tests.hosts.runs import Runner
 
 import windrow as wr
 from windrow.api.load import open_pipeline
+from windrow.core.lists import with_entries
 from windrow.errors import InputError
 from windrow.hosts.launch import HostName, Options, launch
+from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.model import PostgresSink, RulesPipeline
 
 MINUTE = 60_000_000
@@ -165,6 +167,19 @@ def test_every_host_raises_the_same_alerts(tmp_path: Path) -> None:
     assert {row[1] for row in found["memory"][0]} == {rule.name for rule in pipeline(tmp_path).rules.rules}
     assert found["batch"] == found["memory"]
     assert found["stream"] == found["memory"]
+
+
+def test_a_checkpoint_keeps_the_entries_of_its_lists(tmp_path: Path) -> None:
+    """A step that is run again after a crash is judged by the entries that it was judged by."""
+    given, blocked = pipeline(tmp_path), tmp_path / "blocked.csv"
+    checkpoint = Checkpoint.new(tmp_path / "checkpoint", given, [0])
+    checkpoint.write()
+    assert checkpoint.keep_lists(given) == (with_entries(given), [])
+    kept, _ = checkpoint.keep_lists(given)
+    blocked.write_text("merchant\nworse\n")
+    assert checkpoint.keep_lists(given) == (kept, ["blocked"])
+    assert isinstance(kept, RulesPipeline)
+    assert kept.rules.lists[0].entries == ("evil",)
 
 
 def test_postgresql_holds_the_same_alerts(tmp_path: Path, database: str) -> None:

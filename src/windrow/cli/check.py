@@ -10,6 +10,7 @@ import click
 from windrow.api.load import open_pipeline
 from windrow.api.printing.text import realtime_words
 from windrow.cli.common import DIFFERENT, OK, WRONG, json_option, place_fields, print_json
+from windrow.core.lists import list_problems
 from windrow.errors import PipelineError, Place, each_error
 
 
@@ -67,7 +68,10 @@ def _check(spec: str) -> list[_FileFinding]:
         opened = open_pipeline(spec)
     except PipelineError as exc:
         return [_FileFinding("error", error.place, "", error.message) for error in each_error(exc)]
-    return [_FileFinding(finding.level, place, finding.where, finding.message) for place, finding in opened.findings()]
+    found = [_FileFinding(finding.level, place, finding.where, finding.message) for place, finding in opened.findings()]
+    lists = [] if _count(found, "error") else list_problems(opened.pipeline)
+    place = opened.document.place if opened.document else lambda _: None
+    return [*found, *(_FileFinding("error", place(where), where, message) for where, message in lists)]
 
 
 def _realtime(spec: str) -> list[str]:

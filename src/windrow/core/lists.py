@@ -1,35 +1,55 @@
-"""Lists of rules: the entries of a file, read once, at the start of a run."""
+"""Lists of rules: the entries of a file, read once, at the start of a run; those of a topic are read by its source."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from windrow.errors import InputError
-from windrow.model import FileList, RulesPipeline, Runnable
+from windrow.model import FileList, RuleList, RulesPipeline, Runnable, TopicList
 
 
-def with_entries(pipeline: Runnable) -> Runnable:
+def with_entries(pipeline: Runnable, read_topic: Callable[[TopicList], Iterable[str]] | None = None) -> Runnable:
     """Return a pipeline with the entries of its lists in it, so that other machines need not have the files.
 
-    Raise InputError for a file that cannot be read.
+    Without `read_topic` lists in topics stay as they are. Raise InputError for a file that cannot be read.
     """
     if not isinstance(pipeline, RulesPipeline) or not pipeline.rules.lists:
         return pipeline
-    lists = tuple(replace(one, entries=tuple(sorted(_entries(one)))) for one in pipeline.rules.lists)
+
+    def known(one: RuleList) -> RuleList:
+        if isinstance(one, FileList):
+            return replace(one, entries=tuple(sorted(_entries(one))))
+        return one if read_topic is None else replace(one, entries=tuple(sorted(read_topic(one))))
+
+    lists = tuple(known(one) for one in pipeline.rules.lists)
     return replace(pipeline, rules=replace(pipeline.rules, lists=lists))
 
 
-def read_entries(lists: Iterable[FileList]) -> dict[str, frozenset[str]]:
-    """Return the entries of each list; raise InputError for a file that cannot be read."""
+def read_entries(lists: Iterable[RuleList]) -> dict[str, frozenset[str]]:
+    """Return the entries of each list; raise InputError for a file that cannot be read, or a topic that was not."""
     return {one.name: _entries(one) for one in lists}
 
 
-def _entries(given: FileList) -> frozenset[str]:
+def list_problems(pipeline: Runnable) -> Iterator[tuple[str, str]]:
+    """Yield where a list of a pipeline is said whose file cannot be read on this machine, and why."""
+    for one in pipeline.rules.lists if isinstance(pipeline, RulesPipeline) else ():
+        if isinstance(one, FileList):
+            try:
+                _entries(one)
+            except InputError as exc:
+                is_there = one.column is not None and Path(one.path).is_file()
+                yield f"lists.{one.name}.{'key' if is_there else 'file'}", exc.message
+
+
+def _entries(given: RuleList) -> frozenset[str]:
     if given.entries is not None:
         return frozenset(given.entries)
+    if isinstance(given, TopicList):
+        msg = f"the list {given.name!r}: topic {given.topic} was not read; run the pipeline with `windrow run`"
+        raise InputError(msg)
     try:
         with Path(given.path).open(encoding="utf-8-sig", newline="") as file:
             if given.column is None:

@@ -22,7 +22,7 @@ from windrow.core.duckdb_sql import connect, identifier, query
 from windrow.errors import InputError, Place
 from windrow.hosts.replay import ReplayOptions, plan_replay, run_replay
 from windrow.hosts.reports import OnStep
-from windrow.model import RuleSet, RulesPipeline, SqliteSink
+from windrow.model import ListChange, RuleList, RuleSet, RulesJournal, RulesPipeline, SqliteSink
 from windrow.sinks import open_database
 from windrow.sinks.database import only_columns
 from windrow.sinks.tables import layout
@@ -100,18 +100,34 @@ def back_test(
 ) -> Backtest | Literal["asked"]:
     """Run the rules of a pipeline over its log, then others in their place, and compare the alerts that stand.
 
+    Lists are as they were when the records were read, as far as a run in real time has noted that (`journal`).
     Nothing that the pipeline writes to is touched. `on_start` is given the function that asks a run to stop, after
     which "asked" is returned. Raise a WindrowError if a run fails.
     """
     alerts: list[pa.Table] = []
+    changes = _list_changes(pipeline)
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
-        for name, one in (("old", pipeline.rules), ("new", rules)):
+        for name, given in (("old", pipeline.rules), ("new", rules)):
+            own = tuple(change for change in changes if _list(given, change.list) == _list(pipeline.rules, change.list))
+            one = replace(given, journal=RulesJournal(changes=own))
             sink = SqliteSink(str(Path(folder) / "alerts.db"), name)
             replay = plan_replay(replace(pipeline, rules=one, sink=sink, mode="micro-batch"), options)
             if run_replay(replay, options, on_step, on_start) == "asked":
                 return "asked"
             alerts.append(_alerts(pipeline, replace(sink, table=dict(replay.tables)[name])))
     return compare_alerts(alerts[0], alerts[1], labels, key=pipeline.key)
+
+
+def _list_changes(pipeline: RulesPipeline) -> tuple[ListChange, ...]:
+    if pipeline.mode != "realtime" or not pipeline.rules.lists:
+        return ()
+    from windrow.hosts.realtime.journal import read_journal  # noqa: PLC0415 - librdkafka only where it ran
+
+    return read_journal(pipeline).changes
+
+
+def _list(rules: RuleSet, name: str) -> RuleList | None:
+    return next((one for one in rules.lists if one.name == name), None)
 
 
 def _alerts(pipeline: RulesPipeline, sink: SqliteSink) -> pa.Table:

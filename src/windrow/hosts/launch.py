@@ -16,7 +16,7 @@ from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.model import Runnable, as_graph
 from windrow.sinks import open_sinks
 from windrow.sinks.base import SinkGroup
-from windrow.sources import followed_files, open_sources
+from windrow.sources import followed_files, open_sources, with_lists
 from windrow.sources.base import OnDataLoss
 
 HostName = Literal["stream", "realtime", "batch", "memory"]
@@ -76,7 +76,8 @@ def _noting(options: Options, on_step: OnStep) -> Iterator[OnStep]:
 
 
 def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
-    pipeline = with_entries(pipeline)
+    # in real time lists in topics are followed
+    pipeline = with_entries(pipeline) if options.host == "realtime" else with_lists(pipeline)
     for file in followed_files(pipeline):
         file.update()
     if options.fresh:

@@ -11,7 +11,6 @@ from typing import Literal, assert_never
 from windrow.api.checks import require_valid
 from windrow.core.changelog import with_labels, with_numbers
 from windrow.core.columns import MIN_TIME
-from windrow.core.lists import with_entries
 from windrow.core.operators.window.triggers import trigger_periods
 from windrow.core.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError
@@ -39,7 +38,7 @@ from windrow.model import Source as SourceModel
 from windrow.sinks import open_database, open_sinks
 from windrow.sinks.base import Run
 from windrow.sinks.database import Replayed
-from windrow.sources import Cut, open_sources
+from windrow.sources import Cut, open_sources, with_lists
 
 ReplayHost = Literal["batch", "memory"]
 SHADOW = "_shadow"
@@ -99,7 +98,7 @@ def plan_replay(pipeline: Runnable, options: ReplayOptions) -> Replay:
     if options.since is not None and isinstance(pipeline, RulesPipeline):
         msg = "alerts have no windows, so a replay of them begins at offsets, not at a time: give --from as offsets"
         raise InputError(msg)
-    pipeline = with_entries(pipeline)
+    pipeline = with_lists(pipeline)
     graph, tables = as_graph(pipeline), shadows(pipeline, options.into, "--into")
     if options.savepoint is not None:
         require_new_folder(options.savepoint)

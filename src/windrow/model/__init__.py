@@ -92,7 +92,18 @@ from windrow.model.pipeline import (
     state_partitions,
 )
 from windrow.model.process import Context, KeyedState, ListState, MapState, Process, ProcessFunction, Timer, ValueState
-from windrow.model.rules import FileList, ListChange, Recent, Rule, RuleSet, RulesJournal, RulesVersion, Severity
+from windrow.model.rules import (
+    FileList,
+    ListChange,
+    Recent,
+    Rule,
+    RuleList,
+    RuleSet,
+    RulesJournal,
+    RulesVersion,
+    Severity,
+    TopicList,
+)
 from windrow.model.time import (
     Adaptive,
     Delay,
@@ -235,6 +246,7 @@ __all__ = [
     "Repeat",
     "ResultNode",
     "Rule",
+    "RuleList",
     "RuleSet",
     "RulesJournal",
     "RulesNode",
@@ -265,6 +277,7 @@ __all__ = [
     "TimestampType",
     "TopK",
     "TopKBy",
+    "TopicList",
     "Trigger",
     "Tumbling",
     "UnaryFunction",

@@ -46,6 +46,23 @@ class FileList:
 
 
 @dataclass(frozen=True)
+class TopicList:
+    """A list by the name `name` in a Kafka topic at the brokers of the source: the keys of records that have a value.
+
+    A key is a text, or with `field` a JSON object with the entry in that field. In real time it is followed, on the
+    other hosts read once. `entries` are those that were read, None before that.
+    """
+
+    name: str
+    topic: str
+    field: str | None = None
+    entries: tuple[str, ...] | None = None
+
+
+RuleList = FileList | TopicList
+
+
+@dataclass(frozen=True)
 class RulesVersion:
     """The rules that judge the records of a partition from an offset on, what they see, and the names of lists."""
 
@@ -95,7 +112,7 @@ class RuleSet:
     rules: tuple[Rule, ...]
     recent: Recent
     unique: str | None = None
-    lists: tuple[FileList, ...] = ()
+    lists: tuple[RuleList, ...] = ()
     lateness: int = 0
     revise: bool = True
     journal: RulesJournal = RulesJournal()

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
-from windrow.model import FileSource, KafkaSource, LogSource, Runnable, as_graph
+from windrow.core.lists import with_entries
+from windrow.errors import InputError
+from windrow.model import FileSource, KafkaSource, LogSource, RulesPipeline, Runnable, TopicList, as_graph
 from windrow.model import Source as SourceModel
 from windrow.sources.base import Cut, Source
 
 if TYPE_CHECKING:
     from windrow.sources.file import FollowedFile
 
-__all__ = ["Cut", "Source", "followed_files", "open_source", "open_sources", "partition_finders"]
+__all__ = ["Cut", "Source", "followed_files", "open_source", "open_sources", "partition_finders", "with_lists"]
 
 
 def open_source(source: SourceModel) -> Source:
@@ -40,6 +42,24 @@ def open_sources(pipeline: Runnable) -> Source:
     from windrow.sources.several import SeveralLogs  # noqa: PLC0415 - Arrow only when a source is opened
 
     return SeveralLogs({one.name: open_source(one.source) for one in (first, *others)})
+
+
+def with_lists(pipeline: Runnable) -> Runnable:
+    """Return a pipeline with the entries of its lists in it, also of those in topics, as of their ends.
+
+    Raise InputError for a list that cannot be read, SourceError for a topic.
+    """
+
+    def read_topic(one: TopicList) -> frozenset[str]:
+        from windrow.sources.kafka.lists import topic_entries  # noqa: PLC0415 - librdkafka only for a topic
+
+        source = pipeline.source if isinstance(pipeline, RulesPipeline) else None
+        if not isinstance(source, KafkaSource):
+            msg = f"the list {one.name!r} is at the brokers of the source, which is not Kafka"
+            raise InputError(msg)
+        return topic_entries(one, source)
+
+    return with_entries(pipeline, read_topic)
 
 
 def followed_files(pipeline: Runnable) -> list[FollowedFile]:

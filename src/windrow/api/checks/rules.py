@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from windrow.api.checks.base import Finding, error, is_field, is_name, no_field, type_of, valid_record_fields, warning
 from windrow.api.checks.time import too_long
@@ -21,11 +21,14 @@ from windrow.model import (
     DecimalType,
     DoubleType,
     FileList,
+    KafkaSource,
     LongType,
     Rule,
+    RuleList,
     RulesPipeline,
     StringType,
     TimestampType,
+    TopicList,
 )
 
 _MOST_RECENT: Final = 10_000
@@ -101,12 +104,22 @@ def list_names(pipeline: RulesPipeline) -> Iterator[Finding]:
             yield error(
                 where, f"{one.name!r} is a field, or `prev`, `next` or `recent`, in rules; give the list another name"
             )
-        yield from _path(where, one)
+        yield from _place(pipeline, where, one)
 
 
-def _path(where: str, one: FileList) -> Iterator[Finding]:
-    if not one.path.strip():
-        yield error(f"{where}.file", "is empty; name a file")
+def _place(pipeline: RulesPipeline, where: str, one: RuleList) -> Iterator[Finding]:
+    match one:
+        case FileList(path=path):
+            if not path.strip():
+                yield error(f"{where}.file", "is empty; name a file")
+        case TopicList(topic=topic):
+            source = pipeline.source
+            if not isinstance(source, KafkaSource):
+                yield error(f"{where}.kafka", "is at the brokers of the source, which is not Kafka; give a file")
+            elif not topic.strip() or topic == source.topic:
+                yield error(f"{where}.kafka.topic", "must be a topic of the list's own")
+        case _:
+            assert_never(one)
 
 
 def rule_names(pipeline: RulesPipeline) -> Iterator[Finding]:

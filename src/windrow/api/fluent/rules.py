@@ -13,11 +13,13 @@ from windrow.model import (
     FileList,
     Recent,
     Rule,
+    RuleList,
     RuleSet,
     RulesPipeline,
     RunMode,
     Severity,
     Sink,
+    TopicList,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +59,18 @@ def recent(*, last: int, within: Duration) -> Recent:
 def list_file(file: str, *, key: str | None = None) -> FileList:
     """Read a list from a file, when a run starts: an entry on each line, or in the column `key` of a CSV file."""
     return FileList("", file, key)
+
+
+def list_topic(topic: str, *, key: str | None = None) -> TopicList:
+    """Read a list from a compacted Kafka topic at the brokers of the source: the keys of records that have a value.
+
+    In real time it is followed while the pipeline runs; on other hosts it is read once, when a run starts.
+
+    Args:
+        topic: its name.
+        key: the field of the entry, if the keys are JSON objects.
+    """
+    return TopicList("", topic, key)
 
 
 @dataclass(frozen=True)
@@ -99,6 +113,6 @@ class Ruled:
         )
 
 
-def named_lists(lists: Mapping[str, FileList]) -> tuple[FileList, ...]:
+def named_lists(lists: Mapping[str, RuleList]) -> tuple[RuleList, ...]:
     """Return lists with their names."""
     return tuple(replace(one, name=name) for name, one in lists.items())

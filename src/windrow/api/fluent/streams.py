@@ -25,7 +25,6 @@ from windrow.model import (
     Emit,
     EventTime,
     Field,
-    FileList,
     Global,
     Late,
     Mode,
@@ -36,6 +35,7 @@ from windrow.model import (
     Recent,
     Records,
     Rule,
+    RuleList,
     RuleSet,
     RunMode,
     Sink,
@@ -235,7 +235,7 @@ class Keyed:
         *rules: Rule,
         recent: Recent,
         unique: str | None = None,
-        lists: Mapping[str, FileList] | None = None,
+        lists: Mapping[str, RuleList] | None = None,
         lateness: Duration = "0s",
         revise: bool = True,
     ) -> Ruled:
@@ -245,7 +245,8 @@ class Keyed:
             rules: `windrow.rule`, each with a name of its own.
             recent: the records that rules see (`windrow.recent`).
             unique: the field that tells a record from all others of its key; one that repeats it changes nothing.
-            lists: `windrow.list_file` by the name that rules have for it: ``when="merchant in blocked"``.
+            lists: `windrow.list_file` or `windrow.list_topic` by the name that rules have for it:
+                ``when="merchant in blocked"``.
             lateness: how far behind the watermark a record can come and still be judged.
             revise: a record that comes behind others of its key has these judged again.
 

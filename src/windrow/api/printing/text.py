@@ -33,6 +33,7 @@ from windrow.model import (
     Emit,
     EventTime,
     Field,
+    FileList,
     FlatMapNode,
     Global,
     Graph,
@@ -45,6 +46,7 @@ from windrow.model import (
     ProcessPipeline,
     Punctuated,
     ResultNode,
+    RuleList,
     RulesNode,
     RulesPipeline,
     Runnable,
@@ -56,6 +58,7 @@ from windrow.model import (
     StringType,
     TableJoinNode,
     TableNode,
+    TopicList,
     WindowNode,
     as_graph,
     companion,
@@ -457,6 +460,16 @@ def _sink(sink: Sink) -> str:
     return f"{SINK.words(sink)}\nbeside it {sink.table}_{', _'.join(companions)}"
 
 
+def _list_words(one: RuleList) -> str:
+    match one:
+        case FileList():
+            return f"the entries of {one.path}" + (f", column {one.column}" if one.column else "")
+        case TopicList():
+            return f"the keys of topic {one.topic}" + (f", field {one.field}" if one.field else "") + " with a value"
+        case _:
+            assert_never(one)
+
+
 def _rules(pipeline: RulesPipeline) -> dict[str, str]:
     """Return what rules see, what they are, and when alerts change."""
     rules, table = pipeline.rules, pipeline.sink.table
@@ -465,8 +478,7 @@ def _rules(pipeline: RulesPipeline) -> dict[str, str]:
     if any(map(uses_next, rules.rules)):
         seen += f", and the next of them, up to {span} after it, once that comes"
     copies = f"a record that repeats another's {rules.unique} changes nothing; if its content is another: {table}_dead"
-    files = (f"{one.path}" + (f", column {one.column}" if one.column else "") for one in rules.lists)
-    lists = (f"{one.name}: the entries of {file}" for one, file in zip(rules.lists, files, strict=True))
+    lists = (f"{one.name}: {_list_words(one)}" for one in rules.lists)
     said = [f"{rule.name} ({rule.severity}): {rule.when}" for rule in rules.rules]
     emit = ["an alert is written when its record is read"]
     if rules.revise:

@@ -18,7 +18,7 @@ from windrow.api.sections.pipeline import (
     SINK_KEY,
 )
 from windrow.api.sections.records import KEY, KeyFields
-from windrow.api.spec import DURATION, FIELD_NAME, FLAG, NUMBER, TEXT, Each, Key, Named, Scalar, Section, choice
+from windrow.api.spec import DURATION, FIELD_NAME, FLAG, NUMBER, TEXT, Each, Key, Named, Scalar, Section, Shapes, choice
 from windrow.api.yaml_node import YamlMapping, YamlNode, read_texts
 from windrow.model import (
     AnyPipeline,
@@ -29,8 +29,10 @@ from windrow.model import (
     ProcessPipeline,
     Recent,
     Rule,
+    RuleList,
     RuleSet,
     RulesPipeline,
+    TopicList,
 )
 
 P = TypeVar("P", bound=AnyPipeline)
@@ -104,6 +106,44 @@ _LIST: Section[FileList] = Section(
     parts=lambda one: {"name": one.name, "file": one.path, "key": one.column},
 )
 
+
+class _TopicSection(Section[TopicList]):
+    """In Python the keys below `kafka` are the arguments."""
+
+    def python(self, value: TopicList) -> str:
+        key = "" if value.field is None else f", key={value.field!r}"
+        return f"wr.list_topic({value.topic!r}{key})"
+
+
+_TOPIC: Section[Mapping[str, Any]] = Section(
+    "",
+    dict,
+    (
+        Key(
+            "topic",
+            TEXT,
+            "a topic at the brokers of the source, compacted. The key of a record is an entry for as long as its last "
+            "value is not null. In real time the list is followed while the pipeline runs; on other hosts it is read "
+            "once, when a run starts.",
+            required=True,
+        ),
+        Key(
+            "key",
+            TEXT,
+            "the field of the entry, if the keys are JSON objects. Without it, a key is an entry as text.",
+            field="field",
+        ),
+    ),
+    parts=lambda given: given,
+)
+_LIST_TOPIC = _TopicSection(
+    "wr.list_topic",
+    lambda kafka: TopicList("", **kafka),
+    (Key("kafka", _TOPIC, "", required=True),),
+    parts=lambda one: {"name": one.name, "kafka": {"topic": one.topic, "key": one.field}},
+)
+_RULE_LIST: Shapes[RuleList] = Shapes(((("kafka",), TopicList, _LIST_TOPIC), (("file",), FileList, _LIST)))
+
 UNIQUE: Section[str] = Section(
     "",
     lambda by: by,
@@ -157,7 +197,7 @@ RULES_EMIT: Section[Mapping[str, Any]] = Section(
     parts=lambda given: given,
 )
 _EMIT_DEFAULT = {"lateness": RuleSet.lateness, "revise": RuleSet.revise}
-LISTS = Named("mapping of names to lists", _LIST)
+LISTS = Named("mapping of names to lists", _RULE_LIST)
 RULES = Each("list of rules", RULE)
 
 RULES_KEYS = (

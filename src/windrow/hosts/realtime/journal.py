@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, replace
 
+from confluent_kafka.admin import AdminClient
+
 from windrow.errors import InputError
 from windrow.expressions.rules import uses_next
 from windrow.hosts.realtime.checkpoints import MAX_VALUE, Record
@@ -28,7 +30,8 @@ from windrow.model import (
     Runnable,
     format_duration,
 )
-from windrow.sources.kafka.client import Admin
+from windrow.sources.kafka import preflight
+from windrow.sources.kafka.client import Admin, client_of
 from windrow.sources.kafka.options import TIMEOUT, client_options
 from windrow.sources.kafka.read import Reader
 
@@ -121,11 +124,15 @@ class Journal:
 
 
 def read_journal(pipeline: Runnable) -> RulesJournal:
-    """Return the journal of all partitions that a pipeline's runs in real time have committed.
+    """Return the journal of all partitions that a pipeline's runs in real time have committed, empty if there is none.
 
-    Raise SourceError if there is none, or if it cannot be read.
+    Raise SourceError if it cannot be read.
     """
-    topic, settings = state_topic(pipeline), client_options(source_of(pipeline))
+    source = source_of(pipeline)
+    topic, settings = state_topic(pipeline), client_options(source)
+    preflight(source)
+    if topic not in client_of(AdminClient, topic, settings).list_topics(timeout=TIMEOUT).topics:
+        return RulesJournal()
     admin = Admin(topic, settings, TIMEOUT)
     records: defaultdict[int, list[Record]] = defaultdict(list)
     for batch in Reader(topic, settings).read(admin.offsets(admin.partitions())):

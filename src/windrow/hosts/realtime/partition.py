@@ -36,11 +36,12 @@ from windrow.hosts.memory import MemoryHost
 from windrow.hosts.realtime.checkpoints import JUDGING, Checkpoints, Manifest, Record, manifest_in, meaning_of
 from windrow.hosts.realtime.journal import Journal
 from windrow.hosts.realtime.topics import group_of, sinks_of, source_of, state_topic
-from windrow.model import Delay, KafkaSource, RulesPipeline, Runnable, as_graph
+from windrow.model import Delay, FileList, KafkaSource, RulesPipeline, Runnable, TopicList, as_graph
 from windrow.sinks.kafka import Headers, KafkaRecord, KafkaRecords
 from windrow.sources.base import Loss, listed
 from windrow.sources.kafka import KafkaTopic
 from windrow.sources.kafka.client import Admin, client_of
+from windrow.sources.kafka.lists import ListTopic
 from windrow.sources.kafka.options import TIMEOUT, client_options
 from windrow.sources.kafka.read import Reader, Tail
 
@@ -172,6 +173,7 @@ class PartitionRun:
         # what the task before wrote since then
         self._read_stored(settings, read, stored)
         self._journal, records = self._divided(stored)
+        self._lists: dict[str, ListTopic] = {}
         self._checkpoints = Checkpoints(records)
         manifest = self._checkpoints.manifest
         self._require_fit(topic, manifest, self._journal, committed)
@@ -201,8 +203,11 @@ class PartitionRun:
         pipeline = replace(self._job.pipeline, key_groups=1)
         if isinstance(pipeline, RulesPipeline):
             self._journal.begin(pipeline, self.done)
-            for name, entries in read_entries(pipeline.rules.lists).items():
-                self._journal.change(name, entries, self.done)
+            given = pipeline.rules.lists
+            self._lists = {one.name: ListTopic(one, self._job.source) for one in given if isinstance(one, TopicList)}
+            entries = {name: topic.entries for name, topic in self._lists.items()}
+            for name, known in {**entries, **read_entries(one for one in given if isinstance(one, FileList))}.items():
+                self._journal.change(name, known, self.done)
             lists = tuple(replace(one, entries=()) for one in pipeline.rules.lists)
             pipeline = replace(pipeline, rules=replace(pipeline.rules, lists=lists, journal=self._journal.rows))
         return MemoryHost(pipeline, [self._place.partition])
@@ -222,6 +227,8 @@ class PartitionRun:
         # a run that is behind takes more at once: a record costs less then
         is_behind = batch is not None and batch.num_rows >= _POLL_RECORDS
         self._most = _BEHIND_RECORDS if is_behind else _POLL_RECORDS
+        # after the records came, as they may have been written because of an entry
+        self._follow_lists()
         if batch is not None:
             read = time.time_ns() // 1000
             for part, is_new in _cut(batch, self.done):
@@ -244,6 +251,8 @@ class PartitionRun:
         """Leave; what is not committed is decided again by the next task of the partition."""
         self._producer.purge()
         self._tail.close()
+        for topic in self._lists.values():
+            topic.close()
 
     def _write(self, output: list[GroupOutput], batch: pa.RecordBatch, read: int) -> None:
         (group,) = output
@@ -305,6 +314,14 @@ class PartitionRun:
         self.done, self._is_open = reached, False
         # from begin to begin: a commit that takes long does not put off the next one
         self._committed_at = now
+
+    def _follow_lists(self) -> None:
+        """Have lists that were changed in their topics be so for the records that are not decided yet."""
+        if self.position < self.done:
+            return
+        for name, topic in self._lists.items():
+            if topic.poll():
+                self._host.change_lists(self._journal.change(name, topic.entries, self.position))
 
     def _write_journal(self) -> None:
         """Put the rows that are in force since the last transaction into this one, with what was decided by them."""

@@ -8,9 +8,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
 from windrow.errors import InputError, SourceError
-from windrow.model import KafkaSink, KafkaSource, Runnable, as_graph, companion
+from windrow.model import KafkaSink, KafkaSource, RulesPipeline, Runnable, TopicList, as_graph, companion
 from windrow.sources.kafka import preflight
-from windrow.sources.kafka.client import client_of, unreachable
+from windrow.sources.kafka.client import Admin, client_of, unreachable
 from windrow.sources.kafka.options import TIMEOUT, client_options
 
 
@@ -54,8 +54,8 @@ def moved_keys(source: KafkaSource, partitions: int, known: int, when: str) -> s
 def prepare_topics(pipeline: Runnable) -> list[int]:
     """Create the topics that are missing; return the partitions of the source.
 
-    Raise SourceError for a broker that cannot be reached, InputError for a state topic of another number of partitions,
-    or one that forgets.
+    Raise SourceError for a broker that cannot be reached and for a list without a topic, InputError for a state topic
+    of another number of partitions, or one that forgets.
     """
     source = source_of(pipeline)
     partitions = sorted(preflight(source))
@@ -80,6 +80,9 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
             _require_compaction(admin, state_topic(pipeline))
     except KafkaException as exc:
         raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
+    for one in pipeline.rules.lists if isinstance(pipeline, RulesPipeline) else ():
+        if isinstance(one, TopicList):
+            Admin(one.topic, settings, TIMEOUT).partitions()
     if state is not None and len(state.partitions) != len(partitions):
         when = f"when the state in {state_topic(pipeline)} was written"
         raise InputError(moved_keys(source, len(partitions), len(state.partitions), when))

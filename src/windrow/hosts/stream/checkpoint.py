@@ -13,16 +13,17 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from windrow.core.lists import with_entries
 from windrow.errors import CheckpointError
 from windrow.hosts.folders import Folder, draft_of, on_this_machine, remove, write_whole
 from windrow.hosts.history import history_of
 from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
 from windrow.hosts.stream.step_offsets import StepOffsets
-from windrow.model import MAX_PARTITIONS, Runnable
+from windrow.model import MAX_PARTITIONS, RulesPipeline, Runnable
 from windrow.sinks.base import Follows, Run
 from windrow.sources.base import Offset
 
@@ -30,6 +31,8 @@ _FILE = "windrow.json"
 _IDENTITY = "source.json"
 _BEGINNING = "beginning.json"
 """The file that says where the run begins, as the source notes it."""
+_LISTS = "lists.json"
+"""The file with the entries of the lists of rules."""
 _PLANNED = "planned.json"
 """The file with a step that was planned before the one ahead of it had to be taken back."""
 _START = "start"
@@ -122,6 +125,26 @@ class Checkpoint:
         }
         with writing(self.folder):
             write_whole(self.folder / _FILE, json.dumps({**body, "sha256": _digest(body)}, indent=2))
+
+    def keep_lists(self, pipeline: Runnable) -> tuple[Runnable, list[str]]:
+        """Return a pipeline with the entries that its lists had at first, and the names of lists that have others now.
+
+        A step that is run again is judged as it was, so entries change with a savepoint, which is between two steps.
+        """
+        pipeline = with_entries(pipeline)
+        if not isinstance(pipeline, RulesPipeline) or not pipeline.rules.lists:
+            return pipeline, []
+        path, lists = self.folder / _LISTS, pipeline.rules.lists
+        if not path.exists():
+            with writing(self.folder):
+                write_whole(path, json.dumps({one.name: one.entries for one in lists}))
+        try:
+            kept = {name: tuple(entries) for name, entries in json.loads(path.read_text(encoding="utf-8")).items()}
+            changed = [one.name for one in lists if kept[one.name] != one.entries]
+            rules = replace(pipeline.rules, lists=tuple(replace(one, entries=kept[one.name]) for one in lists))
+        except (OSError, ValueError, KeyError, TypeError) as exc:
+            raise _unreadable(path, exc) from exc
+        return replace(pipeline, rules=rules), changed
 
     @staticmethod
     def refuse_foreign(folder: Folder) -> None:

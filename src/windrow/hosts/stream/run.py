@@ -185,6 +185,12 @@ class StreamRun:
             checkpoint.sync()  # the tables are handed over to its run, and then belong to no other
         self._last_reported = self._open(checkpoint)
         checkpoint.write()
+        self._pipeline, changed = checkpoint.keep_lists(self._pipeline)
+        for name in changed:
+            self._settings.on_warning(
+                f"the list {name!r} is another one now, and this run keeps it as it was when its checkpoint was made: "
+                "to change it, take a savepoint and resume from that (run --from-savepoint)"
+            )
         if not checkpoint.has_beginning and not checkpoint.has_steps:
             note_beginning(checkpoint, self._source)
         self._losses(checkpoint).look(self._last_reported)
