@@ -79,7 +79,8 @@ CLOCKS = pa.schema(
 )
 """The clock journal: every move of a clock that the log's records alone do not explain."""
 
-NO_DEAD, NO_LATE, NO_CLOCKS = DEAD.empty_table(), LATE.empty_table(), CLOCKS.empty_table()
+# of no batches, as an array without values would load pandas
+NO_DEAD, NO_LATE, NO_CLOCKS = (pa.Table.from_batches([], one) for one in (DEAD, LATE, CLOCKS))
 """Tables without rows: to make one takes longer than much of what a small step does."""
 
 
