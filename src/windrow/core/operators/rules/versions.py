@@ -52,7 +52,8 @@ class Entries:
             rows = np.flatnonzero(partitions == partition)
             moves = self._moves.get((name, partition))
             if moves is None:
-                known = [text in self._constant[name] for text in texts]
+                # rules of before can name a list that is gone, and never had an entry
+                known = [text in self._constant.get(name, ()) for text in texts]
                 found[rows] = np.array([*known, False])[codes[rows]]
                 continue
             listed = [moves.get(text, [_NEVER]) for text in texts]
