@@ -18,9 +18,11 @@ import windrow as wr
 from windrow.api.load import open_pipeline
 from windrow.core.lists import with_entries
 from windrow.errors import InputError
+from windrow.hosts.backtest import back_test
 from windrow.hosts.launch import HostName, Options, launch
+from windrow.hosts.replay import ReplayOptions
 from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.model import PostgresSink, RulesPipeline
+from windrow.model import PostgresSink, RulesJournal, RulesPipeline, RulesVersion
 
 MINUTE = 60_000_000
 START = 1_767_261_600_000_000
@@ -180,6 +182,17 @@ def test_a_checkpoint_keeps_the_entries_of_its_lists(tmp_path: Path) -> None:
     assert checkpoint.keep_lists(given) == (kept, ["blocked"])
     assert isinstance(kept, RulesPipeline)
     assert kept.rules.lists[0].entries == ("evil",)
+
+
+def test_a_back_test_takes_a_list_that_was_empty_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = replace(pipeline(tmp_path), mode="realtime")
+    write(tmp_path, [purchase("tx1", 0, BERLIN, merchant="evil")])
+    journal = RulesJournal(versions=(RulesVersion.of(given.rules),))
+    monkeypatch.setattr("windrow.hosts.realtime.journal.read_journal", lambda _: journal)
+    options = ReplayOptions(tmp_path, end="log", journal=False, host="memory")
+    found = back_test(given, given.rules, options, lambda _: None, lambda _: None)
+    assert found != "asked"
+    assert found.all.old.alerts == 0
 
 
 def test_postgresql_holds_the_same_alerts(tmp_path: Path, database: str) -> None:

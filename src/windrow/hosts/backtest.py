@@ -123,7 +123,16 @@ def _list_changes(pipeline: RulesPipeline) -> tuple[ListChange, ...]:
         return ()
     from windrow.hosts.realtime.journal import read_journal  # noqa: PLC0415 - librdkafka only where it ran
 
-    return read_journal(pipeline).changes
+    journal = read_journal(pipeline)
+    known = {(change.list, change.partition) for change in journal.changes}
+    # a list that had no entries has no changes: without one, it would be taken as it is now
+    empty = [
+        ListChange(version.partition, version.offset, name)
+        for version in journal.versions
+        for name in version.lists
+        if (name, version.partition) not in known
+    ]
+    return (*journal.changes, *empty)
 
 
 def _list(rules: RuleSet, name: str) -> RuleList | None:
