@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
 from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka.admin import AdminClient
 from tests.hosts.realtime_jobs import ends_of, feed, open_jobs, until_read, window_pipeline
 
 from windrow.api.printing import to_yaml
 from windrow.cli import main
-from windrow.errors import RunError
+from windrow.errors import RunError, SourceUnavailableError
 from windrow.hosts.realtime.key_sample import KeyWatch, sample_keys
 from windrow.hosts.realtime.progress import Positions
 from windrow.hosts.realtime.stopping import StopRequests, stop_run
@@ -88,6 +90,14 @@ def test_a_run_that_died_cannot_be_stopped(pipeline: Pipeline) -> None:
         job.open().abandon()
     with pytest.raises(RunError, match=r"has not ended after 0 s, in partition 0, 1: .* if it died before"):
         stop_run(pipeline, 0)
+
+
+def test_a_group_coordinator_that_does_not_answer_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run reports an outage, and goes on."""
+    monkeypatch.setattr(AdminClient, "list_consumer_group_offsets", lambda *_, **__: {"group": Future()})
+    monkeypatch.setattr("windrow.hosts.realtime.progress.TIMEOUT", 0.01)
+    with pytest.raises(SourceUnavailableError):
+        Positions(window_pipeline("localhost:1", "nowhere", "p")).ask()
 
 
 def test_keys_in_two_partitions_are_counted(kafka: Kafka, pipeline: Pipeline) -> None:

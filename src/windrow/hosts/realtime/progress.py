@@ -67,8 +67,9 @@ class Positions:
         try:
             (answer,) = self._admin.list_consumer_group_offsets([asked], request_timeout=TIMEOUT).values()
             found = answer.result(TIMEOUT).topic_partitions
-        except KafkaException as exc:
-            raise SourceUnavailableError(unreachable(self._source.servers, [exc.args[0]])) from exc
+        except (KafkaException, TimeoutError) as exc:
+            said = [exc.args[0]] if isinstance(exc, KafkaException) else []
+            raise SourceUnavailableError(unreachable(self._source.servers, said)) from exc
         return {one.partition: one for one in found if one.topic == self._source.topic and one.offset >= 0}
 
 
