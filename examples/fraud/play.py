@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 FOLDER = Path("fraud-demo")
 PARTITIONS = 2
 START_SECONDS = 60.0
+FLUSH_SECONDS = 10.0
 
 
 def main() -> None:
@@ -36,8 +37,11 @@ def main() -> None:
     parser.add_argument("--block", metavar="MERCHANT", help="block a merchant in the example that is running")
     given = parser.parse_args()
     if given.block:
-        servers = re.search(r'servers: "([^"]+)"', (FOLDER / "pipeline.yaml").read_text(encoding="utf-8"))
-        block(servers[1] if servers else "", [given.block])
+        file = FOLDER / "pipeline.yaml"
+        servers = re.search(r'servers: "([^"]+)"', file.read_text(encoding="utf-8")) if file.exists() else None
+        if servers is None:
+            sys.exit(f"there is no {file}: start the example first, in this folder and another terminal")
+        block(servers[1], [given.block])
         return
     for one in (signal.SIGINT, signal.SIGTERM):
         # also where the shell has this program ignore them
@@ -90,7 +94,8 @@ def block(servers: str, merchants: list[str]) -> None:
     producer = Producer({"bootstrap.servers": servers})
     for merchant in merchants:
         producer.produce("blocked", key=merchant, value="{}")
-    producer.flush()
+    if producer.flush(FLUSH_SECONDS):
+        sys.exit(f"no broker answers at {servers}: is the example running?")
 
 
 @contextmanager
