@@ -3,15 +3,16 @@
 A change has the key of its row: the text alone if that is one text, else a JSON object. Its value is the row as a JSON
 object with `op`, `pane` and `revision`; `update_before` is left out, as it repeats the record before. Decimals are
 text and times ISO 8601, so nothing is rounded; times always have six digits of a second, so that they sort as text,
-unlike those in identities and evidence of alerts (`time_text` in `windrow.core.operators.rules.judge`). A value holds
-no clock of the machine: it is the same, to the byte, whenever the log is read again. Beside the topic, ``TOPIC.late``
-has the late output as JSON, ``TOPIC.dead`` the dead letters: the bytes as they were, with the coordinates and the
-reason in the headers.
+unlike those in identities and evidence of alerts (`time_text` in `windrow.core.operators.rules.judge`). A double that
+is infinite or not a number is null, as JSON has neither. A value holds no clock of the machine: it is the same, to the
+byte, whenever the log is read again. Beside the topic, ``TOPIC.late`` has the late output as JSON, ``TOPIC.dead`` the
+dead letters: the bytes as they were, with the coordinates and the reason in the headers.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -83,6 +84,9 @@ def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_floating(column.type):
+        # JSON has no infinite numbers
+        return [value if value is None or math.isfinite(value) else None for value in column.to_pylist()]
     if pa.types.is_timestamp(column.type):
         # without a zone it is not looked up for each value
         return column.cast(pa.timestamp("us")).to_pylist()  # type: ignore[no-any-return]
