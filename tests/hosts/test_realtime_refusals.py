@@ -26,7 +26,7 @@ from windrow.hosts.realtime import partition
 from windrow.hosts.realtime.partition import Owner, Partition
 from windrow.hosts.realtime.progress import Positions, Progress
 from windrow.hosts.realtime.supervise import serve
-from windrow.hosts.realtime.topics import group_of
+from windrow.hosts.realtime.topics import group_of, prepare_topics
 from windrow.model import ProcessPipeline
 from windrow.testing.servers.kafka import Kafka
 
@@ -125,6 +125,12 @@ def test_state_that_would_expire_is_refused(kafka: Kafka, pipeline: ProcessPipel
     kafka.create_topic(f"{pipeline.name}.state", 1, {"cleanup.policy": "compact,delete"})
     with pytest.raises(InputError, match=r"\.state has cleanup.policy=compact,delete, .*: set cleanup.policy=compact "):
         open_jobs(pipeline)
+
+
+def test_a_topic_that_the_broker_does_not_create_is_refused(pipeline: ProcessPipeline) -> None:
+    too_long = replace(pipeline, name="n" * 249)
+    with pytest.raises(InputError, match=r"topic n*\.state cannot be created: .*; create it, with 1 partitions"):
+        prepare_topics(too_long)
 
 
 def test_a_partition_that_is_added_ends_the_run(kafka: Kafka, pipeline: ProcessPipeline) -> None:

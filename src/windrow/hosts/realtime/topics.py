@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -54,8 +55,8 @@ def moved_keys(source: KafkaSource, partitions: int, known: int, when: str) -> s
 def prepare_topics(pipeline: Runnable) -> list[int]:
     """Create the topics that are missing; return the partitions of the source.
 
-    Raise SourceError for a broker that cannot be reached and for a list without a topic, InputError for a state topic
-    of another number of partitions, or one that forgets.
+    Raise SourceError for a broker that cannot be reached and for a list without a topic, InputError for a topic that
+    may not be created, and for a state topic of another number of partitions, or one that forgets.
     """
     source = source_of(pipeline)
     partitions = sorted(preflight(source))
@@ -73,8 +74,8 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
             NewTopic(name, len(partitions), config=config) for name, config in wanted.items() if name not in known
         ]
         if missing:
-            for made in admin.create_topics(missing).values():
-                made.result(TIMEOUT)
+            for name, made in admin.create_topics(missing).items():
+                _require_created(name, made, len(partitions))
         state = known.get(state_topic(pipeline))
         if state is not None:
             _require_compaction(admin, state_topic(pipeline))
@@ -87,6 +88,20 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
         when = f"when the state in {state_topic(pipeline)} was written"
         raise InputError(moved_keys(source, len(partitions), len(state.partitions), when))
     return partitions
+
+
+def _require_created(topic: str, made: Future[None], partitions: int) -> None:
+    """Wait for a topic that is created, unless another run was first; raise InputError if the broker refuses it."""
+    try:
+        made.result(TIMEOUT)
+    except KafkaException as exc:
+        error = exc.args[0]
+        if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return
+        if error.code() < 0:  # the client's own: no answer
+            raise
+        msg = f"topic {topic} cannot be created: {error.str()}; create it, with {partitions} partitions"
+        raise InputError(msg) from exc
 
 
 def _require_compaction(admin: AdminClient, topic: str) -> None:
