@@ -174,6 +174,20 @@ def test_metrics_add_up_steps(server: RunServer) -> None:
     assert late == {45: 2, 60: 4, "+Inf": 4}
 
 
+def test_what_a_host_of_offsets_does_not_count_is_left_out(server: RunServer) -> None:
+    server.on_step(lambda _: None)(replace(REPORT, read={0: 1}, only_offsets=True))
+    found = {name.partition("{")[0] for name in scrape(server)}
+    assert {"windrow_records_total", "windrow_consumer_lag_records"} <= found
+    unknown = ("verdicts", "dead_letters", "duplicates", "changes", "event_lateness", "open_windows")
+    assert not [name for name in found if any(one in name for one in unknown)]
+
+
+def test_a_head_has_no_body(server: RunServer) -> None:
+    with urlopen(Request(f"http://127.0.0.1:{server.port}/metrics", method="HEAD")) as response:
+        assert int(response.headers["Content-Length"]) > 0
+        assert response.read() == b""
+
+
 def test_before_the_first_step_counters_are_there(server: RunServer) -> None:
     assert scrape(server)['windrow_steps_total{pipeline="user-spend"}'] == 0
 

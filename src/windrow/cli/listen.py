@@ -110,6 +110,14 @@ def _handler(run: RunServer) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             """Answer a probe or a scraper."""
+            self.wfile.write(self._begin())
+
+        def do_HEAD(self) -> None:
+            """Answer without the body."""
+            self._begin()
+
+        def _begin(self) -> bytes:
+            """Send the head of an answer, and return its body."""
             is_ready, said = run.state()
             code, kind, body = 200, "application/json", json.dumps(said).encode()
             match self.path.partition("?")[0]:
@@ -126,7 +134,7 @@ def _handler(run: RunServer) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            return body
 
         def log_message(self, *_: object) -> None:
             """Keep quiet: a probe comes every few seconds."""

@@ -70,6 +70,18 @@ METRICS: Final = (
     Described("windrow_state_bytes", "gauge", (), "Bytes of the state store"),
 )
 
+_OF_COUNTS: Final = frozenset(
+    {
+        "windrow_verdicts_total",
+        "windrow_dead_letters_total",
+        "windrow_duplicates_total",
+        "windrow_changes_total",
+        "windrow_event_lateness_seconds",
+        "windrow_open_windows",
+    }
+)
+"""Those that a host that knows only offsets leaves out."""
+
 _FAMILIES: Final[dict[str, Any]] = {
     "counter": CounterMetricFamily,
     "gauge": GaugeMetricFamily,
@@ -116,8 +128,11 @@ class RunMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Go through the metrics that are known, in the order of `METRICS`."""
         with self._lock:
-            values = {**self._counted(), **({} if self._totals.last is None else _standing(self._totals.last))}
+            last = self._totals.last
+            values = {**self._counted(), **({} if last is None else _standing(last))}
         for described in METRICS:
+            if last is not None and last.only_offsets and described.name in _OF_COUNTS:
+                continue
             known = {labels: value for labels, value in values.get(described.name, {}).items() if value is not None}
             if known:
                 yield self._family(described, known)

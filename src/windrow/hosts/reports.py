@@ -43,7 +43,7 @@ class StepReport:
     (the sink); `tasks` the seconds that all tasks of `compute` together have spent on `read`, `decode` and `operate`.
     `key_group_load` is the greatest share of records that a key group has, as a multiple of the mean share.
     `state_rows` and `state_bytes` are what the state store held about then. What a host does not know is empty or
-    None.
+    None; of a host that knows `only_offsets`, `records` are offsets, and the other counts are 0 and say nothing.
     """
 
     epoch: int
@@ -74,6 +74,7 @@ class StepReport:
     key_group_load: float | None = None
     state_rows: int | None = None
     state_bytes: int | None = None
+    only_offsets: bool = False
 
     @property
     def watermark_lag(self) -> float | None:

@@ -134,5 +134,6 @@ class Progress:
                 lag=behind,
                 committed=now_micros(),
                 read=read,
+                only_offsets=True,
             )
         )
