@@ -87,7 +87,8 @@ class RunServer:
         with self._lock:
             last, since, trouble = self._last, self._since, self._trouble
         ago = None if since is None else time.monotonic() - since
-        waits = last is not None and bool(last.behind)
+        # a realtime run reports each second, unless records wait
+        waits = last is not None and (bool(last.behind) or last.only_offsets)
         if ago is None:
             state = "starting"
         elif trouble is not None:
