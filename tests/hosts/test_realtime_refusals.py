@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Event
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
@@ -21,9 +24,9 @@ from tests.hosts.realtime_jobs import (
 )
 
 import windrow as wr
-from windrow.errors import InputError, RecordsLostError, RunError
+from windrow.errors import InputError, RecordsLostError, RunError, SinkUnavailableError
 from windrow.hosts.realtime import partition
-from windrow.hosts.realtime.partition import Owner, Partition
+from windrow.hosts.realtime.partition import Owner, Partition, PartitionRun
 from windrow.hosts.realtime.progress import Positions, Progress
 from windrow.hosts.realtime.supervise import serve
 from windrow.hosts.realtime.topics import group_of, prepare_topics
@@ -46,6 +49,12 @@ def read(kafka: Kafka, pipeline: ProcessPipeline, first: int, count: int = 100) 
     feed(kafka, source_of(pipeline), first, count, partitions=1)
     jobs = open_jobs(pipeline)
     serve(jobs, until_read(jobs, ends_of(pipeline)))
+
+
+def turn(run: PartitionRun, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        run.turn()
 
 
 def delete(kafka: Kafka, topic: str) -> None:
@@ -176,6 +185,21 @@ def test_the_offset_of_a_quiet_partition_does_not_expire(
 
 def attempt(pipeline: ProcessPipeline, number: int) -> Partition:
     return replace(open_jobs(pipeline)[0], owner=Owner("run", number))
+
+
+def test_a_client_that_does_not_return_is_given_up(
+    kafka: Kafka, pipeline: ProcessPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run,) = (job.open() for job in open_jobs(pipeline))
+    monkeypatch.setattr(partition, "_CALL_SECONDS", 0.0)
+    is_over = Event()
+    producer = Mock(send_offsets_to_transaction=lambda *_: is_over.wait(60))
+    monkeypatch.setattr(run, "_producer", producer)
+    feed(kafka, source_of(pipeline), 0, 10, partitions=1)
+    with pytest.raises(SinkUnavailableError, match="no answer from the broker of group windrow-"):
+        turn(run, seconds=30)
+    is_over.set()
+    run.abandon()
 
 
 def test_workers_that_die_at_one_offset_end_the_run(

@@ -61,7 +61,7 @@ def supervised(monkeypatch: pytest.MonkeyPatch, job: Job, retry: float = 30.0) -
     """Return a partition for which a second passes whenever the clock is looked at, and which is opened at once."""
     clock = count()
     monkeypatch.setattr(supervise, "_PAUSE", 0.0)
-    monkeypatch.setattr(supervise, "_in_background", at_once)
+    monkeypatch.setattr(supervise, "in_background", at_once)
     monkeypatch.setattr("windrow.hosts.realtime.supervise.time.monotonic", lambda: float(next(clock)))
     return supervise.Supervised(cast("Any", job), retry)
 

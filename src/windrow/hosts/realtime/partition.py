@@ -18,9 +18,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from threading import Thread
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,6 +47,8 @@ from windrow.sources.kafka.client import Admin, client_of
 from windrow.sources.kafka.lists import ListTopic
 from windrow.sources.kafka.options import TIMEOUT, client_options
 from windrow.sources.kafka.read import Reader, Tail
+
+T = TypeVar("T")
 
 POLL_SECONDS = 0.004
 _POLL_RECORDS = 1000
@@ -332,8 +337,24 @@ class PartitionRun:
     def _end_transaction(self, offset: int) -> None:
         owner = json.dumps(vars(self._owner))
         at = TopicPartition(self._place.topic, self._place.partition, offset, metadata=owner)
-        self._call(self._producer.send_offsets_to_transaction, [at], self._tail.group(), _CALL_SECONDS)
+        self._call(self._send_offset, at)
         self._call(self._producer.commit_transaction, _CALL_SECONDS)
+
+    def _send_offset(self, at: TopicPartition) -> None:
+        """Put an offset into the transaction; raise SinkUnavailableError if that takes too long.
+
+        The client does not keep its timeout where it has lost the broker of the group, and may wait for ever
+        (librdkafka, issue 5456): then the thread is left to it, and the next producer fences it.
+        """
+        send = partial(self._producer.send_offsets_to_transaction, [at], self._tail.group(), _CALL_SECONDS)
+        try:
+            in_background(send).result(_CALL_SECONDS + 1)
+        except TimeoutError as exc:
+            place = f"partition {self._place.partition} of {self._place.topic}"
+            msg = (
+                f"the transaction of {place} failed: no answer from the broker of group {group_of(self._job.pipeline)}"
+            )
+            raise SinkUnavailableError(msg) from exc
 
     def _checkpoint(self, now: float) -> None:
         """Put some records of a checkpoint into the transaction, if it is time for one."""
@@ -511,3 +532,17 @@ def _cut(batch: pa.RecordBatch, done: int) -> Iterator[tuple[pa.RecordBatch, boo
         yield batch.slice(0, below), False
     if below < batch.num_rows:
         yield batch.slice(below), True
+
+
+def in_background(call: Callable[[], T]) -> Future[T]:
+    """Call in a thread that does not outlive the process."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as exc:  # noqa: BLE001 - it is raised where the result is asked for
+            future.set_exception(exc)
+
+    Thread(target=run, name="windrow-realtime", daemon=True).start()
+    return future

@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from threading import Thread
-from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
 from windrow.errors import InputError, RecordsLostError, RunError, WindrowError
-from windrow.hosts.realtime.partition import POLL_SECONDS, REPEATED, FencedError, Partition, PartitionRun
-
-T = TypeVar("T")
+from windrow.hosts.realtime.partition import (
+    POLL_SECONDS,
+    REPEATED,
+    FencedError,
+    Partition,
+    PartitionRun,
+    in_background,
+)
 
 _PAUSE = 0.5
 """Seconds between two attempts to open a partition whose broker does not answer."""
@@ -102,7 +105,7 @@ class Supervised:
         if self._opening is None:
             if time.monotonic() < self._pause_until:
                 return None
-            self._opening = _in_background(self._open)
+            self._opening = in_background(self._open)
         if not self._opening.done():
             return None
         opening, self._opening = self._opening, None
@@ -158,17 +161,3 @@ def serve(jobs: Sequence[Partition], is_stopped: Callable[[], bool], retry: floa
     finally:
         for loop in loops:
             loop.close()
-
-
-def _in_background(call: Callable[[], T]) -> Future[T]:
-    """Call in a thread that does not outlive the process."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as exc:  # noqa: BLE001 - it is raised where the result is asked for
-            future.set_exception(exc)
-
-    Thread(target=run, name="windrow-open", daemon=True).start()
-    return future
