@@ -36,7 +36,7 @@ from windrow.core.state.store import MemoryState
 from windrow.errors import InputError, RecordsLostError, RunError, SinkError, SinkUnavailableError
 from windrow.expressions import sink_views
 from windrow.hosts.memory import MemoryHost
-from windrow.hosts.realtime.checkpoints import JUDGING, Checkpoints, Manifest, Record, manifest_in, meaning_of
+from windrow.hosts.realtime.checkpoints import JUDGING, Checkpoints, Manifest, manifest_in, meaning_of
 from windrow.hosts.realtime.journal import Journal
 from windrow.hosts.realtime.topics import group_of, sinks_of, source_of, state_topic
 from windrow.model import Delay, FileList, KafkaSource, RulesPipeline, Runnable, TopicList, as_graph
@@ -150,10 +150,11 @@ class PartitionRun:
         self._tail = Tail(job.source.topic, number, settings, group_of(pipeline))
         topic = KafkaTopic(job.source)
         self._meaning = {**meaning_of(pipeline), _TOPIC_ID: topic.identity()}
+        self._journal = Journal(number)
         stored: dict[bytes, bytes | None] = {}
         read = self._read_stored(settings, 0, stored)
         # the committed offset is not asked for: an open transaction would have to end first
-        self._require_fit(topic, manifest_in(stored), self._divided(stored)[0], None)
+        self._require_fit(topic, manifest_in(stored), None)
         self._producer = client_of(
             Producer,
             job.source.topic,
@@ -177,11 +178,10 @@ class PartitionRun:
             self._end_transaction(committed.offset)
         # what the task before wrote since then
         self._read_stored(settings, read, stored)
-        self._journal, records = self._divided(stored)
         self._lists: dict[str, ListTopic] = {}
-        self._checkpoints = Checkpoints(records)
+        self._checkpoints = Checkpoints(stored.items())
         manifest = self._checkpoints.manifest
-        self._require_fit(topic, manifest, self._journal, committed)
+        self._require_fit(topic, manifest, committed)
         stands = self._agreed(manifest, committed)
         self._is_open = False
         self._checkpointed = time.monotonic()
@@ -369,21 +369,18 @@ class PartitionRun:
             self._send(self._state_topic, self._place.partition, key, value, [])
 
     def _read_stored(self, settings: dict[str, str], begin: int, into: dict[bytes, bytes | None]) -> int:
-        """Read what the state topic holds of the partition from an offset on; return the next offset."""
+        """Read what the state topic holds of the partition from an offset on, and the journal's rows into the journal.
+
+        Return the next offset.
+        """
         number = self._place.partition
         first, end = Admin(self._state_topic, settings, TIMEOUT).offsets([number])[number]
         for batch in Reader(self._state_topic, settings).read({number: (max(first, begin), end)}):
-            into.update(zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True))
+            records = zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+            into.update(self._journal.read(records))
         return end
 
-    def _divided(self, stored: Mapping[bytes, bytes | None]) -> tuple[Journal, list[Record]]:
-        """Return the journal in what the state topic holds, and the other records."""
-        journal = Journal(self._place.partition)
-        return journal, list(journal.read(stored.items()))
-
-    def _require_fit(
-        self, topic: KafkaTopic, manifest: Manifest | None, journal: Journal, committed: TopicPartition | None
-    ) -> None:
+    def _require_fit(self, topic: KafkaTopic, manifest: Manifest | None, committed: TopicPartition | None) -> None:
         """Raise RecordsLostError if the log does not have what the state needs, InputError if the state does not."""
         if manifest is None:
             return
@@ -392,7 +389,7 @@ class PartitionRun:
             self._require_log(topic, manifest, committed.offset)
         self._require_same(manifest.meaning)
         if isinstance(self._job.pipeline, RulesPipeline):
-            journal.require_held(self._job.pipeline)
+            self._journal.require_held(self._job.pipeline)
 
     def _agreed(self, manifest: Manifest | None, committed: TopicPartition | None) -> int:
         """Return the committed offset, 0 if there is none; raise InputError if the state does not go with it."""
