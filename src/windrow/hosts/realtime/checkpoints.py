@@ -195,20 +195,18 @@ def _read(manifest: bytes | None) -> Manifest | None:
     return None if manifest is None else Manifest(**json.loads(manifest))
 
 
-JUDGING = frozenset({"rules", "lists", "recent"})
-"""Sections that the journal has, as they may change between two runs."""
+_ELSEWHERE = frozenset({"source", "sink", "key_groups", "mode", "rules", "lists", "recent"})
+"""Sections on which the state does not depend: places, and what the rules journal has, by the offset."""
 
 
 def meaning_of(pipeline: Runnable) -> dict[str, Any]:
-    """Return what the state depends on, as plain JSON: the pipeline without its places, and without `JUDGING`."""
-    found = _without_places(fingerprint(pipeline)) | {"topic": source_of(pipeline).topic}
+    """Return what the state depends on, as plain JSON: the pipeline without the sections in `_ELSEWHERE`."""
+    found = _kept(fingerprint(pipeline)) | {"topic": source_of(pipeline).topic}
     if "streams" in found:
-        found["streams"] = {name: _without_places(stream) for name, stream in found["streams"].items()}
+        found["streams"] = {name: _kept(stream) for name, stream in found["streams"].items()}
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain
 
 
-def _without_places(meaning: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value for name, value in meaning.items() if name not in {"source", "sink", "key_groups", "mode", *JUDGING}
-    }
+def _kept(meaning: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in meaning.items() if name not in _ELSEWHERE}

@@ -36,7 +36,7 @@ from windrow.core.state.store import MemoryState
 from windrow.errors import InputError, RecordsLostError, RunError, SinkError, SinkUnavailableError
 from windrow.expressions import sink_views
 from windrow.hosts.memory import MemoryHost
-from windrow.hosts.realtime.checkpoints import JUDGING, Checkpoints, Manifest, manifest_in, meaning_of
+from windrow.hosts.realtime.checkpoints import Checkpoints, Manifest, manifest_in, meaning_of
 from windrow.hosts.realtime.journal import Journal
 from windrow.hosts.realtime.topics import group_of, sinks_of, source_of, state_topic
 from windrow.model import Delay, FileList, KafkaSource, RulesPipeline, Runnable, TopicList, as_graph
@@ -423,9 +423,7 @@ class PartitionRun:
 
     def _require_same(self, meaning: Mapping[str, Any]) -> None:
         """Raise InputError if the state is of a pipeline that means something else."""
-        changed = sorted(
-            name for name in {*meaning, *self._meaning} - JUDGING if meaning.get(name) != self._meaning.get(name)
-        )
+        changed = sorted(name for name in {*meaning, *self._meaning} if meaning.get(name) != self._meaning.get(name))
         if changed:
             msg = (
                 f"the pipeline {self._job.pipeline.name} has changed in {', '.join(changed)} since its state in the "
