@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from windrow.errors import RecordsLostError, RunError, SourceUnavailableError, WindrowError
+from windrow.errors import RecordsLostError, RunError, WindrowError
 from windrow.hosts.realtime.partition import Owner
 from windrow.hosts.realtime.topics import group_of, moved_keys, source_of
 from windrow.hosts.reports import OnStep, PartitionName, StepReport, Stopwatch, now_micros
 from windrow.model import Runnable
 from windrow.sources.base import another_log
-from windrow.sources.kafka.client import Admin, client_of, unreachable
+from windrow.sources.kafka.client import Admin, client_of, group_answer
 from windrow.sources.kafka.options import TIMEOUT, client_options
 
 REPORT_SECONDS = 1.0
@@ -64,12 +64,8 @@ class Positions:
 
     def _committed(self) -> dict[int, TopicPartition]:
         asked = ConsumerGroupTopicPartitions(self._group)
-        try:
-            (answer,) = self._admin.list_consumer_group_offsets([asked], request_timeout=TIMEOUT).values()
-            found = answer.result(TIMEOUT).topic_partitions
-        except (KafkaException, TimeoutError) as exc:
-            said = [exc.args[0]] if isinstance(exc, KafkaException) else []
-            raise SourceUnavailableError(unreachable(self._source.servers, said)) from exc
+        (answer,) = self._admin.list_consumer_group_offsets([asked], request_timeout=TIMEOUT).values()
+        found = group_answer(answer, self._source.servers, TIMEOUT).topic_partitions
         return {one.partition: one for one in found if one.topic == self._source.topic and one.offset >= 0}
 
 

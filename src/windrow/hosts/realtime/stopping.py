@@ -13,14 +13,14 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from windrow.errors import RunError, SourceError, SourceUnavailableError
+from windrow.errors import RunError, SourceError
 from windrow.hosts.realtime.progress import Position, Positions
 from windrow.hosts.realtime.topics import group_of, source_of, state_topic
 from windrow.model import Runnable
-from windrow.sources.kafka.client import client_of, unreachable
+from windrow.sources.kafka.client import client_of, group_answer
 from windrow.sources.kafka.options import TIMEOUT, client_options
 from windrow.sources.kafka.read import Tail
 
@@ -36,12 +36,8 @@ def request_stop(pipeline: Runnable, runs: Iterable[str]) -> None:
     admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": lambda _: None})
     place = TopicPartition(state_topic(pipeline), 0, 0, metadata=",".join(runs))
     asked = ConsumerGroupTopicPartitions(_group(pipeline), [place])
-    try:
-        (answer,) = admin.alter_consumer_group_offsets([asked], request_timeout=TIMEOUT).values()
-        answer.result(TIMEOUT)
-    except (KafkaException, TimeoutError) as exc:
-        said = [exc.args[0]] if isinstance(exc, KafkaException) else []
-        raise SourceUnavailableError(unreachable(source.servers, said)) from exc
+    (answer,) = admin.alter_consumer_group_offsets([asked], request_timeout=TIMEOUT).values()
+    group_answer(answer, source.servers, TIMEOUT)
 
 
 def stop_run(pipeline: Runnable, seconds: float) -> list[Position]:

@@ -170,6 +170,15 @@ class Admin:
         return f"; did you mean {', '.join(near)}?" if near else f"; create it first (there are {len(known)} others)"
 
 
+def group_answer(future: Future[T], servers: str, timeout: float) -> T:
+    """Return what a broker answers about a consumer group; raise SourceUnavailableError if it does not in time."""
+    try:
+        return future.result(timeout)
+    except (KafkaException, TimeoutError) as exc:
+        said = [exc.args[0]] if isinstance(exc, KafkaException) else []
+        raise SourceUnavailableError(unreachable(servers, said)) from exc
+
+
 def unreachable(servers: str, said: list[KafkaError]) -> str:
     """Return the message for a broker that does not answer, with the last that the client said."""
     why = said[-1].str() if said else "no answer"
