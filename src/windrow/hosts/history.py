@@ -28,6 +28,8 @@ from windrow.errors import InputError
 from windrow.hosts.folders import Folder, on_this_machine
 from windrow.hosts.reports import OnStep, StepReport
 
+FILES: Final = ("progress.sqlite", "progress.sqlite-wal", "progress.sqlite-shm")
+"""The files of a history: the database, and what SQLite has beside it while it is open."""
 FULL: Final = 100_000
 """Steps that are kept as they are."""
 SUMS: Final = 10_000
@@ -57,7 +59,7 @@ _INDEX = "CREATE INDEX IF NOT EXISTS steps_by_size ON steps (size, id)"
 
 def history_of(checkpoint: Folder) -> Path:
     """Return the file that has the history of a run, given its checkpoint."""
-    return on_this_machine(checkpoint) / "progress.sqlite"
+    return on_this_machine(checkpoint) / FILES[0]
 
 
 class HistoryWriter:
@@ -187,9 +189,9 @@ def read_history(path: Path, since: int | None = None, last: int | None = None) 
 
 
 def forget_history(path: Path) -> None:
-    """Remove a file, if it is there."""
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    """Remove the files of a history, if they are there."""
+    for name in FILES:
+        path.with_name(name).unlink(missing_ok=True)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from windrow.core.lists import with_entries
 from windrow.errors import CheckpointError
 from windrow.hosts.folders import Folder, draft_of, on_this_machine, remove, write_whole
-from windrow.hosts.history import history_of
+from windrow.hosts.history import FILES as HISTORY
 from windrow.hosts.savepoint import FREE, Meaning, Savepoint, fingerprint
 from windrow.hosts.stream.step_offsets import StepOffsets
 from windrow.model import MAX_PARTITIONS, RulesPipeline, Runnable
@@ -391,18 +391,7 @@ def last_noted(log: Folder) -> int | None:
 
 def _is_unused(folder: Folder) -> bool:
     """Whether there is nothing in a folder but what a run leaves that was ended before it began."""
-    history = history_of(Path()).name
-    beginnings = {
-        "spark.log",
-        history,
-        f"{history}-wal",
-        f"{history}-shm",
-        LOCK,
-        draft_of(Path(_FILE)).name,
-        _START,
-        _BACKFILL,
-        f"{_BACKFILL}.json",
-    }
+    beginnings = {"spark.log", *HISTORY, LOCK, draft_of(Path(_FILE)).name, _START, _BACKFILL, f"{_BACKFILL}.json"}
     drafts = (f".{_START}.draft-", f".{_BACKFILL}.draft-", f".{_BACKFILL}.json.draft")
     return folder.is_dir() and all(path.name in beginnings or path.name.startswith(drafts) for path in folder.iterdir())
 
