@@ -207,7 +207,7 @@ DELETED: Final = "__deleted"
 SIDE: Final = "__side"
 """Of the records that a join takes: 0 for the left ones, 1 for the right ones."""
 ID: Final = "__id"
-"""What a row is made of, as text, where several can have one place: of a join, flat_map or union (see `row_key`)."""
+"""The identity of a row, as text, where several rows can have one place in a log: joins, flat_map and unions."""
 
 
 def record_schema(pipeline: View | SourceNode) -> pa.Schema:

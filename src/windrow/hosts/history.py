@@ -65,7 +65,7 @@ def history_of(checkpoint: Folder) -> Path:
 class HistoryWriter:
     """Writes the reports of a run to a file, in a thread of its own, until the block ends.
 
-    What cannot be written is left out, and `on_warning` is told once why.
+    After a write that fails nothing more is written, and `on_warning` is called once with the reason.
     """
 
     def __init__(self, path: Path, on_warning: Callable[[str], None], *, full: int = FULL, sums: int = SUMS) -> None:

@@ -191,7 +191,7 @@ class StepReport:
 _NUMBERS = ("records", "late", "expired", "dead", "inserts", "revisions", "rejected", "duplicates")
 _EMPTY: dict[str, Any] = {"read": {}, "lateness": {}, "latency": Histogram()}
 _COUNTS = (*_NUMBERS, *_EMPTY)
-"""What is counted, and so must be counted once."""
+"""Fields that are counts: a step that is run again reports them as 0."""
 
 
 def now_micros() -> int:

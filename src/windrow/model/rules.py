@@ -91,9 +91,10 @@ class ListChange:
 
 @dataclass(frozen=True)
 class RulesJournal:
-    """What was in force when the records of a run were read, in the order of the offsets of each partition.
+    """The rules and lists in force when the records of a run were read, by partition in the order of offsets.
 
-    The rules judge a partition that it has no versions of, and lists are as they are read now in one without changes.
+    A partition without versions is judged by the pipeline's own rules; in one without changes of a list, the list has
+    the entries that are read now.
     """
 
     versions: tuple[RulesVersion, ...] = ()

@@ -231,7 +231,7 @@ RULES_PIPELINE: Section[RulesPipeline] = Section(
 
 @dataclass(frozen=True)
 class StoryRules:
-    """What the `pipeline` of a story with rules holds; whether its fields exist and fit is for `validate` to say."""
+    """The sections of the `pipeline` of a story with rules; `validate` checks that their fields exist and fit."""
 
     time: EventTime
     key: tuple[str, ...]

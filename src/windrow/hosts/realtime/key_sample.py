@@ -38,7 +38,7 @@ class KeySample:
 
     @property
     def text(self) -> str:
-        """What that means, if some were met in two."""
+        """The warning about keys that are in two partitions."""
         return (
             f"{self.met:,} of {self.keys:,} keys in the last {_SAMPLE:,} records of each partition are in two "
             "partitions or more: what such a key gives is counted apart in each; partition the topic by the key"

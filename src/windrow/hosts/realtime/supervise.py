@@ -80,7 +80,7 @@ class Supervised:
         except InputError:
             raise
         except (RunError, KafkaException) as exc:
-            # what was lost is told by the next attempt, which compares the log with the state
+            # the next attempt compares the log with the state, and reports which records were lost
             if isinstance(exc, RecordsLostError) or not (isinstance(exc, KafkaException) or exc.passes):
                 self._require_other(exc)
             self._wait(exc, _PAUSE)

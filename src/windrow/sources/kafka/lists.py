@@ -44,7 +44,7 @@ class ListTopic:
         return frozenset(self._entries.values())
 
     def poll(self) -> bool:
-        """Read what is there, without waiting; return whether anything was."""
+        """Read the records that have come, without waiting; return whether there were any."""
         count = sum([self._take(tail, 0.0) for tail in self._tails])
         if count:
             self._require_right()
