@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.core.columns import to_micros
+from windrow.core.columns import to_micros, whole
 from windrow.core.duckdb_sql import identifier, query
 from windrow.core.schema import ID, LAST_PARTITION, OFFSET, PARTITION
 
@@ -34,6 +34,18 @@ def text_bytes(texts: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
     counts = [pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False) for column in texts]
     bytes_: npt.NDArray[np.int64] = np.sum(counts, axis=0, dtype=np.int64)
     return bytes_
+
+
+def key_numbers(keys: pa.Table) -> npt.NDArray[np.int64]:
+    """Number the keys in the rows of a table without nulls, from 0 on; a number is less than there are rows."""
+    numbers, is_constant = np.zeros(keys.num_rows, dtype=np.int64), True
+    for column in keys.columns:
+        encoded = whole(column).dictionary_encode()
+        if len(encoded.dictionary) > 1:
+            numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
+            numbers = numbers if is_constant else np.unique(numbers, return_inverse=True)[1]
+            is_constant = False
+    return numbers
 
 
 def key_groups(

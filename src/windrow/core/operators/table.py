@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.columns import MAX_TIME, Micros, concat, to_micros, whole
+from windrow.core.columns import MAX_TIME, Micros, concat, to_micros
 from windrow.core.duckdb_sql import identifier, literal
+from windrow.core.keys import key_numbers
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
 from windrow.core.operators.settled import ID_ORDER, in_merged_order, runs_of_equals
@@ -224,7 +225,7 @@ class LookupOperator:
         that comes when one after it by place is there is never the last, so it is searched for as if it came with that.
         """
         versions, count = in_merged_order(versions), records.num_rows
-        keys = _key_numbers(pa.concat_tables([one.select(self._node.key) for one in (records, versions)]))
+        keys = key_numbers(pa.concat_tables([one.select(self._node.key) for one in (records, versions)]))
         times = [to_micros(one.column(TIME if self._is_revised else _NUMBER)) for one in (records, versions)]
         moments = np.unique(times[1])
         # the number of the key and, below it, that of the last moment up to the time: one number to search by
@@ -243,7 +244,7 @@ class LookupOperator:
         greatest row. The first one that counts and has come with the record is the last candidate: one before it is
         never the record's. Those that do not count are left out.
         """
-        is_first = np.diff(_key_numbers(versions.select(self._node.key)), prepend=-1) != 0
+        is_first = np.diff(key_numbers(versions.select(self._node.key)), prepend=-1) != 0
         own, others = _places_of(records), _places_of(versions)
         rows = np.flatnonzero(last >= 0)
         at = last[rows]
@@ -395,17 +396,6 @@ def _counts(records: Micros, versions: Micros, revise: int) -> Mask:
     (_, times, *_), (_, _, watermarks, *_) = records, versions
     mask: Mask = (watermarks < times + revise) | is_before
     return mask
-
-
-def _key_numbers(keys: pa.Table) -> Micros:
-    """Number the keys in the rows of a table without nulls, from 0 on; a number is less than there are rows."""
-    numbers = np.zeros(keys.num_rows, dtype=np.int64)
-    for place, column in enumerate(keys.columns):
-        encoded = whole(column).dictionary_encode()
-        numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
-        if place:
-            numbers = np.unique(numbers, return_inverse=True)[1]
-    return numbers
 
 
 def _with_rows(rows: pa.Table) -> pa.Table:

@@ -27,9 +27,9 @@ import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import json_value, late_output
-from windrow.core.columns import MAX_TIME, MIN_TIME, Micros, pack, to_micros, unpack, whole
+from windrow.core.columns import MAX_TIME, MIN_TIME, Micros, pack, to_micros, unpack
 from windrow.core.duckdb_sql import identifier, literal
-from windrow.core.keys import hashable
+from windrow.core.keys import hashable, key_numbers
 from windrow.core.messages import DeadLetters, Packet
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.rules.histories import Cards, Judgements, Mask, Places, ranges
@@ -250,7 +250,7 @@ class RulesOperator:
         parts = [table.select(self._needed).take(pa.array(rows)) for table, rows in pieces]
         table = pa.concat_tables([*parts, given.select(self._needed)]).combine_chunks()
         stored = table.num_rows - given.num_rows
-        numbers = self._card_numbers(table)
+        numbers = key_numbers(table.select([PARTITION, *self._pipeline.key]))
         repeats: dict[int, bool] = {}
         if self._rules.unique is not None:
             times = to_micros(table.column(TIME))
@@ -262,16 +262,6 @@ class RulesOperator:
         is_accepted = np.ones(given.num_rows, dtype=np.bool_)
         is_accepted[list(repeats)] = False
         return _Known(table, numbers, stored, is_accepted, watermarks, repeats)
-
-    def _card_numbers(self, table: pa.Table) -> Places:
-        """Return a number for the card of each record."""
-        numbers = np.zeros(table.num_rows, dtype=np.int64)
-        for name in (PARTITION, *self._pipeline.key):
-            encoded = whole(table.column(name)).dictionary_encode()
-            if len(encoded.dictionary) > 1:
-                numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
-                numbers = np.unique(numbers, return_inverse=True)[1]
-        return numbers
 
     def _repeats(self, table: pa.Table, cards: Places, times: Micros, passed: Micros, stored: int) -> dict[int, int]:
         """Return the new records that repeat the id of an earlier one of their card, and the row of that.
