@@ -19,7 +19,7 @@ from windrow.core.columns import MAX_TIME, Micros, to_micros
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
-from windrow.core.operators.settled import runs_of_equals
+from windrow.core.operators.settled import are_before, is_later_sql, runs_of_equals
 from windrow.core.schema import (
     DIFF,
     ID,
@@ -239,10 +239,7 @@ def _not_before(records: pa.Table, last: Sequence[int] | None) -> tuple[pa.Table
     """
     places = [to_micros(records.column(name)) for name in PLACE]
     if last is not None and tuple(column[0] for column in places) < tuple(last):
-        is_before, is_equal = np.zeros(records.num_rows, dtype=np.bool_), np.ones(records.num_rows, dtype=np.bool_)
-        for column, limit in zip(places, last, strict=True):
-            is_before |= is_equal & (column < limit)
-            is_equal &= column == limit
+        is_before = are_before(places, last)
         places = [np.where(is_before, limit, column) for column, limit in zip(places, last, strict=True)]
         for name, column in zip(PLACE, places, strict=True):
             at = records.column_names.index(name)
@@ -371,7 +368,7 @@ class _JoinSql:
         outer = [number for number, side in enumerate(sides) if side.is_outer]
         self.met = {number: self._met(number) for number in outer if spans is not None}
         self.alone = {number: self._alone(number) for number in outer}
-        is_later = " > ".join(f"({', '.join(f'{name}.{one}' for one in PLACE)})" for name in "lr")
+        is_later = is_later_sql("l", "r")
         time = {"left": f"l.{TIME}", "right": f"r.{TIME}"}.get(node.how, f"greatest(l.{TIME}, r.{TIME})")
         own = {name: f"CASE WHEN {is_later} THEN l.{name} ELSE r.{name} END" for name in PLACE}
         own |= {TIME: time, ID: f"{self._id(0, 'l')} || '+' || {self._id(1, 'r')}"}

@@ -98,6 +98,21 @@ def runs_of_equals(columns: Sequence[Micros]) -> Micros:
     return np.cumsum(is_first)
 
 
+def are_before(places: Sequence[Micros], others: Sequence[Micros | int]) -> Mask:
+    """Return the mask of places that are before others, given as the columns of `PLACE`."""
+    is_before: Mask = np.zeros(len(places[0]), dtype=np.bool_)
+    for column, other in zip(reversed(places), reversed(others), strict=True):
+        is_before = (column < other) | ((column == other) & is_before)
+    return is_before
+
+
+def is_later_sql(one: str, other: str) -> str:
+    """Return SQL for whether a row's place is after another's."""
+    watermark, partition, offset = ((f"{one}.{name}", f"{other}.{name}") for name in PLACE)
+    is_later = f"{' > '.join(partition)} OR ({' = '.join(partition)} AND {' > '.join(offset)})"
+    return f"({' > '.join(watermark)} OR ({' = '.join(watermark)} AND ({is_later})))"
+
+
 def tied(columns: Sequence[Micros], order: Order) -> Order:
     """Return the rows that have the same values in all of some columns as another one, which is next to it in order."""
     runs = runs_of_equals([column[order] for column in columns])

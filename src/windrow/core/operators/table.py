@@ -26,7 +26,7 @@ from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.keys import key_numbers
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
-from windrow.core.operators.settled import ID_ORDER, in_merged_order, runs_of_equals
+from windrow.core.operators.settled import ID_ORDER, are_before, in_merged_order, is_later_sql, runs_of_equals
 from windrow.core.schema import DELETED, DIFF, ID, OFFSET, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Compaction, Runs, migrate_runs
@@ -304,7 +304,7 @@ class _LookupSql:
         selected, is_there = _columns(made, own), f"NOT v.{DELETED}" if node.how == "inner" else "true"
         self.near = f"SELECT * FROM (FROM stored UNION ALL FROM versions) SEMI JOIN records USING ({keys})"
         self.plain = f"SELECT {selected} FROM lefts l LEFT JOIN near v USING ({_ROW}) WHERE {is_there}"
-        counts = f"(v.{WATERMARK} < l.{TIME} + {revise} OR {_is_later('l', 'v')})"
+        counts = f"(v.{WATERMARK} < l.{TIME} + {revise} OR {is_later_sql('l', 'v')})"
         self.touched = f"SELECT l.* FROM lefts l SEMI JOIN versions v ON {same} AND v.{TIME} <= l.{TIME} AND {counts}"
         moved = columns | {name: f"p.{name}" for name in PLACE} | {DIFF: "m.__change"}
         shown = "AND __shown IS NOT NULL" if node.how == "inner" else ""
@@ -349,15 +349,8 @@ class _LookupSql:
 
 def _later_versions(given: str, last: str, by: str) -> str:
     """Return SQL for the given versions that are not before the `last` one of their key."""
-    is_later = f"s.{OFFSET} IS NULL OR {_is_later('g', 's')}"
+    is_later = f"s.{OFFSET} IS NULL OR {is_later_sql('g', 's')}"
     return f"SELECT g.* FROM {given} g LEFT JOIN {last} s USING ({by}) WHERE {is_later}"
-
-
-def _is_later(one: str, other: str) -> str:
-    """Return SQL for whether a row's place is after another's."""
-    watermark, partition, offset = ((f"{one}.{name}", f"{other}.{name}") for name in PLACE)
-    is_later = f"{' > '.join(partition)} OR ({' = '.join(partition)} AND {' > '.join(offset)})"
-    return f"({' > '.join(watermark)} OR ({' = '.join(watermark)} AND ({is_later})))"
 
 
 def _columns(made: pa.Schema, columns: Mapping[str, str]) -> str:
@@ -390,11 +383,8 @@ def _has_come(records: Micros, versions: Micros) -> Mask:
 
 def _counts(records: Micros, versions: Micros, revise: int) -> Mask:
     """Return the mask of pairs, of `_places_of`, of which the version is in time, or before the record by its place."""
-    is_before = np.zeros(records.shape[1], dtype=np.bool_)
-    for record, version in zip(records[:1:-1], versions[:1:-1], strict=True):
-        is_before = (version < record) | ((version == record) & is_before)
-    (_, times, *_), (_, _, watermarks, *_) = records, versions
-    mask: Mask = (watermarks < times + revise) | is_before
+    (_, times, *own), (_, _, *others) = records, versions
+    mask: Mask = (others[0] < times + revise) | are_before(others, own)
     return mask
 
 
