@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
 from windrow.core.columns import MAX_TIME, to_micros
-from windrow.core.duckdb_sql import identifier, literal
+from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.settled import in_merged_order, runs_of_equals, tied
 from windrow.core.schema import DIFF, ID, OFFSET, PARTITION, PLACE, TIME, record_schema
@@ -105,12 +105,17 @@ class RowsOperator:
         self._changes = schema.changes(view)
         self._key_groups = view.key_groups
         self._duck = duckdb_sql.connect()
-        places = {"source": literal(view.source.label), "partition": PARTITION, "offset": OFFSET, "row": ID}
+        places = {"source": pa.scalar(view.source.label), "partition": PARTITION, "offset": OFFSET, "row": ID}
         key = [field.name for field in schema.row_key(view)]
-        self._columns = {"op": "'insert'", "pane": "'on_time'", "revision": "0"}
-        self._columns |= {name: identifier(name) for name in self._changes.names[len(self._columns) :]}
+        # what is the same in each row, or the record's column
+        self._columns: dict[str, pa.Scalar | str] = {
+            "op": pa.scalar("insert"),
+            "pane": pa.scalar("on_time"),
+            "revision": pa.scalar(0),
+        }
+        self._columns |= {name: name for name in self._changes.names[len(self._columns) :]}
         self._columns |= {} if view.row_key else {name: places[name] for name in key}
-        by = ", ".join(self._columns[name] for name in key)
+        by = ", ".join(identifier(column) for name in key if isinstance(column := self._columns[name], str))
         self._ranks = f"SELECT {_NUMBER}, dense_rank() OVER (ORDER BY {by}) AS __rank FROM changes"
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -119,9 +124,12 @@ class RowsOperator:
         records, columns = step.records, self._columns
         if DIFF in records.column_names:
             records, columns = self._with_operations(records), columns | {"op": _OPERATION}
-        selected = ", ".join(f"{sql} AS {identifier(name)}" for name, sql in columns.items())
-        rows = duckdb_sql.query(self._duck, f"SELECT {selected} FROM records", records=records)
-        return OperatorOutput(changes=rows.cast(self._changes))
+        arrays = [
+            records.column(one) if isinstance(one, str) else pa.repeat(one, records.num_rows)
+            for one in columns.values()
+        ]
+        changes = pa.Table.from_arrays(arrays, list(columns)).cast(self._changes)
+        return OperatorOutput(changes=changes)
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
         """Return no state for each key group."""

@@ -13,7 +13,8 @@ come is kept until the low watermark has passed its own watermark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -25,7 +26,7 @@ from windrow.core.columns import MAX_TIME, Micros, concat, to_micros
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.keys import key_numbers
 from windrow.core.operators.base import OperatorOutput, OperatorStep
-from windrow.core.operators.route import id_sql, side_schema, stream_schema
+from windrow.core.operators.route import id_sql, side_schema, stream_schema, with_ids
 from windrow.core.operators.settled import ID_ORDER, are_before, in_merged_order, is_later_sql, runs_of_equals
 from windrow.core.schema import DELETED, DIFF, ID, OFFSET, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
@@ -43,7 +44,6 @@ _NUMBER: Final = "__number"
 _ROW: Final = "__row"
 _READ: Final = "read"
 """The greatest watermark of the records so far."""
-_MOMENT: Final = "__moment"
 
 
 class TableOperator:
@@ -147,8 +147,10 @@ class LookupOperator:
         self._node = node
         self._view = view
         self._duck = duckdb_sql.connect()
+        self._graph = graph
         self._no_changes = schema.changes(view).empty_table()
         left, right = join_sides(graph, node)
+        self._streams = left.stream, right.stream
         self._stored = [pa.schema([one for one in side_schema(side) if one.name != SIDE]) for side in (left, right)]
         self._made = stream_schema(stream_of(graph, node.name), record_schema(view))
         # how far behind the watermark a record can be, and a version; None is without an end
@@ -176,7 +178,7 @@ class LookupOperator:
                 before = _before(self._stored[0], kept, state, least)
                 before = duckdb_sql.query(self._duck, self._sql.touched, lefts=before, versions=versions)
                 before = before.cast(lefts.schema)
-            made += self._rows(lefts, before, versions, stored, given)
+            made.append(self._rows(lefts, before, versions, stored, given))
         low = step.time.low
         runs.add(versions.drop_columns(_NUMBER), -MAX_TIME, state, self._compaction(low))
         state.summary = {_VERSIONS: runs.encode()}
@@ -193,29 +195,33 @@ class LookupOperator:
 
     def _rows(
         self, lefts: pa.Table, before: pa.Table, versions: pa.Table, stored: pa.Table, given: pa.Table
-    ) -> Iterator[pa.Table]:
-        """Yield the rows of a step's records, and what its versions change of the records before it that they touch.
+    ) -> pa.Table:
+        """Return the rows of a step's records, and what its versions change of the records before it that they touch.
 
         Few records of the step are touched: the last version that a record can have mostly counts when the record
         comes. Then none takes its place, nor has one before it been the record's row.
         """
         records = concat(lefts, [lefts, before])
-        tables = {"records": records.select(self._node.key), "stored": stored, "versions": versions}
-        near = duckdb_sql.query(self._duck, self._sql.near, **tables).cast(versions.schema)
-        near, last = self._search(records, near)
+        near, last = self._search(records, self._near(records, versions, stored))
         is_touched = np.arange(records.num_rows) >= lefts.num_rows
         if self._is_revised:
             found = np.flatnonzero(last >= 0)
             places = _places_of(records)[:, found], _places_of(near)[:, last[found]]
             is_touched[found] |= ~(_counts(*places, self._revise) & _has_come(*places))
-        tables = {"near": _with_rows(near)}
-        rows = records.append_column(_ROW, pa.array(last, mask=last < 0)).filter(pa.array(~is_touched))
-        yield duckdb_sql.query(self._duck, self._sql.plain, **tables, lefts=rows).cast(self._made)
+        rows = np.flatnonzero(~is_touched)
+        moves = [_Moves(rows, to_micros(records.column(_NUMBER))[rows], last[rows], np.ones(len(rows), np.int64))]
         if is_touched.any():
-            touched = records.filter(pa.array(is_touched))
-            tables |= {"lefts": _with_rows(touched), "places": _places(given)}
-            tables |= {"candidates": self._candidates(touched, near, last[is_touched])}
-            yield duckdb_sql.query(self._duck, self._sql.changes, **tables).cast(self._made)
+            moves += self._moves(records, np.flatnonzero(is_touched), near, last, _moments(given))
+        lefts, near = pa.concat_tables([one.table(records, given) for one in moves]), _with_rows(near)
+        lefts, near = (with_ids(self._graph, *one) for one in zip(self._streams, (lefts, near), strict=True))
+        return duckdb_sql.query(self._duck, self._sql.rows, lefts=lefts, near=near).cast(self._made)
+
+    def _near(self, records: pa.Table, versions: pa.Table, stored: pa.Table) -> pa.Table:
+        """Return all versions of the keys of records; if they are few, those of other keys too."""
+        if versions.num_rows + stored.num_rows <= records.num_rows:
+            return concat(versions, [stored, versions])
+        tables = {"records": records.select(self._node.key), "stored": stored, "versions": versions}
+        return duckdb_sql.query(self._duck, self._sql.near, **tables).cast(versions.schema)
 
     def _search(self, records: pa.Table, versions: pa.Table) -> tuple[pa.Table, Micros]:
         """Return versions by key, and of each record the row of the last of its key that it can have, or -1.
@@ -237,8 +243,40 @@ class LookupOperator:
         is_there[is_there] = keys[count:][order[last[is_there]]] == keys[:count][is_there]
         return versions.take(pa.array(order)), np.where(is_there, last, -1)
 
-    def _candidates(self, records: pa.Table, versions: pa.Table, last: Micros) -> pa.Table:
-        """Return the rows of the versions that each record can have had, from the last one that it can have down.
+    def _moves(
+        self, records: pa.Table, touched: Micros, versions: pa.Table, last: Micros, moments: Micros
+    ) -> list[_Moves]:
+        """Return how the rows of the touched records change: of the candidates that have come by then, the last counts.
+
+        What comes at one place, as a record and its own version do, is one change. A record from before the step had
+        its row then.
+        """
+        pairs, candidates = self._candidates(records, touched, versions, last)
+        numbers, others = (to_micros(one.column(_NUMBER)) for one in (records, versions))
+        rows = np.concatenate([touched, pairs])
+        at = np.concatenate([numbers[touched], np.maximum(numbers[pairs], others[candidates])])
+        at[at >= 0] = moments[at[at >= 0]]
+        best = np.concatenate([np.full(len(touched), -1), candidates])
+        order = np.lexsort([at, rows])
+        rows, at, best = rows[order], at[order], best[order]
+        # the greatest so far of each record, since those of later ones are greater by more
+        base = rows * (versions.num_rows + 1)
+        held = np.maximum.accumulate(base + best + 1) - base - 1
+        is_last = np.append((np.diff(rows) != 0) | (np.diff(at) != 0), True)
+        rows, at, held = rows[is_last], at[is_last], held[is_last]
+        is_removed = np.append(versions.column(DELETED).to_numpy(), True)
+        shown = np.where(is_removed[held], -1, held)
+        is_first = np.diff(rows, prepend=-1) != 0
+        was = np.append(-1, shown[:-1])
+        is_new = (at >= 0) & (is_first | (shown != was))
+        is_old = is_new & ~is_first
+        return [
+            _Moves(rows[mask], at[mask], of[mask], np.full(np.count_nonzero(mask), diff))
+            for mask, of, diff in ((is_new, shown, 1), (is_old, was, -1))
+        ]
+
+    def _candidates(self, records: pa.Table, rows: Micros, versions: pa.Table, last: Micros) -> tuple[Micros, Micros]:
+        """Return of some records the versions that each can have had, from the last one that it can have down.
 
         Versions are by key, event time and place, so of those that have come and count, a record has the one with the
         greatest row. The first one that counts and has come with the record is the last candidate: one before it is
@@ -246,7 +284,7 @@ class LookupOperator:
         """
         is_first = np.diff(key_numbers(versions.select(self._node.key)), prepend=-1) != 0
         own, others = _places_of(records), _places_of(versions)
-        rows = np.flatnonzero(last >= 0)
+        rows = rows[last[rows] >= 0]
         at = last[rows]
         found, candidates = [rows[:0]], [at[:0]]
         while len(rows):
@@ -256,7 +294,7 @@ class LookupOperator:
             candidates.append(at[counts])
             goes_on = ~(is_first[at] | (counts & _has_come(*places)))
             rows, at = rows[goes_on], at[goes_on] - 1
-        return pa.table({_ROW: np.concatenate(found), "__candidate": np.concatenate(candidates)})
+        return np.concatenate(found), np.concatenate(candidates)
 
     def _horizon(self, low: int) -> int:
         """Return up to which event time there is no record any more that can come, or have its row replaced."""
@@ -275,15 +313,32 @@ class LookupOperator:
         return compact
 
 
+@dataclass(frozen=True)
+class _Moves:
+    """Changes of rows: of which records, at which numbers of the step, to or from which versions (-1 is none)."""
+
+    rows: Micros
+    at: Micros
+    versions: Micros
+    diffs: Micros
+
+    def table(self, records: pa.Table, given: pa.Table) -> pa.Table:
+        """Return the records, the places of the changes, the row numbers of the versions, and the differences."""
+        is_all = np.array_equal(self.rows, np.arange(records.num_rows))
+        changed = records if is_all else records.take(pa.array(self.rows))
+        places = given.select(PLACE).take(pa.array(self.at))
+        for name in PLACE:
+            changed = changed.append_column(f"__at{name}", places.column(name))
+        versions = pa.array(self.versions, mask=self.versions < 0)
+        return changed.append_column(_ROW, versions).append_column(DIFF, pa.array(self.diffs))
+
+
 class _LookupSql:
     """Queries of a lookup: `lefts` are records, `versions` those of the step, `stored` those before it.
 
-    `near`: records, and all versions -> the versions with their keys, which are given row numbers in order. `plain`:
-    these, and records with the row number of the version that each has -> their rows. `touched`: records before the
-    step -> those that one of its versions concerns. `changes`: records, with row numbers of their own, and the
-    `candidates` of each -> what changes; of the candidates that count by then, the one with the greatest row number is
-    the record's. `places` has the place of each number of the step, and the last number there: what comes at one place,
-    as a record and its own version do, is one change.
+    `near`: records, and all versions -> the versions with their keys, which are given row numbers in order. `rows`:
+    these, and records with the row number of the version that each has, and the place and difference of the change,
+    both with ids -> the changes. `touched`: records before the step -> those that one of its versions concerns.
     `needed`: versions -> those that can be looked up, given `limits`: of the versions up to the event time `__horizon`
     whose watermark is below `__low`, so that they are before all records to come, only the last of each key can be. If
     that removes the row, it can go if it is not after `__gone`.
@@ -297,45 +352,15 @@ class _LookupSql:
         place = [*PLACE, *([ID_ORDER] if right.stream.has_id else [])]
         columns = {name: f"CASE WHEN NOT v.{DELETED} THEN v.{identifier(name)} END" for name in right.names.values()}
         columns |= {name: f"l.{identifier(name)}" for name in left.names.values()} | {TIME: f"l.{TIME}"}
-        columns[ID] = id_sql(graph, left.stream, "l")
+        columns[ID] = f"l.{ID}"
         if node.as_of == "event_time":
-            columns[ID] += f" || '+' || CASE WHEN NOT v.{DELETED} THEN {id_sql(graph, right.stream, 'v')} ELSE '' END"
-        own = columns | {name: f"l.{name}" for name in PLACE} | {DIFF: "1"}
-        selected, is_there = _columns(made, own), f"NOT v.{DELETED}" if node.how == "inner" else "true"
+            columns[ID] += f" || '+' || CASE WHEN NOT v.{DELETED} THEN v.{ID} ELSE '' END"
+        columns |= {name: f"l.__at{name}" for name in PLACE} | {DIFF: f"l.{DIFF}"}
+        is_there = f"NOT v.{DELETED}" if node.how == "inner" else "true"
         self.near = f"SELECT * FROM (FROM stored UNION ALL FROM versions) SEMI JOIN records USING ({keys})"
-        self.plain = f"SELECT {selected} FROM lefts l LEFT JOIN near v USING ({_ROW}) WHERE {is_there}"
+        self.rows = f"SELECT {_columns(made, columns)} FROM lefts l LEFT JOIN near v USING ({_ROW}) WHERE {is_there}"
         counts = f"(v.{WATERMARK} < l.{TIME} + {revise} OR {is_later_sql('l', 'v')})"
         self.touched = f"SELECT l.* FROM lefts l SEMI JOIN versions v ON {same} AND v.{TIME} <= l.{TIME} AND {counts}"
-        moved = columns | {name: f"p.{name}" for name in PLACE} | {DIFF: "m.__change"}
-        shown = "AND __shown IS NOT NULL" if node.how == "inner" else ""
-        self.changes = f"""
-            WITH held AS (
-                SELECT {_ROW}, {_NUMBER} AS __at, -1 AS __best FROM lefts
-                UNION ALL
-                SELECT l.{_ROW}, greatest(l.{_NUMBER}, v.{_NUMBER}), v.{_ROW}
-                FROM candidates JOIN lefts l USING ({_ROW}) JOIN near v ON v.{_ROW} = __candidate
-            ), at_moments AS (
-                SELECT held.* REPLACE (coalesce({_MOMENT}, __at) AS __at)
-                FROM held LEFT JOIN places ON places.{_NUMBER} = __at
-            ), best AS (
-                SELECT {_ROW}, __at, max(max(__best)) OVER (PARTITION BY {_ROW} ORDER BY __at) AS __held
-                FROM at_moments GROUP BY {_ROW}, __at
-            ), shown AS (
-                SELECT b.{_ROW}, __at, CASE WHEN NOT v.{DELETED} THEN __held END AS __shown
-                FROM best b LEFT JOIN near v ON v.{_ROW} = __held
-            ), moved AS (
-                SELECT *, lag(__shown) OVER times AS __was, row_number() OVER times AS __nth FROM shown
-                WINDOW times AS (PARTITION BY {_ROW} ORDER BY __at)
-            ), m AS (
-                SELECT {_ROW}, __at, __shown, 1 AS __change FROM moved
-                WHERE __at >= 0 AND (__nth = 1 OR __shown IS DISTINCT FROM __was) {shown}
-                UNION ALL
-                SELECT {_ROW}, __at, __was AS __shown, -1 FROM moved
-                WHERE __at >= 0 AND __nth > 1 AND __shown IS DISTINCT FROM __was {shown.replace("__shown", "__was")}
-            )
-            SELECT {_columns(made, moved)} FROM m JOIN lefts l USING ({_ROW}) JOIN places p ON p.{_NUMBER} = __at
-                LEFT JOIN near v ON v.{_ROW} = __shown
-        """
         order = ", ".join(f"{name} DESC" for name in ([*place] if node.as_of == "order" else [TIME, *place]))
         is_settled = f"{WATERMARK} < __low"
         is_past = "true" if node.as_of == "order" else f"({TIME} <= __horizon AND {is_settled})"
@@ -362,12 +387,11 @@ def _numbered(rows: pa.Table, first: int) -> pa.Table:
     return rows.append_column(_NUMBER, pa.array(np.arange(first, first + rows.num_rows)))
 
 
-def _places(given: pa.Table) -> pa.Table:
-    """Return the number of each record of a step, its place, and the last number at this place."""
-    places = given.select([_NUMBER, *PLACE])
-    runs = runs_of_equals([to_micros(places.column(name)) for name in PLACE])
-    moments = np.cumsum(np.bincount(runs))[runs] - 1
-    return places.append_column(_MOMENT, pa.array(moments))
+def _moments(given: pa.Table) -> Micros:
+    """Return for each number of a step the last one at its place."""
+    runs = runs_of_equals([to_micros(given.column(name)) for name in PLACE])
+    moments: Micros = np.cumsum(np.bincount(runs))[runs] - 1
+    return moments
 
 
 def _places_of(rows: pa.Table) -> Micros:
