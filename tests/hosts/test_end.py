@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.core.pipelines import main, record
 
 from windrow.core.changelog import StepOutput
@@ -42,8 +42,7 @@ class Counter(StreamReader[int]):
         """There is nothing to fix."""
 
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
-        assert max_records is None
-        return {"n": min(start["n"] + self._step, max(self._last, start["n"]))}
+        return {"n": min(start["n"] + (max_records or self._step), max(self._last, start["n"]))}
 
     def waiting(self, start: Mapping[str, Any]) -> int:
         return max(0, self._last - int(start["n"]))
@@ -86,6 +85,24 @@ def test_the_end_is_told_once_after_all_of_it(data: st.DataObject, ends_told: in
         assert done[-1][1] == [EndOfInput]
     if losses:
         assert done[0][1] == [RecordsLost] * losses
+
+
+@pytest.mark.parametrize(
+    ("waiting", "ends", "expected"),
+    [(1100, 0, [1100, 1100]), (1101, 0, [1000, 1101, 1101]), (1100, None, [1000, 1100])],
+)
+def test_a_small_rest_is_read_by_the_last_step_of_a_bounded_run(
+    waiting: int, ends: int | None, expected: list[int]
+) -> None:
+    reader, at, done = (
+        ControlReader(Counter(waiting, 1), StepOffsets({"n": 0}), 2, ends=ends),
+        StepOffsets({"n": 0}),
+        [],
+    )
+    while (end := StepOffsets.of(reader.latestOffset(at.written(), ReadMaxRows(1000)))) != at:
+        done.append(end.at["n"])
+        at = end
+    assert done == expected  # the end comes in a step of its own
 
 
 @given(st.integers(0, 20), st.integers(1, 7), st.integers(0, 20))

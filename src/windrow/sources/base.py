@@ -167,3 +167,15 @@ def fair_shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
         before, passed = passed, passed + waiting[partition]
         found[partition] = least + left * passed // total - left * before // total
     return found
+
+
+def portions(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
+    """Divide a limit as `fair_shares` does, but for what a partition does not have: the others get that."""
+    found, left = dict.fromkeys(waiting, 0), min(limit, sum(waiting.values()))
+    while left:
+        rest = {partition: count - found[partition] for partition, count in waiting.items() if count > found[partition]}
+        for partition, share in fair_shares(rest, left).items():
+            taken = min(share, rest[partition])
+            found[partition] += taken
+            left -= taken
+    return found

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from windrow.sources.base import Cut, Offset, Stage, fair_shares, numbered_batches
+from windrow.sources.base import Cut, Offset, Stage, numbered_batches, portions
 
 T = TypeVar("T")
 
@@ -160,7 +160,7 @@ class SeveralReader(StreamReader[Mapping[int, Any]]):
         if max_records is not None:
             readers = enumerate(zip(self._readers, starts, strict=True))
             waiting = {number: count for number, (reader, at) in readers if (count := reader.waiting(at))}
-            limits = {one: max(1, share) for one, share in fair_shares(waiting, max_records).items()} if waiting else {}
+            limits = {one: max(1, share) for one, share in portions(waiting, max_records).items()} if waiting else {}
         ends = list(starts)
         for number, limit in limits.items():
             ends[number] = self._readers[number].step_from(dict(starts[number]), limit)

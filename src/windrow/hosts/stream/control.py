@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Planned = tuple[dict[str, Any], dict[str, Any]] | None
 """From where to where a step goes."""
 
+REST = 1.1
+"""The last step of a bounded run takes up to so many times the limit, rather than leave a small step to be taken."""
+
 
 class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a source from a given offset, and adds control messages: lost records, and the end of a bounded input.
@@ -79,6 +82,9 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         note = StepOffsets.of(start)
         if self._size is not None:
             limit = ReadMaxRows(int(self._size.read_text(encoding="utf-8")))
+        if self._ends is not None and isinstance(limit, ReadMaxRows):
+            waiting = self._reader.waiting(note.at)
+            limit = limit if waiting > REST * limit.max_rows else ReadMaxRows(max(waiting, limit.max_rows))
         at = self._reader.latestOffset(dict(note.at), limit)
         ends = note.ends
         if self._ends is not None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from windrow.errors import RecordsLostError
-from windrow.sources.base import Cut, Offset, Stage, fair_shares
+from windrow.sources.base import Cut, Offset, Stage, portions
 from windrow.sources.kafka.client import Admin
 from windrow.sources.kafka.options import TIMEOUT
 from windrow.sources.kafka.read import Range, reader
@@ -104,11 +104,5 @@ def up_to(begin: Cut, ends: Cut, max_records: int | None) -> dict[int, int]:
         return dict(ends)
     reached = {partition: begin.get(partition, 0) for partition in ends}
     waiting = {partition: end - reached[partition] for partition, end in ends.items() if end > reached[partition]}
-    left = max(max_records, len(waiting))
-    while left and waiting:
-        for partition, portion in fair_shares(waiting, left).items():
-            taken = min(portion, waiting[partition])
-            left -= taken
-            reached[partition] += taken
-        waiting = {partition: ends[partition] - at for partition, at in reached.items() if at < ends[partition]}
-    return reached
+    taken = portions(waiting, max(max_records, len(waiting)))
+    return {partition: at + taken.get(partition, 0) for partition, at in reached.items()}
