@@ -46,7 +46,7 @@ MACHINE = {
     "spark.driver.maxResultSize": "0",
     # the JVM's work is planning and moving bytes: the simpler compiler is done with it before the other has begun, and
     # what is moved is soon of no use, so more room for it is only more memory
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xmn384m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xmn96m",
     # a packet is columns of numbers, which take longer to compress than to move
     "spark.shuffle.compress": "false",
     # nor is it worth sums: it goes from one process to another, and what it is made of has sums of its own

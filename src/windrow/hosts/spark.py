@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped] # it has no types
 from pyspark import InheritableThread
@@ -219,9 +219,9 @@ JOBS = "windrow-prestart"
 
 @lru_cache(maxsize=1)
 def prestart(spark: SparkSession) -> None:
-    """Have a task on each core that takes a Python process, once a session; what fails here fails later, and is said.
+    """Load what the first step needs: a Python process on each core, and the state store's library; once a session.
 
-    Return at once. On a cluster the check of the executors does that.
+    Return at once; what fails here fails later, and is said. On a cluster the check of the executors does that.
     """
     if not is_one_process(spark):
         return
@@ -231,5 +231,7 @@ def prestart(spark: SparkSession) -> None:
             tasks = spark.sparkContext.defaultParallelism
             spark.sparkContext.setJobGroup(JOBS, "Python processes")
             spark.range(0, tasks, 1, tasks).mapInArrow(lambda batches: batches, "id long").collect()
+            jvm: Any = spark._jvm  # noqa: SLF001 - no other way
+            jvm.org.rocksdb.RocksDB.loadLibrary()
 
     InheritableThread(target=start, name=JOBS, daemon=True).start()

@@ -25,10 +25,12 @@ def leave_zips() -> None:
 if __name__ == "__main__":
     leave_zips()
 
-    import pyspark.worker  # noqa: F401 - loaded for the workers
+    import pyspark.sql.streaming.proto.StateMessage_pb2
+    import pyspark.worker  # noqa: F401 - loaded for the workers, as the others
     from pyspark.daemon import manager
 
-    import windrow.hosts.stages  # noqa: F401 - the same
+    import windrow.hosts.stages
+    import windrow.sources.kafka.read  # noqa: F401 - the same
 
     # a worker collects garbage after each task: what was loaded here is none
     gc.collect()
