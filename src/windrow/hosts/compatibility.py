@@ -329,7 +329,8 @@ def upgraded(folder: Folder, pipeline: Runnable) -> tuple[Savepoint, Iterator[tu
     # a topic at other servers is one that was moved there: it has another id, and the same offsets
     moved = _servers(savepoint.meaning) != _servers(now)
     identity = None if moved else savepoint.identity
-    given = replace(savepoint, key_groups=pipeline.key_groups, meaning=now, identity=identity)
+    since = savepoint.decoded_since if _decoding(savepoint.meaning) == _decoding(now) else savepoint.offsets
+    given = replace(savepoint, key_groups=pipeline.key_groups, meaning=now, identity=identity, decoded_since=since)
     before, after = _streams(savepoint.meaning), _streams(now)
     plans = {name: _plan(before[name], after[name]) for name in after}
     # what deduplications keep stays as it is
@@ -339,6 +340,16 @@ def upgraded(folder: Folder, pipeline: Runnable) -> tuple[Savepoint, Iterator[tu
     if same and savepoint.key_groups == pipeline.key_groups:
         return given, Savepoint.states(folder)
     return given, iter(enumerate(migrate(pipeline, plans | others, (state for _, state in Savepoint.states(folder)))))
+
+
+_OF_DECODING = ("decode", "derive", "time", "key", "window", "aggregate")
+"""The sections that decide whether a record is a dead letter."""
+
+
+def _decoding(meaning: Meaning) -> Meaning:
+    """Return the settings that decide which records are dead letters."""
+    streams = {name: {key: one.get(key) for key in _OF_DECODING} for name, one in _streams(meaning).items()}
+    return {"streams": streams, "records": meaning.get("records")}
 
 
 def _servers(of: Meaning) -> str | None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from windrow.core.columns import to_micros
 from windrow.core.level import join_levels, open_levels
 from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle, RecordsLost
 from windrow.core.operators.base import GroupOutput
-from windrow.core.operators.ingest import Ingest
+from windrow.core.operators.ingest import NO_OFFSETS, Ingest
 from windrow.core.schema import RAW
 from windrow.core.state.store import MemoryState
 from windrow.core.tick import Crash, PlayStep, Tick, with_crashes
@@ -38,11 +38,18 @@ _STEP = 250_000
 class MemoryHost:
     """Runs a pipeline's stages over tables of raw records (`windrow.core.schema.RAW`).
 
-    `bounds` are what the clock journal of another run says, which this one repeats.
+    `bounds` are what the clock journal of another run says, which this one repeats. `decoded_since` is that of the
+    savepoint that it resumes from.
     """
 
-    def __init__(self, pipeline: Runnable, partitions: Iterable[int], bounds: WatermarkBounds = NO_BOUNDS) -> None:
-        self._stage = Ingest(pipeline, bounds)
+    def __init__(
+        self,
+        pipeline: Runnable,
+        partitions: Iterable[int],
+        bounds: WatermarkBounds = NO_BOUNDS,
+        decoded_since: Mapping[int, int] = NO_OFFSETS,
+    ) -> None:
+        self._stage = Ingest(pipeline, bounds, decoded_since=decoded_since)
         self._levels = open_levels(pipeline, partitions)
         self._key_groups = pipeline.key_groups
         self._states = [[MemoryState() for _ in range(pipeline.key_groups)] for _ in self._levels]

@@ -45,8 +45,9 @@ class Savepoint:
 
     `offsets` are the next offsets to read, `partitions` as the checkpoint names them. `at` is the same position as the
     source records it, and `identity` distinguishes the log from another of the same name (None if it is not known, as
-    in a savepoint of an older version). The first stage of a salted pipeline has no state but the clocks, which every
-    key group has, so the states of the second stage are all there is.
+    in a savepoint of an older version). `decoded_since` is the offset, by partition, before which records were decoded
+    with other settings than those of `meaning`; none were of a partition that is left out. The first stage of a salted
+    pipeline has no state but the clocks, which every key group has, so the states of the second stage are all there is.
     """
 
     run: Run
@@ -58,6 +59,7 @@ class Savepoint:
     versions: dict[str, str] = field(default_factory=_versions)
     at: Offset | None = None
     identity: str | None = None
+    decoded_since: dict[int, int] = field(default_factory=dict)
 
     def write(self, folder: Folder, states: Iterable[tuple[int, MemoryState]]) -> None:
         """Write it with the state of each key group; the folder appears whole or not at all.
@@ -92,6 +94,7 @@ class Savepoint:
             versions=body["versions"],
             at=body.get("at"),
             identity=body.get("identity"),
+            decoded_since={int(partition): offset for partition, offset in body.get("decoded_since", {}).items()},
         )
 
     @staticmethod

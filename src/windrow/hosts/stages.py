@@ -7,7 +7,7 @@ with their state.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
@@ -24,7 +24,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from windrow.core.columns import to_micros
 from windrow.core.level import LevelRunner, join_levels, open_levels
 from windrow.core.messages import EndOfInput, LevelState, Message, Packet, PartitionIdle, TaskTime
-from windrow.core.operators.ingest import Ingest
+from windrow.core.operators.ingest import NO_OFFSETS, Ingest
 from windrow.core.state.store import MemoryState
 from windrow.core.tick import Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
@@ -50,8 +50,10 @@ from windrow.model import Runnable
 
 # a worker process serves many steps: what a pipeline needs is built once in it
 @lru_cache(maxsize=4)
-def _ingest(pipeline: Runnable, bounds: WatermarkBounds, transport: TableTransport) -> Ingest:
-    return Ingest(pipeline, bounds, transport.pack)
+def _ingest(
+    pipeline: Runnable, bounds: WatermarkBounds, transport: TableTransport, since: tuple[tuple[int, int], ...]
+) -> Ingest:
+    return Ingest(pipeline, bounds, transport.pack, dict(since))
 
 
 @lru_cache(maxsize=4)
@@ -60,14 +62,18 @@ def _levels(pipeline: Runnable, partitions: tuple[int, ...], transport: TableTra
 
 
 def stream_ingest(
-    pipeline: Runnable, transport: TableTransport, bounds: WatermarkBounds = NO_BOUNDS, ticks: int | None = None
+    pipeline: Runnable,
+    transport: TableTransport,
+    bounds: WatermarkBounds = NO_BOUNDS,
+    ticks: int | None = None,
+    decoded_since: Mapping[int, int] = NO_OFFSETS,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that makes packets of one partition's raw records, for `mapInArrow`.
 
     `transport` carries the records. Those of the partition `ticks`, if there is one, are ticks: microseconds in
-    digits.
+    digits. `decoded_since` is that of the savepoint that the run resumes from.
     """
-    sent = pickle_pipeline(pipeline)
+    sent, since = pickle_pipeline(pipeline), tuple(sorted(decoded_since.items()))
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pipeline = unpickle_pipeline(sent)
@@ -85,7 +91,7 @@ def stream_ingest(
                 else:
                     yield batch
 
-        for packet in decoding.each(_ingest(pipeline, bounds, transport).run(records())):
+        for packet in decoding.each(_ingest(pipeline, bounds, transport, since).run(records())):
             yield packet_batch(packet)
         for group in range(pipeline.key_groups if times else 0):
             yield packet_batch(Packet(group, Tick(max(times))))

@@ -6,14 +6,16 @@ where the clocks of the partitions stand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 
 from windrow.core.columns import MIN_TIME, pack, to_micros, with_schema
 from windrow.core.decode import DecodedBatch, Decoder
+from windrow.core.decode.redriven import RedrivenDecoder
 from windrow.core.histogram import Histogram
 from windrow.core.messages import (
     Counted,
@@ -33,6 +35,8 @@ from windrow.core.watermarks.clocks import StepWatermark
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.model import Adaptive, Graph, Runnable, SourceNode, as_graph
 
+NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
+
 
 @dataclass
 class _Partition:
@@ -48,13 +52,16 @@ class _Partition:
 class _Source:
     """Decodes the records of a source, and routes them."""
 
-    def __init__(self, pipeline: Runnable, node: SourceNode, packed: Callable[[pa.Table], bytes]) -> None:
+    def __init__(
+        self, pipeline: Runnable, node: SourceNode, packed: Callable[[pa.Table], bytes], since: Mapping[int, int]
+    ) -> None:
         # in a short form, a record must be valid for its one node to count for the clock
         spec = node if isinstance(pipeline, Graph) else pipeline
         self.name = node.name
         self.watermark = node.time.watermark
         self.schema = record_schema(spec)
         self.decoder = Decoder(spec)
+        self.records = RedrivenDecoder(self.decoder, pipeline.name, since)
         self.router = Router(as_graph(pipeline), node, packed)
 
 
@@ -64,6 +71,8 @@ class Ingest:
     A batch is of one source.
 
     `bounds` are lower bounds of watermarks, from the clock journal of the run that is replayed. `packed` packs records.
+    `decoded_since` is the offset, by partition, before which records were decoded with other settings than the
+    pipeline's; no partition that is left out has such records.
     """
 
     def __init__(
@@ -71,11 +80,12 @@ class Ingest:
         pipeline: Runnable,
         bounds: WatermarkBounds = NO_BOUNDS,
         packed: Callable[[pa.Table], bytes] = pack,
+        decoded_since: Mapping[int, int] = NO_OFFSETS,
     ) -> None:
         graph = self._graph = as_graph(pipeline)
         self._key_groups = graph.key_groups
         self._floors = bounds
-        self._sources = {node.name: _Source(pipeline, node, packed) for node in graph.sources}
+        self._sources = {node.name: _Source(pipeline, node, packed, decoded_since) for node in graph.sources}
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
         """Yield the step's packets; those about partitions come last."""
@@ -86,7 +96,7 @@ class Ingest:
                 continue
             source = self._sources[self._graph.source_of(batch.column("partition")[0].as_py()).name]
             ages += _log_ages(batch)
-            decoded = source.decoder.decode(batch)
+            decoded = source.records.decode(batch)
             records = self._with_watermarks(source, batch, decoded, partitions)
             yield from dead_packets(None, decoded.dead, self._key_groups)
             if isinstance(source.watermark, Adaptive):

@@ -59,7 +59,9 @@ def key_group_outputs(
     The records of the partition `ticks`, if there is one, are ticks. The end of the input is told where it is said
     how many `ends` were told before the run. A file `size` says how many records the next step takes, if there is one.
     """
-    begin, stage = checkpoint.note(None), stream_ingest(pipeline, transport, bounds, ticks)
+    carried = checkpoint.carried()
+    since = {} if carried is None else carried.decoded_since
+    begin, stage = checkpoint.note(None), stream_ingest(pipeline, transport, bounds, ticks, since)
     # a checkpoint with steps keeps the number that it has: Spark has noted it with them
     spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, pipeline.key_groups))
     tasks = spark.sparkContext.defaultParallelism

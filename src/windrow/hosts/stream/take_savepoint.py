@@ -51,7 +51,8 @@ def take_savepoint(
         _refuse_untold(known, epoch)
         batch = _batch(known, epoch)
         # a run that resumes from a savepoint may have been ended before it noted where it begins
-        carried = known.carried() if batch < 0 and not known.has_beginning else None
+        begun = known.carried()
+        carried = begun if batch < 0 and not known.has_beginning else None
         folder = checkpoint.with_name(f"{checkpoint.name}-{epoch}") if to is None else to
         savepoint = Savepoint(
             run=known.run,
@@ -62,6 +63,7 @@ def take_savepoint(
             meaning=known.meaning,
             at=known.note(batch).at if carried is None else carried.at,
             identity=known.identity if carried is None else carried.identity,
+            decoded_since={} if begun is None else begun.decoded_since,
         )
         savepoint.write(folder, _states(pipeline, known, epoch, spark))
     return folder

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
 import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import assert_never
+from typing import Any, assert_never
 
 from windrow.model import (
     ArrayType,
@@ -50,7 +51,13 @@ class Reading:
 
 
 def read(pipeline: Pipeline, record: LogRecord) -> Reading:
-    """Read one record; raise DeadLetterError if it is not good."""
+    """Read one record; raise DeadLetterError if it is not good, or a copy of another one in the log."""
+    envelope = _envelope(record.value)
+    if envelope is not None:
+        about, value = envelope
+        if about["pipeline"] == pipeline.name:
+            read(pipeline, LogRecord(record.offset, about["log_time"], value, record.key))
+        raise DeadLetterError(REDRIVEN)
     is_bare = record.value is None and record.key is not None and _tombstone_field(pipeline) is not None
     content = {} if is_bare else _json_object(record.value)
     log_time = _log_time(pipeline, record, content)
@@ -72,6 +79,21 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
     if latest is not None and time > latest:
         raise DeadLetterError(FUTURE)
     return _reading(pipeline, fields, time, mark)
+
+
+def _envelope(value: bytes | None) -> tuple[dict[str, Any], bytes | None] | None:
+    """Return what a copy says of itself, and the bytes of its original; None for another record."""
+    if value is None or not value.startswith(b'{"_redrive":'):
+        return None
+    try:
+        content = json.loads(value)
+        inner = base64.b64decode(content["base64"]) if "base64" in content else content["value"]
+        about = content["_redrive"]
+        if {"pipeline", "offset", "origin", "attempt", "reason", "by", "at", "log_time"} != set(about):
+            return None
+    except (ValueError, KeyError, TypeError):
+        return None
+    return about, inner.encode() if isinstance(inner, str) else inner
 
 
 def _reading(pipeline: Pipeline, fields: dict[str, Value], time: int, mark: int | None) -> Reading:
@@ -254,6 +276,7 @@ def _depth(content: object) -> int:
 
 
 MALFORMED = "malformed"
+REDRIVEN = "redriven"
 NOT_AN_OBJECT = "not an object"
 MISSING = "missing"
 NULL = "null"
