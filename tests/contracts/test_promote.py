@@ -8,6 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.contracts.steps import RUN, change, step
 from tests.contracts.stores import Store, brief, committed
@@ -17,6 +18,7 @@ from windrow.model import Pipeline
 from windrow.sinks import open_database
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.database import Database, Promoted, Replayed
+from windrow.sinks.tables import REDRIVES
 
 AGAIN = Run(RUN.pipeline, "run-2")
 
@@ -234,3 +236,15 @@ def test_a_run_that_is_seen_to_be_going_is_not_pushed_aside(store: Store) -> Non
                 sink.commit(1, told(live, 3))
     finally:
         sink.close()
+
+
+def test_copies_of_dead_letters_are_noted_once(store: Store) -> None:
+    database = open_database(store.settings())
+    rows = [("spend", "log", 0, offset, 1, 1, 1, "missing: it's", "ana@host", 60_000_000) for offset in (6, 7)]
+    table = pa.Table.from_pylist(
+        [dict(zip(REDRIVES.columns, row, strict=True)) for row in rows], schema=REDRIVES.schema
+    )
+    for part in (table.slice(0, 1), table, table):
+        database.note_redrives(part)
+    with database.snapshot() as snapshot:
+        assert pa.concat_tables(snapshot.rows(REDRIVES, ["offset"])).to_pylist() == table.to_pylist()

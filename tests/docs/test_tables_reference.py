@@ -10,11 +10,11 @@ from tests.docs.pages import ROOT
 from windrow.api.pipeline_file import load_pipeline
 from windrow.sinks.postgres.catalog import sql_types as postgres_types
 from windrow.sinks.sqlite.rows import sql_types as sqlite_types
-from windrow.sinks.tables import Table, layout
+from windrow.sinks.tables import REDRIVES, Table, layout
 
 TEXT = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
 PIPELINE = load_pipeline(ROOT / "examples" / "user_spend.yaml")
-TABLES = layout(PIPELINE, PIPELINE.sink).all
+TABLES = (*layout(PIPELINE, PIPELINE.sink).all, REDRIVES)
 
 
 def heading(table: Table) -> str:

@@ -96,6 +96,7 @@ COMMANDS = {
     "replay": CommandEntry("windrow.cli.replay", "Replay a log into a shadow of the live table."),
     "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),
     "promote": CommandEntry("windrow.cli.promote", "Replace the live table with its replay."),
+    "redrive": CommandEntry("windrow.cli.redrive", "Put dead letters of a mended pipeline back into the log."),
     "check": CommandEntry("windrow.cli.check", "Report errors in pipelines, and warn of likely mistakes."),
     "explain": CommandEntry("windrow.cli.explain", "Print a pipeline as text, YAML, JSON, Python or a Mermaid chart."),
     "transcript": CommandEntry("windrow.cli.transcript", "Run event-time test stories."),

@@ -123,6 +123,10 @@ class Database(Protocol):
         """Write down what is replayed into a table."""
         ...
 
+    def note_redrives(self, rows: pa.Table) -> None:
+        """Write down which copies of dead letters were appended (`windrow.sinks.tables.REDRIVES`), each once."""
+        ...
+
     def replayed(self, table: str) -> Replayed | None:
         """Return what was replayed into a table by the run that it belongs to; None if it was no replay."""
         ...

@@ -88,6 +88,22 @@ REPLAYS = Table(
 """The replays into tables: offsets as JSON, `begins` is null for the beginning of the log."""
 
 
+REDRIVES = Table(
+    "windrow_redrives",
+    pa.schema(
+        [
+            *(pa.field(name, pa.string(), nullable=False) for name in ("pipeline", "source")),
+            pa.field("partition", pa.int32(), nullable=False),
+            *(pa.field(name, pa.int64(), nullable=False) for name in ("offset", "copy_of", "origin", "attempt")),
+            *(pa.field(name, pa.string(), nullable=False) for name in ("reason", "redriven_by")),
+            pa.field("redriven_at", schema.MICROS, nullable=False),
+        ]
+    ),
+    ("pipeline", "source", "partition", "offset"),
+)
+"""The copies of dead letters that were appended to logs: `offset` is the copy's, `copy_of` that of the dead letter."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """The result table and its companions."""
@@ -120,7 +136,7 @@ def layout(pipeline: View, sink: Sink) -> Layout:
     In mode discard each pane is a row of its own, so the result table's key has the pane's revision too.
     """
     name = sink.table
-    if name.lower() in {*(table.name for table in SHARED), REPLAYS.name}:
+    if name.lower() in {table.name for table in (*SHARED, REPLAYS, REDRIVES)}:
         msg = f"the table {name!r} is windrow's own: choose another name for the sink's table"
         raise PipelineError(msg)
     changes = schema.changes(pipeline)

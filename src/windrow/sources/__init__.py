@@ -9,12 +9,21 @@ from windrow.core.lists import with_entries
 from windrow.errors import InputError
 from windrow.model import FileSource, KafkaSource, LogSource, RulesPipeline, Runnable, TopicList, as_graph
 from windrow.model import Source as SourceModel
-from windrow.sources.base import Cut, Source
+from windrow.sources.base import Appender, Cut, Source
 
 if TYPE_CHECKING:
     from windrow.sources.file import FollowedFile
 
-__all__ = ["Cut", "Source", "followed_files", "open_source", "open_sources", "partition_finders", "with_lists"]
+__all__ = [
+    "Cut",
+    "Source",
+    "followed_files",
+    "open_appender",
+    "open_source",
+    "open_sources",
+    "partition_finders",
+    "with_lists",
+]
 
 
 def open_source(source: SourceModel) -> Source:
@@ -30,6 +39,24 @@ def open_source(source: SourceModel) -> Source:
             from windrow.sources.kafka import KafkaTopic  # noqa: PLC0415 - the same
 
             return KafkaTopic(source)
+        case _:
+            assert_never(source)
+
+
+def open_appender(source: SourceModel, identity: str, prefix: bytes) -> Appender:
+    """Return what appends to a source's log records that begin with `prefix`; raise InputError for that of a file."""
+    match source:
+        case LogSource(path=path):
+            from windrow.sources.log.append import LogAppender  # noqa: PLC0415 - Arrow only when a source is opened
+
+            return LogAppender(path, prefix)
+        case FileSource(log=log):
+            msg = f"the log {log} is written by the run that follows {source.path}: change the file"
+            raise InputError(msg)
+        case KafkaSource():
+            from windrow.sources.kafka.append import KafkaAppender  # noqa: PLC0415 - the same
+
+            return KafkaAppender(source, identity)
         case _:
             assert_never(source)
 

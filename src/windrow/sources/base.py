@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from windrow.model import MAX_PARTITIONS
 
@@ -40,6 +41,10 @@ class Source(Protocol):
 
     def read_all(self) -> Iterator[pa.RecordBatch]:
         """Read all that is in the log now: one partition after the other, each in the order of its offsets."""
+        ...
+
+    def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
+        """Read a partition from an offset, or the first that there still is, to the end as of now, in RAW batches."""
         ...
 
     def ends(self) -> dict[int, tuple[int, int]]:
@@ -100,6 +105,35 @@ class Source(Protocol):
 
         `identity` is that of the log when Spark recorded the offset, None if the log had none. Raises the errors of
         `partitions`.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class NewRecord:
+    """A record to append: its key, None if it has none, and its value."""
+
+    key: bytes | None
+    value: bytes
+
+
+class Appender(Protocol):
+    """Appends records to a log, within a block. One at a time: in the block, what earlier ones appended can be read."""
+
+    def __enter__(self) -> Self:
+        """Open it; raise SourceError if another one is open or the log cannot be reached, InputError if it is none."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        """Leave the log."""
+        ...
+
+    def append(self, records: Mapping[int, Sequence[NewRecord]]) -> dict[int, list[int]]:
+        """Append records to their partitions, all or none of a partition; return their offsets.
+
+        Raise SourceError if that failed, also if it is not known whether it did.
         """
         ...
 

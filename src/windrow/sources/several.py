@@ -46,6 +46,11 @@ class SeveralLogs:
         for number, source in enumerate(self._sources):
             yield from numbered_batches(number, source.read_all())
 
+    def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
+        """Read a partition of one of the logs, from an offset to its end."""
+        number, own = divmod(partition, MAX_PARTITIONS)
+        return numbered_batches(number, self._sources[number].read_from(own, begin))
+
     def ends(self) -> dict[int, tuple[int, int]]:
         """Return the first offset and the end of each partition, as of now."""
         return self._joined(lambda source: source.ends())

@@ -21,7 +21,7 @@ from windrow.sinks.database import Condition, Promoted, Replayed
 from windrow.sinks.ownership import may_promote
 from windrow.sinks.postgres.catalog import sql_types
 from windrow.sinks.postgres.connection import Connection, connect, lock_table, qualified, schema_of, translated, where
-from windrow.sinks.tables import EPOCHS, OWNERS, REPLAYS, Table, create_table, quote, quote_all, table_names
+from windrow.sinks.tables import EPOCHS, OWNERS, REDRIVES, REPLAYS, Table, create_table, quote, quote_all, table_names
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -59,6 +59,20 @@ class PostgresDatabase:
                 f"VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT ({quote_all(REPLAYS.key)}) DO UPDATE SET {updates}",
                 row,
             )
+
+    def note_redrives(self, rows: pa.Table) -> None:
+        """Write down copies of dead letters; see `windrow.sinks.database.Database`."""
+        marks = ", ".join(f"${number}" for number in range(1, len(REDRIVES.columns) + 1))
+        with self._connected() as (connection, schema), connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
+            if not _exists(connection, schema, REDRIVES.name):
+                connection.execute(create_table(REDRIVES, sql_types(REDRIVES)))
+            with connection.cursor() as cursor:
+                cursor.executemany(
+                    f"INSERT INTO {qualified(schema, REDRIVES.name)} ({quote_all(REDRIVES.columns)}) "
+                    f"VALUES ({marks}) ON CONFLICT DO NOTHING",
+                    [tuple(row.values()) for row in rows.to_pylist()],
+                )
 
     def replayed(self, table: str) -> Replayed | None:
         """Return what was replayed into a table by the run that it belongs to; None if it was no replay."""

@@ -14,9 +14,9 @@ from windrow.model import SqliteSink
 from windrow.sinks.base import Run
 from windrow.sinks.database import Promoted, Replayed
 from windrow.sinks.ownership import may_promote
-from windrow.sinks.sqlite.rows import SqliteSnapshot, sql_types, text, times
+from windrow.sinks.sqlite.rows import SqliteSnapshot, sql_types, text, times, values
 from windrow.sinks.sqlite.sink import BUSY_SECONDS, connect, transaction, translated
-from windrow.sinks.tables import EPOCHS, OWNERS, REPLAYS, create_table, quote, quote_all, table_names
+from windrow.sinks.tables import EPOCHS, OWNERS, REDRIVES, REPLAYS, create_table, quote, quote_all, table_names
 
 
 class SqliteDatabase:
@@ -50,6 +50,17 @@ class SqliteDatabase:
                 f"INSERT OR REPLACE INTO {quote(REPLAYS.name)} ({quote_all(REPLAYS.columns)}) "
                 f"VALUES (?, ?, ?, ?, ?, ?, ?)",
                 row,
+            )
+
+    def note_redrives(self, rows: pa.Table) -> None:
+        """Write down copies of dead letters; see `windrow.sinks.database.Database`."""
+        marks = ", ".join("?" * len(REDRIVES.columns))
+        with translated(self.place), closing(connect(self._sink.path, self._busy)) as db, transaction(db):
+            if not _exists(db, REDRIVES.name):
+                db.execute(create_table(REDRIVES, sql_types(REDRIVES, "text")) + " WITHOUT ROWID")
+            db.executemany(
+                f"INSERT OR IGNORE INTO {quote(REDRIVES.name)} ({quote_all(REDRIVES.columns)}) VALUES ({marks})",
+                values(REDRIVES.name, rows, "text"),
             )
 
     def replayed(self, table: str) -> Replayed | None:

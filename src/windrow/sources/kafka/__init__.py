@@ -84,6 +84,11 @@ class KafkaTopic:
         ends = preflight(self._source)
         return iter(()) if self._source.start == "latest" else self.read_ranges(ends)
 
+    def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
+        """Read a partition from an offset, or the first that there still is, to the end of what is committed."""
+        first, end = self.ends()[partition]
+        return self.read_ranges({partition: (max(first, begin), end)})
+
     def read_ranges(self, ends: Mapping[int, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
         """Read between two offsets of each partition, one after the other, in RAW batches."""
         from windrow.sources.kafka.read import Reader  # noqa: PLC0415 - as above

@@ -45,6 +45,10 @@ class EmbeddedLog:
         for partition, end in ends.items():
             yield from self._folder.read(partition, START, end)
 
+    def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
+        """Read a partition from an offset to its end; raise SourceError if it has fewer records."""
+        return self._folder.read(partition, self._folder.after(partition, begin))
+
     def ends(self) -> dict[int, tuple[int, int]]:
         """Return 0 and the number of records of each partition, as of now; raise as `partitions` does.
 
