@@ -1,0 +1,383 @@
+"""How far the records of a log are out of order, and so how many are late for each delay and lateness.
+
+With C the clock of a record's partition (its greatest event time before the record) and b the end of one of its
+windows, the record is late for that window under a delay d exactly if C - b >= d, and expired under a lateness L if
+C - b >= d + L. C does not depend on d, so the counts by C - b answer for every d and L. Only a partition that joined
+late or was idle is otherwise: its watermark is raised to the low watermark, which depends on the delays.
+
+`read_log` computes C - b of every record and window, so its answers are exact. A run records C - t for the event time
+t of each record, in the buckets of `windrow.core.histogram`. As b - t is at most the size of the window,
+`read_recorded` bounds C - b from both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, assert_never
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from windrow.core.columns import MAX_TIME, MIN_TIME, Micros, to_micros, unpack
+from windrow.core.histogram import BOUNDS, Histogram
+from windrow.core.messages import Records
+from windrow.core.operators.ingest import Ingest
+from windrow.core.operators.window.assigner import in_windows
+from windrow.core.schema import END, PARTITION, TIME, WATERMARK
+from windrow.errors import InputError
+from windrow.expressions import GAP
+from windrow.hosts.reports import StepReport
+from windrow.model import (
+    Calendar,
+    Cumulate,
+    Delay,
+    Global,
+    Graph,
+    Hopping,
+    KeyedNode,
+    Node,
+    ProcessNode,
+    Punctuated,
+    RulesNode,
+    Runnable,
+    Session,
+    SinkNode,
+    SourceNode,
+    Tumbling,
+    Window,
+    WindowNode,
+    as_graph,
+    versions_of,
+)
+from windrow.sources import open_sources
+
+_NEVER: Final = -1
+"""In the place of all durations below 0: so far from late that no delay matters."""
+_HOUR: Final = 3_600_000_000
+_UNITS: Final = {"hour": _HOUR, "day": 24 * _HOUR, "week": 7 * 24 * _HOUR, "month": 31 * 24 * _HOUR}
+_HELD: Final = 1 << 20
+"""Rows of counts that are held before equal ones are added up."""
+
+
+@dataclass(frozen=True)
+class Taker:
+    """An operator that takes records of a source; its records can be late or expired by its `lateness`.
+
+    `path` is where that stands in a pipeline file, None if it is none of its settings. Of each record, the end of its
+    windows is at least `nearest` and at most `farthest` microseconds after the event time; both are None where nothing
+    is late. A key holds as many windows at once as `step` fits into the time that they are held.
+    """
+
+    node: KeyedNode | SinkNode
+    path: str | None
+    lateness: int
+    nearest: int | None
+    farthest: int | None
+    step: int
+
+    def held(self, delay: int, lateness: int) -> float:
+        """Return how many windows a key holds at once (without windows: microseconds of event time)."""
+        return (delay + lateness + (self.farthest or 0)) / self.step
+
+
+def takers(graph: Graph) -> tuple[Taker, ...]:
+    """Return the operators that take records of a source which have passed no other operator, in the graph's order."""
+    return tuple(_taker(node) for node in graph.computed if any(_is_of_source(graph, name) for name in node.inputs))
+
+
+def _is_of_source(graph: Graph, stream: str) -> bool:
+    """Return whether some of a stream's records have passed no operator."""
+    node = graph.producer(stream)
+    if isinstance(node, KeyedNode) and stream != versions_of(node.name):
+        return False
+    return isinstance(node, SourceNode) or any(_is_of_source(graph, name) for name in node.inputs)
+
+
+def _taker(node: KeyedNode | SinkNode) -> Taker:
+    path = f"streams.{node.name}.emit.lateness" if node.name else "emit.lateness"
+    match node:
+        case WindowNode(window=Global()):
+            return Taker(node, None, 0, None, None, 1)
+        case WindowNode(window=window, emit=emit):
+            size, step = _lengths(window)
+            return Taker(node, path, emit.lateness, 1, size, step)
+        case RulesNode(rules=rules):
+            return Taker(node, path, rules.lateness, 0, 0, 1)
+        case ProcessNode(process=process) if process.order == "event_time":
+            return Taker(node, None, 0, 1, 1, 1)
+        case _:
+            return Taker(node, None, 0, None, None, 1)
+
+
+def _lengths(window: Window) -> tuple[int, int]:
+    """Return how long a window can be, and how far apart windows are that a key has at once."""
+    match window:
+        case Tumbling(size):
+            return size, size
+        case Hopping(size, slide):
+            return size, slide
+        case Cumulate(size, step):
+            return size, step
+        case Session(gap):
+            return gap, gap
+        case Calendar(number, unit):
+            # a change of the clocks, or of the date line, makes a window longer by a day at most
+            return number * _UNITS[unit] + _UNITS["day"], number * _UNITS[unit]
+        case Global():
+            return MAX_TIME, MAX_TIME
+        case _:
+            assert_never(window)
+
+
+Lateness = Mapping[str, int]
+"""The lateness of takers by path, in microseconds, in place of their own."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Records, and pairs of a record and a window, by how far behind they are: an array a column, microseconds.
+
+    `behind` is how far before the clock the event time is, `over` how far before it the window's end is; below 0 is
+    `-1`. `taker` is the number of the operator, of all together 0.
+    """
+
+    partition: Micros
+    taker: Micros
+    behind: Micros
+    over: Micros
+    pairs: Micros
+    records: Micros
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Counts:
+        """Return the rows of a mask."""
+        return Counts(*(column[mask] for column in vars(self).values()))
+
+    def missed(self, delay: int, lateness: Micros, door: int | None) -> tuple[int, int]:
+        """Return how many pairs are not on time, and how many of them are expired.
+
+        `lateness` is that of each taker, `door` that of the source, whose expired records miss all of their windows.
+        """
+        is_out = np.zeros(len(self.over), dtype=np.bool_) if door is None else self.behind >= delay + door
+        is_late = is_out | (self.over >= delay)
+        is_expired = is_out | (self.over >= delay + lateness[self.taker])
+        return int(self.pairs[is_late].sum()), int(self.pairs[is_expired].sum())
+
+    def out(self, limit: int) -> int:
+        """Return how many records are as far behind the clock as a limit, or farther."""
+        return int(self.records[self.behind >= limit].sum())
+
+    def quantile(self, share: float) -> int:
+        """Return how far behind the clock a share of the records is at most."""
+        order = np.argsort(self.behind)
+        reached = np.cumsum(self.records[order])
+        if not len(reached) or not reached[-1]:
+            return 0
+        place = np.searchsorted(reached, np.ceil(share * reached[-1]))
+        return max(0, int(self.behind[order][min(place, len(order) - 1)]))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A number that is known to be in a range; it is exact if both ends are equal."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Missed:
+    """Of `pairs` of a record and a window, how many are not `on_time`: late or expired; and how many are expired."""
+
+    pairs: int
+    late: Bounds
+    expired: Bounds
+
+
+@dataclass(frozen=True)
+class Disorder:
+    """What is known of records: counts in which each is as little behind as it can be, and as much as it can be."""
+
+    takers: tuple[Taker, ...]
+    low: Counts
+    high: Counts
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether both are the same."""
+        return self.low is self.high
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that had records."""
+        numbers: list[int] = np.unique(self.high.partition).tolist()
+        return numbers
+
+    @cached_property
+    def records(self) -> int:
+        """The number of records; one that several operators take counts for each."""
+        return int(self.high.records.sum())
+
+    def of(self, partitions: Iterable[int], path: str | None = None) -> Disorder:
+        """Return the records of some partitions; with `path`, of the operators that have their lateness there."""
+
+        def part(counts: Counts) -> Counts:
+            mask = np.isin(counts.partition, list(partitions))
+            if path is not None and self.is_exact:
+                own = [number for number, one in enumerate(self.takers) if one.path == path]
+                mask &= np.isin(counts.taker, own)
+            return counts.where(mask)
+
+        low = part(self.low)
+        if self.is_exact:
+            return replace(self, low=low, high=low)
+        # what is recorded is of all operators together, and bounds the records of each
+        own = tuple(one for one in self.takers if path in {None, one.path})
+        return Disorder(own, low, part(self.high))
+
+    def missed(self, delay: int, door: int | None, changed: Lateness) -> Missed:
+        """Count under a delay, a lateness of the source, and other latenesses of operators."""
+        own = np.array([changed.get(one.path or "", one.lateness) for one in self.takers], dtype=np.int64)
+        shortest, longest = (own, own) if self.is_exact else (own.min(keepdims=True), own.max(keepdims=True))
+        late_low, expired_low = self.low.missed(delay, longest, door)
+        late_high, expired_high = self.high.missed(delay, shortest, door)
+        pairs = int(self.high.pairs.sum())
+        return Missed(pairs, Bounds(late_low, late_high), Bounds(expired_low, expired_high))
+
+
+def read_log(pipeline: Runnable) -> Disorder:
+    """Measure all that the sources hold now; raise the errors of `Source.read_all`."""
+    return measure(pipeline, open_sources(pipeline).read_all())
+
+
+def measure(pipeline: Runnable, batches: Iterable[pa.RecordBatch]) -> Disorder:
+    """Measure raw records (`windrow.core.schema.RAW`) of a whole log, each partition's in the order of its offsets."""
+    plain = _without_delays(pipeline)
+    graph = as_graph(plain)
+    known = takers(graph)
+    numbers = {one.node.name: number for number, one in enumerate(known)}
+    total = _Total()
+    for packet in Ingest(plain).run(batches):
+        message = packet.message
+        if isinstance(message, Records):
+            number = numbers[message.to]
+            total.add(_measured(known[number], number, unpack(message.blob)))
+    counts = total.counts()
+    return Disorder(known, counts, counts)
+
+
+def _without_delays(pipeline: Runnable) -> Runnable:
+    """Return a pipeline whose watermarks are the clocks of the partitions, with one key group."""
+    if not isinstance(pipeline, Graph):
+        time = pipeline.time
+        watermark = time.watermark if isinstance(time.watermark, Punctuated) else Delay(0)
+        return replace(pipeline, time=replace(time, watermark=watermark), key_groups=1)
+
+    def plain(node: Node) -> Node:
+        if not isinstance(node, SourceNode) or isinstance(node.time.watermark, Punctuated):
+            return node
+        return replace(node, time=replace(node.time, watermark=Delay(0)))
+
+    return replace(pipeline, nodes=tuple(map(plain, pipeline.nodes)), key_groups=1)
+
+
+def _measured(taker: Taker, number: int, records: pa.Table) -> Iterator[pa.Table]:
+    """Count the records of an operator, and their windows."""
+    behind = _since(records, to_micros(records.column(TIME)))
+    never = np.full_like(behind, _NEVER)
+    if taker.nearest is None or not isinstance(taker.node, WindowNode):
+        over = never if taker.nearest is None else np.maximum(behind - taker.nearest, _NEVER)
+        yield _rows(records, number, behind, over, pairs=1, records=1)
+        return
+    yield _rows(records, number, behind, never, pairs=0, records=1)
+    match taker.node.window:
+        case Session(gap, by):
+            gaps = np.full_like(behind, gap) if by is None else to_micros(records.column(GAP))
+            pairs, ends = records, to_micros(records.column(TIME)) + gaps
+        case Global():
+            return
+        case window:
+            pairs = in_windows(window, records)
+            ends = to_micros(pairs.column(END))
+    yield _rows(pairs, number, _since(pairs, to_micros(pairs.column(TIME))), _since(pairs, ends), pairs=1, records=0)
+
+
+def _since(records: pa.Table, times: Micros) -> Micros:
+    """Return how far times are before the clock at their records; there is none at the first of a partition."""
+    clocks = to_micros(records.column(WATERMARK))
+    return np.where(clocks == MIN_TIME, _NEVER, np.maximum(clocks - times, _NEVER))
+
+
+def _rows(table: pa.Table, number: int, behind: Micros, over: Micros, *, pairs: int, records: int) -> pa.Table:
+    size = len(behind)
+    return _table(
+        table.column(PARTITION).to_numpy(), np.full(size, number), behind, over, np.full(size, pairs),
+        np.full(size, records),
+    )  # fmt: skip
+
+
+_COLUMNS: Final = ("partition", "taker", "behind", "over", "pairs", "records")
+
+
+def _table(*columns: npt.NDArray[np.generic] | Sequence[int]) -> pa.Table:
+    return pa.table([pa.array(column, pa.int64()) for column in columns], names=list(_COLUMNS))
+
+
+class _Total:
+    """Adds up counts."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+        self._rows = 0
+        self._limit = _HELD
+
+    def add(self, tables: Iterable[pa.Table]) -> None:
+        """Add tables of counts."""
+        for table in tables:
+            self._tables.append(table)
+            self._rows += table.num_rows
+        if self._rows > self._limit:
+            self._tables = [self._sum()]
+            self._rows = self._tables[0].num_rows
+            self._limit = max(_HELD, 2 * self._rows)
+
+    def counts(self) -> Counts:
+        """Return the sums."""
+        table = self._sum()
+        return Counts(*(to_micros(table.column(name)) for name in _COLUMNS))
+
+    def _sum(self) -> pa.Table:
+        table = pa.concat_tables([_table(*[[]] * len(_COLUMNS)), *self._tables])
+        summed = table.group_by(list(_COLUMNS[:4])).aggregate([("pairs", "sum"), ("records", "sum")])
+        return summed.rename_columns({"pairs_sum": "pairs", "records_sum": "records"}).select(list(_COLUMNS))
+
+
+def read_recorded(graph: Graph, reports: Iterable[StepReport]) -> Disorder:
+    """Bound what a run has recorded; raise InputError if its partitions are not those of the graph, or it has none."""
+    known = takers(graph)
+    counted: dict[int, Histogram] = {}
+    for report in reports:
+        for name, histogram in report.lateness.items():
+            number = graph.partition_number(name)
+            counted[number] = counted.get(number, Histogram()) + histogram
+    if not counted:
+        msg = "the history of the run has no lateness of records: give --log, which reads the log itself"
+        raise InputError(msg)
+    judging = [one for one in known if one.nearest is not None]
+    nearest = min((one.nearest or 0 for one in judging), default=None)
+    # where another operator has taken records too, none of those counted need be of one that judges them
+    farthest = max(one.farthest or 0 for one in judging) if judging and len(judging) == len(known) else None
+    upper = (*BOUNDS, MAX_TIME)
+    lower = (_NEVER, *(bound + 1 for bound in BOUNDS))
+
+    def counts(behind: Sequence[int], reach: int | None) -> Counts:
+        total = _Total()
+        for number, histogram in counted.items():
+            for value, found in zip(behind, histogram.counts, strict=False):
+                over = _NEVER if reach is None else max(value - reach, _NEVER)
+                total.add([_table([number], [0], [value], [over], [found], [found])])
+        return total.counts()
+
+    return Disorder(known, counts(lower, farthest), counts(upper, nearest))
