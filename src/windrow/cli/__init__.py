@@ -93,6 +93,7 @@ COMMANDS = {
     "status": CommandEntry("windrow.cli.status", "Show how far a realtime run is, and how fast."),
     "stop": CommandEntry("windrow.cli.stop", "End a realtime run, from anywhere."),
     "latency": CommandEntry("windrow.cli.latency", "Print how long changes took to their topic, by stage."),
+    "tune": CommandEntry("windrow.cli.tune", "Choose delay and lateness by the disorder of the records."),
     "replay": CommandEntry("windrow.cli.replay", "Replay a log into a shadow of the live table."),
     "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),
     "promote": CommandEntry("windrow.cli.promote", "Replace the live table with its replay."),
