@@ -160,6 +160,25 @@ def test_a_stream_that_is_stopped_before_it_notes_a_step(
 
 
 @pytest.mark.usefixtures("spark")
+def test_state_and_hot_keys_are_reported_by_node(files: Files, runner: Runner, tmp_path: Path) -> None:
+    files.append([*EVENTS, *((0, event(minute, "hot")) for minute in range(1_500))])
+    memory: list[StepReport] = []
+    for name in ("memory", "stream"):
+        (tmp_path / name).mkdir()
+    options = Options(tmp_path / "none", "memory", until_end=True, max_records=10_000)
+    launch(chain(files, tmp_path / "memory"), options, memory.append, lambda _: None)
+    runner.bounded(chain(files, tmp_path / "stream"), 10_000)
+    last = runner.reports[-1]
+    assert [name.partition(",")[0] for name in last.state_by_node] == ["unique", "minutes", "hours", "halves"]
+    # Spark has a row for the summary of each key group too; it reports the step before, or this one
+    rows = {name: rows - 2 for name, (rows, _) in last.state_by_node.items()}
+    assert rows in [{name: rows for name, (rows, _) in one.state_by_node.items()} for one in memory]
+    assert len(set(rows.values())) > 1
+    for reports in (memory, runner.reports):
+        assert next(iter(reports[0].hot_keys["minutes"].shares)) == "hot"
+
+
+@pytest.mark.usefixtures("spark")
 def test_a_savepoint_has_the_state_of_all_levels(
     runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
@@ -16,9 +18,10 @@ from hypothesis import strategies as st
 from tests.cli.test_progress import REPORT
 
 from windrow.core.histogram import Histogram
-from windrow.errors import InputError
-from windrow.hosts.history import MERGED, HistoryWriter, forget_history, read_history
-from windrow.hosts.reports import StepReport
+from windrow.core.hot_keys import HotKeys
+from windrow.errors import InputError, RunError
+from windrow.hosts.history import MERGED, RUNS, HistoryWriter, RunRecord, forget_history, read_history, read_runs
+from windrow.hosts.reports import Lag, StepReport
 
 T0 = 1_767_225_600_000_000
 STEP = replace(
@@ -35,6 +38,8 @@ STEP = replace(
     tasks={"read": 1.0},
     key_group_load=1.5,
     state_bytes=10,
+    state_by_node={"spend": (2, 10)},
+    hot_keys={"spend": HotKeys(40, {"ann": 30})},
 )
 
 
@@ -46,7 +51,7 @@ def written(path: Path, reports: Sequence[StepReport], **limits: int) -> list[st
     """Write reports, and return the warnings."""
     warnings: list[str] = []
     seen: list[StepReport] = []
-    with HistoryWriter(path, warnings.append, **limits) as history:
+    with HistoryWriter(path, RunRecord.here("spend", "stream"), warnings.append, **limits) as history:
         note = history.noting(seen.append)
         for report in reports:
             note(report)
@@ -97,6 +102,80 @@ def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
         read_history(path)
 
 
+def writer(path: Path) -> HistoryWriter:
+    return HistoryWriter(path, RunRecord.here("spend", "stream"), pytest.fail)
+
+
+def test_a_run_leaves_how_it_stood(tmp_path: Path) -> None:
+    path = tmp_path / "progress.sqlite"
+    with writer(path) as history:
+        history.noting_ready(lambda: None)()
+        history.noting(lambda _: None)(replace(STEP, committed=T0))
+        history.noting_fault(lambda _: None)("the database is away")
+        history.noting_lag(lambda _: None)(Lag(T0 + 1, {0: 9}, {0: 2.5}))
+    (record,) = read_runs(path)
+    assert (record.pipeline, record.host, record.pid) == ("spend", "stream", os.getpid())
+    assert (record.fault, record.is_retrying, record.error) == ("the database is away", True, None)
+    assert record.lag == Lag(T0 + 1, {0: 9}, {0: 2.5})
+    assert record.ended is not None
+    assert record.began <= record.ended <= record.seen
+    assert record.totals is not None
+    assert record.totals["events"] == 1
+    assert record.totals["commit_seconds"]["p50"] == 0.35
+
+
+def test_why_a_run_failed_is_kept_and_the_next_one_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "progress.sqlite"
+
+    def fail() -> None:
+        with writer(path) as history:
+            history.noting(lambda _: None)(STEP)
+            msg = "the checkpoint is damaged"
+            raise RunError(msg)
+
+    with pytest.raises(RunError):
+        fail()
+    written(path, [STEP])
+    assert [record.error for record in read_runs(path)] == ["the checkpoint is damaged", None]
+    assert [record.error for record in read_runs(path, last=1)] == [None]
+
+
+def test_a_run_that_waits_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "progress.sqlite"
+    with writer(path) as history:
+        history.noting_ready(lambda: None)()
+        deadline = time.monotonic() + 30
+        while not path.is_file() or not read_runs(path):
+            assert time.monotonic() < deadline
+        first = read_runs(path)[0].seen
+        while read_runs(path)[0].seen == first:
+            assert time.monotonic() < deadline
+    assert read_history(path) == []
+
+
+def test_records_of_runs_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "progress.sqlite"
+    written(path, [STEP])
+    with sqlite3.connect(path) as connection:
+        row = connection.execute("SELECT seen, record FROM runs").fetchone()
+        connection.executemany("INSERT INTO runs (seen, record) VALUES (?, ?)", [row] * (2 * RUNS))
+    connection.close()
+    written(path, [STEP])
+    assert len(read_runs(path, last=10 * RUNS)) == RUNS
+
+
+def test_a_history_without_records_of_runs_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "progress.sqlite"
+    written(path, [STEP])
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE runs")
+    connection.close()
+    assert read_runs(path) == []
+    written(path, [STEP])
+    assert len(read_runs(path)) == 1
+    assert len(read_history(path)) == 2
+
+
 counts = st.integers(0, 1000)
 histograms = st.lists(counts, max_size=5).map(Histogram.trimmed)
 names = st.integers(0, 3) | st.sampled_from(["orders/0", "rates/1"])
@@ -119,6 +198,10 @@ reports = st.builds(
     read=st.dictionaries(names, counts),
     lateness=st.dictionaries(names, histograms),
     latency=histograms,
+    hot_keys=st.dictionaries(
+        st.sampled_from(["", "spend"]),
+        st.builds(HotKeys, st.integers(1, 1000), st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9))),
+    ),
     parts=st.dictionaries(st.sampled_from(["plan", "commit"]), st.integers(0, 9)),
 )
 

@@ -12,7 +12,7 @@ from tests.cli.test_progress import REPORT
 
 from windrow.errors import SourceError
 from windrow.hosts.lag import LagWatch, lag, lag_seconds
-from windrow.hosts.reports import StepReport
+from windrow.hosts.reports import Lag, StepReport
 from windrow.sources import Source
 
 SECONDS = 30.0
@@ -91,6 +91,30 @@ def test_lag_in_time_is_since_the_log_had_what_was_read_last() -> None:
         source.may_answer.release()
     # all of partition 1 was read, and nothing of partition 2
     assert [report.lag_seconds for report in told] == [{0: 2.5, 1: 0.0}, {0: 5.0, 1: 0.0}]
+
+
+def test_lag_grows_where_no_step_is_taken() -> None:
+    source, told, seen = Asked(), list[Lag](), threading.Semaphore(0)
+
+    def tell(lag: Lag) -> None:
+        told.append(lag)
+        seen.release()
+
+    with LagWatch(cast("Source", source), lambda epoch: {0: 7 + epoch}, 3, tell) as watch:
+        assert source.asked.acquire(timeout=SECONDS)
+        source.answer({0: (0, 10)})
+        watch.telling(lambda _: None)(replace(REPORT, epoch=5, log_times={0: 4_000_000}))
+        source.answer({0: (0, 12)})
+        source.answer({0: (0, 20)})
+        source.answers.append({})
+        source.may_answer.release()
+        for _ in range(4):
+            assert seen.acquire(timeout=SECONDS)
+    assert [one.records for one in told] == [{0: 0}, {0: 0}, {0: 8}, {}]
+    assert told[2].asked > told[0].asked
+    assert told[2].longest is not None
+    assert told[2].longest > 1_000_000
+    assert told[0].longest == 0.0
 
 
 def test_lag_in_time_is_unknown_without_log_timestamps() -> None:

@@ -10,7 +10,8 @@ from tests.hosts.spend import Files, events, spend
 
 from windrow.core.histogram import Histogram
 from windrow.hosts.history import history_of, read_history
-from windrow.hosts.reports import Totals
+from windrow.hosts.reports import Totals, now_micros
+from windrow.hosts.status import RunStatus
 
 pytestmark = pytest.mark.usefixtures("spark")
 PARTS = {"plan", "compute", "collect", "wait", "sync", "commit"}
@@ -36,7 +37,15 @@ def test_a_stream_reports_its_steps_and_keeps_the_reports(make_log: MakeLog, sto
     assert last.state_rows is not None
     assert last.state_bytes is not None
     assert last.state_rows > 0
+    assert last.state_by_node == {"user-spend": (last.state_rows, last.state_bytes)}
     assert read_history(history_of(runner.checkpoint)) == runner.reports
+    status = RunStatus.read(history_of(runner.checkpoint), now_micros())
+    assert (status.state, status.record and status.record.error) == ("ended", None)
+    assert status.lag is not None
+    assert status.lag.behind == 0
+    assert status.record is not None
+    assert status.record.totals is not None
+    assert status.record.totals["events"] == sum(report.events for report in runner.reports)
     totals = Totals()
     for report in runner.reports:
         totals.add(report)

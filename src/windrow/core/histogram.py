@@ -7,16 +7,16 @@ delay, `windrow.core.watermarks.adaptive`, are part of the state.)
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import zip_longest
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from windrow.core.columns import Micros
+if TYPE_CHECKING:
+    from windrow.core.columns import Micros
 
 _UNITS: Final = (
     (1_000, (1, 2, 5, 10, 20, 50, 100, 200, 500)),
@@ -30,8 +30,6 @@ _UNITS: Final = (
 BOUNDS: Final = (0, *(unit * number for unit, numbers in _UNITS for number in numbers))
 """The upper bounds of the buckets in microseconds, each in its own bucket; a last bucket has what is above them."""
 
-_BOUNDS: Final = np.array(BOUNDS, dtype=np.int64)
-
 
 @dataclass(frozen=True)
 class Histogram:
@@ -42,6 +40,8 @@ class Histogram:
     @staticmethod
     def of(durations: Micros) -> Histogram:
         """Count durations in microseconds."""
+        import numpy as np  # noqa: PLC0415 - who reads counts needs no numpy
+
         (counts,) = count_by_row(durations, np.zeros(len(durations), dtype=np.int64), 1)
         return Histogram.trimmed(counts)
 
@@ -76,7 +76,7 @@ class Histogram:
 
     def above(self, micros: int) -> int:
         """Return how many durations are above a bound: exact for those in `BOUNDS`, else of the next lower bound."""
-        return sum(self.counts[int(np.searchsorted(_BOUNDS, micros, side="right")) :])
+        return sum(self.counts[bisect_right(BOUNDS, micros) :])
 
     def quantile(self, share: float) -> float | None:
         """Return the duration in microseconds that a share of all is not above, None if there are none.
@@ -97,18 +97,17 @@ class Histogram:
 
     def moved(self, micros: int) -> Histogram:
         """Return the histogram of the durations that are longer by `micros`: each as if it were its bucket's bound."""
-        counts = np.array(self.counts, dtype=np.int64)
-        above = np.append(_BOUNDS, _BOUNDS[-1] + 1)[: len(counts)]
-        return Histogram.trimmed(
-            np.bincount(np.searchsorted(_BOUNDS, above + micros), weights=counts, minlength=len(BOUNDS) + 1)
-            .astype(np.int64)
-            .tolist()
-        )
+        moved = Counter[int]()
+        for bound, count in zip((*BOUNDS, BOUNDS[-1] + 1), self.counts, strict=False):
+            moved[bisect_left(BOUNDS, bound + micros)] += count
+        return Histogram.trimmed(moved[bucket] for bucket in range(len(BOUNDS) + 1))
 
 
 def count_by_row(durations: Micros, rows: Sequence[int] | Micros, number: int) -> list[list[int]]:
     """Count durations by bucket in each of a number of rows; `rows` has the row of each duration."""
+    import numpy as np  # noqa: PLC0415 - as above
+
     size = len(BOUNDS) + 1
-    cells = np.asarray(rows) * size + np.searchsorted(_BOUNDS, durations)
+    cells = np.asarray(rows) * size + np.searchsorted(np.array(BOUNDS, dtype=np.int64), durations)
     counts: list[list[int]] = np.bincount(cells, minlength=number * size).reshape(number, size).tolist()
     return counts

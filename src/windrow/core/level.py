@@ -22,9 +22,11 @@ from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import StepOutput, empty_by_sink, late_output, source_numbers, with_labels
 from windrow.core.columns import concat, pack, to_micros, unpack
 from windrow.core.histogram import Histogram
+from windrow.core.hot_keys import HotKeys, add_by_node
 from windrow.core.keys import place_groups
 from windrow.core.messages import (
     Counted,
+    KeyCounts,
     Message,
     Packet,
     PartialPanes,
@@ -393,6 +395,7 @@ class LevelRunner:
         outputs: dict[str, OperatorOutput] = {}
         packets: list[Packet] = []
         lateness: dict[int, Histogram] = {one.partition: Histogram(one.counts) for one in given.lateness}
+        hot_keys: dict[str, HotKeys] = {}
         local: defaultdict[str, list[pa.Table]] = defaultdict(list)
         for node in self._nodes:
             raw, late = given.raw[node.name], None
@@ -401,6 +404,7 @@ class LevelRunner:
                 node.count_lateness(raw, advance, group, lateness)
                 raw, late = node.split_expired(raw, group)
             records = node.input.join([raw, given.records[node.name], *local[node.name]])
+            hot_keys[node.name] = HotKeys.of(records, node.view.key)
             own = OperatorState(node.name, state, summary.operators.get(node.name))
             time = advance.time(node.sources)
             output = node.operator.process(OperatorStep(group, time, records, given.parts[node.name]), own)
@@ -424,10 +428,16 @@ class LevelRunner:
             if lateness:
                 counts = [PartitionCounts(partition, one.counts) for partition, one in lateness.items()]
                 packets.append(Packet(group, Counted("lateness", pack_counts(counts))))
+            packets += [
+                Packet(group, KeyCounts(of, one.records, dict(one.counts)))
+                for of, one in hot_keys.items()
+                if one.records
+            ]
             return GroupOutput(self._nothing, stats, (*(Packet(group, one) for one in own_data), *packets))
         # clocks are identical in every key group, so only group 0 writes the journal
         journal = advance.journal if group == 0 else schema.NO_CLOCKS
-        return GroupOutput({name: self._output(name, outputs, given, journal) for name in self._nothing}, stats)
+        rows = {name: self._output(name, outputs, given, journal) for name in self._nothing}
+        return GroupOutput(rows, replace(stats, hot_keys=add_by_node([given.hot_keys, hot_keys])))
 
     def _output(
         self, sink: str, outputs: Mapping[str, OperatorOutput], given: StepInput, journal: pa.Table

@@ -132,6 +132,15 @@ class TaskTime:
 
 
 @dataclass(frozen=True)
+class KeyCounts:
+    """About how many of the `records` of the node `of` have its hottest keys (`HotKeys`): for the report alone."""
+
+    of: str
+    records: int
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
 class RecordsLost:
     """Records of a partition were lost (`what` describes it); it resumes at the offset `first`."""
 
@@ -169,6 +178,7 @@ Message = (
     | Progress
     | Counted
     | TaskTime
+    | KeyCounts
     | RecordsLost
     | PartitionIdle
     | Tick

@@ -1,32 +1,35 @@
-"""The history of a run: the reports of its steps, in a SQLite file beside the checkpoint.
+"""The history of a run: how it stands and the reports of its steps, in a SQLite file beside the checkpoint.
 
-A thread of its own writes it, so no step waits for it, and what fails there does not fail the run. Reports that are
-read again are those that were written, or sums of consecutive ones (`StepReport.__add__`): the newest `FULL` steps are
-kept as they are, older ones in sums of `MERGED`, still older ones in sums of as many sums, and so on, with at most
+A thread of its own writes it, so no step waits for it, and what fails there does not fail the run. Each process that
+runs with the checkpoint has a record (`RunRecord`), which it writes anew every two seconds at the latest. Reports that
+are read again are those that were written, or sums of consecutive ones (`StepReport.__add__`): the newest `FULL` steps
+are kept as they are, older ones in sums of `MERGED`, still older ones in sums of as many sums, and so on, with at most
 `SUMS` of each kind. So a file holds the whole run, and is bounded.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import queue
+import socket
 import sqlite3
 import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from windrow.core.columns import MIN_TIME
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder, on_this_machine
-from windrow.hosts.reports import OnStep, StepReport
+from windrow.hosts.reports import Lag, OnLag, OnStep, StepReport, Totals, now_micros
 
 FILES: Final = ("progress.sqlite", "progress.sqlite-wal", "progress.sqlite-shm")
 """The files of a history: the database, and what SQLite has beside it while it is open."""
@@ -37,10 +40,15 @@ SUMS: Final = 10_000
 MERGED: Final = 10
 """How many reports a sum is made of."""
 
+RUNS: Final = 100
+"""Records of processes that are kept."""
+
 _WAITING: Final = 1_000
 """Reports that may wait to be written; more are left out."""
 _TOGETHER: Final = 1.0
 """Seconds for which reports are gathered to be written together."""
+_BEAT: Final = 2.0
+"""Seconds after which a record is written anew at the latest."""
 _LEAVE: Final = 5.0
 """Seconds that the end of a run waits for what is being written."""
 _UNREADABLE: Final = (OSError, sqlite3.Error, KeyError, TypeError, ValueError, zlib.error)
@@ -55,6 +63,54 @@ _TABLE = """
     )
 """
 _INDEX = "CREATE INDEX IF NOT EXISTS steps_by_size ON steps (size, id)"
+_RUNS = """
+    CREATE TABLE IF NOT EXISTS runs (
+        id INTEGER PRIMARY KEY,
+        seen INTEGER NOT NULL, -- the wall clock in microseconds
+        record TEXT NOT NULL -- JSON
+    )
+"""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """How a process that runs, or ran, with a checkpoint stood when it wrote that down last (`seen`).
+
+    `machine` and `pid` say which process it is. Times are microseconds: `began`, `seen` and `ended`, None as long as it
+    has not; `error` is why it failed, None if it did not. `fault` is the last fault after which it went on, at
+    `fault_at`, and it `is_retrying` until the query has started again. `lag` is the last that is known; records have
+    been `waiting` without a commit since then, None if none wait. `totals` are those of its steps (`Totals.plain`).
+    """
+
+    pipeline: str
+    host: str
+    machine: str
+    pid: int
+    began: int
+    seen: int
+    ended: int | None = None
+    error: str | None = None
+    fault: str | None = None
+    fault_at: int | None = None
+    is_retrying: bool = False
+    lag: Lag | None = None
+    waiting: int | None = None
+    totals: Mapping[str, Any] | None = None
+
+    @staticmethod
+    def here(pipeline: str, host: str) -> RunRecord:
+        """Return the record of this process, which begins."""
+        now = now_micros()
+        return RunRecord(pipeline, host, socket.gethostname(), os.getpid(), now, now)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return asdict(self) | {"lag": None if self.lag is None else self.lag.plain()}
+
+    @staticmethod
+    def of_plain(made: Mapping[str, Any]) -> RunRecord:
+        """Return what `plain` wrote; raise KeyError or TypeError if it is none."""
+        return RunRecord(**{**made, "lag": None if made["lag"] is None else Lag.of_plain(made["lag"])})
 
 
 def history_of(checkpoint: Folder) -> Path:
@@ -63,17 +119,23 @@ def history_of(checkpoint: Folder) -> Path:
 
 
 class HistoryWriter:
-    """Writes the reports of a run to a file, in a thread of its own, until the block ends.
+    """Writes how a run stands and the reports of its steps to a file, in a thread of its own, until the block ends.
 
-    After a write that fails nothing more is written, and `on_warning` is called once with the reason.
+    It begins when the run is ready or has committed a step: until then the checkpoint may be that of another run. After
+    a write that fails nothing more is written, and `on_warning` is called once with the reason.
     """
 
-    def __init__(self, path: Path, on_warning: Callable[[str], None], *, full: int = FULL, sums: int = SUMS) -> None:
+    def __init__(
+        self, path: Path, record: RunRecord, on_warning: Callable[[str], None], *, full: int = FULL, sums: int = SUMS
+    ) -> None:
         self._path = path
         self._on_warning = on_warning
         self._limits = (full, sums)
         self._coming: queue.Queue[StepReport | None] = queue.Queue(_WAITING)
         self._has_failed = threading.Event()
+        self._is_ready = threading.Event()
+        self._lock = threading.Lock()
+        self._record = record
         self._thread = threading.Thread(target=self._write, name="windrow-history", daemon=True)
 
     def __enter__(self) -> Self:
@@ -83,6 +145,7 @@ class HistoryWriter:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
     ) -> None:
+        self._note(ended=now_micros(), error=None if value is None else str(value) or type(value).__name__)
         try:
             self._coming.put(None, timeout=_LEAVE)
         except queue.Full:
@@ -93,6 +156,9 @@ class HistoryWriter:
         """Return what is called with each step, has it written, and calls `on_step`."""
 
         def note(report: StepReport) -> None:
+            lag = report.last_lag
+            known = {} if lag is None else {"lag": lag, "waiting": lag.asked if lag.behind else None}
+            self._note(is_retrying=False, **known)
             try:
                 if not self._has_failed.is_set():
                     self._coming.put_nowait(report)
@@ -102,18 +168,58 @@ class HistoryWriter:
 
         return note
 
+    def noting_lag(self, on_lag: OnLag) -> OnLag:
+        """Return what is called with a lag, has it written, and calls `on_lag`."""
+
+        def note(lag: Lag) -> None:
+            waiting = self._record.waiting or lag.asked
+            self._note(lag=lag, waiting=waiting if lag.behind else None)
+            on_lag(lag)
+
+        return note
+
+    def noting_fault(self, on_trouble: Callable[[str], None]) -> Callable[[str], None]:
+        """Return what is called with a fault after which the run goes on, has it written, and calls `on_trouble`."""
+
+        def note(message: str) -> None:
+            self._note(fault=message, fault_at=now_micros(), is_retrying=True)
+            on_trouble(message)
+
+        return note
+
+    def noting_ready(self, on_ready: Callable[[], None]) -> Callable[[], None]:
+        """Return what is called when the run takes steps, for the first time or after a fault, and calls `on_ready`."""
+
+        def note() -> None:
+            self._note(is_retrying=False)
+            self._is_ready.set()
+            on_ready()
+
+        return note
+
+    def _note(self, **changes: Any) -> None:  # noqa: ANN401 - fields of a record
+        with self._lock:
+            self._record = replace(self._record, **changes)
+
     def _write(self) -> None:
         reports, ended = self._gathered()
-        if not reports:
-            return  # where a run does not begin, there is no checkpoint to be beside
+        while not (reports or ended or self._is_ready.is_set()):
+            reports, ended = self._gathered()
+        if not reports and not self._is_ready.is_set():
+            return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with closing(_opened(self._path)) as connection:
-                held = _Held(connection, *self._limits)
-                held.add(reports)
-                while not ended:
+                held, totals = _Held(connection, *self._limits), Totals()
+                while True:
+                    for report in reports:
+                        totals.add(report)
+                    with self._lock:
+                        record = self._record
+                    held.add(reports, replace(record, seen=now_micros(), totals=totals.plain()))
+                    if ended:
+                        return
                     reports, ended = self._gathered()
-                    held.add(reports)
         except _UNREADABLE as exc:
             self._fail(str(exc))
 
@@ -124,14 +230,19 @@ class HistoryWriter:
 
     def _gathered(self) -> tuple[list[StepReport], bool]:
         """Wait for a report; return those that come within a second, and whether the run has ended."""
-        found = [self._coming.get()]
-        until = time.monotonic() + _TOGETHER
-        while found[-1] is not None and len(found) < _WAITING:
+        found: list[StepReport] = []
+        wait, until = _BEAT, 0.0
+        while len(found) < _WAITING:
             try:
-                found.append(self._coming.get(timeout=max(0.0, until - time.monotonic())))
+                report = self._coming.get(timeout=wait)
             except queue.Empty:
                 break
-        return [report for report in found if report is not None], found[-1] is None
+            if report is None:
+                return found, True
+            until = until or time.monotonic() + _TOGETHER
+            found.append(report)
+            wait = max(0.0, until - time.monotonic())
+        return found, False
 
 
 class _Held:
@@ -141,11 +252,16 @@ class _Held:
         self._connection = connection
         self._limits = (full, sums)
         self._number = Counter(dict(connection.execute("SELECT size, count(*) FROM steps GROUP BY size")))
+        with connection:
+            connection.execute("DELETE FROM runs WHERE id <= (SELECT max(id) FROM runs) - ?", (RUNS - 1,))
+            self._run = connection.execute("INSERT INTO runs (seen, record) VALUES (0, 'null')").lastrowid
 
-    def add(self, reports: Sequence[StepReport]) -> None:
-        """Write reports, and add up the oldest ones where there are too many of a size."""
+    def add(self, reports: Sequence[StepReport], record: RunRecord) -> None:
+        """Write the record of the run and reports, and add up the oldest ones where there are too many of a size."""
         full, sums = self._limits
         with self._connection:
+            row = record.seen, json.dumps(record.plain()), self._run
+            self._connection.execute("UPDATE runs SET seen = ?, record = ? WHERE id = ?", row)
             rows = [(0, report.epoch, report.committed, _packed(report)) for report in reports]
             self._connection.executemany(f"INSERT INTO steps ({_COLUMNS}) VALUES (?, ?, ?, ?)", rows)
             self._number[0] += len(rows)
@@ -173,16 +289,35 @@ def read_history(path: Path, since: int | None = None, last: int | None = None) 
 
     Older ones are sums of several steps (see the module). Raise InputError if there is no file, or it cannot be read.
     """
+    with _reading(path) as connection:
+        rows = connection.execute(
+            "SELECT report FROM steps WHERE ?1 IS NULL OR committed > ?1 ORDER BY id DESC LIMIT ?2",
+            (since, -1 if last is None else last),
+        ).fetchall()
+        return [_unpacked(blob) for (blob,) in reversed(rows)]
+
+
+def read_runs(path: Path, last: int = RUNS) -> list[RunRecord]:
+    """Return the records of the `last` processes that ran with a checkpoint, oldest first.
+
+    Files of older versions have none. Raise InputError as `read_history` does.
+    """
+    with _reading(path) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchone():
+            return []
+        rows = connection.execute("SELECT record FROM runs WHERE seen > 0 ORDER BY id DESC LIMIT ?", (last,)).fetchall()
+        return [RunRecord.of_plain(json.loads(text)) for (text,) in reversed(rows)]
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a history for reading; raise InputError if there is none, or the block cannot read it."""
     if not path.is_file():
         msg = f"there is no {path}: no step was taken with this checkpoint"
         raise InputError(msg)
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            rows = connection.execute(
-                "SELECT report FROM steps WHERE committed > ? ORDER BY id DESC LIMIT ?",
-                (MIN_TIME if since is None else since, -1 if last is None else last),
-            ).fetchall()
-        return [_unpacked(blob) for (blob,) in reversed(rows)]
+            yield connection
     except _UNREADABLE as exc:
         msg = f"{path} cannot be read ({exc}); remove it, and the next run begins a new one"
         raise InputError(msg) from exc
@@ -197,7 +332,7 @@ def forget_history(path: Path) -> None:
 def _opened(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path)
     # a power cut may cost the last steps, not the file
-    for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", _TABLE, _INDEX):
+    for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", _TABLE, _INDEX, _RUNS):
         connection.execute(statement)
     return connection
 

@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
 from windrow.errors import WindrowError
-from windrow.hosts.reports import OnStep, PartitionName, StepReport
+from windrow.hosts.reports import Lag, OnLag, OnStep, PartitionName, StepReport, now_micros
 from windrow.sources import Cut, Source
 
 _EVERY = 1.0
@@ -24,12 +25,17 @@ _SHARE = 0.02
 class LagWatch:
     """Asks a source for its ends in a thread of its own, so that no step waits for the answer.
 
-    `reached` is asked once a step, by its epoch, for the next offset of each partition after it.
+    `reached` is asked once a step, by its epoch, for the next offset of each partition after it; `epoch` is the last
+    that was committed before. `on_lag` is called with each answer, so the lag grows where no step is taken, too.
     """
 
-    def __init__(self, source: Source, reached: Callable[[int], Cut]) -> None:
+    def __init__(
+        self, source: Source, reached: Callable[[int], Cut], epoch: int = -1, on_lag: OnLag = lambda _: None
+    ) -> None:
         self._source = source
-        self._reached = reached
+        self._reached = lru_cache(maxsize=2)(reached)
+        self._epoch = epoch
+        self._on_lag = on_lag
         self._ends: Mapping[int, tuple[int, int]] | None = None
         self._log_times: dict[PartitionName, int] = {}
         self._closed = threading.Event()
@@ -51,11 +57,16 @@ class LagWatch:
 
     def _with_lag(self, report: StepReport) -> StepReport:
         self._log_times |= report.log_times
+        self._epoch = report.epoch
         ends = self._ends
         if ends is None:
             return report
         behind = lag(ends, self._reached(report.epoch))
         return replace(report, lag=behind, lag_seconds=lag_seconds(behind, self._log_times, report.committed))
+
+    def _now(self, ends: Mapping[int, tuple[int, int]]) -> Lag:
+        behind, now = lag(ends, self._reached(self._epoch)), now_micros()
+        return Lag(now, behind, lag_seconds(behind, dict(self._log_times), now))
 
     def _ask(self) -> None:
         wait = 0.0
@@ -63,6 +74,7 @@ class LagWatch:
             began = time.monotonic()
             try:
                 self._ends = self._source.ends()
+                self._on_lag(self._now(self._ends))
             except WindrowError:
                 self._ends = None  # a log that cannot be read ends the run, which says why
             wait = max(_EVERY, (time.monotonic() - began) / _SHARE)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from windrow.core.lists import with_entries
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
-from windrow.hosts.history import HistoryWriter, forget_history, history_of
-from windrow.hosts.reports import OnStep, naming_partitions
+from windrow.hosts.history import HistoryWriter, RunRecord, forget_history, history_of
+from windrow.hosts.reports import OnLag, OnStep, naming_lag, naming_partitions
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
-from windrow.model import Runnable, as_graph
+from windrow.model import Graph, Runnable, as_graph
 from windrow.sinks import open_sinks
 from windrow.sinks.base import SinkGroup
 from windrow.sources import followed_files, open_sources, with_lists
@@ -35,8 +35,9 @@ class Options:
     `fresh` first removes the checkpoint and the tables. A new checkpoint starts from `savepoint` if that is given, or
     with `backfill` from a batch run over all records in the log. `on_trouble` is called with each fault that is
     retried, and with lost records if `on_data_loss` is "continue"; `on_warning` if a file that is followed cannot be
-    read; `on_ready` when a stream begins to take steps, also after a fault. A stream gives up after `retry` seconds of
-    faults without a step (None: a minute, on a cluster ten).
+    read; `on_ready` when a stream begins to take steps, also after a fault; `on_lag` every second or so with how far a
+    stream is behind. A stream gives up after `retry` seconds of faults without a step (None: a minute, on a cluster
+    ten).
     """
 
     checkpoint: Folder
@@ -52,6 +53,7 @@ class Options:
     on_trouble: Callable[[str], None] = lambda _: None
     on_warning: Callable[[str], None] = lambda _: None
     on_ready: Callable[[], None] = lambda: None
+    on_lag: OnLag = lambda _: None
     retry: float | None = None
     on_data_loss: OnDataLoss = "stop"
 
@@ -61,18 +63,27 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
 
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
     """
-    with _noting(options, on_step) as noted:
-        return _launch(pipeline, options, naming_partitions(as_graph(pipeline), noted), on_start)
+    graph = as_graph(pipeline)
+    with _noting(graph, options, on_step) as (noted, note):
+        named = replace(noted, on_lag=naming_lag(graph, noted.on_lag))
+        return _launch(pipeline, named, naming_partitions(graph, note), on_start)
 
 
 @contextmanager
-def _noting(options: Options, on_step: OnStep) -> Iterator[OnStep]:
-    """Yield what keeps steps in the history of the run, if it has a checkpoint, and calls `on_step`."""
+def _noting(graph: Graph, options: Options, on_step: OnStep) -> Iterator[tuple[Options, OnStep]]:
+    """Yield options and `on_step` that keep what they are told in the history of the run, if it has a checkpoint."""
     if options.host in {"batch", "memory"}:
-        yield on_step
+        yield options, on_step
         return
-    with HistoryWriter(history_of(options.checkpoint), options.on_warning) as history:
-        yield history.noting(on_step)
+    record = RunRecord.here(graph.name, options.host)
+    with HistoryWriter(history_of(options.checkpoint), record, options.on_warning) as history:
+        noted = replace(
+            options,
+            on_trouble=history.noting_fault(options.on_trouble),
+            on_ready=history.noting_ready(options.on_ready),
+            on_lag=history.noting_lag(options.on_lag),
+        )
+        yield noted, history.noting(on_step)
 
 
 def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
@@ -138,6 +149,7 @@ def _realtime(pipeline: Runnable, options: Options, on_step: OnStep, on_start: O
         on_trouble=options.on_trouble,
         on_warning=options.on_warning,
         on_ready=options.on_ready,
+        on_lag=options.on_lag,
         **({} if options.retry is None else {"retry": options.retry}),
     )
     run = RealtimeRun(pipeline, settings)
@@ -174,6 +186,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
         on_trouble=options.on_trouble,
         on_warning=options.on_warning,
         on_ready=options.on_ready,
+        on_lag=options.on_lag,
         retry=options.retry,
         on_data_loss=options.on_data_loss,
     )

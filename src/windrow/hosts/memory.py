@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -78,9 +77,14 @@ class MemoryHost:
             level.change_lists(changes)
 
     @property
+    def state_by_level(self) -> list[tuple[int, int]]:
+        """The number of blobs and bytes in the key groups' states by level."""
+        return [(sum(state.rows for state in states), sum(state.size for state in states)) for states in self._states]
+
+    @property
     def state_size(self) -> int:
         """The size of the key groups' states in bytes."""
-        return sum(state.size for states in self._states for state in states)
+        return sum(size for _, size in self.state_by_level)
 
     def step(self, raw: pa.Table) -> list[GroupOutput]:
         """Run one step over the records that follow those of the last step, in offset order by partition."""
@@ -163,7 +167,7 @@ class MemoryRun:
             self._sinks.commit(epoch, rows)
         parts["compute"] = computed
         report = StepReport.of(epoch, [group.stats for group in groups], computed + watch.lap(), parts=parts)
-        on_step(replace(report, state_bytes=host.state_size))
+        on_step(report.with_state(self._pipeline, host.state_by_level))
 
 
 def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:

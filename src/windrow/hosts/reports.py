@@ -7,20 +7,58 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from windrow.core.columns import MIN_TIME
 from windrow.core.histogram import Histogram
-from windrow.core.operators.base import GroupStats
-from windrow.model import Graph
+from windrow.core.hot_keys import HotKeys, add_by_node
+from windrow.model import Graph, Runnable, as_graph
+
+if TYPE_CHECKING:
+    from windrow.core.operators.base import GroupStats
 
 T = TypeVar("T")
 
 PartitionName = int | str
 """A partition's number; with several sources ``SOURCE/NUMBER``."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a run was behind the end of its log when that was asked for (microseconds), between steps, too.
+
+    `records` are offsets by partition; `seconds` how long ago the log had the last record that was read, 0 where
+    nothing is left to read, and nothing where the log has no timestamps.
+    """
+
+    asked: int
+    records: dict[PartitionName, int]
+    seconds: dict[PartitionName, float] | None = None
+
+    @property
+    def behind(self) -> int:
+        """The offsets of all partitions together."""
+        return sum(self.records.values())
+
+    @property
+    def longest(self) -> float | None:
+        """The seconds of the partition that is farthest behind; None if they are known of none that is."""
+        if not self.behind:
+            return 0.0
+        known = self.seconds or {}
+        return max((known[name] for name, offsets in self.records.items() if offsets and name in known), default=None)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {"asked": self.asked, "records": self.records, "seconds": self.seconds}
+
+    @staticmethod
+    def of_plain(made: Mapping[str, Any]) -> Lag:
+        """Return what `plain` wrote, also after JSON has made text of the numbers of partitions."""
+        return Lag(made["asked"], *(made[name] and _named(made[name]) for name in ("records", "seconds")))
 
 
 @dataclass(frozen=True)
@@ -42,8 +80,10 @@ class StepReport:
     part: `plan`, `compute`, `collect`, `wait` (for the commit of the step before), `sync` (the checkpoint) and `commit`
     (the sink); `tasks` the seconds that all tasks of `compute` together have spent on `read`, `decode` and `operate`.
     `key_group_load` is the greatest share of records that a key group has, as a multiple of the mean share.
-    `state_rows` and `state_bytes` are what the state store held about then. What a host does not know is empty or
-    None; of a host that knows `only_offsets`, `records` are offsets, and the other counts are 0 and say nothing.
+    `state_rows` and `state_bytes` are what the state store held about then, `state_by_node` the same by the nodes
+    whose operators run together. `hot_keys` are estimates of the keys with most records, by node. What a host does not
+    know is empty or None; of a host that knows `only_offsets`, `records` are offsets, and the other counts are 0 and
+    say nothing.
     """
 
     epoch: int
@@ -74,6 +114,8 @@ class StepReport:
     key_group_load: float | None = None
     state_rows: int | None = None
     state_bytes: int | None = None
+    state_by_node: dict[str, tuple[int, int]] = field(default_factory=dict)
+    hot_keys: dict[str, HotKeys] = field(default_factory=dict)
     only_offsets: bool = False
 
     @property
@@ -87,6 +129,11 @@ class StepReport:
     def behind(self) -> int | None:
         """The lag of all partitions together in offsets; None if it is not known."""
         return None if self.lag is None else sum(self.lag.values())
+
+    @property
+    def last_lag(self) -> Lag | None:
+        """The lag at the commit; None if it is not known."""
+        return None if self.lag is None or self.committed is None else Lag(self.committed, self.lag, self.lag_seconds)
 
     @property
     def events(self) -> int:
@@ -144,7 +191,20 @@ class StepReport:
             parts=dict(parts or {}),
             tasks=_sums(one.seconds for one in stats),
             key_group_load=_load([sum(counts.total for counts in one.lateness.values()) for one in stats]),
+            hot_keys=add_by_node(one.hot_keys for one in stats),
         )
+
+    def with_state(self, pipeline: Runnable, levels: Sequence[tuple[int, int]]) -> StepReport:
+        """Return the report with the rows and bytes that the state store holds at each level, if they are known."""
+        graph = as_graph(pipeline)
+        if len(levels) != len(graph.levels):
+            return self
+        names = (
+            ", ".join((one.node.name or graph.name) + (" (salted)" if one.is_local else "") for one in level)
+            for level in graph.levels
+        )
+        rows, size = map(sum, zip(*levels, strict=True))
+        return replace(self, state_rows=rows, state_bytes=size, state_by_node=dict(zip(names, levels, strict=True)))
 
     def again(self) -> StepReport:
         """Return the report of a step that was counted before: with nothing to add."""
@@ -164,6 +224,7 @@ class StepReport:
             log_times=self.log_times | later.log_times,
             parts=_sums((self.parts, later.parts)),
             tasks=_sums((self.tasks, later.tasks)),
+            hot_keys=add_by_node((self.hot_keys, later.hot_keys)),
         )
 
     def plain(self) -> dict[str, Any]:
@@ -171,6 +232,7 @@ class StepReport:
         made = {one.name: getattr(self, one.name) for one in fields(self)}
         made["lateness"] = {partition: list(counts.counts) for partition, counts in self.lateness.items()}
         made["latency"] = list(self.latency.counts)
+        made["hot_keys"] = {node: {"records": one.records, "counts": one.counts} for node, one in self.hot_keys.items()}
         return made
 
     @staticmethod
@@ -182,14 +244,16 @@ class StepReport:
         values = {one.name: made[one.name] for one in fields(StepReport) if one.name in made}
         for name in ("watermarks", "offsets", "lag", "lag_seconds", "read", "log_times", "lateness"):
             if values.get(name) is not None:
-                values[name] = {_name(partition): value for partition, value in values[name].items()}
+                values[name] = _named(values[name])
         values["lateness"] = {name: Histogram(tuple(counts)) for name, counts in values["lateness"].items()}
         values["latency"] = Histogram(tuple(values["latency"]))
+        values["state_by_node"] = {node: tuple(held) for node, held in values.get("state_by_node", {}).items()}
+        values["hot_keys"] = {node: HotKeys(**one) for node, one in values.get("hot_keys", {}).items()}
         return StepReport(**values)
 
 
 _NUMBERS = ("records", "late", "expired", "dead", "inserts", "revisions", "rejected", "duplicates")
-_EMPTY: dict[str, Any] = {"read": {}, "lateness": {}, "latency": Histogram()}
+_EMPTY: dict[str, Any] = {"read": {}, "lateness": {}, "latency": Histogram(), "hot_keys": {}}
 _COUNTS = (*_NUMBERS, *_EMPTY)
 """Fields that are counts: a step that is run again reports them as 0."""
 
@@ -213,23 +277,28 @@ def _load(records: list[int]) -> float | None:
     return max(records) * len(records) / sum(records) if any(records) else None
 
 
-def _name(partition: PartitionName) -> PartitionName:
-    """Return the name of a partition of which JSON has made text."""
-    return int(partition) if str(partition).isdigit() else partition
+def _named(values: Mapping[PartitionName, T]) -> dict[PartitionName, T]:
+    """Return values by partition, of whose numbers JSON has made text."""
+    return {int(name) if str(name).isdigit() else name: value for name, value in values.items()}
 
 
 def _known(watermark: int) -> int | None:
+    from windrow.core.columns import MIN_TIME  # noqa: PLC0415 - who reads reports needs no Arrow
+
     return None if watermark == MIN_TIME else watermark
 
 
 OnStep = Callable[[StepReport], None]
+OnLag = Callable[[Lag], None]
+
+
+def _named_in(graph: Graph, values: Mapping[PartitionName, T]) -> dict[PartitionName, T]:
+    return {graph.partition_name(int(partition)): value for partition, value in values.items()}
 
 
 def naming_partitions(graph: Graph, on_step: OnStep) -> OnStep:
     """Return what is called with each step, and calls `on_step` with the names of partitions."""
-
-    def named(values: Mapping[PartitionName, T]) -> dict[PartitionName, T]:
-        return {graph.partition_name(int(partition)): value for partition, value in values.items()}
+    named = partial(_named_in, graph)
 
     def name(report: StepReport) -> None:
         on_step(
@@ -247,6 +316,16 @@ def naming_partitions(graph: Graph, on_step: OnStep) -> OnStep:
         )
 
     return name if len(graph.sources) > 1 else on_step
+
+
+def naming_lag(graph: Graph, on_lag: OnLag) -> OnLag:
+    """Return what is called with a lag, and calls `on_lag` with the names of partitions."""
+    named = partial(_named_in, graph)
+
+    def name(lag: Lag) -> None:
+        on_lag(Lag(lag.asked, named(lag.records), None if lag.seconds is None else named(lag.seconds)))
+
+    return name if len(graph.sources) > 1 else on_lag
 
 
 def counted(number: int, noun: str) -> str:
@@ -296,6 +375,7 @@ class Totals:
     seconds: float = 0.0
     lateness: Histogram = field(default=Histogram(), repr=False)
     latency: Histogram = field(default=Histogram(), repr=False)
+    commits: Histogram = field(default=Histogram(), repr=False)
     parts: dict[str, float] = field(default_factory=dict, repr=False)
     tasks: dict[str, float] = field(default_factory=dict, repr=False)
     last: StepReport | None = field(default=None, repr=False)
@@ -323,6 +403,8 @@ class Totals:
         self.seconds += report.seconds
         self.lateness += Histogram.sum(report.lateness.values())
         self.latency += report.latency
+        if "commit" in report.parts:
+            self.commits += Histogram.of_one(round(report.parts["commit"] * 1_000_000))
         self.parts = _sums((self.parts, report.parts))
         self.tasks = _sums((self.tasks, report.tasks))
         self.last = report
@@ -334,13 +416,12 @@ class Totals:
 
     def plain(self) -> dict[str, Any]:
         """Return the totals as plain JSON, and where the run stands."""
-        made: dict[str, Any] = {
-            one.name: getattr(self, one.name) for one in fields(self) if one.name not in {"last", "latency", "lateness"}
-        }
+        made: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _APART}
         made["events_per_second"] = round(self.rate)
         made["seconds"] = round(self.seconds, 3)
         made["lateness_seconds"] = _quantiles(self.lateness)
         made["latency_seconds"] = _quantiles(self.latency)
+        made["commit_seconds"] = _quantiles(self.commits)
         for name in ("parts", "tasks"):
             made[name] = {part: round(seconds, 3) for part, seconds in made[name].items()}
         last = self.last
@@ -369,4 +450,6 @@ def _quantiles(histogram: Histogram) -> dict[str, float] | None:
     return {name: (histogram.quantile(share) or 0.0) / 1_000_000 for name, share in _QUANTILES.items()}
 
 
+_APART = {"last", "latency", "lateness", "commits"}
+"""Fields of totals that are said in another way."""
 _QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}

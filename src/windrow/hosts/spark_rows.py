@@ -15,6 +15,7 @@ from pyspark.sql import Row
 from windrow.core.changelog import StepOutput, empty_by_sink
 from windrow.core.columns import Blob, pack, unpack
 from windrow.core.histogram import Histogram
+from windrow.core.hot_keys import HotKeys
 from windrow.core.messages import Message, Packet, PartitionCounts, Records, decode_message, encode_message
 from windrow.core.operators.base import GroupOutput, GroupStats
 from windrow.core.state.store import MemoryState
@@ -106,6 +107,7 @@ def group_stats(text: str) -> GroupStats:
     stats["ages"] = tuple(
         PartitionCounts(partition, tuple(counts), newest) for partition, counts, newest in stats["ages"]
     )
+    stats["hot_keys"] = {node: HotKeys(**keys) for node, keys in stats["hot_keys"].items()}
     return GroupStats(**stats)
 
 

@@ -13,11 +13,13 @@ from windrow.core import schema
 from windrow.core.changelog import StepOutput
 from windrow.core.columns import concat, unpack
 from windrow.core.histogram import Histogram
+from windrow.core.hot_keys import HotKeys, add_by_node
 from windrow.core.messages import (
     Counted,
     DeadLetters,
     EndOfInput,
     EventTimes,
+    KeyCounts,
     Message,
     Packet,
     PartialPanes,
@@ -51,7 +53,8 @@ class StepInput:
     By node: `records` of operators, `raw` records of sources, `parts` (panes that other key groups aggregated of its
     records, where keys are salted), dead letters (`dead`; under None those of all nodes), and `results` of earlier
     levels. `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of
-    the step, None if there was no tick. `lateness`, `ages` and `seconds` (by part) are for the report alone.
+    the step, None if there was no tick. `lateness`, `ages`, `seconds` (by part) and `hot_keys` (by node) are for the
+    report alone.
     """
 
     records: dict[str, pa.Table]
@@ -68,6 +71,7 @@ class StepInput:
     lateness: tuple[PartitionCounts, ...] = ()
     ages: tuple[PartitionCounts, ...] = ()
     seconds: tuple[TaskTime, ...] = ()
+    hot_keys: Mapping[str, HotKeys] = field(default_factory=dict)
 
     @staticmethod
     def of(nodes: Mapping[str, NodeInput], messages: Iterable[Message]) -> StepInput:
@@ -107,6 +111,7 @@ class StepInput:
             lateness=tuple(row for one in counted if one.of == "lateness" for row in unpack_counts(one.blob)),
             ages=tuple(row for one in counted if one.of == "age" for row in unpack_counts(one.blob)),
             seconds=tuple(all_of(TaskTime)),
+            hot_keys=add_by_node({one.of: HotKeys(one.records, one.counts)} for one in all_of(KeyCounts)),
         )
 
     def with_dead(self, messages: Iterable[Message]) -> StepInput:
@@ -166,7 +171,7 @@ class GroupStats:
     partitions that no longer hold the low watermark `low` back: these four in key group 0 only, as they are the same in
     all. `lateness` counts by partition how far records were behind the clock of their partition, each once for each
     operator that takes it from its source; `ages` are rows (partition, newest log timestamp, counts of how much older
-    records are). `seconds` are those that tasks have spent, by part.
+    records are). `seconds` are those that tasks have spent, by part, `hot_keys` the keys with most records, by node.
     """
 
     records: int
@@ -186,6 +191,7 @@ class GroupStats:
     lateness: dict[int, Histogram] = field(default_factory=dict)
     ages: tuple[PartitionCounts, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
+    hot_keys: dict[str, HotKeys] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,11 @@ class MemoryState:
             other.set(kind, bucket, blob)
 
     @property
+    def rows(self) -> int:
+        """The number of blobs."""
+        return len(self._blobs)
+
+    @property
     def size(self) -> int:
         """Bytes of the summary and the blobs."""
         return len(self._summary or b"") + sum(map(len, self._blobs.values()))

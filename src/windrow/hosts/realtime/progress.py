@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from windrow.errors import RecordsLostError, RunError, WindrowError
 from windrow.hosts.realtime.partition import Owner
 from windrow.hosts.realtime.topics import group_of, moved_keys, source_of
-from windrow.hosts.reports import OnStep, PartitionName, StepReport, Stopwatch, now_micros
+from windrow.hosts.reports import Lag, OnLag, OnStep, PartitionName, StepReport, Stopwatch, now_micros
 from windrow.model import Runnable
 from windrow.sources.base import another_log
 from windrow.sources.kafka.client import Admin, client_of, group_answer
@@ -72,7 +72,14 @@ class Positions:
 class Progress:
     """Reports what a run has committed, and sees that its topic stays what it was."""
 
-    def __init__(self, pipeline: Runnable, partitions: Sequence[int], on_trouble: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        pipeline: Runnable,
+        partitions: Sequence[int],
+        on_trouble: Callable[[str], None],
+        on_lag: OnLag = lambda _: None,
+    ) -> None:
+        self._on_lag = on_lag
         self._source = source_of(pipeline)
         self._positions = Positions(pipeline, REPORT_SECONDS)
         self._topic_id: str | None = None
@@ -105,6 +112,7 @@ class Progress:
             one.partition: one.committed for one in positions if one.committed is not None
         }
         behind: dict[PartitionName, int] = {one.partition: one.lag for one in positions}
+        self._on_lag(Lag(now_micros(), behind))
         if offsets == self._last and any(behind.values()):
             return  # a report is of what was committed
         self._epoch += 1

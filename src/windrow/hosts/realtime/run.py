@@ -25,7 +25,7 @@ from windrow.hosts.realtime.progress import REPORT_SECONDS, Progress
 from windrow.hosts.realtime.stopping import StopRequests, request_stop
 from windrow.hosts.realtime.supervise import serve
 from windrow.hosts.realtime.topics import prepare_topics
-from windrow.hosts.reports import OnStep
+from windrow.hosts.reports import OnLag, OnStep
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.model import Runnable
@@ -40,7 +40,8 @@ _JOBS = "windrow-realtime"
 class RealtimeSettings:
     """Settings of a run: `on_trouble` is called with what is retried, for `retry` seconds without an answer.
 
-    `on_warning` is called once if a sample of the topic shows that it is not partitioned by the key.
+    `on_warning` is called once if a sample of the topic shows that it is not partitioned by the key, `on_lag` each
+    second with how far the run is behind.
     """
 
     spark: SparkOptions = AS_GIVEN
@@ -49,6 +50,7 @@ class RealtimeSettings:
     on_trouble: Callable[[str], None] = lambda _: None
     on_warning: Callable[[str], None] = lambda _: None
     on_ready: Callable[[], None] = lambda: None
+    on_lag: OnLag = lambda _: None
 
 
 class _Failures(AccumulatorParam[list[tuple[str, str]]]):
@@ -112,7 +114,7 @@ class RealtimeRun:
         groups = [partitions[slot::slots] for slot in range(slots)]
         task = _Task(self._pipeline, uuid.uuid4().hex, self._settings.retry, failures)
         job = InheritableThread(target=_run_job, args=(spark, groups, task, errors), name=_JOBS, daemon=True)
-        watch = Progress(self._pipeline, partitions, self._settings.on_trouble)
+        watch = Progress(self._pipeline, partitions, self._settings.on_trouble, self._settings.on_lag)
         keys = KeyWatch(self._pipeline, self._settings.on_warning)
         job.start()
         self._settings.on_ready()

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,15 +148,17 @@ class QueryWatch:
                 return {"plan": max(0.0, time.time() - began / 1_000)}
         return {}
 
-    def state(self) -> tuple[int | None, int | None]:
-        """Return how many rows and bytes the state store had after the last step that Spark reports."""
+    def state(self) -> list[tuple[int, int]]:
+        """Return how many rows and bytes the state store had by level after the last step that Spark reports."""
         with suppress(*SPARK_ERRORS):
             last = None if self._query is None else self._query.lastProgress()
             if last is not None:
-                operators = json.loads(last.json())["stateOperators"]
-                rows = sum(one.get("numRowsTotal", 0) for one in operators)
-                return rows, sum(one.get("customMetrics", {}).get(_STATE_BYTES, 0) for one in operators)
-        return None, None
+                return [
+                    (one.get("numRowsTotal", 0), one.get("customMetrics", {}).get(_STATE_BYTES, 0))
+                    # from the root of the plan, which is the last level
+                    for one in reversed(json.loads(last.json())["stateOperators"])
+                ]
+        return []
 
 
 _STATE_BYTES = "rocksdbSstFileSize"
@@ -276,8 +277,7 @@ class SinkWriter:
             if groups:
                 made = report()
                 self._watch.lap()
-                rows_held, bytes_held = self._query.state()
-                self._on_step(replace(made, state_rows=rows_held, state_bytes=bytes_held))
+                self._on_step(made.with_state(self._pipeline, self._query.state()))
         except WindrowError as exc:
             self.failure = exc
         except Exception as exc:  # noqa: BLE001 - it is raised where the run waits

@@ -30,7 +30,7 @@ from windrow.errors import (
 from windrow.hosts.cluster import preflight
 from windrow.hosts.folders import Folder, is_remote
 from windrow.hosts.lag import LagWatch
-from windrow.hosts.reports import OnStep, StepReport
+from windrow.hosts.reports import OnLag, OnStep, StepReport
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark import prestart, spark_session
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
@@ -71,8 +71,8 @@ class StreamSettings:
     `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can hold processing times.
     `bounds` are watermarks from the clock journal of another run, which this one repeats. `on_trouble` is called with
     each fault after which the run retries, and with lost records if `on_data_loss` lets the run continue, `on_warning`
-    if a file that is followed cannot be read, `on_ready` when a query has started. After `retry` seconds without a step
-    (by default a minute, on a cluster ten) it gives up.
+    if a file that is followed cannot be read, `on_ready` when a query has started, `on_lag` every second or so with how
+    far the run is behind. After `retry` seconds without a step (by default a minute, on a cluster ten) it gives up.
     """
 
     checkpoint: Folder
@@ -88,6 +88,7 @@ class StreamSettings:
     on_trouble: Callable[[str], None] = lambda _: None
     on_warning: Callable[[str], None] = lambda _: None
     on_ready: Callable[[], None] = lambda: None
+    on_lag: OnLag = lambda _: None
     retry: float | None = None
     on_data_loss: OnDataLoss = "stop"
 
@@ -121,7 +122,12 @@ class StreamRun:
             spark = spark_session(self._settings.spark, log=checkpoint.log)
             prestart(spark)
             preflight(spark, self._pipeline, checkpoint.folder)
-            watch = LagWatch(self._source, lambda epoch: checkpoint.offsets(epoch - checkpoint.first_epoch))
+            watch = LagWatch(
+                self._source,
+                lambda epoch: checkpoint.offsets(epoch - checkpoint.first_epoch),
+                self._last_reported,
+                self._settings.on_lag,
+            )
             on_step = self._report_once(held.enter_context(watch).telling(on_step))
             if self._pace is not None:
                 sizing = StepSizeFile(self._pace, checkpoint)

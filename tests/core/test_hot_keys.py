@@ -1,0 +1,50 @@
+"""Hot keys: what is estimated is near what is counted, and does not depend on how records are cut much."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.core.hot_keys import KEPT, LEAST, SAMPLE, HotKeys
+
+
+def table(keys: list[str | None]) -> pa.Table:
+    return pa.table({"user": pa.array(keys, pa.string()), "amount": list(range(len(keys)))})
+
+
+@given(st.lists(st.sampled_from([None, "a", "b", "c, d"]), min_size=LEAST, max_size=SAMPLE))
+def test_few_records_are_counted_exactly(keys: list[str | None]) -> None:
+    found = HotKeys.of(table(keys), ["user"])
+    assert found.records == len(keys)
+    assert found.counts == {("null" if key is None else key): n for key, n in Counter(keys).items()}
+    assert list(found.counts.values()) == sorted(found.counts.values(), reverse=True)
+    assert HotKeys(**json.loads(json.dumps({"records": found.records, "counts": found.counts}))) == found
+
+
+@given(st.integers(SAMPLE + 1, 20_000), st.integers(2, 9))
+def test_a_key_with_a_large_share_is_found(rows: int, each: int) -> None:
+    # every few records one of the same key, and a stride that may go along with it
+    keys: list[str | None] = [
+        "hot" if number % each == number // each % each else str(number) for number in range(rows)
+    ]
+    found = HotKeys.of(table(keys), ["user"])
+    assert len(found.counts) <= KEPT
+    assert next(iter(found.counts)) == "hot"
+    assert abs(found.shares["hot"] - keys.count("hot") / rows) < 0.15
+
+
+def test_steps_and_key_groups_add_up() -> None:
+    parts = [HotKeys(100, {"hot": 50, f"{number}a": 3, f"{number}b": 2}) for number in range(50)]
+    found = HotKeys.sum(parts)
+    assert (found.records, found.counts["hot"], len(found.counts)) == (5_000, 2_500, KEPT)
+    assert HotKeys() + found == found + HotKeys() == found
+
+
+def test_nothing_is_said_of_few_records_or_without_a_key() -> None:
+    assert HotKeys.of(table(["a"] * (LEAST - 1)), ["user"]) == HotKeys()
+    assert HotKeys.of(table(["a"] * LEAST), []) == HotKeys()
+    assert HotKeys.of(table(["a"] * LEAST), ["user", "amount"]).counts.keys() >= {"a, 0"}
