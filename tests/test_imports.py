@@ -46,6 +46,7 @@ LIGHT = {
     "windrow.cli.replay": ("pyspark",),
     "windrow.cli.run": ("pyspark",),
     "windrow.cli.state": ("pyspark",),
+    "windrow.cli.status": (*HEAVY, "confluent_kafka", "rich", "prometheus_client"),
 }
 """What is imported often or early, and what it must not load."""
 

@@ -16,8 +16,9 @@ import pytest
 
 from windrow.cli.listen import RunServer
 from windrow.core.histogram import Histogram
+from windrow.core.hot_keys import HotKeys
 from windrow.errors import InputError
-from windrow.hosts.reports import StepReport
+from windrow.hosts.reports import Lag, StepReport
 
 REPORT = StepReport(
     epoch=7,
@@ -54,6 +55,8 @@ STEP = replace(
     tasks={"read": 1.25},
     key_group_load=1.5,
     state_bytes=1000,
+    state_by_node={"spend": (3, 1000)},
+    hot_keys={"": HotKeys(40, {"ann": 30, "bob": 5})},
 )
 
 Ask = Callable[[str], tuple[int, dict[str, Any]]]
@@ -81,7 +84,7 @@ def test_a_run_is_ready_once_it_takes_steps(server: RunServer, ask: Ask) -> None
     nothing = {"state": "starting", "epoch": None, "seconds_since_commit": None, "behind": None, "trouble": None}
     assert ask("/healthz") == (200, nothing)
     assert ask("/readyz") == (503, nothing)
-    server.on_ready()
+    server.on_ready(lambda: None)()
     assert ask("/readyz") == (200, nothing | {"state": "running"})
     reports: list[StepReport] = []
     server.on_step(reports.append)(REPORT)
@@ -93,7 +96,7 @@ def test_a_run_is_ready_once_it_takes_steps(server: RunServer, ask: Ask) -> None
 
 
 def test_a_run_that_retries_is_alive_and_not_ready(server: RunServer, ask: Ask) -> None:
-    server.on_ready()
+    server.on_ready(lambda: None)()
     server.on_step(lambda _: None)(REPORT)
     messages: list[str] = []
     server.on_trouble(messages.append)("the database is down; trying again in 1 s")
@@ -124,6 +127,25 @@ def test_a_run_without_commits_is_stalled_only_where_records_wait(
         ready, said = server.state()
     assert (said["state"], ready) == ("stalled" if is_stalled else "running", not is_stalled)
     assert ask("/status")[0] == 404
+
+
+def test_a_query_that_hangs_is_stalled_though_it_had_read_all(server: RunServer) -> None:
+    began = time.monotonic()
+
+    def state_after(seconds: float, behind: int | None = None) -> tuple[str, int | None]:
+        with mock.patch("time.monotonic", return_value=began + seconds):
+            if behind is not None:
+                server.on_lag(Lag(1, {0: behind}))
+            _, said = server.state()
+        return said["state"], said["behind"]
+
+    server.on_step(lambda _: None)(replace(REPORT, lag={0: 0}))
+    assert state_after(100, 0) == ("running", 0)  # nothing comes
+    assert state_after(200, 3) == ("running", 3)
+    assert state_after(209, 4) == ("running", 4)
+    assert state_after(211) == ("stalled", 4)
+    assert scrape(server)['windrow_consumer_lag_records{partition="0",pipeline="user-spend"}'] == 4
+    assert state_after(212, 0) == ("running", 0)
 
 
 def test_an_address_that_is_taken_is_wrong_input(server: RunServer) -> None:
@@ -176,6 +198,9 @@ def test_metrics_add_up_steps(server: RunServer) -> None:
         f"windrow_open_windows{{{own}}}": 0,
         f"windrow_key_group_load_ratio{{{own}}}": 1.5,
         f"windrow_state_bytes{{{own}}}": 1000,
+        f'windrow_node_state_rows{{node="spend",{own}}}': 3,
+        f'windrow_node_state_bytes{{node="spend",{own}}}': 1000,
+        f'windrow_hot_key_share_ratio{{node="user-spend",{own}}}': 0.75,
     }
     assert found[f'windrow_consumer_lag_seconds{{partition="orders/0",{own}}}'] == 1.5
     assert found[f"windrow_watermark_lag_seconds{{{own}}}"] > 1_767_225_600
@@ -185,7 +210,7 @@ def test_metrics_add_up_steps(server: RunServer) -> None:
 
 
 def test_what_a_host_of_offsets_does_not_count_is_left_out(server: RunServer) -> None:
-    server.on_step(lambda _: None)(replace(REPORT, read={0: 1}, only_offsets=True))
+    server.on_step(lambda _: None)(replace(REPORT, committed=1, read={0: 1}, only_offsets=True))
     found = {name.partition("{")[0] for name in scrape(server)}
     assert {"windrow_records_total", "windrow_consumer_lag_records"} <= found
     unknown = ("verdicts", "dead_letters", "duplicates", "changes", "event_lateness", "open_windows")

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.cli.progress import RecentRate, format_time, progress_line, short_number
+from windrow.cli.numbers import format_time, short_duration, short_number
+from windrow.cli.progress import RecentRate, progress_line
 from windrow.hosts.reports import StepReport, Totals
 from windrow.sinks.tables import utc_text
 
@@ -73,7 +74,7 @@ def test_it_says_how_far_behind_a_run_is() -> None:
     assert said(REPORT).endswith(low)
     assert said(replace(REPORT, lag={0: 0, 1: 0})).endswith(low)
     assert said(replace(REPORT, lag={0: 1234})).endswith(f"{low}, 1,234 behind")
-    assert said(replace(REPORT, lag={0: 1234}, lag_seconds={0: 61.7})).endswith(f"{low}, 1,234 behind (62 s)")
+    assert said(replace(REPORT, lag={0: 1234}, lag_seconds={0: 61.7})).endswith(f"{low}, 1,234 behind (1m1s)")
     three = replace(REPORT, lag={0: 5, 1: 2000, 2: 0}, records=0, late=3, dead=1)
     assert said(three).endswith(f"{low}, 2,005 behind, 1 dead, 3 late, 2,000 behind in partition 1")
 
@@ -126,6 +127,25 @@ def test_a_line_is_never_wider_than_it_may_be(
 )
 def test_a_number_is_short(number: float, text: str) -> None:
     assert short_number(number) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0ms"),
+        (0.0154, "15ms"),
+        (0.9996, "1.0s"),
+        (59.94, "59.9s"),
+        (59.96, "59s"),
+        (60, "1m"),
+        (200.7, "3m20s"),
+        (3_599, "59m59s"),
+        (4 * 3_600 + 5 * 60 + 7, "4h5m"),
+        (12 * 86_400 + 3 * 3_600 + 59, "12d3h"),
+    ],
+)
+def test_a_duration_is_short(seconds: float, text: str) -> None:
+    assert short_duration(seconds) == text
 
 
 @pytest.mark.parametrize(

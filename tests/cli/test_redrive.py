@@ -19,7 +19,7 @@ from windrow.cli import main
 from windrow.core.changelog import concat_by_sink, empty_by_sink
 from windrow.core.schema import RAW
 from windrow.hosts.compatibility import upgraded
-from windrow.hosts.history import HistoryWriter, history_of
+from windrow.hosts.history import HistoryWriter, RunRecord, history_of
 from windrow.hosts.memory import MemoryHost
 from windrow.hosts.reports import StepReport
 from windrow.hosts.savepoint import Savepoint, fingerprint
@@ -98,7 +98,9 @@ class Chain:
         self.sinks.commit(self.epoch, concat_by_sink(empty_by_sink(self.pipeline), (one.by_sink for one in groups)))
         if checkpoint is not None:
             report = StepReport.of(self.epoch, [group.stats for group in groups], 1.0)
-            with HistoryWriter(history_of(checkpoint), pytest.fail) as history:
+            with HistoryWriter(
+                history_of(checkpoint), RunRecord.here(self.pipeline.name, "stream"), pytest.fail
+            ) as history:
                 history.noting(lambda _: None)(report)
 
     def resume(self, text: str, number: int = 1) -> Path:

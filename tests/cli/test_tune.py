@@ -15,7 +15,7 @@ from tests.hosts.spend import Files, events
 from windrow.api.load import open_pipeline
 from windrow.cli import main
 from windrow.core.histogram import Histogram
-from windrow.hosts.history import HistoryWriter
+from windrow.hosts.history import HistoryWriter, RunRecord
 from windrow.model import Pipeline
 
 PIPELINE = """\
@@ -82,7 +82,7 @@ def record(checkpoint: Path) -> None:
     """Write a history in which a hundredth of the records is up to 20 minutes behind."""
     seconds = np.concatenate([np.zeros(99_000), np.full(1_000, 1_200)]).astype(np.int64)
     report = replace(REPORT, committed=1, lateness={0: Histogram.of(seconds * 1_000_000), 1: Histogram((5,))})
-    with HistoryWriter(checkpoint / "progress.sqlite", pytest.fail) as history:
+    with HistoryWriter(checkpoint / "progress.sqlite", RunRecord.here("user-spend", "stream"), pytest.fail) as history:
         history.noting(lambda _: None)(report)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 
 import pytest
 from tests.docs.pages import ROOT
 
 from windrow.cli.metrics import METRICS
+from windrow.hosts.reports import StepReport
 
 TEXT = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 
@@ -19,6 +21,13 @@ def test_every_metric_is_documented_as_it_is(kind: str) -> None:
     rows = re.findall(r"^\| `(windrow_\w+)` \| ([^|]*)\| .+ \|$", section[1], re.MULTILINE)
     told = [(name, tuple(re.findall(r"`(\w+)`", labels))) for name, labels in rows]
     assert told == [(one.name, one.labels) for one in METRICS if one.kind == kind]
+
+
+def test_every_field_of_a_report_is_documented() -> None:
+    section = TEXT[TEXT.index("A report has these fields") : TEXT.index("## Structured logs")]
+    cells = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
+    told = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(told) == sorted(one.name for one in fields(StepReport))
 
 
 def test_no_other_metric_is_named() -> None:

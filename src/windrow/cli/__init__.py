@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from windrow.cli.common import INTERRUPTED, flush_output, report_error, wants_stack
+from windrow.cli.common import INTERRUPTED, flush_output, report_error, wants_json, wants_stack
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class LazyGroup(click.Group):
         except click.Abort:
             sys.exit(INTERRUPTED)
         except Exception as exc:  # noqa: BLE001 the last place: whatever it is becomes a message and an exit code
-            sys.exit(report_error(exc, as_json="--json" in arguments, debug=wants_stack(arguments)))
+            sys.exit(report_error(exc, as_json=wants_json(arguments), debug=wants_stack(arguments)))
         sys.exit(result if isinstance(result, int) else 0)
 
 
@@ -90,7 +90,7 @@ COMMANDS = {
     "show": CommandEntry("windrow.cli.show", "Show rows of a pipeline's tables."),
     "savepoint": CommandEntry("windrow.cli.savepoint", "Write a savepoint of a stopped run."),
     "state": CommandEntry("windrow.cli.state", "Show the state of a stopped run or a savepoint."),
-    "status": CommandEntry("windrow.cli.status", "Show how far a realtime run is, and how fast."),
+    "status": CommandEntry("windrow.cli.status", "Show whether a run runs, where it stands, and what holds it back."),
     "stop": CommandEntry("windrow.cli.stop", "End a realtime run, from anywhere."),
     "latency": CommandEntry("windrow.cli.latency", "Print how long changes took to their topic, by stage."),
     "tune": CommandEntry("windrow.cli.tune", "Choose delay and lateness by the disorder of the records."),

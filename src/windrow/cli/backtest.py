@@ -10,7 +10,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from windrow.cli.progress import format_time
+from windrow.cli.numbers import format_time
 from windrow.core.columns import to_micros
 from windrow.hosts.backtest import Backtest, Counts, Side
 

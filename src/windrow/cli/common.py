@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
@@ -71,6 +72,11 @@ def print_json(value: object) -> None:
 def wants_stack(arguments: list[str]) -> bool:
     """Return whether to print stack traces: with ``--debug`` or WINDROW_DEBUG=1."""
     return "--debug" in arguments or os.environ.get(_DEBUG, "") not in {"", "0"}
+
+
+def wants_json(arguments: list[str]) -> bool:
+    """Return whether an error is written as JSON: with ``--json`` or ``--log json``."""
+    return "--json" in arguments or "--log=json" in arguments or ("--log", "json") in pairwise(arguments)
 
 
 def report_error(exc: Exception, *, as_json: bool, debug: bool) -> int:
@@ -143,15 +149,27 @@ def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def echo_error(text: str) -> None:
+    """Print a line on stderr."""
+    click.echo(text, err=True)
+
+
 @contextmanager
-def saying_spark_starts(*, quiet: bool, advice: str = "") -> Iterator[None]:
-    """Report on stderr that Spark is starting, which takes a while, with advice; not if `quiet`."""
+def saying_spark_starts(*, quiet: bool, advice: str = "", tell: Callable[[str], None] = echo_error) -> Iterator[None]:
+    """Call `tell` with the message that Spark is starting, which takes a while, and advice; not if `quiet`."""
     if quiet:
         yield
         return
     import logging  # noqa: PLC0415 - as above
 
-    logger, handler = logging.getLogger("windrow.hosts.spark"), logging.StreamHandler(sys.stderr)
+    class Teller(logging.Handler):
+        """Has messages told."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            """Tell one."""
+            tell(self.format(record))
+
+    logger, handler = logging.getLogger("windrow.hosts.spark"), Teller()
     handler.setFormatter(logging.Formatter(f"%(message)s{advice}"))
     level = logger.level
     logger.addHandler(handler)
@@ -174,8 +192,8 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def stopping() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Let the first Ctrl-C (or SIGTERM) ask the run to stop, and the second end it at once."""
+def stopping(tell: Callable[[str], None] = echo_error) -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Let the first Ctrl-C (or SIGTERM) ask the run to stop, which `tell` is called with, the second end it at once."""
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_start(stop: Callable[[], None]) -> None:
@@ -184,7 +202,7 @@ def stopping() -> Iterator[Callable[[Callable[[], None]], None]]:
             stop()
             # before the message is printed: a quick second Ctrl-C must not print it again
             signal.signal(number, raise_interrupt)
-            click.echo("stopping after this step (again to stop at once)", err=True)
+            tell("stopping after this step (again to stop at once)")
 
         for number in kept:
             signal.signal(number, ask)

@@ -13,8 +13,8 @@ from rich.table import Table
 from windrow.api.checks import require_valid
 from windrow.api.load import open_pipeline
 from windrow.cli.common import DIFFERENT, OK, json_option, pipeline_argument, print_json
+from windrow.cli.numbers import format_time
 from windrow.cli.options import TABLE, TIME
-from windrow.cli.progress import format_time
 from windrow.errors import InputError
 from windrow.expressions import RecordStream, View, sink_views
 from windrow.hosts.replay import SHADOW

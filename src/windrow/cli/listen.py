@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from windrow.cli.metrics import RunMetrics
 from windrow.errors import InputError
-from windrow.hosts.reports import OnStep, StepReport
+from windrow.hosts.reports import Lag, OnStep, StepReport
 
 _PATHS = ["/metrics", "/healthz", "/readyz"]
 
@@ -22,7 +22,7 @@ class RunServer:
 
     ``/metrics`` has the metrics of the run of `pipeline` (`windrow.cli.metrics`). ``/healthz`` is 200 as long as the
     process answers at all. ``/readyz`` is 200 once the run takes steps, and 503 before that, while a fault is retried,
-    and where records wait but no step was committed for `patience` seconds. These two give JSON: the state, the last
+    and where records have waited for `patience` seconds without a commit. These two give JSON: the state, the last
     epoch and how long ago it was committed, the lag in offsets, and the last fault.
     """
 
@@ -31,7 +31,9 @@ class RunServer:
         self.metrics = RunMetrics(pipeline)
         self._lock = threading.Lock()
         self._since: float | None = None
+        self._waiting: float | None = None
         self._last: StepReport | None = None
+        self._behind: int | None = None
         self._trouble: str | None = None
         try:
             self._server = ThreadingHTTPServer((host, port), _handler(self))
@@ -55,10 +57,15 @@ class RunServer:
         """The port that it listens on."""
         return int(self._server.server_address[1])
 
-    def on_ready(self) -> None:
-        """Note that the run takes steps, for the first time or after a fault."""
-        with self._lock:
-            self._since, self._trouble = time.monotonic(), None
+    def on_ready(self, then: Callable[[], None]) -> Callable[[], None]:
+        """Return what notes that the run takes steps, for the first time or after a fault, and calls `then`."""
+
+        def note() -> None:
+            with self._lock:
+                self._since, self._trouble = time.monotonic(), None
+            then()
+
+        return note
 
     def on_trouble(self, then: Callable[[str], None]) -> Callable[[str], None]:
         """Return what notes a fault, and calls `then` with it."""
@@ -76,30 +83,42 @@ class RunServer:
 
         def note(report: StepReport) -> None:
             with self._lock:
-                self._since, self._last, self._trouble = time.monotonic(), report, None
+                now = time.monotonic()
+                self._since, self._last, self._trouble = now, report, None
+                self._behind = report.behind
+                self._waiting = now if report.behind else None
             self.metrics.on_step(report)
             then(report)
 
         return note
 
+    def on_lag(self, lag: Lag) -> None:
+        """Note how far the run is behind."""
+        with self._lock:
+            self._behind = lag.behind
+            self._waiting = (self._waiting or time.monotonic()) if lag.behind else None
+        self.metrics.on_lag(lag)
+
     def state(self) -> tuple[bool, dict[str, Any]]:
         """Return whether the run is ready, and what is said of it."""
         with self._lock:
-            last, since, trouble = self._last, self._since, self._trouble
-        ago = None if since is None else time.monotonic() - since
-        # a realtime run reports each second, unless records wait
-        waits = last is not None and (bool(last.behind) or last.only_offsets)
+            last, since, trouble, waiting = self._last, self._since, self._trouble, self._waiting
+            behind = self._behind
+        now = time.monotonic()
+        ago = None if since is None else now - since
+        if last is not None and last.only_offsets:
+            waiting = since  # a realtime run reports each second, unless records wait
         if ago is None:
             state = "starting"
         elif trouble is not None:
             state = "retrying"
         else:
-            state = "stalled" if waits and ago > self._patience else "running"
+            state = "stalled" if waiting is not None and now - waiting > self._patience else "running"
         said = {
             "state": state,
             "epoch": None if last is None else last.epoch,
             "seconds_since_commit": None if last is None or ago is None else round(ago, 3),
-            "behind": None if last is None else last.behind,
+            "behind": behind,
             "trouble": trouble,
         }
         return state == "running", said

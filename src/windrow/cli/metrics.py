@@ -15,7 +15,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from windrow.core.histogram import BOUNDS, Histogram
-from windrow.hosts.reports import StepReport, Totals, now_micros
+from windrow.hosts.reports import Lag, StepReport, Totals, now_micros
 
 _SECOND: Final = 1_000_000
 
@@ -68,6 +68,11 @@ METRICS: Final = (
     ),
     Described("windrow_state_rows", "gauge", (), "Rows in the state store"),
     Described("windrow_state_bytes", "gauge", (), "Bytes of the state store"),
+    Described("windrow_node_state_rows", "gauge", ("node",), "Rows in the state store by node"),
+    Described("windrow_node_state_bytes", "gauge", ("node",), "Bytes of the state store by node"),
+    Described(
+        "windrow_hot_key_share_ratio", "gauge", ("node",), "Share of records that the hottest key has, estimated"
+    ),
 )
 
 _OF_COUNTS: Final = frozenset(
@@ -101,6 +106,7 @@ class RunMetrics(Collector):
         self._lock = threading.Lock()
         self._totals = Totals()
         self._retries = 0
+        self._lag: Lag | None = None
         self._read: defaultdict[str, int] = defaultdict(int)
         self._durations: defaultdict[str, Histogram] = defaultdict(Histogram)
         self._registry = CollectorRegistry()
@@ -110,10 +116,16 @@ class RunMetrics(Collector):
         """Count a step."""
         with self._lock:
             self._totals.add(report)
+            self._lag = report.last_lag or self._lag
             for partition, records in report.read.items():
                 self._read[str(partition)] += records
             for part, seconds in report.parts.items():
                 self._durations[part] += Histogram.of_one(round(seconds * _SECOND))
+
+    def on_lag(self, lag: Lag) -> None:
+        """Note how far the run is behind."""
+        with self._lock:
+            self._lag = lag
 
     def on_trouble(self) -> None:
         """Count a fault."""
@@ -129,7 +141,11 @@ class RunMetrics(Collector):
         """Go through the metrics that are known, in the order of `METRICS`."""
         with self._lock:
             last = self._totals.last
-            values = {**self._counted(), **({} if last is None else _standing(last))}
+            values = {
+                **self._counted(),
+                **_behind(self._lag),
+                **({} if last is None else _standing(last, self._pipeline)),
+            }
         for described in METRICS:
             if last is not None and last.only_offsets and described.name in _OF_COUNTS:
                 continue
@@ -166,7 +182,7 @@ class RunMetrics(Collector):
         }
 
 
-def _standing(report: StepReport) -> dict[str, _Values]:
+def _standing(report: StepReport, pipeline: str) -> dict[str, _Values]:
     """Return how a run stands after a step."""
     low, now = report.low_watermark, now_micros()
     watermarks = report.watermarks.items()
@@ -179,12 +195,25 @@ def _standing(report: StepReport) -> dict[str, _Values]:
         "windrow_partition_idle": {(str(name),): int(name in report.idle) for name, _ in watermarks},
         "windrow_low_watermark_timestamp_seconds": {(): _seconds(low)},
         "windrow_watermark_lag_seconds": {(): None if low is None else _seconds(now - low)},
-        "windrow_consumer_lag_records": {(str(name),): offsets for name, offsets in (report.lag or {}).items()},
-        "windrow_consumer_lag_seconds": {(str(name),): behind for name, behind in (report.lag_seconds or {}).items()},
         "windrow_open_windows": {(): report.open_windows},
         "windrow_key_group_load_ratio": {(): report.key_group_load},
         "windrow_state_rows": {(): report.state_rows},
         "windrow_state_bytes": {(): report.state_bytes},
+        "windrow_node_state_rows": {(node,): rows for node, (rows, _) in report.state_by_node.items()},
+        "windrow_node_state_bytes": {(node,): size for node, (_, size) in report.state_by_node.items()},
+        "windrow_hot_key_share_ratio": {
+            (node or pipeline,): max(keys.shares.values(), default=None) for node, keys in report.hot_keys.items()
+        },
+    }
+
+
+def _behind(lag: Lag | None) -> dict[str, _Values]:
+    """Return how far a run is behind."""
+    if lag is None:
+        return {}
+    return {
+        "windrow_consumer_lag_records": {(str(name),): offsets for name, offsets in lag.records.items()},
+        "windrow_consumer_lag_seconds": {(str(name),): seconds for name, seconds in (lag.seconds or {}).items()},
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -14,12 +13,9 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from windrow.cli.numbers import format_time, short_duration, short_number
 from windrow.hosts.reports import StepReport, Totals
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CYCLE_YEARS = 400
-_CALENDAR_CYCLE = (datetime(1970 + _CYCLE_YEARS, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-"""Microseconds after which the Gregorian calendar repeats."""
 _LINE_SECONDS = 1.0
 """Minimum time between two lines where stderr is not a terminal."""
 _NAMED = 5
@@ -31,8 +27,6 @@ _SPINNER = 2
 _LABEL = 24
 """A longer label is cut."""
 _RECENT_SECONDS = 10.0
-_THOUSAND = 1_000
-_UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 
 
 class ProgressLine:
@@ -65,6 +59,9 @@ class ProgressLine:
     def on_warning(self, message: str) -> None:
         """Print what the run continues in spite of."""
         self.on_trouble(f"warning: {message}")
+
+    def on_ready(self) -> None:
+        """Show nothing: steps follow."""
 
     def on_step(self, report: StepReport) -> None:
         """Show a step."""
@@ -117,7 +114,7 @@ def _details(totals: Totals) -> Iterator[str]:
         yield "no low watermark" if low is None else f"low watermark {format_time(low)}"
     if report.behind:
         behind = max(report.lag_seconds.values()) if report.lag_seconds else 0.0
-        yield f"{short_number(report.behind)} behind{f' ({short_number(behind)} s)' if behind else ''}"
+        yield f"{short_number(report.behind)} behind{f' ({short_duration(behind)})' if behind else ''}"
     for count, name in ((totals.dead, "dead"), (totals.late, "late"), (totals.expired, "expired")):
         if count:
             yield f"{short_number(count)} {name}"
@@ -133,26 +130,8 @@ def _details(totals: Totals) -> Iterator[str]:
         yield f"{short_number(report.lag[farthest])} behind in partition {farthest}"
 
 
-def short_number(number: float) -> str:
-    """Write a number of at least 0 in at most 5 characters up to 999T: 9,999, 12.3k, 456k, 7.8M."""
-    if round(number) < 10 * _THOUSAND:
-        return f"{number:,.0f}"
-    scaled = [(number / size, unit) for unit, size in _UNITS]
-    value, unit = next((one for one in scaled if round(one[0]) < _THOUSAND), scaled[-1])
-    return f"{value:.0f}{unit}" if round(value, 1) >= _THOUSAND / 10 else f"{value:.1f}{unit}"
-
-
 def _partitions(numbers: list[int | str]) -> str:
     """Return the names of partitions, of many only the first."""
     noun = "partition" if len(numbers) == 1 else "partitions"
     more = " ..." if len(numbers) > _NAMED else ""
     return f"{noun} {', '.join(map(str, numbers[:_NAMED]))}{more}"
-
-
-def format_time(micros: int) -> str:
-    """Write a point in time of any year in UTC, to the second, as SQLite's tables have it: 0000 is before 0001."""
-    # a watermark may be before the year 1, which Python's dates cannot hold
-    cycles, since = divmod(micros, _CALENDAR_CYCLE)
-    point = _EPOCH + timedelta(microseconds=since)
-    year = point.year + cycles * _CYCLE_YEARS
-    return f"{'-' if year < 0 else ''}{abs(year):04}-{point:%m-%d %H:%M:%S}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Literal
 
 import click
 
@@ -11,6 +12,7 @@ from windrow.cli.common import (
     NEEDS_NO_SPARK,
     OK,
     default_checkpoint,
+    echo_error,
     json_option,
     pipeline_argument,
     print_json,
@@ -18,9 +20,11 @@ from windrow.cli.common import (
     saying_spark_starts,
     stopping,
 )
+from windrow.cli.json_log import JsonLog
 from windrow.cli.listen import RunServer
+from windrow.cli.numbers import format_time
 from windrow.cli.options import ADDRESS, DURATION, STATE_FOLDER, spark_options
-from windrow.cli.progress import ProgressLine, format_time
+from windrow.cli.progress import ProgressLine
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.folders import Folder
 from windrow.hosts.launch import Ended, HostName, Options, launch
@@ -68,6 +72,7 @@ _HELP = {
     "fresh": "Delete the checkpoint and the tables first.",
     "backfill": "Let a new checkpoint begin with a batch job over the log so far, then continue as a stream.",
     "retry": "How long to retry after a temporary fault without a committed step.  [default: 1m, on a cluster 10m]",
+    "log": "What is written on stderr: a progress line, or JSON objects, one a line.",
     "listen": "Answer /metrics, /healthz and /readyz there over HTTP (:PORT is on loopback only).",
     "from_savepoint": "Let a new checkpoint resume from a savepoint.",
     "on_data_loss": (
@@ -100,6 +105,7 @@ _HELP = {
 @spark_options
 @click.option("--retry", type=DURATION, help=_HELP["retry"])
 @click.option("--listen", type=ADDRESS, metavar="HOST:PORT", help=_HELP["listen"])
+@click.option("--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help=_HELP["log"])
 @json_option
 def command(
     *,
@@ -117,6 +123,7 @@ def command(
     backfill: bool,
     retry: int | None,
     listen: tuple[str, int] | None,
+    log: Literal["text", "json"],
     as_json: bool,
 ) -> int:
     """Run a pipeline: live until Ctrl-C, or with --until-end to the end of its input.
@@ -136,7 +143,8 @@ def command(
         raise InputError(msg)
     refuse_options(_UNUSED[host], host)
     valid = opened.runnable()
-    progress = ProgressLine(valid.name, quiet=as_json)
+    progress = JsonLog(valid.name) if log == "json" else ProgressLine(valid.name, quiet=as_json)
+    tell = progress.message if isinstance(progress, JsonLog) else echo_error
     patience = max(_PATIENCE, 10 * every / 1_000_000)
     server = None if listen is None else RunServer(*listen, valid.name, patience)
     on_step = progress.on_step if server is None else server.on_step(progress.on_step)
@@ -154,20 +162,22 @@ def command(
         on_trouble=progress.on_trouble if server is None else server.on_trouble(progress.on_trouble),
         on_warning=progress.on_warning,
         retry=None if retry is None else retry / 1_000_000,
-        on_ready=(lambda: None) if server is None else server.on_ready,
+        on_ready=progress.on_ready if server is None else server.on_ready(progress.on_ready),
+        on_lag=(lambda _: None) if server is None else server.on_lag,
         on_data_loss=on_data_loss,
     )
     changes = _changes(valid, options)
-    if not as_json:
-        for change in changes:
-            click.echo(f"{valid.name}: {change}", err=True)
+    is_quiet = as_json and not isinstance(progress, JsonLog)
+    for change in () if is_quiet else changes:
+        tell(f"{valid.name}: {change}")
     # the memory host takes bounded runs alone, without a checkpoint
     advice = NEEDS_NO_SPARK if until_end and not backfill and from_savepoint is None else ""
-    with server or nullcontext(), progress, saying_spark_starts(quiet=as_json, advice=advice), stopping() as on_start:
+    starting = saying_spark_starts(quiet=is_quiet, advice=advice, tell=tell)
+    with server or nullcontext(), progress, starting, stopping(tell) as on_start:
         ended = launch(valid, options, on_step, on_start)
     warnings = [*_all_dead(valid, progress.totals), *(_incomplete(valid) if ended == "end" else [])]
-    for warning in () if as_json else warnings:
-        click.echo(f"{valid.name}: warning: {warning}", err=True)
+    for warning in warnings:
+        progress.on_warning(warning)
     if as_json:
         extra = {"changes": changes} if from_savepoint is not None else {}
         print_json({"pipeline": valid.name, "ended": ended, **extra, **progress.totals.plain(), "warnings": warnings})

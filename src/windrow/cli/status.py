@@ -1,42 +1,266 @@
-"""`windrow status`: how far a realtime run is, and how fast its last changes were."""
+"""`windrow status`: whether a run runs, where it stands, and what holds it back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from windrow.api.load import open_pipeline
-from windrow.cli.common import OK, json_option, pipeline_argument, print_json
+from windrow.api.load import OpenedPipeline, open_pipeline
+from windrow.cli.common import DIFFERENT, OK, default_checkpoint, interruptible, json_option, print_json
 from windrow.cli.latency import last_latencies, latency_lines
-from windrow.cli.progress import format_time
-from windrow.hosts.reports import counted
-from windrow.model import KafkaSource, Runnable
+from windrow.cli.numbers import format_time, short_duration, short_number
+from windrow.cli.options import STATE_FOLDER
+from windrow.errors import InputError
+from windrow.hosts.folders import Folder
+from windrow.hosts.history import FILES, history_of
+from windrow.hosts.reports import counted, now_micros
+from windrow.hosts.status import PartitionStatus, RunStatus, State
+from windrow.model import KafkaSource, Runnable, as_graph
 
 if TYPE_CHECKING:
     from windrow.hosts.realtime.key_sample import KeySample
     from windrow.hosts.realtime.progress import Position
 
 _MICROS = 1_000_000
+_WATCH_SECONDS = 1.0
+_BAD: frozenset[State] = frozenset({"stalled", "failed", "killed", "lost"})
+"""States for which the exit code is 1."""
+_NAMED = 10
+"""Keys that are named."""
+_HOT = 0.01
+"""Keys with a smaller share of the records are not named."""
+_HELP = {
+    "host": "Whether it runs as a stream or in real time.  [default: by the pipeline's mode]",
+    "checkpoint": "Checkpoint directory of the run, or its URL.  [default: .windrow/NAME]",
+    "watch": "Print it again each second, until Ctrl-C.",
+}
 
 
 @click.command("status")
-@pipeline_argument
+@click.argument("pipeline", metavar="[PIPELINE]", required=False)
+@click.option("--host", type=click.Choice(["stream", "realtime"]), help=_HELP["host"])
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
+@click.option("--watch", is_flag=True, help=_HELP["watch"])
 @json_option
-def command(*, pipeline: str, as_json: bool) -> int:
-    """Show how far a realtime run is, and how fast.
+def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None, watch: bool, as_json: bool) -> int:
+    """Show whether a run runs, where it stands, and what holds it back.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. Of each
-    partition: the committed offset of the consumer group windrow-NAME, how many offsets are behind it, and when the
-    task began that committed it, or that it has ended. Of each topic that is written: the latencies of its last 10,000
-    changes, as `windrow latency` prints them.
+    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python; without it the runs with a
+    checkpoint in .windrow are shown. What is shown of a stream is what it has written beside its checkpoint, on the
+    machine where it runs, in the last two seconds, or when it ended. The exit code is 1 if a run has failed, is stalled
+    (records have waited for 2 minutes without a commit), or its process is gone.
+
+    Of a realtime run the brokers are asked, from anywhere: of each partition the committed offset of the consumer group
+    windrow-NAME, how many offsets are behind it, and when the task began that committed it, or that it has ended. Of
+    each topic that is written: the latencies of its last 10,000 changes, as `windrow latency` prints them.
     """
-    from windrow.hosts.realtime.key_sample import sample_keys  # noqa: PLC0415 - help needs no Kafka and no Arrow
+    opened = None if pipeline is None else open_pipeline(pipeline)
+    if opened is not None and (host or ("realtime" if opened.pipeline.mode == "realtime" else "stream")) == "realtime":
+        if checkpoint is not None:
+            msg = "a realtime run has no checkpoint to look at: leave out --checkpoint, or give --host stream"
+            raise InputError(msg)
+        look = partial(_realtime, opened.in_mode("realtime").runnable())
+    elif host == "realtime":
+        msg = "name the PIPELINE that runs in real time"
+        raise InputError(msg)
+    else:
+        look = partial(_streams, opened, checkpoint)
+    if not watch:
+        plain, lines, code = look()
+        if as_json:
+            print_json(plain)
+        else:
+            click.echo("\n".join(lines))
+        return code
+    code = OK
+    with suppress(KeyboardInterrupt), interruptible():
+        while True:
+            plain, lines, code = look()
+            click.echo(json.dumps(plain, ensure_ascii=False) if as_json else _screen(lines))
+            time.sleep(_WATCH_SECONDS)
+    return code
+
+
+def _screen(lines: Sequence[str]) -> str:
+    """Return lines that take the place of those on a terminal, each of which is cut where it ends."""
+    if not sys.stdout.isatty():
+        return "\n".join([*lines, ""])
+    import shutil  # noqa: PLC0415 - only to watch
+
+    width, height = shutil.get_terminal_size()
+    kept = [line[: width - 1] for line in lines][: height - 1]
+    return "\x1b[H" + "".join(f"{line}\x1b[K\n" for line in kept) + "\x1b[J"
+
+
+def _streams(opened: OpenedPipeline | None, checkpoint: Folder | None) -> tuple[Any, list[str], int]:
+    """Return the status of the runs that are asked for as plain JSON and as lines, and the exit code."""
+    if opened is not None or checkpoint is not None:
+        name = "" if opened is None else opened.pipeline.name
+        graph = None if opened is None else as_graph(opened.pipeline)
+        found = RunStatus.read(history_of(checkpoint or default_checkpoint(name)), now_micros(), graph)
+        return found.plain(), list(_stream_lines(found, name)), _code(found)
+    paths = sorted(Path(".windrow").glob(f"*/{FILES[0]}"))
+    if not paths:
+        msg = "no run has left a checkpoint in .windrow here: name the pipeline or its --checkpoint"
+        raise InputError(msg)
+    several = [(path.parent.name, RunStatus.read(path, now_micros())) for path in paths]
+    lines = [line for name, one in several for line in _stream_lines(one, name)]
+    return {"runs": [one.plain() for _, one in several]}, lines, max(_code(one) for _, one in several)
+
+
+def _code(status: RunStatus) -> int:
+    return DIFFERENT if status.state in _BAD else OK
+
+
+def _stream_lines(status: RunStatus, name: str) -> Iterator[str]:
+    """Yield what a person asks, the first first: does it run, where does it stand, why, and what has it done."""
+    record, last, now = status.record, status.last, status.now
+    yield f"{name if record is None else record.pipeline}: {_state_text(status)}"
+    if record is not None and record.error is not None:
+        yield f"  error: {_first_line(record.error)}"
+    if record is not None and record.fault is not None and record.fault_at is not None:
+        ago = short_duration(max(0, now - record.fault_at) / _MICROS)
+        yield f"  last fault, {ago} {_before(status)}: {_first_line(record.fault)}"
+    if last is None:
+        yield "  no step was committed"
+        return
+    if last.committed is not None:
+        ago = short_duration(max(0, now - last.committed) / _MICROS)
+        yield f"  epoch {last.epoch:,}, committed {ago} {_before(status)}; {short_number(status.per_second)} events/s"
+    yield from _lag_lines(status)
+    yield from _watermark_lines(status)
+    if record is not None and record.totals is not None:
+        yield from _total_lines(record.totals, only_offsets=last.only_offsets)
+    yield from _state_lines(last)
+    for node, shares in status.hot_keys.items():
+        hot = [f"{key} {share:.1%}" for key, share in shares.items() if share >= _HOT][:_NAMED]
+        if hot:
+            yield f"  hot keys{f' of {node}' if node else ''}: {', '.join(hot)}"
+    yield from _table(status.partitions)
+
+
+def _state_text(status: RunStatus) -> str:
+    record = status.record
+    if record is None:
+        return "an older version of windrow ran it, and left only its steps"
+    process = f"process {record.pid} on {record.machine}"
+    seen = format_time(record.seen)
+    words: dict[State, str] = {
+        "retrying": "retrying after a fault",
+        "stalled": "stalled: records wait, and no step is committed",
+        "ended": f"ended at {format_time(record.ended or record.seen)}",
+        "failed": f"failed at {format_time(record.ended or record.seen)}",
+        "killed": f"not running: its process is gone without a word, it was seen at {seen}",
+        "lost": f"nothing was heard of it since {seen}",
+    }
+    host = "stream" if record.host == "stream" else record.host
+    since = f"{process}, {host} host, begun {format_time(record.began)}"
+    return f"{words.get(status.state, status.state)} ({since})"
+
+
+def _before(status: RunStatus) -> str:
+    return "ago" if status.state in {"running", "retrying", "stalled", "unknown"} else "before that"
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _lag_lines(status: RunStatus) -> Iterator[str]:
+    lag = status.lag
+    if lag is None:
+        return
+    if not lag.behind:
+        yield "  lag: none, all records of the log are read"
+        return
+    seconds = "" if lag.longest is None else f", {short_duration(lag.longest)}"
+    trend = ""
+    if status.lag_trend is not None and abs(status.lag_trend) >= 1:
+        word = "growing" if status.lag_trend > 0 else "shrinking"
+        trend = f", {word} by {short_number(abs(status.lag_trend))}/s"
+    clear = "" if status.until_clear is None else f" (none in {short_duration(status.until_clear)})"
+    yield f"  lag: {counted(lag.behind, 'record')}{seconds}{trend}{clear}"
+
+
+def _watermark_lines(status: RunStatus) -> Iterator[str]:
+    last = status.last
+    if last is None or last.only_offsets:
+        return
+    if last.low_watermark is None or status.watermark_lag is None:
+        yield "  low watermark: none yet"
+    else:
+        behind = short_duration(max(0.0, status.watermark_lag))
+        yield f"  low watermark: {format_time(last.low_watermark)}, {behind} behind the clock"
+    for one in [one for one in status.partitions if one.held is not None][:_NAMED]:
+        yield f"    held by partition {one.partition}: {one.held}"
+    if last.idle:
+        yield f"    idle: {counted(len(last.idle), 'partition')}"
+
+
+def _total_lines(totals: Any, *, only_offsets: bool) -> Iterator[str]:  # noqa: ANN401 - plain JSON
+    said = f"{counted(totals['events'], 'event')} in {counted(totals['steps'], 'step')}"
+    if not only_offsets:
+        said += f"; {totals['late']:,} late, {totals['expired']:,} expired, "
+        said += f"{counted(totals['dead'] + totals['rejected'], 'dead letter')}, "
+        said += f"{counted(totals['duplicates'], 'duplicate')}; {counted(totals['inserts'], 'insert')}, "
+        said += counted(totals["revisions"], "revision")
+    yield f"  since it began: {said}"
+    spans = [
+        f"{what} p50 {short_duration(found['p50'])}, p99 {short_duration(found['p99'])}"
+        for what, name in (("from log to commit", "latency_seconds"), ("sink", "commit_seconds"))
+        if (found := totals.get(name))
+    ]
+    if spans:
+        yield f"  latency: {'; '.join(spans)}"
+
+
+def _state_lines(last: Any) -> Iterator[str]:  # noqa: ANN401 - a report
+    if last.only_offsets:
+        return
+    size = "" if last.state_bytes is None else f"{short_number(last.state_bytes)} bytes"
+    rows = "" if last.state_rows is None else f" in {counted(last.state_rows, 'row')}"
+    held = f"state: {size}{rows}; " if size else ""
+    yield f"  {held}{counted(last.open_windows, 'open window')}"
+    if len(last.state_by_node) > 1:
+        for node, (rows, size) in last.state_by_node.items():
+            yield f"    {node}: {short_number(size)} bytes in {counted(rows, 'row')}"
+
+
+def _table(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
+    """Yield a line a partition, below what the columns are."""
+    rows = [("partition", "offset", "lag", "records/s", "watermark", "")]
+    for one in partitions:
+        seconds = f" ({short_duration(one.lag_seconds)})" if one.lag and one.lag_seconds is not None else ""
+        rows.append(
+            (
+                str(one.partition),
+                "-" if one.offset is None else f"{one.offset:,}",
+                "-" if one.lag is None else f"{one.lag:,}{seconds}",
+                short_number(one.per_second),
+                "-" if one.watermark is None else format_time(one.watermark),
+                "idle" if one.is_idle else "holds the watermark" if one.held is not None else "",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:5], widths[1:], strict=True)]
+        yield "  ".join(["", row[0].ljust(widths[0]), *cells, row[5]]).rstrip()
+
+
+def _realtime(valid: Runnable) -> tuple[Any, list[str], int]:
+    """Return how far a realtime run is by its brokers, as plain JSON and as lines."""
+    from windrow.hosts.realtime.key_sample import sample_keys  # noqa: PLC0415 - a stream needs no Kafka and no Arrow
     from windrow.hosts.realtime.progress import Positions  # noqa: PLC0415 - the same
     from windrow.hosts.realtime.topics import sinks_of, source_of  # noqa: PLC0415 - the same
 
-    valid = open_pipeline(pipeline).in_mode("realtime").runnable()
     positions = Positions(valid).ask()
     keys = sample_keys(valid)
     options = source_of(valid).options
@@ -45,26 +269,17 @@ def command(*, pipeline: str, as_json: bool) -> int:
         sink.topic: last_latencies(KafkaSource(sink.servers, sink.topic, options=options))
         for sink in (sinks_of(valid) if has_run else [])
     }
-    if as_json:
-        print_json(
-            {
-                "pipeline": valid.name,
-                "behind": sum(one.lag for one in positions),
-                "partitions": [_plain(one) for one in positions],
-                "keys": {"sampled": keys.keys, "in_two_partitions": keys.met},
-                "topics": {
-                    name: {"records": records, "milliseconds": found} for name, (records, found) in topics.items()
-                },
-            }
-        )
-        return OK
-    for line in _lines(valid, positions, keys):
-        click.echo(line)
+    plain = {
+        "pipeline": valid.name,
+        "behind": sum(one.lag for one in positions),
+        "partitions": [_plain(one) for one in positions],
+        "keys": {"sampled": keys.keys, "in_two_partitions": keys.met},
+        "topics": {name: {"records": records, "milliseconds": found} for name, (records, found) in topics.items()},
+    }
+    lines = _lines(valid, positions, keys)
     for name, (records, found) in topics.items():
-        click.echo(f"{name}: {counted(records, 'change')} with stamps")
-        for line in latency_lines(found):
-            click.echo(line)
-    return OK
+        lines += [f"{name}: {counted(records, 'change')} with stamps", *latency_lines(found)]
+    return plain, lines, OK
 
 
 def _plain(position: Position) -> dict[str, Any]:

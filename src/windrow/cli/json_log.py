@@ -1,0 +1,97 @@
+"""The structured log of a run: a JSON object a line on stderr, in the place of the progress line."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+import click
+
+from windrow.hosts.reports import StepReport, Totals
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_STEP_SECONDS: Final = 1.0
+"""Minimum time between two lines about steps; those between are added up."""
+
+
+class JsonLog:
+    """Writes what happens to a run, one JSON object a line, each with `time`, `level`, `event` and `pipeline`.
+
+    Events are `step` (at most one a second: steps between are added up, and `steps` says how many), `fault`, `warning`,
+    `message`, `ready`, and at the end `ended` or `failed`. From any thread.
+    """
+
+    def __init__(self, pipeline: str) -> None:
+        self.totals = Totals()
+        self._pipeline = pipeline
+        self._lock = threading.RLock()  # a signal may come while a line is written
+        self._held: StepReport | None = None
+        self._steps = 0
+        self._told = -_STEP_SECONDS
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        self._flush()
+        if value is None:
+            self.write("info", "ended", steps=self.totals.steps, events=self.totals.events)
+        else:
+            self.write("error", "failed", kind=type(value).__name__, message=str(value))
+
+    def on_ready(self) -> None:
+        """Write that the run takes steps, for the first time or after a fault."""
+        self.write("info", "ready")
+
+    def on_trouble(self, message: str) -> None:
+        """Write a fault after which the run continues."""
+        self.write("warning", "fault", message=message)
+
+    def on_warning(self, message: str) -> None:
+        """Write what the run continues in spite of."""
+        self.write("warning", "warning", message=message)
+
+    def message(self, text: str) -> None:
+        """Write what a person would be told."""
+        self.write("info", "message", message=text)
+
+    def on_step(self, report: StepReport) -> None:
+        """Write a step, or hold it until the next one if one was just written."""
+        self.totals.add(report)
+        self._held = report if self._held is None else self._held + report
+        self._steps += 1
+        if time.monotonic() - self._told >= _STEP_SECONDS:
+            self._told = time.monotonic()
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write the steps that are held."""
+        if self._held is not None:
+            self.write("info", "step", steps=self._steps, **_fields(self._held))
+            self._held, self._steps = None, 0
+
+    def write(self, level: Literal["info", "warning", "error"], event: str, **values: Any) -> None:  # noqa: ANN401 - JSON
+        """Write a line."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = json.dumps({"time": now, "level": level, "event": event, "pipeline": self._pipeline, **values})
+        with self._lock:
+            click.echo(line, err=True)
+
+
+def _fields(report: StepReport) -> dict[str, Any]:
+    """Return the fields of a line about steps: times in microseconds, durations in seconds."""
+    counts = {name: getattr(report, name) for name in ("epoch", "records", "seconds", "took")}
+    if not report.only_offsets:
+        names = ("late", "expired", "dead", "rejected", "duplicates", "inserts", "revisions", "open_windows")
+        counts |= {name: getattr(report, name) for name in (*names, "low_watermark", "watermark_lag", "held_back_by")}
+    lag = report.last_lag
+    known = {} if lag is None else {"behind": lag.behind, "lag_seconds": lag.longest}
+    rounded = {part: round(seconds, 6) for part, seconds in report.parts.items()}
+    return counts | known | {"parts": rounded, "state_rows": report.state_rows, "state_bytes": report.state_bytes}

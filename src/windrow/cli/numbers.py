@@ -1,0 +1,45 @@
+"""How commands write numbers, durations and points in time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from windrow.model import format_duration
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CYCLE_YEARS = 400
+_CALENDAR_CYCLE = (datetime(1970 + _CYCLE_YEARS, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+"""Microseconds after which the Gregorian calendar repeats."""
+_THOUSAND = 1_000
+_UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
+_SECOND = 1_000_000
+_MINUTE = 60
+_DAY = 86_400
+
+
+def short_number(number: float) -> str:
+    """Write a number of at least 0 in at most 5 characters up to 999T: 9,999, 12.3k, 456k, 7.8M."""
+    if round(number) < 10 * _THOUSAND:
+        return f"{number:,.0f}"
+    scaled = [(number / size, unit) for unit, size in _UNITS]
+    value, unit = next((one for one in scaled if round(one[0]) < _THOUSAND), scaled[-1])
+    return f"{value:.0f}{unit}" if round(value, 1) >= _THOUSAND / 10 else f"{value:.1f}{unit}"
+
+
+def short_duration(seconds: float) -> str:
+    """Write a duration of at least 0 with two or three digits: 15ms, 2.5s, 3m20s, 4h5m, 12d3h."""
+    if round(seconds, 3) < 1:
+        return f"{round(seconds * _THOUSAND)}ms"
+    if round(seconds, 1) < _MINUTE:
+        return f"{seconds:.1f}s"
+    unit = 1 if seconds < _MINUTE * _MINUTE else _MINUTE if seconds < _DAY else _MINUTE * _MINUTE
+    return format_duration(int(seconds) // unit * unit * _SECOND)
+
+
+def format_time(micros: int) -> str:
+    """Write a point in time of any year in UTC, to the second, as SQLite's tables have it: 0000 is before 0001."""
+    # a watermark may be before the year 1, which Python's dates cannot hold
+    cycles, since = divmod(micros, _CALENDAR_CYCLE)
+    point = _EPOCH + timedelta(microseconds=since)
+    year = point.year + cycles * _CYCLE_YEARS
+    return f"{'-' if year < 0 else ''}{abs(year):04}-{point:%m-%d %H:%M:%S}"

@@ -1,0 +1,182 @@
+"""The status of a run: whether it runs, its lag and trend, and which partition holds the watermark back, and why."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from click.testing import CliRunner
+from tests.core.pipelines import main as main_pipeline
+from tests.hosts.test_history import STEP, T0
+
+from windrow.api.printing import to_yaml
+from windrow.cli import main
+from windrow.core.hot_keys import HotKeys
+from windrow.errors import InputError
+from windrow.hosts.history import HistoryWriter, RunRecord, history_of
+from windrow.hosts.reports import Lag, StepReport
+from windrow.hosts.status import RunStatus
+from windrow.model import as_graph
+
+SECOND = 1_000_000
+NOW = T0 + 1_000 * SECOND
+RUNNING = RunRecord("spend", "stream", socket.gethostname(), os.getpid(), T0, NOW - SECOND)
+BASE = replace(STEP, low_watermark=T0, watermarks={0: T0, 1: T0 + SECOND}, offsets={0: 7, 1: 9}, read={0: 60, 1: 0})
+
+
+def steps(*changes: dict[str, object]) -> list[StepReport]:
+    """Steps ten seconds apart, the last a second ago."""
+    first = NOW - (len(changes) * 10 - 9) * SECOND
+    return [
+        replace(BASE, epoch=number, committed=first + number * 10 * SECOND, **one)  # type: ignore[arg-type]
+        for number, one in enumerate(changes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "state"),
+    [
+        (RUNNING, "running"),
+        (None, "unknown"),
+        (replace(RUNNING, ended=NOW), "ended"),
+        (replace(RUNNING, ended=NOW, error="no room"), "failed"),
+        (replace(RUNNING, seen=NOW - 16 * SECOND), "lost"),
+        (replace(RUNNING, machine="elsewhere", seen=NOW), "running"),
+        (replace(RUNNING, is_retrying=True), "retrying"),
+        (replace(RUNNING, waiting=NOW - 119 * SECOND), "running"),
+        (replace(RUNNING, waiting=NOW - 121 * SECOND), "stalled"),
+    ],
+)
+def test_a_run_has_a_state(record: RunRecord | None, state: str) -> None:
+    assert RunStatus.of(record, steps({}), NOW).state == state
+
+
+def test_a_process_that_is_gone_was_killed() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert RunStatus.of(replace(RUNNING, pid=gone.pid), steps({}), NOW).state == "killed"
+
+
+def test_lag_has_a_trend_and_an_end() -> None:
+    found = RunStatus.of(
+        replace(RUNNING, lag=Lag(NOW - SECOND, {0: 210, 1: 0}, {0: 3.0, 1: 0.0})),
+        steps({"lag": {0: 310}}, {"lag": {0: 200}}),
+        NOW,
+    )
+    assert (found.lag_trend, found.until_clear) == (-10.0, 21.0)
+    assert found.lag is not None
+    assert (found.lag.behind, found.lag.longest) == (210, 3.0)
+    assert [(one.partition, one.lag, one.lag_seconds, one.per_second) for one in found.partitions] == [
+        (0, 210, 3.0, 2.0),
+        (1, 0, 0.0, 0.0),
+    ]
+    grows = RunStatus.of(replace(RUNNING, lag=Lag(NOW - SECOND, {0: 410})), steps({"lag": {0: 310}}, {}), NOW)
+    assert (grows.lag_trend, grows.until_clear) == (10.0, None)
+
+
+@pytest.mark.parametrize(
+    ("last", "held"),
+    [
+        ({"lag": {0: 5, 1: 0}}, {0: "5 of its records are not read yet"}),
+        ({"lag": {0: 0, 1: 0}}, {0: "nothing that moves it has come for 20 s"}),
+        ({"idle": [0], "low_watermark": T0 + SECOND}, {1: "nothing that moves it has come for 20 s"}),
+        (
+            {"watermarks": {0: T0 + 5, 1: T0 + 9}, "low_watermark": T0 + 5, "lag": None},
+            {0: "its event times are the earliest"},
+        ),
+        ({"watermarks": {0: T0, 1: None}, "low_watermark": None}, {1: "none of its records has been read yet"}),
+    ],
+)
+def test_why_the_watermark_is_where_it_is(last: dict[str, object], held: dict[int, str]) -> None:
+    found = RunStatus.of(RUNNING, steps({}, {}, last), NOW)
+    assert {one.partition: one.held for one in found.partitions if one.held} == held
+    graph = as_graph(main_pipeline())
+    advised = RunStatus.of(RUNNING, steps({}, {}, last), NOW, graph)
+    for partition, why in held.items():
+        (text,) = [one.held for one in advised.partitions if one.partition == partition]
+        assert text is not None
+        assert text.removeprefix(why) in {"", "; without time.idle it holds the others back until it has more"}
+
+
+def test_the_trend_of_a_query_that_hangs_is_since_its_last_step() -> None:
+    found = RunStatus.of(
+        replace(RUNNING, lag=Lag(NOW + 9 * SECOND, {0: 50})), steps({"lag": {0: 900}}, {"lag": {0: 0}}), NOW
+    )
+    assert (found.lag_trend, found.until_clear) == (5.0, None)
+
+
+def test_lag_in_time_is_that_of_partitions_that_are_behind() -> None:
+    assert Lag(1, {0: 5, 1: 0}, {1: 0.0}).longest is None
+    assert Lag(1, {0: 5, 1: 1, 2: 0}, {0: 3.0, 2: 0.0}).longest == 3.0
+    assert Lag(1, {0: 0}).longest == 0.0
+
+
+def test_hot_keys_are_of_the_last_minute() -> None:
+    old = {"committed": NOW - 90 * SECOND, "hot_keys": {"spend": HotKeys(100, {"old": 90})}}
+    found = RunStatus.of(RUNNING, [replace(BASE, **old), *steps({}, {})], NOW)  # type: ignore[arg-type]
+    assert found.hot_keys == {"spend": {"ann": 0.75}}
+
+
+def write(folder: Path, reports: Sequence[StepReport], error: Exception | None = None) -> None:
+    """Write a history as a process does that ends."""
+    history = HistoryWriter(history_of(folder), RunRecord.here("main", "stream"), pytest.fail)
+    with history:
+        history.noting_fault(lambda _: None)("the database is away\nit said so")
+        for report in reports:
+            history.noting(lambda _: None)(report)
+        history.__exit__(None if error is None else type(error), error, None)
+
+
+def status(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "windrow", "status", *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_command_says_it(tmp_path: Path) -> None:
+    file = tmp_path / "main.yaml"
+    file.write_text(to_yaml(main_pipeline()))
+    missing = status(tmp_path, "main.yaml")
+    assert (missing.returncode, "no step was taken with this checkpoint" in missing.stderr) == (2, True)
+    write(tmp_path / ".windrow" / main_pipeline().name, steps({"lag": {0: 3, 1: 0}}))
+    said = status(tmp_path, "main.yaml")
+    assert (said.returncode, said.stderr) == (0, "")
+    lines = said.stdout.splitlines()
+    assert lines[0].startswith("main: ended at 20")
+    assert "the database is away" in lines[1]
+    assert "    held by partition 0: 3 of its records are not read yet" in lines
+    assert any(line.startswith("  since it began: 1 event in 1 step; 0 late, ") for line in lines)
+    assert lines[-1].split() == ["1", "9", "0", "0", "2026-01-01", "00:00:01"]
+    assert status(tmp_path).stdout.splitlines()[2:] == lines[2:]
+    plain = json.loads(status(tmp_path, "main.yaml", "--json").stdout)
+    assert (plain["state"], plain["behind"], plain["held_back_by"]) == ("ended", 3, [0])
+    assert plain["since_start"]["events"] == 1
+
+
+@pytest.mark.parametrize("option", [[], ["--json"]])
+def test_watching_ends_with_ctrl_c(option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / ".windrow" / "spend", steps({}))
+    with mock.patch("windrow.cli.status.time.sleep", side_effect=[None, KeyboardInterrupt]):
+        ran = CliRunner().invoke(main, ["status", "--watch", *option])
+    assert ran.exit_code == 0
+    if option:
+        assert [json.loads(line)["runs"][0]["state"] for line in ran.stdout.splitlines()] == ["ended"] * 2
+    else:
+        assert ran.stdout.count("main: ended at ") == 2
+
+
+def test_a_run_that_failed_is_exit_code_1(tmp_path: Path) -> None:
+    write(tmp_path / "there", steps({}), InputError("the topic was made anew"))
+    said = status(tmp_path, "--checkpoint", "there")
+    assert said.returncode == 1
+    assert said.stdout.splitlines()[1] == "  error: the topic was made anew"
+    assert "no run has left a checkpoint" in status(tmp_path).stderr
