@@ -159,7 +159,7 @@ def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> O
     if given.is_changelog:
         changing = ChangelogWindowOperator(view, given.hold, is_traced=is_traced)
         return changing if graph.is_settled(node.inputs[0]) else SettledOperator(view, changing)
-    window = WindowOperator(view, is_traced=is_traced)
+    window = WindowOperator(view, is_traced=is_traced, has_id=given.has_id)
     return SettledOperator(view, window) if is_traced else window
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from windrow.core import duckdb_sql
 from windrow.core.columns import MAX_TIME, Micros, to_micros, unpack
 from windrow.core.operators.base import Operator, OperatorOutput, OperatorStep
-from windrow.core.schema import ID, PARTITION, PLACE, SIDE, WATERMARK
+from windrow.core.schema import ID, OFFSET, PARTITION, PLACE, SIDE, WATERMARK
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.store import MemoryState, OperatorState
 from windrow.core.state.time_buffer import Mask, TimeBuffer
@@ -77,10 +77,19 @@ class SettledOperator:
 
 def in_merged_order(records: pa.Table) -> pa.Table:
     """Sort records by watermark, partition and offset; with the same ones by side of a join, and by what they are."""
+    return _sorted(records, (*PLACE, SIDE) if SIDE in records.column_names else PLACE)
+
+
+def in_log_order(records: pa.Table) -> pa.Table:
+    """Sort records by partition and offset; with the same ones by what they are."""
+    return _sorted(records, (PARTITION, OFFSET))
+
+
+def _sorted(records: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Sort records by columns of whole numbers, and where these are the same by `ID`, if they have one."""
     if not records.num_rows:
         return records
-    sides = [SIDE] if SIDE in records.column_names else []
-    columns = [to_micros(records.column(name)) for name in (*PLACE, *sides)]
+    columns = [to_micros(records.column(name)) for name in names]
     order = np.lexsort(columns[::-1])
     if ID in records.column_names and len(rows := tied(columns, order)):
         ranks = np.zeros(records.num_rows, dtype=np.int64)

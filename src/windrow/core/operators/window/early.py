@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from windrow.core import duckdb_sql, schema
 from windrow.core.aggregates.accumulators import Results
 from windrow.core.columns import MIN_TIME, to_micros
+from windrow.core.operators.settled import in_log_order
 from windrow.core.operators.window.late import LateChunks
 from windrow.core.operators.window.panes import PaneStep, with_window_bounds
 from windrow.core.operators.window.sql import (
@@ -38,7 +39,7 @@ from windrow.core.schema import REVISION, TIME, WATERMARK, WINDOW
 from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, load_panes, store_panes, windows_in
 from windrow.core.windows import GLOBAL_END, WindowBounds, window_bounds
-from windrow.model import EveryEventTime, PaneSoFar, Pipeline, Session, Trigger
+from windrow.model import Every, EveryEventTime, PaneSoFar, Pipeline, Session, Trigger
 
 _LAST_PANE: Final = GLOBAL_END - 1
 """No early pane is at the end of a window."""
@@ -57,6 +58,7 @@ class EarlyPanes:
         self._window = pipeline.window
         self._trigger = trigger
         self._plain = trigger if isinstance(trigger, EveryEventTime) else sql_trigger(trigger)
+        self._is_by_time = isinstance(trigger, Every | EveryEventTime)
         self._shortest = min(trigger_periods(trigger), default=None)
         self._duck = connection
         self._sql = early_pane_sql(pipeline, self._plain)
@@ -69,6 +71,8 @@ class EarlyPanes:
         windows = windows_in(step.on_time) | windows_in(step.due) | step.firing | self._ticked(step, summary)
         panes = load_panes(state, "panes", windows & step.known, self._no_panes)
         changes = schema.changes(self._pipeline).empty_table()
+        if not self._is_by_time:
+            step = replace(step, on_time=_numbered(step.on_time))
         if panes.num_rows + step.on_time.num_rows + step.due.num_rows:
             changes, settled = self._change(step, panes)
             stays = ~is_in_windows(to_micros(settled.column(WINDOW)), step.evicted)
@@ -142,10 +146,7 @@ class EarlyPanes:
 
     def _evaluate(self, step: PaneStep, panes: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Evaluate the trigger at each record and at the tick; return the records in chunks, and its state."""
-        rows = pa.array(np.arange(step.on_time.num_rows))
-        observed = duckdb_sql.query(
-            self._duck, self._sql.observed, records=step.on_time.append_column(ROW, rows), panes=panes
-        )
+        observed = duckdb_sql.query(self._duck, self._sql.observed, records=step.on_time, panes=panes)
         found = evaluate_trigger(
             self._trigger, observed, window_bounds(self._window, to_micros(observed.column(WINDOW))), step
         )
@@ -154,6 +155,11 @@ class EarlyPanes:
             step.on_time.append_column(CHUNK, found.chunks).append_column(EARLY, found.early),
             memory.append_column(MEMORY, found.memories).append_column("__due", found.due),
         )
+
+
+def _numbered(records: pa.Table) -> pa.Table:
+    """Return records in the order of the log, with their number in it."""
+    return in_log_order(records).append_column(ROW, pa.array(np.arange(records.num_rows)))
 
 
 _Known = tuple[int, int, int, int | None, str | None]

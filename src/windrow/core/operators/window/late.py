@@ -15,8 +15,9 @@ from windrow.core import duckdb_sql
 from windrow.core.aggregates.catalogue import compile_aggregates
 from windrow.core.columns import pack, to_micros, unpack
 from windrow.core.duckdb_sql import identifier
+from windrow.core.operators.settled import in_log_order
 from windrow.core.operators.window.sql import GROUP
-from windrow.core.schema import OFFSET, PARTITION, PLACE, WINDOW
+from windrow.core.schema import ID, PLACE, WINDOW
 from windrow.core.state.store import OperatorState
 from windrow.core.state.window_store import WindowSummary, is_in_windows, split_by_window, windows_in
 from windrow.model import Pipeline, Records
@@ -42,27 +43,28 @@ class LateGroups:
         self._number = number
         self._duck = connection
         by = _window_and_key(pipeline)
-        # what waited before the step is before what has come in it
         self._group = f"""
-            SELECT *, (row_number() OVER places - 1) // {number} AS {GROUP},
+            SELECT *, (row_number() OVER (PARTITION BY {by} ORDER BY {_RANK}) - 1) // {number} AS {GROUP},
                 count(*) OVER (PARTITION BY {by}) AS {_COUNT}
-            FROM late WINDOW places AS (PARTITION BY {by} ORDER BY {_RANK}, {PARTITION}, {OFFSET})
-            ORDER BY {_RANK}, {PARTITION}, {OFFSET}
+            FROM late ORDER BY {_RANK}
         """
 
     def take(self, due: pa.Table, leaving: AbstractSet[int], summary: WindowSummary, state: OperatorState) -> pa.Table:
         """Return the late records that make revisions in this step, with GROUP, the number of the revision.
 
-        `due` are late records of windows that have fired. Those that are `leaving` get all they have.
+        `due` are late records of windows that have fired, with `ID` if they have one, which is not kept. Those that are
+        `leaving` get all they have.
         """
+        due = in_log_order(due)
+        due = due.drop_columns(ID) if ID in due.column_names else due
         windows = windows_in(due) | (leaving & summary.waiting)
         if not windows:
             return due.append_column(GROUP, pa.array([], pa.int64()))
         stored = sorted(windows & summary.waiting)
         blobs = [blob for blob in (state.get(WAITING_KIND, window) for window in stored) if blob is not None]
-        held = pa.concat_tables([due.slice(0, 0), *(unpack(blob).select(due.column_names) for blob in blobs)])
-        ranks = np.minimum(np.arange(held.num_rows + due.num_rows), held.num_rows)
-        late = pa.concat_tables([held, due]).append_column(_RANK, pa.array(ranks))
+        # what waited before the step is before what has come in it
+        late = pa.concat_tables([due.slice(0, 0), *(unpack(blob).select(due.column_names) for blob in blobs), due])
+        late = late.append_column(_RANK, pa.array(np.arange(late.num_rows)))
         late = duckdb_sql.query(self._duck, self._group, late=late)
         is_whole = np.less_equal((to_micros(late.column(GROUP)) + 1) * self._number, to_micros(late.column(_COUNT)))
         goes = pa.array(is_whole | is_in_windows(to_micros(late.column(WINDOW)), leaving))

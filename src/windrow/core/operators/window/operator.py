@@ -20,7 +20,19 @@ from windrow.core.operators.window.late import WAITING_KIND, LateGroups
 from windrow.core.operators.window.panes import Panes, PaneStep, WatermarkPanes
 from windrow.core.operators.window.slices import SLICE_KIND, is_slice_node, windows_of_slices
 from windrow.core.operators.window.sql import window_sql
-from windrow.core.schema import DIFF, END, OFFSET, PARTITION, PLACE, REVISION, TIME, WATERMARK, WINDOW, record_schema
+from windrow.core.schema import (
+    DIFF,
+    END,
+    ID,
+    OFFSET,
+    PARTITION,
+    PLACE,
+    REVISION,
+    TIME,
+    WATERMARK,
+    WINDOW,
+    record_schema,
+)
 from windrow.core.state.migrate import BlobAddress, RowsByKeyGroup, StoredColumns, StoredState, state_of_tables
 from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
@@ -32,10 +44,11 @@ from windrow.model import Calendar, Global, Pipeline, Records, Session, Sliced, 
 class WindowOperator:
     """The aggregate of each window and key, by the definition of on time, late and expired; not of sessions.
 
-    With `is_traced` it takes its records in the merged order, and gives its rows as a changelog, too.
+    With `is_traced` it takes its records in the merged order, and gives its rows as a changelog, too. Records that have
+    an `ID` come with `has_id`.
     """
 
-    def __init__(self, pipeline: Pipeline, *, is_traced: bool = False) -> None:
+    def __init__(self, pipeline: Pipeline, *, is_traced: bool = False, has_id: bool = False) -> None:
         if isinstance(pipeline.window, Session):
             msg = "sessions have an operator of their own"
             raise TypeError(msg)
@@ -46,10 +59,12 @@ class WindowOperator:
         empty = unscale(record_schema(pipeline).empty_table())
         for name in (WINDOW, END):
             empty = empty.append_column(name, pa.array([], pa.int64()))
-        self._no_records = empty
         self._no_parts = duckdb_sql.query(self._duck, window_sql(pipeline).begin, records=empty)
         late = pipeline.emit.late
         self._groups = LateGroups(pipeline, late.number, self._duck) if isinstance(late, Records) else None
+        # it says in which order records of one place are counted
+        ids = [ID] if has_id and self._groups is not None else []
+        self._due_columns = [*empty.column_names, *ids]
         self._panes: Panes = (
             WatermarkPanes(pipeline, self._duck, empty, is_traced=is_traced)
             if pipeline.emit.early is None
@@ -163,7 +178,7 @@ class WindowOperator:
             if blob is not None:
                 due.append(unpack(blob))
                 state.drop(WAITING_KIND, start)
-        return pa.concat_tables([self._no_records, *(table.select(self._no_records.column_names) for table in due)])
+        return pa.concat_tables([table.select(self._due_columns) for table in due])
 
 
 def begun_windows(window: Tumbling | Sliced | Calendar, windows: Collection[int], time: int) -> set[int]:

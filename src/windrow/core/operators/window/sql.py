@@ -238,10 +238,13 @@ class EarlyPaneSql:
     trigger remembers. With early panes by event time, SINCE is the watermark at which a pane shows a record, there is a
     pending row for each, and records have SINCE, too.
 
-    `empty`: no records -> no panes. `observed`: records (with ROW) and panes -> what a trigger in Python evaluates, in
-    order. `events`: records, panes, late, firing and clock -> all that happens to a window and key in the step, in the
-    order of effect (if the trigger is evaluated in Python, records have CHUNK and EARLY, and there is a table memory).
-    `changes`: events -> changes, where both bounds of a window are its number. `settle`: events and clock -> panes.
+    Records have ROW, their number in the order of the log, where panes depend on that.
+
+    `empty`: no records -> no panes. `observed`: records and panes -> what a trigger in Python evaluates, in order.
+    `events`: records, panes, late, firing and clock -> all that happens to a window and key in the step, in the
+    order of effect (if the trigger is evaluated in Python, records have CHUNK and EARLY, and there is a table
+    memory). `changes`: events -> changes, where both bounds of a window are its number. `settle`: events and clock
+    -> panes.
     """
 
     empty: str
@@ -284,7 +287,7 @@ def _observed_query(by: str) -> str:
             FROM panes GROUP BY {by}
         ), numbered AS (
             SELECT {by}, {ROW}, {TIME},
-                row_number() OVER (PARTITION BY {by} ORDER BY {PARTITION}, {OFFSET}) AS {NTH}
+                row_number() OVER (PARTITION BY {by} ORDER BY {ROW}) AS {NTH}
             FROM records
         )
         SELECT {by}, {ROW}, {TIME}, {NTH}, coalesce({COUNT}, 0)::BIGINT AS {COUNT},
@@ -321,7 +324,7 @@ def _placed_cte(by: str, trigger: SqlTrigger | None) -> str:
             FROM panes GROUP BY {by}
         ), numbered AS (
             SELECT records.*, {left} AS __left, coalesce({WAITING}, 0)
-                + row_number() OVER (PARTITION BY {by} ORDER BY {PARTITION}, {OFFSET}) AS {NTH}
+                + row_number() OVER (PARTITION BY {by} ORDER BY {ROW}) AS {NTH}
             FROM records LEFT JOIN waiting USING ({by})
         ), placed AS (
             SELECT *, least(({NTH} - 1) // {trigger.records}, __left) AS {CHUNK},
