@@ -21,3 +21,11 @@ def scaled(count: int) -> int:
 def examples(count: int, *, suppress_health_check: Sequence[HealthCheck] = ()) -> settings:
     """Return settings with a scaled number of examples."""
     return settings(max_examples=scaled(count), suppress_health_check=suppress_health_check)
+
+
+def many(count: int) -> settings:
+    """Return settings of a test that takes minutes, with as many examples in every profile.
+
+    Such a test should end within some twenty minutes on a core that does nothing else: a third of its time limit.
+    """
+    return settings(max_examples=count)

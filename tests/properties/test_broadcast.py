@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE
-from tests.examples import examples
+from tests.examples import examples, many
 from tests.properties.test_graphs import (
     COUNTING,
     KEPT,
@@ -86,7 +86,7 @@ def test_a_broadcast_table_gives_what_it_gives_by_key(case: Case) -> None:
 
 
 @pytest.mark.long
-@examples(3000)
+@many(2000)
 @given(cases(*STARTS))
 def test_many_broadcast_tables(case: Case) -> None:
     compare(case)

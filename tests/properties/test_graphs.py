@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE, raw
-from tests.examples import examples
+from tests.examples import examples, many
 from tests.properties.graph_oracle import BEGINNING, FOREVER, GraphOracle, Values
 
 from windrow.core.changelog import StepOutput, with_numbers
@@ -652,14 +652,14 @@ def test_elements_are_the_oracles_in_every_cut(case: Case) -> None:
 
 
 @pytest.mark.long
-@examples(3000)
+@many(2000)
 @given(cases())
 def test_many_graphs(case: Case) -> None:
     compare(case)
 
 
 @pytest.mark.long
-@examples(3000)
+@many(400)
 @given(clocked_cases())
 def test_many_clocks(case: Case) -> None:
     compare_clocked(case)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE
-from tests.examples import examples
+from tests.examples import examples, many
 from tests.properties.graph_oracle import FOREVER, GraphOracle, Values
 from tests.properties.test_graphs import EXPRESSIONS, FLAT, OTHER, RENAMED, SOURCE, Case, Run, resumed_runs
 
@@ -211,7 +211,7 @@ def test_what_a_run_reads_after_the_end_of_its_input_is_before_what_came_later_i
 
 
 @pytest.mark.long
-@examples(3000)
+@many(2000)
 @given(cases())
 def test_many_tables(case: Case) -> None:
     compare(case)

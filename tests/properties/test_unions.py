@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.pipelines import MINUTE
-from tests.examples import examples
+from tests.examples import examples, many
 from tests.properties.graph_oracle import FOREVER, GraphOracle, Values
 from tests.properties.test_graphs import COUNTING, EXPRESSIONS, ITEMS, OTHER, SOURCE, Case, Run, resumed_runs
 from tests.properties.test_tables import changelog, table_of
@@ -217,7 +217,7 @@ def test_unions_have_the_oracles_rows_in_every_cut(case: Case) -> None:
 
 
 @pytest.mark.long
-@examples(3000)
+@many(3000)
 @given(cases())
 def test_many_unions(case: Case) -> None:
     compare(case)
