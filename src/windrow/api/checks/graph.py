@@ -1,17 +1,18 @@
-"""Checks of a graph: its names, what flows where, and each stream and sink by the rules of a pipeline."""
+"""Checks of a graph: its names, what flows where, its sources, and each result and sink by the rules of a pipeline."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from windrow.api.checks.base import Finding, error, is_name, warning
+from windrow.api.checks.base import Finding, error, warning
 from windrow.api.checks.connectors import file_fields, sink_address, sink_table, source_address
 from windrow.api.checks.fields import RESERVED, decode_fields, derived_fields, nested_fields, tombstones
 from windrow.api.checks.key import ALL_MEET
+from windrow.api.checks.streams import at, named_streams, part_of, stream_findings
 from windrow.api.checks.time import (
     adaptive_delay,
     all_idle,
@@ -24,46 +25,25 @@ from windrow.api.checks.time import (
 from windrow.api.checks.waiting import waiting
 from windrow.errors import PipelineError
 from windrow.expressions import (
-    ROWS_OF,
     RecordStream,
-    Stream,
     View,
-    aggregated_texts,
-    analyse,
-    exploded,
-    is_same_type,
-    join_sides,
     sink_view,
     stream_of,
-    united,
 )
 from windrow.model import (
-    AnyJoinNode,
     AnyPipeline,
     ArrayType,
-    BooleanType,
     Decode,
     DeduplicateNode,
-    DoubleType,
-    Field,
-    FileSource,
-    FlatMapNode,
     Global,
     Graph,
     JoinNode,
     LookupNode,
-    Node,
-    ProcessNode,
-    Records,
     ResultNode,
-    RulesNode,
-    SelectNode,
-    Session,
     SinkNode,
     SourceNode,
     SplitNode,
     StreamNode,
-    StructType,
     TableJoinNode,
     TableNode,
     WindowNode,
@@ -90,33 +70,6 @@ SOURCE_RULES: tuple[Callable[[View], Iterable[Finding]], ...] = (
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def section_of(node: Node) -> str:
-    """Return the section of a graph file that a node is in."""
-    match node:
-        case SourceNode():
-            return "sources"
-        case SinkNode():
-            return "sinks"
-        case _:
-            return "streams"
-
-
-def _at(node: Node, part: str = "") -> str:
-    return f"{section_of(node)}.{node.name}" + (f".{part}" if part else "")
-
-
-def _part(node: Node, stream: str) -> str:
-    """Return where a node names a stream that it takes."""
-    if not isinstance(node, AnyJoinNode) or stream == node.left:
-        return "from"
-    return "lookup.table" if isinstance(node, LookupNode) else "join.with"
-
-
-def _named(node: Node) -> tuple[str, ...]:
-    """Return the streams that a node names."""
-    return (node.left, node.right) if isinstance(node, AnyJoinNode) else node.inputs
-
-
 def graph_findings(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -> list[Finding]:
     """Return what is wrong with a graph; `validate` checks a stream and one of its sinks as a pipeline."""
     for rules in (_NAMES, _EDGES):
@@ -125,7 +78,7 @@ def graph_findings(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Find
         if found:
             return found
     sources = [finding for node in graph.sources for finding in _source(graph, node)]
-    shapes = [finding for node in graph.streams for finding in _shape(graph, node)]
+    shapes = [finding for node in graph.streams for finding in stream_findings(graph, node)]
     found_there = {finding.where for finding in shapes}
     results = [finding for finding in _parts(graph, validate) if finding.where not in found_there]
     unbounded = [finding for node in graph.streams for finding in _bounds(graph, node)]
@@ -138,10 +91,10 @@ def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
         graph.name, node.source, node.decode, node.time, (), graph.sinks[0].sink, graph.key_groups, node.derive
     )
     for rule in SOURCE_RULES:
-        yield from (replace(finding, where=_at(node, finding.where)) for finding in rule(view))
+        yield from (replace(finding, where=at(node, finding.where)) for finding in rule(view))
     if node.lateness is not None and node.lateness < 0:
-        yield error(_at(node, "lateness"), "must not be negative")
-    yield from too_long(_at(node, "lateness"), node.lateness or 0)
+        yield error(at(node, "lateness"), "must not be negative")
+    yield from too_long(at(node, "lateness"), node.lateness or 0)
 
 
 def _parts(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -> list[Finding]:
@@ -151,7 +104,7 @@ def _parts(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Finding]]) -
         stream, view = graph.producer(sink.input), _sink_view(graph, sink)
         if isinstance(view, RecordStream):
             found += [
-                replace(finding, where=_at(sink, finding.where))
+                replace(finding, where=at(sink, finding.where))
                 for rule in (sink_address, sink_table, _record_sink)
                 for finding in rule(view)
             ]
@@ -196,15 +149,15 @@ def _of_view(graph: Graph, findings: Sequence[Finding], node: ResultNode, sink: 
         own = any(one.name == rest for one in node.derive)
         if section in {"source", "decode", "time"} or (section == "derive" and not own):
             if is_direct:
-                yield replace(finding, where=_at(graph.producer(node.input), finding.where))
+                yield replace(finding, where=at(graph.producer(node.input), finding.where))
         elif section in {"name", "key_groups"}:
             yield finding
         elif finding.where == "key" and finding.level == "warning":
             # a window over windows has few rows, and one whose rows others take cannot be salted
             if not is_changelog:
-                yield warning(_at(node, "key"), ALL_MEET if graph.is_read(node) else finding.message)
+                yield warning(at(node, "key"), ALL_MEET if graph.is_read(node) else finding.message)
         elif finding.where not in untold:
-            yield replace(finding, where=_at(sink if section == "sink" else node, finding.where))
+            yield replace(finding, where=at(sink if section == "sink" else node, finding.where))
 
 
 def _names(graph: Graph) -> Iterator[Finding]:
@@ -212,16 +165,16 @@ def _names(graph: Graph) -> Iterator[Finding]:
     for node in graph.nodes:
         if not _NAME.fullmatch(node.name):
             yield error(
-                _at(node), "a name has 1 to 100 letters, digits, '.', '_' or '-', and starts with a letter or digit"
+                at(node), "a name has 1 to 100 letters, digits, '.', '_' or '-', and starts with a letter or digit"
             )
         for name in dict.fromkeys([node.name, *outputs_of(node)]):
             if counts[name] > 1:
-                yield error(_at(node), f"the name {name!r} is given twice; choose another one")
+                yield error(at(node), f"the name {name!r} is given twice; choose another one")
         if isinstance(node, SplitNode):
             outputs = Counter([*(one.name for one in node.outputs), *filter(None, [node.other])])
             for name, count in outputs.items():
                 if count > 1 or not _NAME.fullmatch(name):
-                    yield error(_at(node, "split"), f"{name!r} is not a name of its own; each output has another one")
+                    yield error(at(node, "split"), f"{name!r} is not a name of its own; each output has another one")
 
 
 def _inputs(graph: Graph) -> Iterator[Finding]:
@@ -230,15 +183,15 @@ def _inputs(graph: Graph) -> Iterator[Finding]:
     known = [name for node in graph.nodes for name in made_by(node)]
     unknown = False
     for node in graph.nodes:
-        for name in _named(node):
+        for name in named_streams(node):
             if name not in known:
                 unknown = True
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"name one of {', '.join(known)}"
-                yield error(_at(node, _part(node, name)), f"there is no source or stream {name!r}; {hint}")
+                yield error(at(node, part_of(node, name)), f"there is no source or stream {name!r}; {hint}")
             elif isinstance(node, LookupNode) and name == node.table and not _is_table(graph, name):
                 unknown = True
-                yield error(_at(node, "lookup.table"), _no_table(graph, name))
+                yield error(at(node, "lookup.table"), _no_table(graph, name))
     if not unknown:
         yield from _cycles(graph)
 
@@ -267,10 +220,10 @@ def _cycles(graph: Graph) -> Iterator[Finding]:
     """Streams come after their inputs; those that do not are in a cycle, or behind one."""
     before: set[str] = set()
     for node in graph.nodes:
-        late = [name for name in _named(node) if name not in before]
+        late = [name for name in named_streams(node) if name not in before]
         if late:
             message = f"it depends on itself, by way of {late[0]!r}; a graph has no cycles"
-            yield error(_at(node, _part(node, late[0])), message)
+            yield error(at(node, part_of(node, late[0])), message)
         before.update(outputs_of(node))
 
 
@@ -282,10 +235,10 @@ def _outputs(graph: Graph) -> Iterator[Finding]:
         return
     for source in graph.sources:
         if graph.streams and not graph.readers(source):
-            yield error(_at(source), "no stream takes its records; remove it, or name it in a stream's `from`")
+            yield error(at(source), "no stream takes its records; remove it, or name it in a stream's `from`")
     for node in graph.streams:
         if not graph.sinks_below(node):
-            yield error(_at(node), f"its rows go nowhere; add a sink from {node.name!r}, or remove it")
+            yield error(at(node), f"its rows go nowhere; add a sink from {node.name!r}, or remove it")
 
 
 def _tables(graph: Graph) -> Iterator[Finding]:
@@ -295,7 +248,7 @@ def _tables(graph: Graph) -> Iterator[Finding]:
         place = database_of(node.sink), node.sink.table.lower()
         other = taken.setdefault(place, node.name)
         if other != node.name:
-            yield error(_at(node, "sink"), f"the table {node.sink.table!r} is written by {other!r}; name another")
+            yield error(at(node, "sink"), f"the table {node.sink.table!r} is written by {other!r}; name another")
 
 
 def _labels(graph: Graph) -> Iterator[Finding]:
@@ -305,7 +258,7 @@ def _labels(graph: Graph) -> Iterator[Finding]:
         other = taken.setdefault(node.source.label, node.name)
         if other != node.name:
             yield error(
-                _at(node, "source"),
+                at(node, "source"),
                 f"it is called {node.source.label!r} in tables, as is {other!r}: two sources are two logs, with names "
                 "of their own",
             )
@@ -316,339 +269,13 @@ def _ends(graph: Graph) -> Iterator[Finding]:
     for node in results:
         if len({one.at_end for one in results}) > 1 and node.at_end != results[0].at_end:
             yield error(
-                _at(node, "emit"),
+                at(node, "emit"),
                 f"at_end is {node.at_end}, but {results[0].at_end} for {results[0].name!r}; all streams end alike",
             )
 
 
 _NAMES = (_names, _inputs, _outputs)
 _EDGES = (_labels, _tables, _ends)
-
-
-def _shape(graph: Graph, node: StreamNode) -> Iterator[Finding]:  # noqa: C901 - a case for each kind of stream
-    """Yield what is wrong with a stream's own expressions and fields, and with what it takes."""
-    try:
-        given = united(graph, node) if isinstance(node, SelectNode) else stream_of(graph, node.inputs[0])
-    except PipelineError as exc:
-        if isinstance(node, SelectNode) and all(_is_typed(graph, name) for name in node.inputs):
-            yield error(_at(node, "from"), exc.message)
-        return
-    match node:
-        case SelectNode():
-            yield from _selection(node, given)
-        case SplitNode():
-            for output in node.outputs:
-                yield from _condition(given, output.sql, _at(node, f"split.{output.name}"))
-        case FlatMapNode():
-            yield from _flat_map(node, given)
-        case DeduplicateNode():
-            yield from _deduplication(node, given)
-        case TableNode():
-            yield from _table(node, given)
-        case JoinNode() | TableJoinNode() | LookupNode():
-            yield from _join(graph, node)
-        case WindowNode() | ProcessNode() | RulesNode():
-            yield from _arrays(node, given)
-            yield from _chained(graph, node, given)
-
-
-def _is_typed(graph: Graph, name: str) -> bool:
-    try:
-        stream_of(graph, name)
-    except PipelineError:
-        return False
-    return True
-
-
-def _selection(node: SelectNode, given: Stream) -> Iterator[Finding]:
-    if node.where is not None:
-        yield from _condition(given, node.where, _at(node, "where"))
-    nullable = frozenset(one.name for one in given.fields if one.optional)
-    names = {one.name.lower() for one in given.fields}
-    for one in node.derive:
-        try:
-            analyse(one.sql, given.fields, nullable)
-        except PipelineError as exc:
-            yield error(_at(node, f"derive.{one.name}"), exc.message)
-        if one.name.lower() in names:
-            yield error(_at(node, f"derive.{one.name}"), f"there is a field {one.name!r} already (SQL ignores case)")
-        if one.name.startswith("__"):
-            yield error(_at(node, f"derive.{one.name}"), "names that begin with two underscores are windrow's own")
-        names.add(one.name.lower())
-    yield from _selected(node, [*(one.name for one in given.fields), *(one.name for one in node.derive)])
-    if len(set(node.inputs)) != len(node.inputs):
-        yield error(_at(node, "from"), "a stream is given twice")
-
-
-def _selected(node: SelectNode, known: Sequence[str]) -> Iterator[Finding]:
-    for index, name in enumerate(node.select or ()):
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
-            yield error(_at(node, f"select.{index}"), f"there is no field {name!r}; {hint}")
-        if name in (node.select or ())[:index]:
-            yield error(_at(node, f"select.{index}"), f"{name!r} is given twice")
-
-
-def _condition(given: Stream, text: str, where: str) -> Iterator[Finding]:
-    nullable = frozenset(one.name for one in given.fields if one.optional)
-    try:
-        made = analyse(text, given.fields, nullable)
-    except PipelineError as exc:
-        yield error(where, exc.message)
-        return
-    if made.type != BooleanType():
-        yield error(where, f"{text!r} is not a condition; write one that is true or false, such as kind = 'buy'")
-
-
-def _flat_map(node: FlatMapNode, given: Stream) -> Iterator[Finding]:
-    if given.rows_of == "tables":
-        yield error(_at(node, "from"), f"{ROWS_OF[given.rows_of]} have a key; flat_map the records before the table")
-        return
-    try:
-        made = exploded(given, replace(node, position=None))
-    except PipelineError as exc:
-        yield error(_at(node, "flat_map" if node.element is None else "element"), exc.message)
-        return
-    array = next(one for one in given.fields if one.name == node.field)
-    if node.element is not None and isinstance(array.type, ArrayType) and isinstance(array.type.element, StructType):
-        names = ", ".join(one.name for one in array.type.element.fields)
-        yield error(_at(node, "element"), f"an element has fields with names of their own: {names}; leave it out")
-    for part, name in (("element", node.element), ("position", node.position)):
-        if name is not None and (not is_name(name) or name.startswith("__")):
-            yield error(
-                _at(node, part),
-                f"{name!r} is not a valid name; it is printable, and does not begin with two underscores",
-            )
-    if node.position is not None and node.position.lower() in {one.name.lower() for one in made}:
-        yield error(_at(node, "position"), f"there is a field {node.position!r} already (SQL ignores case)")
-
-
-def _arrays(node: ResultNode, given: Stream) -> Iterator[Finding]:
-    """Yield where a window or process uses an array; it is given none."""
-    arrays = {one.name for one in given.fields if isinstance(one.type, ArrayType)}
-    used = [(f"key.{index}", name) for index, name in enumerate(node.key)]
-    if isinstance(node, WindowNode):
-        used += [(f"aggregate.{one.name}", text) for one in node.aggregates for text in aggregated_texts(one.function)]
-    for part, name in used:
-        if name in arrays:
-            yield error(_at(node, part), f"{name!r} is an array, which only flat_map takes")
-
-
-def _deduplication(node: DeduplicateNode, given: Stream) -> Iterator[Finding]:
-    fields = {one.name: one for one in given.fields}
-    if not node.key:
-        yield error(_at(node, "deduplicate.by"), "is empty; name the fields that copies have in common")
-    for index, name in enumerate(node.key):
-        for problem in _key_field(name, node.key[:index], fields):
-            yield error(_at(node, f"deduplicate.by.{index}"), problem)
-    if node.within <= 0:
-        yield error(_at(node, "deduplicate.within"), "must be longer than 0, such as 1h")
-    if given.is_changelog:
-        yield error(
-            _at(node, "from"), f"{ROWS_OF[given.rows_of]} change, so there are no duplicates; deduplicate records"
-        )
-
-
-def _key_field(name: str, before: Sequence[str], fields: Mapping[str, Field]) -> Iterator[str]:
-    """Yield why a field cannot be one of a key, after those before it."""
-    if name not in fields:
-        yield f"there is no field {name!r}; it has {', '.join(fields)}"
-    elif isinstance(fields[name].type, ArrayType):
-        yield f"{name!r} is an array, which only flat_map takes"
-    elif isinstance(fields[name].type, DoubleType):
-        yield f"{name!r} is a double, and equal doubles can differ in text; use another field"
-    elif fields[name].optional:
-        yield f"{name!r} can be null, and a key must not be; derive one: coalesce({name}, ...)"
-    if name in before:
-        yield f"{name!r} is given twice; keep one of them"
-
-
-def _table(node: TableNode, given: Stream) -> Iterator[Finding]:
-    fields = {one.name: one for one in given.fields}
-    if not node.key:
-        yield error(_at(node, "table.key"), "is empty; name the fields that a row is known by")
-    for index, name in enumerate(node.key):
-        for problem in _key_field(name, node.key[:index], fields):
-            yield error(_at(node, f"table.key.{index}"), problem)
-    if node.deleted is not None:
-        yield from _condition(given, node.deleted, _at(node, "table.deleted"))
-    elif any(field.tombstones for source in given.sources for field in source.decode.fields):
-        yield warning(
-            _at(node, "table"),
-            "has no `deleted`, so a tombstone is a row like any other, with null in its fields: say what tells them "
-            "apart, such as deleted: amount IS NULL",
-        )
-    elif any(isinstance(source.source, FileSource) for source in given.sources):
-        yield warning(_at(node, "table"), "has no `deleted`, so rows that leave the file stay: deleted: _deleted")
-    if given.is_changelog:
-        yield error(_at(node, "from"), f"a table is made of records, and {ROWS_OF[given.rows_of]} are taken back")
-
-
-def _lookup(graph: Graph, node: LookupNode) -> Iterator[Finding]:
-    given, table = stream_of(graph, node.left), stream_of(graph, node.table)
-    if given.is_changelog:
-        yield error(_at(node, "from"), f"{ROWS_OF[given.rows_of]} change; look rows up for records")
-    if set(node.right_key) != set(table.key):
-        yield error(
-            _at(node, "lookup.by"),
-            f"{node.table!r} is a table by {', '.join(table.key)}: name the fields that hold these",
-        )
-    yield from _keys(graph, node, "lookup")
-    if node.as_of == "order" and node.revise is not None:
-        yield error(
-            _at(node, "lookup.revise"), "applies as of event time; as of order no row is replaced: leave it out"
-        )
-    if node.revise is not None and node.revise < 0:
-        yield error(_at(node, "lookup.revise"), "must not be negative")
-    yield from too_long(_at(node, "lookup.revise"), node.revise or 0)
-    if node.broadcast:
-        yield from _broadcast(graph, node)
-
-
-def _broadcast(graph: Graph, node: LookupNode) -> Iterator[Finding]:
-    """Yield where a broadcast spreads nothing, or copies as much as it spreads."""
-    if graph.key_groups == 1:
-        yield warning(_at(node, "lookup.broadcast"), "there is one key group, so nothing is spread; leave it out")
-    elif not _held_in(graph, node.left).isdisjoint(_holding(graph, node.table)):
-        yield warning(
-            _at(node, "lookup.broadcast"),
-            f"{node.table!r} is made of all records of {node.left!r}, so each of them would go to all "
-            f"{graph.key_groups} key groups; leave it out",
-        )
-
-
-def _held_in(graph: Graph, stream: str) -> set[str]:
-    """Return the streams that have all records of a stream, before some were selected."""
-    node = graph.producer(stream)
-    is_part = isinstance(node, SelectNode | SplitNode | DeduplicateNode) and len(node.inputs) == 1
-    return {stream, *(_held_in(graph, node.inputs[0]) if is_part else ())}
-
-
-def _holding(graph: Graph, stream: str) -> set[str]:
-    """Return the streams all of whose records a table or a selection has."""
-    node = graph.producer(stream)
-    has_all = isinstance(node, TableNode) or (isinstance(node, SelectNode) and node.where is None)
-    return {stream}.union(*(_holding(graph, name) for name in node.inputs if has_all))
-
-
-def _join(graph: Graph, node: AnyJoinNode) -> Iterator[Finding]:
-    if not _is_typed(graph, node.right):
-        return
-    if isinstance(node, LookupNode):
-        yield from _lookup(graph, node)
-        return
-    sides = [(stream_of(graph, name), part) for name, part in ((node.left, "from"), (node.right, "join.with"))]
-    are_tables = [stream.rows_of == "tables" for stream, _ in sides]
-    for stream, part in sides:
-        if isinstance(node, JoinNode) and stream.rows_of == "tables":
-            yield error(
-                _at(node, part), "a table has no event time of its own: join it with a table, without before and after"
-            )
-    if isinstance(node, TableJoinNode) and not all(are_tables):
-        look_up = f"; or look rows up in {node.right!r}: lookup: {{table: {node.right}, by: ...}}"
-        yield error(
-            _at(node, "join"),
-            "every pair would be kept for ever: say how far apart in event time partners can be, such as after: 15m"
-            + (look_up if are_tables[1] and not are_tables[0] else ", or join two tables"),
-        )
-    yield from _keys(graph, node, "join")
-    if isinstance(node, JoinNode):
-        yield from _interval(node)
-
-
-def _keys(graph: Graph, node: AnyJoinNode, section: str) -> Iterator[Finding]:
-    """Yield what is wrong with the fields that both sides of a join have in common, and with the others."""
-    if not node.key:
-        yield error(_at(node, f"{section}.by"), "is empty; name the fields that a pair has in common")
-    left, right = ({one.name: one for one in stream_of(graph, name).fields} for name in _named(node))
-    for called, names, fields in ((node.left, node.key, left), (node.right, node.right_key, right)):
-        for index, name in enumerate(names):
-            for problem in _key_field(name, names[:index], fields):
-                yield error(_at(node, f"{section}.by"), f"in {called!r}: {problem}")
-    yield from _alike(graph, node, left, right)
-
-
-def _interval(node: JoinNode) -> Iterator[Finding]:
-    for part, span in (("before", node.before), ("after", node.after)):
-        if span < 0:
-            yield error(_at(node, f"join.{part}"), "must not be negative")
-        yield from too_long(_at(node, f"join.{part}"), span)
-
-
-def _alike(graph: Graph, node: AnyJoinNode, left: Mapping[str, Field], right: Mapping[str, Field]) -> Iterator[Finding]:
-    """Yield keys of unlike types, and fields whose names collide."""
-    section = "lookup" if isinstance(node, LookupNode) else "join"
-    for one, other in zip(node.key, node.right_key, strict=True):
-        if one in left and other in right and not is_same_type(left[one].type, right[other].type):
-            yield error(
-                _at(node, f"{section}.by"),
-                f"{one!r} in {node.left!r} is {left[one].type}, but {other!r} in {node.right!r} is "
-                f"{right[other].type}: derive a field of the same type, such as CAST({other} AS ...)",
-            )
-    taken = {name.lower() for name in (*left, *right)}
-    for name, made in join_sides(graph, node)[1].names.items():
-        if name not in node.right_key and made != name and made.lower() in taken:
-            yield error(
-                _at(node, section),
-                f"both have {name!r}, and there is a field {made!r} already: select or derive others before",
-            )
-
-
-def _chained(graph: Graph, node: ResultNode, given: Stream) -> Iterator[Finding]:
-    """Yield what a window over windows cannot be, and what a window cannot be whose rows others take."""
-    is_running = isinstance(node, WindowNode) and isinstance(node.window, Global)
-    if given.rows_of == "tables" and not is_running:
-        yield error(
-            _at(node, "from"),
-            "the rows of a table have no event time, so they are in no windows; use window: {global: {}}",
-        )
-        return
-    if given.is_changelog:
-        if not isinstance(node, WindowNode) or isinstance(node.window, Session):
-            kind = type(node.window).__name__.lower() if isinstance(node, WindowNode) else "process"
-            part = "window" if isinstance(node, WindowNode) else "from"
-            yield error(
-                _at(node, part), f"a {kind} cannot be over {ROWS_OF[given.rows_of]}, which are taken back; use tumbling"
-            )
-            return
-        if node.emit.lateness:
-            yield error(
-                _at(node, "emit.lateness"), f"a window takes every revision of {ROWS_OF[given.rows_of]}; leave it out"
-            )
-        if isinstance(node.emit.late, Records):
-            yield error(
-                _at(node, "emit.late"),
-                f"a window over {ROWS_OF[given.rows_of]} has no counts of late records; use each",
-            )
-        yield from _plain(node, f"over {ROWS_OF[given.rows_of]}")
-    if any(isinstance(one, StreamNode) for one in graph.readers(node)) and not isinstance(node, RulesNode):
-        yield from _taken(node)
-
-
-def _taken(node: WindowNode | ProcessNode) -> Iterator[Finding]:
-    """Yield what a window or a process cannot be whose rows other streams take."""
-    if isinstance(node, ProcessNode):
-        if node.process.on_processing_timer is not None:
-            yield error(
-                _at(node, "process.on_processing_timer"),
-                "other streams take the rows, and those of timers of processing time differ in each run; use timer",
-            )
-        return
-    yield from _plain(node, "whose rows other streams take")
-    if node.emit.late != "each":
-        yield error(_at(node, "emit.late"), "other streams take each revision; use each")
-    if node.emit.mode != "retract":
-        yield error(_at(node, "emit.mode"), "other streams need to know what a revision replaces; use retract")
-
-
-def _plain(node: WindowNode, which: str) -> Iterator[Finding]:
-    if node.emit.early is not None:
-        yield error(_at(node, "emit.early"), f"a window {which} has no early panes; leave it out")
-    if node.salt != 1:
-        yield error(_at(node, "salt"), f"a window {which} cannot be salted; leave it out")
-    if node.emit.mode == "discard":
-        yield error(_at(node, "emit.mode"), f"a window {which} cannot discard; use retract")
 
 
 def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
@@ -669,7 +296,7 @@ def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
     for source in dict.fromkeys(source for stream in streams if stream.bound is None for source in stream.sources):
         if source.lateness is None:
             yield error(
-                _at(node, part),
+                at(node, part),
                 f"every {what} would be kept for ever, as nothing says how late {late} can be: give sources."
                 f"{source.name} a lateness, such as 1d",
             )
