@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,6 +116,45 @@ def test_types_come_from_the_records() -> None:
     assert fields[2:] == (Field("amount", DecimalType(18, 3)), Field("n", LongType()), Field("on", BooleanType()))
 
 
+LISTED = """\
+name: lists
+pipeline:
+  sources: {orders: {time: {field: t, delay: 1m}}}
+  streams:
+    lines: {from: orders, flat_map: items}
+    sold: {from: lines, key: sku, window: {tumbling: 5m}, aggregate: {paid: sum(price)}}
+steps:
+  - records:
+      - {t: "10:00", tags: [], items: []}
+      - {t: "10:01", tags: [a, "10:00"], items: [{price: 1.5, sku: A, marks: []}, {sku: B, price: 2.25, marks: [1]}]}
+  - end: hold
+final:
+  sold: []
+"""
+
+
+def test_lists_have_the_type_of_their_elements() -> None:
+    story = parse_story(LISTED, "a.yaml")
+    graph = story.pipeline
+    assert isinstance(graph, Graph)
+    types = {one.name: one.type_text for one in graph.sources[0].decode.fields}
+    element = "struct<price decimal(18,2), sku string, marks array<long>>"
+    assert types == {"t": "timestamp_micros", "tags": "array<string>", "items": f"array<{element}>"}
+    assert json.loads(story.log[0][1])["items"][1] == {"sku": "B", "price": 2.25, "marks": [1]}
+    with pytest.raises(TranscriptError, match=r"a\.yaml:9: no list of 'items' has an element in any record"):
+        parse_story(LISTED.replace("marks: [1]", "marks: []"), "a.yaml")
+
+
+def test_a_list_is_expected_as_the_text_that_it_is_in_a_table() -> None:
+    text = STORY.replace("total: sum(amount)", 'all: "collect_list(user, 3)"').replace(
+        "A, 5.250]", "A, [A, 5, 5.20, [é, null]]]"
+    )
+    story = parse_story(text.replace("A, 5.25]", "A, []]"), "a.yaml")
+    (expect,) = (step for step in story.steps if isinstance(step, Expect))
+    assert expect.rows[0].values == ('["A",5,"5.20",["é",null]]',)
+    assert story.final[""].rows[0].values == ("[]",)
+
+
 def test_all_shared_stories_are_read() -> None:
     for path in (Path(__file__).parents[2] / "transcripts").glob("*.yaml"):
         assert read_story(path).steps
@@ -156,7 +196,17 @@ BAD = [
     (", amount: 1.5", "", r"a\.yaml:11: the record has no 'amount', and the one on line 10 has"),
     ("user: A, t", "user: null, t", "must be a text, a plain number"),
     ("user: A, t", "user: yes, t", "must be a text, a plain number"),
-    ("user: A, t", "user: [A], t", "must be one value, not a list"),
+    ("user: A, t", "user: {name: A}, t", "must be one value, not a mapping"),
+    ("user: A, t", "user: [A], t", r"a\.yaml:11: 'user' is a string here, and a array<string> on line 10"),
+    ("user: A, t", "tags: [[A]], user: A, t", r"a\.yaml:10: .*tags\.0 must be one value or a mapping, not a list"),
+    ("user: A, t", "tags: [A, 5], user: A, t", r"a\.yaml:10: .*tags\.1 is a long, and those before are a string"),
+    (
+        "user: A, t",
+        "tags: [{a: 1}, {b: 1}], user: A, t",
+        r"tags\.1 is a struct<b long>, .* before are a struct<a long>",
+    ),
+    ("user: A, t", "tags: [{}], user: A, t", r"a\.yaml:10: .*tags\.0 has no field"),
+    ("user: A, t", "tags: [], user: A, t", r"a\.yaml:11: the record has no 'tags'"),
     ("user: A, t", "user: 012, t", "must be a text, a plain number"),
     ("user: A, t", "user: .5, t", "must be a text, a plain number"),
     ("user: A, t", "user: 2026-01-01, t", "must be a text, a plain number"),

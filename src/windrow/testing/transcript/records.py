@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from windrow.errors import PipelineError, Place
 from windrow.model import (
     MAX_PARTITIONS,
     DataType,
-    DecimalType,
     Decode,
     EventTime,
     Field,
@@ -31,7 +29,16 @@ from windrow.model import (
     source_number,
 )
 from windrow.testing.transcript.story import AtEnd, sink_of
-from windrow.testing.transcript.values import DECIMAL_DIGITS, Cell, each, read_cell, read_log_time, read_time_cell
+from windrow.testing.transcript.values import (
+    Cell,
+    common_type,
+    each,
+    json_object,
+    lacks_elements,
+    read_field,
+    read_log_time,
+    read_time_cell,
+)
 
 PARTITION = "p"
 RAW = "raw"
@@ -53,8 +60,7 @@ class Written:
         """The record's bytes."""
         if self.raw is not None:
             return self.raw.encode()
-        text = ", ".join(f"{json.dumps(name)}: {cell.json}" for name, cell in self.cells.items())
-        return f"{{{text}}}".encode()
+        return json_object(self.cells).encode()
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def _record(node: YamlNode, sources: Sources) -> Written:
     raw = fields.optional(RAW, _raw, None)
     readers = dict.fromkeys((time.field, time.sent, mark_field(time)), read_time_cell) | {LOG_TIME: read_log_time}
     cells = {
-        name: fields.attempt(readers.get(name, read_cell), entry)
+        name: fields.attempt(readers.get(name, read_field), entry)
         for name, entry in fields
         if name not in {PARTITION, RAW}
     }
@@ -191,14 +197,7 @@ def infer_fields(records: Sequence[Written], time: EventTime, place: Place) -> D
                 continue
             lines.setdefault(name, record.place.line)
             types[name] = _both(types.get(name, cell.type), cell.type, name, lines[name], record.place)
-    for record in data:
-        for name in types:
-            if name not in record.cells:
-                msg = (
-                    f"the record has no {name!r}, and the one on line {lines[name]} has; "
-                    "a record that is to be a dead letter is written as `raw: TEXT`"
-                )
-                raise PipelineError(msg, record.place)
+    _require_complete(data, types, lines)
     if not types:
         msg = "the story needs a record that is not raw: from it come the fields and their types"
         raise PipelineError(msg, place)
@@ -207,19 +206,32 @@ def infer_fields(records: Sequence[Written], time: EventTime, place: Place) -> D
     return Decode(tuple(Field(name, type_) for name, type_ in types.items()))
 
 
+def _require_complete(data: Sequence[Written], types: Mapping[str, DataType], lines: Mapping[str, int]) -> None:
+    """Raise PipelineError if a record lacks a field, or a list has elements in none; `lines` have the first of each."""
+    for record in data:
+        for name in types:
+            if name not in record.cells:
+                msg = (
+                    f"the record has no {name!r}, and the one on line {lines[name]} has; "
+                    "a record that is to be a dead letter is written as `raw: TEXT`"
+                )
+                raise PipelineError(msg, record.place)
+    empty = next((name for name, type_ in types.items() if lacks_elements(type_)), None)
+    if empty is not None:
+        msg = f"no list of {empty!r} has an element in any record, from which its type would come; write one that has"
+        raise PipelineError(msg, Place(data[0].place.file, lines[empty]))
+
+
 def _both(known: DataType, new: DataType, name: str, line: int, place: Place) -> DataType:
     """Return the type that holds the values of both."""
-    match known, new:
-        case DecimalType(_, scale), DecimalType(_, other):
-            return DecimalType(DECIMAL_DIGITS, max(scale, other))
-        case _ if known == new:
-            return known
-        case _:
-            msg = (
-                f"{name!r} is a {new} here, and a {known} on line {line}; "
-                "a field has one type in all of a story (5 is a long, 5.00 a decimal)"
-            )
-            raise PipelineError(msg, place)
+    common = common_type(known, new)
+    if common is None:
+        msg = (
+            f"{name!r} is a {new} here, and a {known} on line {line}; "
+            "a field has one type in all of a story (5 is a long, 5.00 a decimal)"
+        )
+        raise PipelineError(msg, place)
+    return common
 
 
 KEY_GROUPS = 2

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 
 from windrow.api.checks.base import type_of
-from windrow.api.yaml_node import YamlNode
+from windrow.api.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, join_errors
 from windrow.model import (
     Aggregate,
+    ArrayType,
     BooleanType,
     Count,
     Custom,
     DataType,
     DecimalType,
     DoubleType,
+    Field,
     Formula,
     LongType,
     Pipeline,
     RulesPipeline,
+    SimpleType,
     StringType,
+    StructType,
     TimestampType,
     function_spec,
 )
@@ -45,7 +49,7 @@ _POINT = re.compile(r"-?(?:0|[1-9][0-9]{0,99})\.([0-9]{1,18})")
 
 @dataclass(frozen=True)
 class Cell:
-    """A value, its type, and how it is written in JSON."""
+    """A value (None for a list), its type, and how it is written in JSON."""
 
     type: DataType
     value: Value
@@ -73,6 +77,88 @@ def read_cell(node: YamlNode) -> Cell:
                 "put a text in quotes"
             )
             raise node.error(msg)
+
+
+def read_field(node: YamlNode) -> Cell:
+    """Read the value of a record's field: one value, or a list of values or mappings."""
+    return _read_list(node) if node.is_list else read_cell(node)
+
+
+Element = SimpleType | StructType
+NOTHING: Final = StructType(())
+"""The type of the elements of a list that has none."""
+
+
+def _read_list(node: YamlNode) -> Cell:
+    elements = each(node.items(), _read_element)
+    common: Element = NOTHING
+    for (type_, _), item in zip(elements, node.items(), strict=True):
+        both = _common_element(common, type_)
+        if both is None:
+            msg = f"{item.called} is a {type_}, and those before are a {common}; all elements of a list are alike"
+            raise item.error(msg)
+        common = both
+    return Cell(ArrayType(common), None, f"[{', '.join(text for _, text in elements)}]")
+
+
+def _read_element(node: YamlNode) -> tuple[Element, str]:
+    """Read an element of a list; return its type, and how it is written in JSON."""
+    if not node.is_mapping:
+        cell = read_field(node)
+        if isinstance(cell.type, ArrayType):
+            msg = f"{node.called} must be one value or a mapping, not a list"
+            raise node.error(msg)
+        return cell.type, cell.json
+    fields = YamlMapping(node)
+    found = {name: fields.attempt(read_field, entry) for name, entry in fields}
+    fields.check()
+    if not found:
+        msg = f"{node.called} has no field"
+        raise node.error(msg)
+    cells = {name: cell.value for name, cell in found.items()}
+    return StructType(tuple(Field(name, cell.type) for name, cell in cells.items())), json_object(cells)
+
+
+def json_object(cells: Mapping[str, Cell]) -> str:
+    """Write fields as an object in JSON."""
+    return f"{{{', '.join(f'{json.dumps(name)}: {cell.json}' for name, cell in cells.items())}}}"
+
+
+def common_type(one: DataType, other: DataType) -> DataType | None:
+    """Return the type that has the values of both, or None. A decimal is as fine as the finest."""
+    match one, other:
+        case ArrayType(element), ArrayType(another):
+            common = _common_element(element, another)
+            return None if common is None else ArrayType(common)
+        case DecimalType(_, scale), DecimalType(_, another_scale):
+            return DecimalType(DECIMAL_DIGITS, max(scale, another_scale))
+        case _:
+            return one if one == other else None
+
+
+def _common_element(one: Element, other: Element) -> Element | None:
+    if NOTHING in {one, other}:
+        return other if one == NOTHING else one
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        types = {field.name: field.type for field in other.fields}
+        if types.keys() != {field.name for field in one.fields}:
+            return None
+        fields = [(field.name, common_type(field.type, types[field.name])) for field in one.fields]
+        made = tuple(Field(name, type_) for name, type_ in fields if type_ is not None)
+        return StructType(made) if len(made) == len(fields) else None
+    if isinstance(one, StructType) or isinstance(other, StructType):
+        return None
+    common = common_type(one, other)
+    return None if isinstance(common, ArrayType) else common
+
+
+def lacks_elements(type_: DataType) -> bool:
+    """Return whether no list was seen to have an element, here or in the elements."""
+    if not isinstance(type_, ArrayType):
+        return False
+    element = type_.element
+    is_within = isinstance(element, StructType) and any(lacks_elements(field.type) for field in element.fields)
+    return element == NOTHING or is_within
 
 
 def read_time_cell(node: YamlNode) -> Cell:
@@ -106,9 +192,14 @@ def read_value(node: YamlNode, type_: DataType | None) -> Value:
 
 
 def read_result(node: YamlNode, type_: DataType | None) -> Value:
-    """Read a result: null, or a value of that type (a number for any number; None: any value; a time is a text)."""
+    """Read a result: null, or a value of that type (a number for any number; None: any value; a time is a text).
+
+    A list is the JSON text that the aggregates with lists give, where a decimal is a text as well.
+    """
     if node.is_null:
         return None
+    if node.is_list and isinstance(type_, StringType | None):
+        return json.dumps(_json_value(node), separators=(",", ":"), ensure_ascii=False)
     cell = read_cell(node)
     match type_:
         case LongType() | DoubleType() | DecimalType():
@@ -123,6 +214,15 @@ def read_result(node: YamlNode, type_: DataType | None) -> Value:
         return node.parsed(parse_story_time) if isinstance(type_, TimestampType) else cell.value
     msg = f"{node.called} must be a {what} or null, not {node.node.value!r}"
     raise node.error(msg)
+
+
+def _json_value(node: YamlNode) -> list[Any] | str | int | bool | None:
+    if node.is_list:
+        return list(each(node.items(), _json_value))
+    if node.is_null:
+        return None
+    cell = read_cell(node)
+    return str(cell.value) if isinstance(cell.value, Decimal) else cell.value  # type: ignore[return-value]
 
 
 def key_types(pipeline: Tabled) -> list[DataType | None]:
