@@ -51,6 +51,7 @@ from windrow.testing.oracle.rules import (
     Fields,
     Finding,
     Purchase,
+    Resume,
     RulesAnswer,
     judge,
 )
@@ -217,6 +218,9 @@ PIPELINE = RulesPipeline(
 )
 
 
+RECENTS = st.builds(Recent, st.integers(1, 4), st.sampled_from([2, 4, 30]).map(lambda minutes: minutes * MINUTE))
+
+
 @st.composite
 def records(draw: st.DrawFn, partitions: int) -> list[tuple[int, dict[str, Any]]]:
     """Draw a log: time goes on, with records that come late, and ids that come again with the same or other content."""
@@ -253,7 +257,7 @@ def cases(draw: st.DrawFn) -> Case:
     chosen = tuple(draw(st.lists(st.sampled_from(RULES), min_size=1, unique=True)))
     rules = RuleSet(
         chosen,
-        Recent(draw(st.integers(1, 4)), draw(st.sampled_from([2, 4, 30])) * MINUTE),
+        draw(RECENTS),
         draw(st.sampled_from([None, "id"])),
         PIPELINE.rules.lists,
         draw(st.sampled_from([0, 2, 6, 40])) * MINUTE,
@@ -269,7 +273,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(pipeline, log, (draw(ends), list(range(1, len(log)))))
 
 
-def expected(case: Case, partition: int) -> RulesAnswer:
+def expected(case: Case, partition: int, resume: Resume | None = None) -> RulesAnswer:
     """Return what the oracle makes of a partition."""
     rules = case.pipeline.rules
     entries, listed = {"evil"}, []
@@ -285,7 +289,7 @@ def expected(case: Case, partition: int) -> RulesAnswer:
         one = Record(fields)
         one.entries = listed[offset]
         log.append(Purchase(offset, one["t"], (one["card"],), None if rules.unique is None else one["id"], one))
-    return judge(rules, CONDITIONS, case.pipeline.time.watermark, log, partition)
+    return judge(rules, CONDITIONS, case.pipeline.time.watermark, log, partition, resume=resume)
 
 
 @dataclass
@@ -328,9 +332,9 @@ def plain(change: dict[str, Any]) -> tuple[Any, ...]:
     return *(change[name] for name in names), time, change["text"], change["evidence"]
 
 
-def assert_answer(case: Case, found: Found) -> None:
+def assert_answer(case: Case, found: Found, resumes: Sequence[Resume | None] = (None, None)) -> None:
     """Assert that what was found is what the oracle finds; key groups do not share an order."""
-    answers = {partition: expected(case, partition) for partition in range(2)}
+    answers = {partition: expected(case, partition, resume) for partition, resume in enumerate(resumes)}
     separator = "-" if case.pipeline.rules.unique else ":"
     for partition, answer in answers.items():
         wanted = [written(change, case, partition) for change in answer.changes]
@@ -346,17 +350,14 @@ def assert_answer(case: Case, found: Found) -> None:
 
 
 @st.composite
-def journals(draw: st.DrawFn, case: Case) -> RulesJournal:
-    """Draw a journal for the partitions of a case, of rules that look back no further than the first ones."""
-    rules = case.pipeline.rules
+def journals(draw: st.DrawFn, case: Case, rules: Sequence[Rule] = RULES) -> RulesJournal:
+    """Draw a journal for the partitions of a case; its rules look back less than the pipeline's, as far, or further."""
     versions, changes = [], []
     for partition in draw(st.sets(st.integers(0, 1))):
         offsets = st.sets(st.integers(0, len(case.log(partition)) + 1), max_size=4).map(sorted)
         for offset in draw(offsets):
-            within = draw(st.sampled_from([2 * MINUTE, rules.recent.within]))
-            recent = Recent(draw(st.integers(1, rules.recent.last)), within)
-            chosen = tuple(draw(st.lists(st.sampled_from(RULES), min_size=1, unique=True)))
-            versions.append(RulesVersion(partition, offset, chosen, recent, ("blocked",)))
+            chosen = tuple(draw(st.lists(st.sampled_from(rules), min_size=1, unique=True)))
+            versions.append(RulesVersion(partition, offset, chosen, draw(RECENTS), ("blocked",)))
         known: set[str] = set()
         for offset in draw(offsets):
             entries = draw(st.sets(st.sampled_from(["evil", "good", "other"])))
@@ -452,12 +453,81 @@ def test_other_key_groups_go_on_with_the_same_changelog(case: Case, after: int, 
         if number == after:
             fields = tuple(reversed(case.pipeline.decode.fields))
             other = replace(case.pipeline, key_groups=key_groups, decode=Decode(fields))
-            states = migrate(other, {"": StateChange()}, host.states)
+            states = migrate(other, {"": StateChange(lateness=other.rules.lateness)}, host.states)
             host = MemoryHost(other, range(2))
             host.begin(states)
         outputs += host.step(step)
     moved = replace(case, pipeline=replace(case.pipeline, key_groups=max(key_groups, case.pipeline.key_groups)))
     assert_answer(moved, Found.of(outputs))
+
+
+@examples(40)
+@given(cases(), st.integers(1, 20), st.sampled_from([0, 2, 6, 40]), st.sampled_from([1, 2, 5]))
+def test_what_expired_before_the_lateness_changed_stays_so(
+    case: Case, after: int, minutes: int, key_groups: int
+) -> None:
+    """A longer lateness raises no alert again that is forgotten by now, and judges by no half of a history."""
+    rules = replace(case.pipeline.rules, lateness=minutes * MINUTE)
+    other = replace(case.pipeline, rules=rules, key_groups=key_groups)
+    steps = list(case.steps(case.cuts[1]))
+    host = MemoryHost(case.pipeline, range(2))
+    outputs = [output for step in steps[:after] for output in host.step(step)]
+    states = migrate(other, {"": StateChange(lateness=case.pipeline.rules.lateness)}, host.states)
+    host = MemoryHost(other, range(2))
+    host.begin(states)
+    outputs += [output for step in steps[after:] for output in host.step(step)]
+    moved = replace(case, pipeline=replace(other, key_groups=max(key_groups, case.pipeline.key_groups)))
+    read = [sum(at == partition for at, _ in case.records[:after]) for partition in range(2)]
+    assert_answer(moved, Found.of(outputs), [Resume(offset, case.pipeline.rules.lateness) for offset in read])
+
+
+AHEAD = [rule for rule in RULES if uses_next(rule)]
+BEHIND = [rule for rule in RULES if not uses_next(rule) and rule.name != "far"]
+"""The distance of `far` is not the same to the last digit where times are any microsecond."""
+
+
+@st.composite
+def cases_at_the_edges(draw: st.DrawFn) -> Case:
+    """Draw a case of rules with `next` whose records come at the edges of what is kept for them, to the microsecond.
+
+    A record comes just before it would expire, or just within reach of an earlier one, whose id it may have. In some
+    cases the rules with `next` are only those of a journal.
+    """
+    delay, lateness = (draw(st.sampled_from(some)) * MINUTE for some in ([0, 1, 4], [0, 2, 6]))
+    # few are seen, of many: what is beyond them is dropped
+    recent = Recent(draw(st.sampled_from([1, 1, 2])), draw(st.sampled_from([2, 4, 30])) * MINUTE)
+    clock, log = BASE, list[tuple[int, dict[str, Any]]]()
+    for number in range(draw(st.integers(6, 20))):
+        near = draw(st.sampled_from([fields["t"] for _, fields in log] or [BASE]))
+        edges = [near + recent.within, clock - delay - lateness, near + recent.within // 2, near]
+        on_time = [clock + step * MINUTE for step in (0, 1, 5)] + [clock + recent.within - lateness]
+        t = draw(st.one_of(st.sampled_from(edges).flatmap(around), st.sampled_from(on_time)))
+        clock = max(clock, t)
+        id_ = draw(st.sampled_from([*[f"0-{number}"] * 3, *(fields["id"] for _, fields in log[-6:])]))
+        merchant = draw(st.sampled_from(["evil", "good"]))
+        fields = {"id": id_, "card": draw(st.sampled_from("AAAB")), "t": t, "amount": draw(st.integers(0, 9))}
+        log.append((0, fields | {"merchant": merchant, "lat": 0.0, "lon": 0.0}))
+    chosen = tuple(draw(st.lists(st.sampled_from(AHEAD), min_size=1, unique=True)))
+    chosen += tuple(draw(st.lists(st.sampled_from(BEHIND), max_size=2, unique=True)))
+    rules = RuleSet(chosen, recent, draw(st.sampled_from([None, "id"])), PIPELINE.rules.lists, lateness)
+    case = Case(replace(PIPELINE, time=EventTime("t", Delay(delay)), rules=rules), log, ([], list(range(1, len(log)))))
+    if draw(st.booleans()):
+        rules = replace(rules, journal=draw(journals(case, [*AHEAD, *BEHIND])))
+        if draw(st.booleans()):
+            rules = replace(rules, rules=tuple(BEHIND[:2]), recent=draw(RECENTS))
+    return replace(case, pipeline=replace(case.pipeline, rules=rules))
+
+
+def around(micros: int) -> st.SearchStrategy[int]:
+    """Return times that are about a time: it, or a microsecond before or after it."""
+    return st.sampled_from([micros, micros + 1, micros - 1, micros + 1])
+
+
+@examples(150)
+@given(cases_at_the_edges())
+def test_what_rules_with_next_need_is_kept(case: Case) -> None:
+    for cut in case.cuts:
+        assert_answer(case, run(case, cut))
 
 
 @examples(25)

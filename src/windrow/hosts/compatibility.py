@@ -387,6 +387,10 @@ def _held(pipeline: AnyPipeline, change: PipelineChange) -> PipelineChange:
     """Return a change, refused if a process holds records until their time has come that it would be lacking in."""
     is_held = isinstance(pipeline, ProcessPipeline) and pipeline.process.order == "event_time"
     is_of_records = change.field.startswith(("decode.", "derive."))
+    if isinstance(pipeline, RulesPipeline) and change.field == "emit.lateness":
+        longer = "what has expired by now stays so; records that come from here on may be further behind"
+        shorter = "records that are further behind expire from here on"
+        return replace(change, means=longer if _is_longer(change) else shorter)
     if isinstance(pipeline, RulesPipeline) and is_of_records:
         return change.refused("the recent records of keys were read without that")
     if isinstance(pipeline, RulesPipeline) and change.field == "recent.within" and _is_longer(change):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,23 +79,43 @@ class RulesAnswer:
         return found
 
 
+@dataclass(frozen=True)
+class Resume:
+    """Records with an offset below `offset` were judged with another `lateness`; what expired by then stays so."""
+
+    offset: int
+    lateness: int
+
+
 def judge(
-    rules: RuleSet, conditions: Mapping[str, Condition], watermark: Watermark, log: Sequence[Purchase], partition: int
+    rules: RuleSet,
+    conditions: Mapping[str, Condition],
+    watermark: Watermark,
+    log: Sequence[Purchase],
+    partition: int,
+    *,
+    resume: Resume | None = None,
 ) -> RulesAnswer:
     """Judge the records of a partition, in the order of their offsets; `conditions` are the rules in Python."""
     answer, clock = RulesAnswer(), Clock(watermark, (), partition)
     # as long as a record can be judged again, its id is its own
-    horizon = rules.lateness + _ahead([*rules.journal.versions, RulesVersion.of(rules)])
+    ahead = _ahead([*rules.journal.versions, RulesVersion.of(rules)])
+    forgotten = -math.inf
     accepted: list[Purchase] = []
     alerts: dict[tuple[int, str], tuple[int, Finding | None]] = {}
     for one in log:
         at = clock.at(one.offset)
         clock.data(one.offset, one.time)
-        if at >= one.time + rules.lateness:
+        lateness = rules.lateness
+        if resume is not None and one.offset < resume.offset:
+            lateness = resume.lateness
+            forgotten = max(forgotten, at - lateness)
+        expired_until = max(at - lateness, forgotten)
+        if one.time <= expired_until:
             answer.expired.append(one.offset)
             continue
         known = [other for other in accepted if other.key == one.key]
-        copies = [other for other in known if other.id == one.id and at < other.time + horizon]
+        copies = [other for other in known if other.id == one.id and other.time > expired_until - ahead]
         if rules.unique is not None and copies:
             (answer.repeated if copies[0].fields == one.fields else answer.contradicting).append(one.offset)
             continue

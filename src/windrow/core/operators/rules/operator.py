@@ -53,11 +53,15 @@ _MOST: Final = 1 << 14
 
 @dataclass
 class RulesSummary:
-    """The operator's summary: the runs, and the watermark of each partition as far as its records here moved it."""
+    """The operator's summary: the runs, and the watermark of each partition as far as its records here moved it.
+
+    Records of a partition up to `forgotten_until` expired before a resume with a longer lateness, and still do.
+    """
 
     records: Runs
     alerts: Runs
     watermarks: dict[int, int] = field(default_factory=dict)
+    forgotten_until: dict[int, int] = field(default_factory=dict)
 
     def encode(self) -> dict[str, Any]:
         """Return plain JSON."""
@@ -65,6 +69,7 @@ class RulesSummary:
             "records": self.records.encode(),
             "alerts": self.alerts.encode(),
             "watermarks": list(self.watermarks.items()),
+            "forgotten_until": list(self.forgotten_until.items()),
         }
 
     @staticmethod
@@ -75,6 +80,7 @@ class RulesSummary:
             Runs.decode(_RECORDS, given.get("records")),
             Runs.decode(_ALERTS, given.get("alerts")),
             dict(given.get("watermarks", ())),
+            dict(given.get("forgotten_until", ())),
         )
 
     def advance(self, partitions: Places, watermarks: Micros) -> None:
@@ -83,14 +89,27 @@ class RulesSummary:
             at = int(watermarks[partitions == partition].max())
             self.watermarks[partition] = max(self.watermarks.get(partition, MIN_TIME), at)
 
+    def expired_until(self, partitions: Places, watermarks: Micros, lateness: int) -> Micros:
+        """Return for each of some records the time up to which records of its partition expire at its watermark."""
+        until = _less(watermarks, lateness)
+        for partition, forgotten in self.forgotten_until.items():
+            until = np.where(partitions == partition, np.maximum(until, forgotten), until)
+        return until
+
     def passed(self, partitions: Places, lateness: int) -> Micros:
         """Return for each of some rows the time up to which no record of its partition comes any more."""
         known = np.array(sorted(self.watermarks.items()), dtype=np.int64).reshape(-1, 2)
-        return _less(known[np.searchsorted(known[:, 0], partitions), 1], lateness)
+        return self.expired_until(partitions, known[np.searchsorted(known[:, 0], partitions), 1], lateness)
 
     def all_passed(self, lateness: int) -> int:
         """Return the time up to which no record of any partition comes any more."""
-        return int(_less(np.array(min(self.watermarks.values(), default=MIN_TIME)), lateness))
+        until = self.passed(np.array(sorted(self.watermarks), dtype=np.int64), lateness)
+        return int(until.min()) if len(until) else -MAX_TIME
+
+    def forget(self, lateness: int) -> None:
+        """Note what has expired with a lateness that is shorter than that from here on."""
+        for partition in self.watermarks:
+            self.forgotten_until[partition] = int(self.passed(np.array([partition]), lateness)[0])
 
 
 def _less(times: Micros, by: int) -> Micros:
@@ -217,12 +236,14 @@ class RulesOperator:
         records = _in_log_order(step.records)
         watermarks, times = to_micros(records.column(WATERMARK)), to_micros(records.column(TIME))
         summary.advance(to_micros(records.column(PARTITION)), watermarks)
-        is_expired = times <= _less(watermarks, self._rules.lateness)
+        expired_until = summary.expired_until(to_micros(records.column(PARTITION)), watermarks, self._rules.lateness)
+        is_expired = times <= expired_until
         expired = records.filter(pa.array(is_expired)) if is_expired.any() else records.slice(0, 0)
         if expired.num_rows:
-            records, watermarks = records.filter(pa.array(~is_expired)), watermarks[~is_expired]
+            records = records.filter(pa.array(~is_expired))
+            watermarks, expired_until = watermarks[~is_expired], expired_until[~is_expired]
         given = records.select(self._names).add_column(0, CARD, pa.array(self._cards(records)))
-        known = self._known(summary, given, watermarks, state)
+        known = self._known(summary, given, watermarks, expired_until, state)
         changes, failed = self._judged(known, summary, state)
         accepted = given.filter(pa.array(known.is_accepted)) if known.repeats else given
         self.add(summary, _RECORDS, accepted, state)
@@ -243,7 +264,9 @@ class RulesOperator:
             hashed = (hashed * _FACTOR) ^ hashable(records.column(name)).astype(np.uint64)
         return (hashed * _FACTOR).view(np.int64)
 
-    def _known(self, summary: RulesSummary, given: pa.Table, watermarks: Micros, state: BlobStore) -> _Known:
+    def _known(
+        self, summary: RulesSummary, given: pa.Table, watermarks: Micros, expired_until: Micros, state: BlobStore
+    ) -> _Known:
         """Return the records of a step with those of their cards that are kept, without repeats."""
         cards = np.unique(to_micros(given.column(CARD)))
         pieces = [(table, rows) for table, rows in _found(summary.records.read(state), cards)]
@@ -254,7 +277,7 @@ class RulesOperator:
         repeats: dict[int, bool] = {}
         if self._rules.unique is not None:
             times = to_micros(table.column(TIME))
-            passed = np.concatenate([np.full(stored, MAX_TIME), _less(watermarks, self._rules.lateness + self._ahead)])
+            passed = np.concatenate([np.full(stored, MAX_TIME), _less(expired_until, self._ahead)])
             found = self._repeats(table, numbers, times, passed, stored)
             if found:
                 rows_of = pa.concat_tables([*(one.take(pa.array(rows)) for one, rows in pieces), given])
@@ -455,20 +478,24 @@ class RulesOperator:
         yield Packet(group, DeadLetters(name, pack(dead)))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - what is kept depends on the partitions' watermarks alone
-        """Migrate records and alerts to the key groups of their keys."""
+        """Migrate records and alerts to the key groups of their keys; what was forgotten stays so."""
         groups = RowsByKeyGroup(self._pipeline, self._duck)
-        watermarks: dict[int, int] = {}
+        # a watermark is a lower bound of what is to come: of a partition's records here, and of all others
+        together = RulesSummary(Runs(_RECORDS), Runs(_ALERTS))
         for summary, state in states:
-            for partition, at in RulesSummary.decode(summary).watermarks.items():
-                watermarks[partition] = max(watermarks.get(partition, MIN_TIME), at)
+            known = RulesSummary.decode(summary)
+            for partition, at in known.watermarks.items():
+                together.watermarks[partition] = max(together.watermarks.get(partition, MIN_TIME), at)
+            together.forgotten_until |= known.forgotten_until
             for (kind, _), blob in sorted(state.items()):
                 # fields may be in another order now
                 names = self._stored.names if kind == _RECORDS else self._alerts.names
                 groups.add((kind, 0), unpack(blob).select(names))
+        if self._rules.lateness > change.lateness:
+            together.forget(change.lateness)
         made: list[StoredState] = []
         for tables in groups.tables():
-            # a watermark is a lower bound of what is to come: of a partition's records here, and of all others
-            summary, store = RulesSummary(Runs(_RECORDS), Runs(_ALERTS), dict(watermarks)), MemoryState()
+            summary, store = RulesSummary.decode(together.encode()), MemoryState()
             for (kind, _), table in tables.items():
                 self.add(summary, kind, table, store)
             made.append((summary.encode(), store))
@@ -476,7 +503,8 @@ class RulesOperator:
 
     def add(self, summary: RulesSummary, kind: str, rows: pa.Table, state: BlobStore) -> None:
         """Add rows of a kind to the state, and drop those that are needed no more."""
-        judged_until = summary.all_passed(self._rules.lateness + self._ahead)
+        all_passed = np.array(summary.all_passed(self._rules.lateness))
+        judged_until = int(_less(all_passed, self._ahead))
         if kind == _ALERTS:
             summary.alerts.add(rows, judged_until, state, partial(self._needed_alerts, summary))
         else:
@@ -509,7 +537,7 @@ class RulesOperator:
         names = zip(*(rows.column(name).to_pylist() for name in (PARTITION, OFFSET, "rule")), strict=True)
         newest = {name: number for number, name in enumerate(names)}
         cards = to_micros(rows.column(CARD))
-        passed = summary.passed(to_micros(rows.column(PARTITION)), self._rules.lateness + self._ahead)
+        passed = _less(summary.passed(to_micros(rows.column(PARTITION)), self._rules.lateness), self._ahead)
         places = np.array(list(newest.values()), dtype=np.int64)
         places = places[to_micros(rows.column(TIME))[places] > passed[places]]
         return rows.take(pa.array(places[np.argsort(cards[places], kind="stable")]))
