@@ -230,10 +230,10 @@ class RuleScope:
             case "OPERATOR" if node["type"] in _NULL_TESTS and (word := _name(node["children"][0])) in _NEIGHBOUR_NAMES:
                 return {**node, "children": [_column(self._neighbour(word[0], self.time))]}
             case "OPERATOR" if node["type"] in _IN and (tested := self._tested(node["children"][1:])):
-                made = self._in_list(tested, node["children"][0])
+                made = self._in_list(tested, node["children"][0], bound)
                 return made if node["type"] == "COMPARE_IN" else {**_NOT, "children": [made]}
             case "FUNCTION":
-                return self._called(node)
+                return self._called(node, bound)
             case _:
                 return None
 
@@ -255,12 +255,12 @@ class RuleScope:
             return _column(self._recent(parts, None))
         return node
 
-    def _called(self, node: Node) -> Node | None:
+    def _called(self, node: Node, bound: frozenset[str]) -> Node | None:
         """Return what takes the place of a function of recent records, or of a test of a list; None for another."""
         name = node["function_name"].lower()
         arguments = [one["expression"] for one in node.get("arguments", ())]
         if name == "contains" and arguments and (tested := self._tested(arguments[:1])):
-            return self._in_list(tested, arguments[1])
+            return self._in_list(tested, arguments[1], bound)
         of = _name(arguments[0]) if arguments else ()
         if of[:1] != ("recent",) or name not in {"count", *_FUNCTIONS}:
             return None
@@ -326,7 +326,14 @@ class RuleScope:
         names = [_name(node) for node in nodes]
         return names[0][0] if len(names) == 1 and len(names[0]) == 1 and names[0][0] in self.lists else None
 
-    def _in_list(self, name: str, value: Node) -> Node:
+    def _in_list(self, name: str, value: Node, bound: frozenset[str]) -> Node:
+        arguments = sorted(bound.intersection(_named(value)))
+        if arguments:
+            msg = (
+                f"`{unparse(value)} in {name}` is within a lambda: whether a list has an entry is known for a record "
+                f"and its neighbours, not for each {arguments[0]!r}; test a field, such as prev.FIELD in {name}"
+            )
+            raise PipelineError(msg)
         made = unparse(self._rewritten(value, frozenset()))
         of = self._analysed(made, made)
         if not isinstance(of.type, StringType | LongType):
