@@ -450,7 +450,10 @@ class PartitionRun:
 
     def _partitions_of(self, topic: str) -> int:
         if topic not in self._partitions:
-            found = self._producer.list_topics(topic, _CALL_SECONDS).topics[topic]
+            try:
+                found = self._producer.list_topics(topic, _CALL_SECONDS).topics[topic]
+            except KafkaException as exc:
+                raise self._failure(exc) from exc
             if found.error is not None:
                 raise self._failure(KafkaException(found.error))
             self._partitions[topic] = max(1, len(found.partitions))
@@ -484,6 +487,7 @@ class PartitionRun:
         place = f"partition {self._place.partition} of {self._place.topic}"
         advice = _REFUSED.get(error.code())
         if advice is not None:
+            advice = advice.format(group=group_of(self._job.pipeline))
             return SinkError(f"the transaction of {place} is refused: {error.str()}; {advice}")
         if error.fatal() or error.code() in _FENCED:
             return FencedError(f"{place} is run by another task now")
@@ -496,8 +500,8 @@ _GONE = "a topic that it writes is not there: start the run again, which creates
 _TOO_LARGE = "raise max.message.bytes of the topic, and message.max.bytes among the options of the source"
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on the topics of the sinks and of the state",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant READ on the consumer group",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on the transactional id",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant READ on the consumer group {group}",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on the ids that begin with {group}-",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant IDEMPOTENT_WRITE on the cluster",
     KafkaError.MSG_SIZE_TOO_LARGE: _TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE: _TOO_LARGE,

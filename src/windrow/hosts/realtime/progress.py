@@ -65,7 +65,7 @@ class Positions:
     def _committed(self) -> dict[int, TopicPartition]:
         asked = ConsumerGroupTopicPartitions(self._group)
         (answer,) = self._admin.list_consumer_group_offsets([asked], request_timeout=TIMEOUT).values()
-        found = group_answer(answer, self._source.servers, TIMEOUT).topic_partitions
+        found = group_answer(answer, self._group, self._source.servers, TIMEOUT).topic_partitions
         return {one.partition: one for one in found if one.topic == self._source.topic and one.offset >= 0}
 
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from windrow.errors import RunError, SourceError
 from windrow.hosts.realtime.progress import Position, Positions
-from windrow.hosts.realtime.topics import group_of, source_of, state_topic
+from windrow.hosts.realtime.topics import source_of, state_topic, stop_group
 from windrow.model import Runnable
 from windrow.sources.kafka.client import client_of, group_answer
 from windrow.sources.kafka.options import TIMEOUT, client_options
@@ -35,9 +35,9 @@ def request_stop(pipeline: Runnable, runs: Iterable[str]) -> None:
     source = source_of(pipeline)
     admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": lambda _: None})
     place = TopicPartition(state_topic(pipeline), 0, 0, metadata=",".join(runs))
-    asked = ConsumerGroupTopicPartitions(_group(pipeline), [place])
+    asked = ConsumerGroupTopicPartitions(stop_group(pipeline), [place])
     (answer,) = admin.alter_consumer_group_offsets([asked], request_timeout=TIMEOUT).values()
-    group_answer(answer, source.servers, TIMEOUT)
+    group_answer(answer, stop_group(pipeline), source.servers, TIMEOUT)
 
 
 def stop_run(pipeline: Runnable, seconds: float) -> list[Position]:
@@ -74,7 +74,7 @@ class StopRequests:
         self._run = run
         self._topic = state_topic(pipeline)
         self._settings = client_options(source_of(pipeline))
-        self._group = _group(pipeline)
+        self._group = stop_group(pipeline)
         self._asked, self._left = Event(), Event()
         self._thread = Thread(target=self._look, name="windrow-stop", daemon=True)
 
@@ -101,10 +101,6 @@ class StopRequests:
                     self._asked.set()
                     break
         tail.close()
-
-
-def _group(pipeline: Runnable) -> str:
-    return f"{group_of(pipeline)}.stop"
 
 
 def _has_run(positions: Positions) -> bool:

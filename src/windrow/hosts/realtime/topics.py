@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
-from windrow.errors import InputError, SourceError
+from windrow.errors import InputError, SourceError, SourceUnavailableError
 from windrow.model import KafkaSink, KafkaSource, RulesPipeline, Runnable, TopicList, as_graph, companion
 from windrow.sources.kafka import preflight
-from windrow.sources.kafka.client import Admin, client_of, unreachable
+from windrow.sources.kafka.client import Admin, client_of, group_answer, unreachable
 from windrow.sources.kafka.options import TIMEOUT, client_options
+
+_DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def source_of(pipeline: Runnable) -> KafkaSource:
@@ -34,9 +37,20 @@ def sinks_of(pipeline: Runnable) -> list[KafkaSink]:
     return found
 
 
+def topic_lists(pipeline: Runnable) -> list[TopicList]:
+    """Return the lists of rules that are in topics."""
+    lists = pipeline.rules.lists if isinstance(pipeline, RulesPipeline) else ()
+    return [one for one in lists if isinstance(one, TopicList)]
+
+
 def group_of(pipeline: Runnable) -> str:
     """Return the consumer group whose committed offsets say how far a pipeline is, and what its ids begin with."""
     return f"windrow-{pipeline.name}"
+
+
+def stop_group(pipeline: Runnable) -> str:
+    """Return the consumer group whose commits are requests to stop a run."""
+    return f"{group_of(pipeline)}.stop"
 
 
 def state_topic(pipeline: Runnable) -> str:
@@ -55,8 +69,9 @@ def moved_keys(source: KafkaSource, partitions: int, known: int, when: str) -> s
 def prepare_topics(pipeline: Runnable) -> list[int]:
     """Create the topics that are missing; return the partitions of the source.
 
-    Raise SourceError for a broker that cannot be reached and for a list without a topic, InputError for a topic that
-    may not be created, and for a state topic of another number of partitions, or one that forgets.
+    Raise SourceError for a broker that cannot be reached, for a list without a topic and for a consumer group that may
+    not be used, InputError for a topic that may not be created, and for a state topic of another number of partitions,
+    or one that forgets.
     """
     source = source_of(pipeline)
     partitions = sorted(preflight(source))
@@ -81,9 +96,12 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
             _require_compaction(admin, state_topic(pipeline))
     except KafkaException as exc:
         raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
-    for one in pipeline.rules.lists if isinstance(pipeline, RulesPipeline) else ():
-        if isinstance(one, TopicList):
-            Admin(one.topic, settings, TIMEOUT).partitions()
+    for group in (group_of(pipeline), stop_group(pipeline)):
+        (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+        with suppress(SourceUnavailableError):  # the tasks ask again
+            group_answer(answer, group, source.servers, TIMEOUT)
+    for one in topic_lists(pipeline):
+        Admin(one.topic, settings, TIMEOUT).partitions()
     if state is not None and len(state.partitions) != len(partitions):
         when = f"when the state in {state_topic(pipeline)} was written"
         raise InputError(moved_keys(source, len(partitions), len(state.partitions), when))
@@ -101,6 +119,8 @@ def _require_created(topic: str, made: Future[None], partitions: int) -> None:
         if error.code() < 0:  # the client's own: no answer
             raise
         msg = f"topic {topic} cannot be created: {error.str()}; create it, with {partitions} partitions"
+        if error.code() in _DENIED:
+            msg += ", or grant CREATE on it; if it is there already, grant DESCRIBE and WRITE on it"
         raise InputError(msg) from exc
 
 
@@ -110,7 +130,7 @@ def _require_compaction(admin: AdminClient, topic: str) -> None:
     try:
         policy = admin.describe_configs([resource])[resource].result(TIMEOUT)["cleanup.policy"].value
     except KafkaException as exc:
-        if exc.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if exc.args[0].code() not in _DENIED:
             raise
         msg = f"whether the topic {topic} is compacted may not be asked: grant DESCRIBE_CONFIGS on it"
         raise InputError(msg) from exc

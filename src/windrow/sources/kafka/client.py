@@ -170,13 +170,36 @@ class Admin:
         return f"; did you mean {', '.join(near)}?" if near else f"; create it first (there are {len(known)} others)"
 
 
-def group_answer(future: Future[T], servers: str, timeout: float) -> T:
-    """Return what a broker answers about a consumer group; raise SourceUnavailableError if it does not in time."""
+def group_answer(future: Future[T], group: str, servers: str, timeout: float) -> T:
+    """Return what a broker answers about a consumer group.
+
+    Raise SourceError if it may not be used, SourceUnavailableError if no answer comes in time.
+    """
     try:
         return future.result(timeout)
-    except (KafkaException, TimeoutError) as exc:
-        said = [exc.args[0]] if isinstance(exc, KafkaException) else []
-        raise SourceUnavailableError(unreachable(servers, said)) from exc
+    except KafkaException as exc:
+        raise denied(exc.args[0], group, servers) or SourceUnavailableError(
+            unreachable(servers, [exc.args[0]])
+        ) from exc
+    except TimeoutError as exc:
+        raise SourceUnavailableError(unreachable(servers, [])) from exc
+
+
+def denied(error: KafkaError, group: str, servers: str) -> SourceError | None:
+    """Return the error for a consumer group that may not be used, or whose topic may not; None for another."""
+    match error.code():
+        case KafkaError.GROUP_AUTHORIZATION_FAILED:
+            what = f"the consumer group {group} at {servers} may not be used with these options: grant READ on it"
+        case KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            what = (
+                f"the offsets of the consumer group {group} at {servers} may not be used with these options: grant "
+                "READ and DESCRIBE on the topic that it reads"
+            )
+        case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            what = f"the brokers at {servers} refuse these options: grant DESCRIBE on the cluster"
+        case _:
+            return None
+    return SourceError(what)
 
 
 def unreachable(servers: str, said: list[KafkaError]) -> str:

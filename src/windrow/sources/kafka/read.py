@@ -20,7 +20,7 @@ from confluent_kafka import (
 
 from windrow.core.schema import MICROS, RAW
 from windrow.errors import RecordsLostError, SourceError, SourceUnavailableError
-from windrow.sources.kafka.client import PASSING, client_of, unreachable
+from windrow.sources.kafka.client import PASSING, client_of, denied, unreachable
 
 _MESSAGES = 10_000
 _WAIT = 0.05
@@ -148,10 +148,11 @@ class Reader:
 def _read_error(topic: str, partition: int | None, servers: str, error: KafkaError) -> SourceError:
     if error.code() in _GONE:
         return RecordsLostError(f"the topic lost records before they were read (partition {partition} of {topic})")
+    place = f"topic {topic}, partition {partition} at {servers}"
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return SourceError(f"{place} may not be read with these options: grant READ and DESCRIBE on the topic")
     is_passing = error.code() in PASSING
-    return (SourceUnavailableError if is_passing else SourceError)(
-        f"topic {topic}, partition {partition} at {servers}: {error.str()}"
-    )
+    return (SourceUnavailableError if is_passing else SourceError)(f"{place}: {error.str()}")
 
 
 _TAILING = {
@@ -173,6 +174,7 @@ class Tail:
     def __init__(self, topic: str, partition: int, settings: Mapping[str, str], group: str) -> None:
         self._place = TopicPartition(topic, partition)
         self._servers = settings["bootstrap.servers"]
+        self._group = group
         self._said: list[KafkaError] = []
         made = {**_TAILING, **settings, **_MEANING, "group.id": group, "error_cb": self._said.append}
         self._consumer = client_of(Consumer, topic, made)
@@ -182,14 +184,18 @@ class Tail:
     def committed(self, seconds: float) -> TopicPartition | None:
         """Return the group's committed offset, with its metadata; None if there is none.
 
-        Raise SourceUnavailableError if no broker says so in time.
+        Raise SourceError if the group may not be used, SourceUnavailableError if no broker answers in time.
         """
         try:
             (found,) = self._consumer.committed([self._place], seconds)
         except KafkaException as exc:
-            raise SourceUnavailableError(unreachable(self._servers, self._said or [exc.args[0]])) from exc
+            raise denied(exc.args[0], self._group, self._servers) or SourceUnavailableError(
+                unreachable(self._servers, self._said or [exc.args[0]])
+            ) from exc
         if found.error is not None:
-            raise _read_error(self._place.topic, self._place.partition, self._servers, found.error)
+            raise denied(found.error, self._group, self._servers) or _read_error(
+                self._place.topic, self._place.partition, self._servers, found.error
+            )
         return found if found.offset >= 0 else None
 
     def seek(self, offset: int) -> None:
