@@ -100,6 +100,12 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
         ("blocked: {file", "card: {file", 8, "lists.card: 'card' is a field, or `prev`, `next` or `recent`, in"),
         ("file: vip.txt", "file: ' '", 8, "lists.vip.file: is empty; name a file"),
         ("{file: vip.txt}", "{kafka: {topic: v}}", 8, "lists.vip.kafka: is at the brokers of the source, which is not"),
+        (
+            "{file: vip.txt}",
+            "{log: {path: v}}",
+            8,
+            "lists.vip lacks 'file' (a list is a file, or with a source in Kafka",
+        ),
         ("{file: vip.txt}", "{kafka: {key: v}}", 8, "lists.vip.kafka lacks 'topic'"),
         ("{file: vip.txt}", "{kafka: {topic: v}, file: v}", 8, "'file' is not a key of lists.vip"),
         ("3 * prev.amount", "3 * prev.amounts", 12, "rules.0.when: 'amount > 3 * prev.amounts': 'amounts' is not"),
@@ -135,6 +141,18 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
             16,
             "rules.2.when: 'seq / 2 in blocked and card not in vip': (seq",
         ),
+        (
+            "merchant in blocked and card not in vip",
+            "len(list_filter(recent, lambda x: x.merchant in blocked)) > 1",
+            16,
+            "rules.2.when: 'len(list_filter(recent, lambda x: x.merchant in blocked)) > 1': `x.merchant in blocked` is",
+        ),
+        (
+            "merchant in blocked and card",
+            "len(list_filter(recent.merchant, lambda x: x not in blocked)) > 1 and card",
+            16,
+            "rules.2.when: 'len(list_filter(recent.merchant, lambda x: x not in blocked)) > 1 and card not in vip': `x",
+        ),
         ("severity: low", "severity: none", 16, "rules.2.severity must be low or medium or high or critical"),
         ("severity: low", "then: x", 16, "'then' is not a key of rules.2"),
         ("table: alerts", "table: alerts, key: [alert_id]", 18, "sink.sqlite.key: is for windows"),
@@ -149,6 +167,16 @@ def test_what_is_wrong_is_said_with_its_line(was: str, now: str, line: int, prob
         read(text)
     found = [str(one) for one in each_error(raised.value)]
     assert any(one.startswith(f"fraud.yaml:{line}: {problem}") for one in found), found
+
+
+def test_a_list_in_a_lambda_is_tested_only_with_what_is_known_of_the_record() -> None:
+    text = TEXT.replace(
+        "merchant in blocked", "len(list_filter(recent, lambda x: x.seq > 1 and merchant in blocked)) > 1"
+    )
+    read(text)
+    problem = r"`x.merchant in blocked` is within a lambda: .* not for each 'x'; test a f"
+    with pytest.raises(PipelineError, match=problem):
+        read(text.replace("merchant in", "x.merchant in"))
 
 
 @pytest.mark.parametrize(
@@ -168,6 +196,15 @@ def test_a_savepoint_allows_other_rules_over_the_same_records(was: str, now: str
     before, after = read(TEXT), read(TEXT.replace(was, now, 1))
     (change,) = pipeline_changes(fingerprint(before), fingerprint(after), {"": after})
     assert (change.means is None) == refused, change.text
+
+
+@pytest.mark.parametrize(
+    ("lateness", "means"), [("20m", "what has expired by now stays so"), ("5m", "expire from here")]
+)
+def test_another_lateness_is_said_in_words_of_records(lateness: str, means: str) -> None:
+    before, after = read(TEXT), read(TEXT.replace("lateness: 10m", f"lateness: {lateness}"))
+    (change,) = pipeline_changes(fingerprint(before), fingerprint(after), {"": after})
+    assert means in change.text
 
 
 NEXT = TEXT.replace("3 * prev.amount", "3 * next.amount").replace("revise: false", "revise: true")

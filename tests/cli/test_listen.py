@@ -162,10 +162,13 @@ def scrape(server: RunServer) -> dict[str, float]:
 
 
 def test_metrics_add_up_steps(server: RunServer) -> None:
+    said: list[str] = []
     note = server.on_step(lambda _: None)
     note(STEP)
     note(replace(STEP, epoch=8))
     server.on_trouble(lambda _: None)("the database is down")
+    server.on_warning(said.append)("a key of a list is wrong")
+    assert said == ["a key of a list is wrong"]
     found = scrape(server)
     own = 'pipeline="user-spend"'
     assert {name: found[name] for name in found if "bucket" not in name and "_lag_seconds{" not in name} == {
@@ -174,6 +177,7 @@ def test_metrics_add_up_steps(server: RunServer) -> None:
         f"windrow_epoch{{{own}}}": 8,
         f"windrow_last_commit_timestamp_seconds{{{own}}}": 1_767_225_600.5,
         f"windrow_retries_total{{{own}}}": 1,
+        f"windrow_warnings_total{{{own}}}": 1,
         f'windrow_records_total{{partition="orders/0",{own}}}': 20,
         f'windrow_records_total{{partition="rates/0",{own}}}': 2,
         f'windrow_verdicts_total{{{own},verdict="late"}}': 4,

@@ -36,6 +36,7 @@ from tests.hosts.realtime_jobs import (
 
 import windrow as wr
 from windrow.api.load import open_pipeline
+from windrow.api.printing import to_yaml
 from windrow.cli import main
 from windrow.errors import InputError, RunError, SourceError
 from windrow.hosts.backtest import back_test
@@ -43,9 +44,11 @@ from windrow.hosts.realtime import partition
 from windrow.hosts.realtime.journal import read_journal
 from windrow.hosts.realtime.partition import FencedError, Owner, Partition, PartitionRun
 from windrow.hosts.realtime.supervise import serve
+from windrow.hosts.realtime.topics import source_of, topic_lists
 from windrow.hosts.replay import ReplayOptions
 from windrow.model import Runnable
 from windrow.sources import with_lists
+from windrow.sources.kafka.lists import ListWatch
 from windrow.sources.kafka.read import Tail
 from windrow.testing.servers.kafka import Kafka
 
@@ -77,6 +80,14 @@ def turns(jobs: list[Partition], count: int) -> list[PartitionRun]:
 def many_turns(run: PartitionRun, count: int) -> None:
     """Go through the loop of a partition."""
     for _ in range(count):
+        run.turn()
+
+
+def turn_until_read(run: PartitionRun, end: int) -> None:
+    """Go through the loop of a partition until it is at an offset."""
+    deadline = time.monotonic() + 60
+    while run.position < end:
+        assert time.monotonic() < deadline
         run.turn()
 
 
@@ -207,7 +218,7 @@ def test_a_list_changes_while_it_runs(kafka: Kafka, topic: Callable[..., str], t
         for part in range(4):
             feed(kafka, source, 600 * number + 150 * part, 150, partitions=2)
             for run in running:
-                many_turns(run, 5)
+                turn_until_read(run, 600 * number + 150 * (part + 1))
             card = json.dumps({"card": f"card {part % 2} {part + number}"})
             writer.produce(blocked, None if part == 3 else b"{}", card.encode())
             assert writer.flush(10) == 0
@@ -234,24 +245,55 @@ def test_a_list_changes_while_it_runs(kafka: Kafka, topic: Callable[..., str], t
     assert len({row.offset for row in read_journal(pipeline).changes if row.partition == 0}) > 4
 
 
-def test_a_key_that_is_no_entry_is_said_with_its_place(kafka: Kafka, topic: Callable[..., str]) -> None:
+def test_a_key_that_is_no_entry_is_reported_with_its_place_and_stops_nothing(
+    kafka: Kafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
     source, blocked = topic(1), topic(1, cleanup_policy="compact")
-    pipeline = rules_pipeline(
-        kafka.servers, source, f"p-{uuid4().hex[:8]}", lists={"blocked": wr.list_topic(blocked, key="card")}
-    )
+    lists = {"blocked": wr.list_topic(blocked, key="card")}
+    pipeline = rules_pipeline(kafka.servers, source, f"p-{uuid4().hex[:8]}", lists=lists)
     writer = Producer({"bootstrap.servers": kafka.servers})
-    writer.produce(blocked, b"1", b"card 1")
-    assert writer.flush(10) == 0
-    jobs = open_jobs(pipeline)
-    place = f"the key of partition 0, offset 0 of topic {blocked} is not a JSON object"
-    with pytest.raises(InputError, match=f"the list 'blocked': {place} with a text or whole number as 'card'"):
-        serve(jobs, lambda: False)
-    writer.produce(blocked, None, b"card 1")
-    writer.produce(blocked, b"1", b'{"card": 7}')
-    assert writer.flush(10) == 0
-    turns(jobs, 1)
-    assert isinstance(pipeline, wr.RulesPipeline)
-    assert with_lists(pipeline).rules.lists[0].entries == ("7",)  # type: ignore[union-attr]
+
+    def write(*keys: bytes, value: bytes | None = b"1") -> None:
+        for key in keys:
+            writer.produce(blocked, value, key)
+        assert writer.flush(10) == 0
+
+    write(b"card 1", b"[]")
+    jobs, warnings = open_jobs(pipeline), list[str]()
+    watch = ListWatch(topic_lists(pipeline), source_of(pipeline), warnings.append)
+    place = f"the list 'blocked': the key of partition 0, offset %d of topic {blocked} is not a JSON object with a "
+    assert len(warnings) == 1
+    assert warnings[0].startswith(place % 0)
+    assert "write null with that key, and the right one (and 1 more of its keys)" in warnings[0]
+    (run,) = (job.open() for job in jobs)
+    # one comes while it runs, and a right one behind it
+    write(b"{}", b'{"card": "card 0 3"}')
+    feed(kafka, source, 0, 200, partitions=1)
+    many_turns(run, 20)
+
+    def is_reported() -> bool:
+        watch.look()
+        return len(warnings) == 2
+
+    wait_for(is_reported)
+    assert warnings[1].startswith(place % 2)
+    run.close()
+    serve(jobs, until_read(jobs, ends_of(pipeline)))
+    for name, values in expected(pipeline).items():
+        assert written(kafka.servers, name) == values
+    assert any(change.added for change in read_journal(pipeline).changes)
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(to_yaml(pipeline))
+    status = windrow("status", str(file))["lists"]["blocked"]
+    assert (status["entries"], len(status["wrong"])) == (1, 3)
+    # null mends it, on other hosts too
+    write(b"card 1", b"[]", value=None)
+    found = list[str]()
+    given = with_lists(pipeline, found.append)
+    assert isinstance(given, wr.RulesPipeline)
+    assert given.rules.lists[0].entries == ("card 0 3",)
+    assert [one.startswith(place % 2) for one in found] == [True]
+    watch.close()
     lists = {"blocked": wr.list_topic("nowhere")}
     with pytest.raises(SourceError, match="there is no topic nowhere"):
         open_jobs(rules_pipeline(kafka.servers, source, "p", lists=lists))

@@ -78,6 +78,15 @@ class RunServer:
 
         return note
 
+    def on_warning(self, then: Callable[[str], None]) -> Callable[[str], None]:
+        """Return what counts a warning, and calls `then` with it."""
+
+        def note(message: str) -> None:
+            self.metrics.on_warning()
+            then(message)
+
+        return note
+
     def on_step(self, then: OnStep) -> OnStep:
         """Return what notes a step, and calls `then` with it."""
 

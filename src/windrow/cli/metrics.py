@@ -37,6 +37,7 @@ METRICS: Final = (
     Described("windrow_epoch", "gauge", (), "The last committed epoch"),
     Described("windrow_last_commit_timestamp_seconds", "gauge", (), "When the last step was committed"),
     Described("windrow_retries_total", "counter", (), "Faults after which the run went on"),
+    Described("windrow_warnings_total", "counter", (), "Warnings that the run goes on in spite of"),
     Described("windrow_records_total", "counter", ("partition",), "Good records read"),
     Described("windrow_verdicts_total", "counter", ("verdict",), "Verdicts late and expired, one a record and window"),
     Described(
@@ -105,7 +106,7 @@ class RunMetrics(Collector):
         self._version = version("windrow")
         self._lock = threading.Lock()
         self._totals = Totals()
-        self._retries = 0
+        self._retries = self._warnings = 0
         self._lag: Lag | None = None
         self._read: defaultdict[str, int] = defaultdict(int)
         self._durations: defaultdict[str, Histogram] = defaultdict(Histogram)
@@ -131,6 +132,11 @@ class RunMetrics(Collector):
         """Count a fault."""
         with self._lock:
             self._retries += 1
+
+    def on_warning(self) -> None:
+        """Count a warning."""
+        with self._lock:
+            self._warnings += 1
 
     def page(self, accept: str) -> tuple[bytes, str]:
         """Return what a scraper is answered that accepts these types, and its type."""
@@ -170,6 +176,7 @@ class RunMetrics(Collector):
             "windrow_build_info": {(self._version,): 1},
             "windrow_steps_total": {(): totals.steps},
             "windrow_retries_total": {(): self._retries},
+            "windrow_warnings_total": {(): self._warnings},
             "windrow_records_total": {(partition,): records for partition, records in self._read.items()},
             "windrow_verdicts_total": {("late",): totals.late, ("expired",): totals.expired},
             "windrow_dead_letters_total": {("unreadable",): totals.dead, ("rejected",): totals.rejected},

@@ -160,7 +160,7 @@ def command(
         backfill=backfill,
         spark=spark,
         on_trouble=progress.on_trouble if server is None else server.on_trouble(progress.on_trouble),
-        on_warning=progress.on_warning,
+        on_warning=progress.on_warning if server is None else server.on_warning(progress.on_warning),
         retry=None if retry is None else retry / 1_000_000,
         on_ready=progress.on_ready if server is None else server.on_ready(progress.on_ready),
         on_lag=(lambda _: None) if server is None else server.on_lag,

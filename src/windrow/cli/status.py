@@ -60,7 +60,8 @@ def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None
 
     Of a realtime run the brokers are asked, from anywhere: of each partition the committed offset of the consumer group
     windrow-NAME, how many offsets are behind it, and when the task began that committed it, or that it has ended. Of
-    each topic that is written: the latencies of its last 10,000 changes, as `windrow latency` prints them.
+    each list in a topic: how many entries it has, and keys that cannot be entries. Of each topic that is written: the
+    latencies of its last 10,000 changes, as `windrow latency` prints them.
     """
     opened = None if pipeline is None else open_pipeline(pipeline)
     if opened is not None and (host or ("realtime" if opened.pipeline.mode == "realtime" else "stream")) == "realtime":
@@ -259,10 +260,12 @@ def _realtime(valid: Runnable) -> tuple[Any, list[str], int]:
     """Return how far a realtime run is by its brokers, as plain JSON and as lines."""
     from windrow.hosts.realtime.key_sample import sample_keys  # noqa: PLC0415 - a stream needs no Kafka and no Arrow
     from windrow.hosts.realtime.progress import Positions  # noqa: PLC0415 - the same
-    from windrow.hosts.realtime.topics import sinks_of, source_of  # noqa: PLC0415 - the same
+    from windrow.hosts.realtime.topics import sinks_of, source_of, topic_lists  # noqa: PLC0415 - the same
+    from windrow.sources.kafka.lists import read_list  # noqa: PLC0415 - the same
 
     positions = Positions(valid).ask()
     keys = sample_keys(valid)
+    lists = {one.name: read_list(one, source_of(valid)) for one in topic_lists(valid)}
     options = source_of(valid).options
     has_run = any(one.owner is not None for one in positions)
     topics = {
@@ -274,9 +277,15 @@ def _realtime(valid: Runnable) -> tuple[Any, list[str], int]:
         "behind": sum(one.lag for one in positions),
         "partitions": [_plain(one) for one in positions],
         "keys": {"sampled": keys.keys, "in_two_partitions": keys.met},
+        "lists": {name: {"entries": len(one.entries), "wrong": list(one.wrong)} for name, one in lists.items()},
         "topics": {name: {"records": records, "milliseconds": found} for name, (records, found) in topics.items()},
     }
     lines = _lines(valid, positions, keys)
+    for name, one in lists.items():
+        entries = len(one.entries)
+        lines.append(f"list {name}: {entries:,} {'entry' if entries == 1 else 'entries'}")
+        if one.warning is not None:
+            lines.append(f"{valid.name}: warning: {one.warning}")
     for name, (records, found) in topics.items():
         lines += [f"{name}: {counted(records, 'change')} with stamps", *latency_lines(found)]
     return plain, lines, OK

@@ -34,10 +34,10 @@ class Options:
     With `step_time`, live steps that would take longer than so many microseconds read fewer records.
     `fresh` first removes the checkpoint and the tables. A new checkpoint starts from `savepoint` if that is given, or
     with `backfill` from a batch run over all records in the log. `on_trouble` is called with each fault that is
-    retried, and with lost records if `on_data_loss` is "continue"; `on_warning` if a file that is followed cannot be
-    read; `on_ready` when a stream begins to take steps, also after a fault; `on_lag` every second or so with how far a
-    stream is behind. A stream gives up after `retry` seconds of faults without a step (None: a minute, on a cluster
-    ten).
+    retried, and with lost records if `on_data_loss` is "continue"; `on_warning` with what the run goes on in spite of,
+    such as a file that is followed and cannot be read; `on_ready` when a stream begins to take steps, also after a
+    fault; `on_lag` every second or so with how far a stream is behind. A stream gives up after `retry` seconds of
+    faults without a step (None: a minute, on a cluster ten).
     """
 
     checkpoint: Folder
@@ -88,7 +88,7 @@ def _noting(graph: Graph, options: Options, on_step: OnStep) -> Iterator[tuple[O
 
 def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     # in real time lists in topics are followed
-    pipeline = with_entries(pipeline) if options.host == "realtime" else with_lists(pipeline)
+    pipeline = with_entries(pipeline) if options.host == "realtime" else with_lists(pipeline, options.on_warning)
     for file in followed_files(pipeline):
         file.update()
     if options.fresh:

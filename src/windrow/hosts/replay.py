@@ -98,7 +98,8 @@ def plan_replay(pipeline: Runnable, options: ReplayOptions) -> Replay:
     if options.since is not None and isinstance(pipeline, RulesPipeline):
         msg = "alerts have no windows, so a replay of them begins at offsets, not at a time: give --from as offsets"
         raise InputError(msg)
-    pipeline = with_lists(pipeline)
+    warnings: list[str] = []
+    pipeline = with_lists(pipeline, warnings.append)
     graph, tables = as_graph(pipeline), shadows(pipeline, options.into, "--into")
     if options.savepoint is not None:
         require_new_folder(options.savepoint)
@@ -138,7 +139,7 @@ def plan_replay(pipeline: Runnable, options: ReplayOptions) -> Replay:
         log=log_of(options.checkpoint),
         run=Run.new(pipeline.name),
     )
-    notes = tuple(_notes(pipeline, options, checkpoint, replayed, first=first, epoch=epoch))
+    notes = (*warnings, *_notes(pipeline, options, checkpoint, replayed, first=first, epoch=epoch))
     return Replay(_shadowed(pipeline, tables, checkpoint, options), tuple(tables.items()), end, settings, notes)
 
 

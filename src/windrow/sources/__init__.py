@@ -71,20 +71,24 @@ def open_sources(pipeline: Runnable) -> Source:
     return SeveralLogs({one.name: open_source(one.source) for one in (first, *others)})
 
 
-def with_lists(pipeline: Runnable) -> Runnable:
+def with_lists(pipeline: Runnable, on_warning: Callable[[str], None]) -> Runnable:
     """Return a pipeline with the entries of its lists in it, also of those in topics, as of their ends.
 
-    Raise InputError for a list that cannot be read, SourceError for a topic.
+    `on_warning` is called with the place of a key that cannot be an entry. Raise InputError for a list that cannot be
+    read, SourceError for a topic.
     """
 
     def read_topic(one: TopicList) -> frozenset[str]:
-        from windrow.sources.kafka.lists import topic_entries  # noqa: PLC0415 - librdkafka only for a topic
+        from windrow.sources.kafka.lists import read_list  # noqa: PLC0415 - librdkafka only for a topic
 
         source = pipeline.source if isinstance(pipeline, RulesPipeline) else None
         if not isinstance(source, KafkaSource):
             msg = f"the list {one.name!r} is at the brokers of the source, which is not Kafka"
             raise InputError(msg)
-        return topic_entries(one, source)
+        found = read_list(one, source)
+        if found.warning is not None:
+            on_warning(found.warning)
+        return found.entries
 
     return with_entries(pipeline, read_topic)
 

@@ -98,6 +98,8 @@ _LIST: Section[FileList] = Section(
             TEXT,
             "a file with an entry on each line. It is read once, when a run starts.",
             required=True,
+            hint="(a list is a file, or with a source in Kafka a topic, kafka: {topic: ...}; an embedded log is none, "
+            "as no host follows it: write its entries to a file)",
             field="path",
             positional=True,
         ),

@@ -24,11 +24,12 @@ from windrow.hosts.realtime.partition import Owner, Partition
 from windrow.hosts.realtime.progress import REPORT_SECONDS, Progress
 from windrow.hosts.realtime.stopping import StopRequests, request_stop
 from windrow.hosts.realtime.supervise import serve
-from windrow.hosts.realtime.topics import prepare_topics
+from windrow.hosts.realtime.topics import prepare_topics, source_of, topic_lists
 from windrow.hosts.reports import OnLag, OnStep
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.model import Runnable
+from windrow.sources.kafka.lists import ListWatch
 
 _FAILURES = "1000000"
 """How often a task may fail: a job that lives for a year must not die of its fourth failure."""
@@ -40,8 +41,8 @@ _JOBS = "windrow-realtime"
 class RealtimeSettings:
     """Settings of a run: `on_trouble` is called with what is retried, for `retry` seconds without an answer.
 
-    `on_warning` is called once if a sample of the topic shows that it is not partitioned by the key, `on_lag` each
-    second with how far the run is behind.
+    `on_warning` is called once if a sample of the topic shows that it is not partitioned by the key, and with each key
+    of a list's topic that cannot be an entry, `on_lag` each second with how far the run is behind.
     """
 
     spark: SparkOptions = AS_GIVEN
@@ -108,6 +109,7 @@ class RealtimeRun:
         options = task_options(self._settings.spark)
         spark = spark_session(options, log=self._settings.log)
         preflight_executors(spark, self._pipeline, None)
+        lists = ListWatch(topic_lists(self._pipeline), source_of(self._pipeline), self._settings.on_warning)
         failures = spark.sparkContext.accumulator([], _Failures())
         errors: list[Exception] = []
         slots = min(len(partitions), int(spark.sparkContext.defaultParallelism))
@@ -122,7 +124,9 @@ class RealtimeRun:
             while job.is_alive() and not failures.value and not self._stop.wait(REPORT_SECONDS):
                 watch.report(on_step)
                 keys.look()
+                lists.look()
         finally:
+            lists.close()
             # without a broker there is no transaction that could be finished
             with suppress(SourceUnavailableError):
                 request_stop(self._pipeline, [task.run])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
-from windrow.errors import InputError, SourceUnavailableError
+from windrow.errors import SourceError, SourceUnavailableError
 from windrow.model import KafkaSource, TopicList
 from windrow.sources.kafka.client import Admin
 from windrow.sources.kafka.options import TIMEOUT, client_options
@@ -19,8 +22,8 @@ _RECORDS = 10_000
 class ListTopic:
     """The entries of a list, as far as its topic is read; to open it is to read it to the end that it has then.
 
-    Raise SourceError if the topic cannot be read, and InputError, with the record's place, for a key that is no entry.
-    A record with a null value is of a key that is not an entry, whatever it looks like, so it mends a wrong one.
+    A key that cannot be an entry is none, and no reason to stop: `wrong` has its place. Null with that key mends it.
+    Raise SourceError if the topic cannot be read.
     """
 
     def __init__(self, given: TopicList, source: KafkaSource) -> None:
@@ -29,26 +32,27 @@ class ListTopic:
         admin = Admin(given.topic, settings, TIMEOUT)
         ranges = admin.offsets(admin.partitions())
         self._entries: dict[bytes, str] = {}
-        self._wrong: dict[bytes, InputError] = {}
+        self._wrong: dict[bytes, str] = {}
         self._tails: list[Tail] = []
         for partition, (first, end) in ranges.items():
             tail = Tail(given.topic, partition, settings, "windrow")
             self._tails.append(tail)
             tail.seek(first)
             self._read(tail, end)
-        self._require_right()
 
     @property
     def entries(self) -> frozenset[str]:
         """The entries."""
         return frozenset(self._entries.values())
 
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """What is wrong with each key that cannot be an entry, with the place of its last record."""
+        return tuple(self._wrong.values())
+
     def poll(self) -> bool:
         """Read the records that have come, without waiting; return whether there were any."""
-        count = sum([self._take(tail, 0.0) for tail in self._tails])
-        if count:
-            self._require_right()
-        return count > 0
+        return sum([self._take(tail, 0.0) for tail in self._tails]) > 0
 
     def close(self) -> None:
         """Leave the broker."""
@@ -78,7 +82,7 @@ class ListTopic:
                 try:
                     self._entries[name] = self._entry(key)
                 except (ValueError, LookupError, TypeError):
-                    self._wrong[name] = self._error(partition, offset)
+                    self._wrong[name] = self._problem(partition, offset)
         return count
 
     def _entry(self, key: bytes | None) -> str:
@@ -92,23 +96,77 @@ class ListTopic:
             raise TypeError(entry)
         return str(entry)
 
-    def _error(self, partition: int, offset: int) -> InputError:
+    def _problem(self, partition: int, offset: int) -> str:
         field = self._given.field
         wanted = "a text" if field is None else f"a JSON object with a text or whole number as {field!r}"
-        return InputError(
+        return (
             f"the list {self._given.name!r}: the key of partition {partition}, offset {offset} of topic "
-            f"{self._given.topic} is not {wanted}; write null with that key, and the right one"
+            f"{self._given.topic} is not {wanted}, and no entry; write null with that key, and the right one"
         )
 
-    def _require_right(self) -> None:
-        for error in self._wrong.values():
-            raise error
+
+@dataclass(frozen=True)
+class ListContents:
+    """The entries of a list, and what is wrong with keys that cannot be entries."""
+
+    entries: frozenset[str]
+    wrong: tuple[str, ...]
+
+    @property
+    def warning(self) -> str | None:
+        """The warning about keys that cannot be entries."""
+        return _warning(self.wrong)
 
 
-def topic_entries(given: TopicList, source: KafkaSource) -> frozenset[str]:
-    """Return the entries of a list as of the end of its topic; raise as `ListTopic` does."""
+def read_list(given: TopicList, source: KafkaSource) -> ListContents:
+    """Return the contents of a list as of the end of its topic; raise as `ListTopic` does."""
     topic = ListTopic(given, source)
     try:
-        return topic.entries
+        return ListContents(topic.entries, topic.wrong)
     finally:
         topic.close()
+
+
+class ListWatch:
+    """Follows lists beside the tasks of a run, and warns of keys that cannot be entries, once of each record.
+
+    To open it is to read the lists; raise as `ListTopic` does then.
+    """
+
+    def __init__(self, lists: Iterable[TopicList], source: KafkaSource, on_warning: Callable[[str], None]) -> None:
+        self._on_warning = on_warning
+        self._reported: set[str] = set()
+        self._topics: list[ListTopic] = []
+        try:
+            for one in lists:
+                self._topics.append(ListTopic(one, source))
+        except SourceError:
+            self.close()
+            raise
+        self._report()
+
+    def look(self) -> None:
+        """Warn of what has come; the tasks report a topic that cannot be read."""
+        for topic in self._topics:
+            with suppress(SourceError):
+                topic.poll()
+        self._report()
+
+    def close(self) -> None:
+        """Leave the broker."""
+        for topic in self._topics:
+            topic.close()
+
+    def _report(self) -> None:
+        for topic in self._topics:
+            new = [one for one in topic.wrong if one not in self._reported]
+            self._reported.update(new)
+            warning = _warning(new)
+            if warning is not None:
+                self._on_warning(warning)
+
+
+def _warning(wrong: Sequence[str]) -> str | None:
+    if not wrong:
+        return None
+    return wrong[0] + (f" (and {len(wrong) - 1:,} more of its keys)" if len(wrong) > 1 else "")
