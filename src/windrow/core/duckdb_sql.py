@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import builtins
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from types import FunctionType
+from typing import TypeVar
 
 import duckdb
 import numpy as np
@@ -22,6 +23,8 @@ from windrow.expressions.engine import database
 
 # the alternative, a relation, binds each query twice, which costs more than a copy of a step's usual results
 warnings.filterwarnings("ignore", "Arrow output on a DB-API result makes an extra copy", UserWarning)
+
+T = TypeVar("T")
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -39,32 +42,48 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str, **tables: pa.Table) -
         raise _failure(exc) from exc
 
 
-class Conditions:
-    """Conditions over the rows of a table, planned once for all tables of one schema.
+class Projection:
+    """Expressions over the rows of a table, planned once for all tables of one schema: columns `c0`, `c1` ...
 
     A query over a table that is found by its name is planned each time, which is most of the time that a small one
-    takes. A view of an object that gives another stream in each run is planned once; so a connection has one of these.
+    takes. A view of an object that gives another stream in each run is planned once. `name` is that of the view and of
+    the prepared statement, and no other one's of the connection. Of the tables it reads `columns`, as each costs.
+    Raise RunError if an expression fails.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, conditions: Iterable[str]) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, name: str, expressions: Iterable[str], columns: Iterable[str]
+    ) -> None:
         self._connection = connection
-        selected = ", ".join(f"coalesce({sql}, false) AS c{number}" for number, sql in enumerate(conditions))
-        self._sql = f"PREPARE conditions AS SELECT {selected} FROM {_Streams.__name__}"
+        self._columns = list(dict.fromkeys(columns))
+        self._name = identifier(name)
+        selected = ", ".join(f"{sql} AS c{number}" for number, sql in enumerate(expressions))
+        self._sql = f"PREPARE {self._name} AS SELECT {selected} FROM {self._name}"
         self._streams = _Streams()
+        self._view = name
 
-    def masks(self, table: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return which conditions are true, by row and number; raise RunError if one fails."""
-        is_planned, self._streams.table = self._streams.table is not None, table
+    def table(self, rows: pa.Table) -> pa.Table:
+        """Return the values for each row."""
+        return self._executed(rows, _arrow)
+
+    def masks(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """Return the values of conditions, which are never null, by row and number."""
+        found = self._executed(rows, duckdb.DuckDBPyConnection.fetchnumpy)
+        return np.column_stack([np.asarray(column, dtype=np.bool_) for column in found.values()])
+
+    def _executed(self, rows: pa.Table, fetch: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        # for the number of rows there is always a column
+        rows = rows.select(self._columns or rows.column_names[:1])
+        is_planned, self._streams.table = self._streams.table is not None, rows
         try:
             if not is_planned:
-                self._connection.register(_Streams.__name__, self._streams)
+                self._connection.register(self._view, self._streams)
                 self._connection.execute(self._sql)
-            found = self._connection.execute("EXECUTE conditions").fetchnumpy()
+            return fetch(self._connection.execute(_parsed(f"EXECUTE {self._name}")))
         except duckdb.Error as exc:
             raise _failure(exc) from exc
         finally:
-            self._streams.table = table.slice(0, 0)
-        return np.column_stack([np.asarray(column, dtype=np.bool_) for column in found.values()])
+            self._streams.table = rows.slice(0, 0)
 
 
 class _Streams:
@@ -74,6 +93,10 @@ class _Streams:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.table.__arrow_c_stream__(requested_schema) if self.table is not None else None
+
+
+def _arrow(result: duckdb.DuckDBPyConnection) -> pa.Table:
+    return result.to_arrow_table()
 
 
 def _run(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> pa.Table:

@@ -90,15 +90,23 @@ from windrow.model import (
 
 
 def open_levels(
-    pipeline: Runnable, partitions: Iterable[int], packed: Callable[[pa.Table], bytes] = pack
+    pipeline: Runnable,
+    partitions: Iterable[int],
+    packed: Callable[[pa.Table], bytes] = pack,
+    *,
+    counts_lateness: bool = True,
 ) -> tuple[LevelRunner, ...]:
     """Return the levels of a pipeline; `partitions` are those that the source had when it was first started.
 
-    `packed` packs the records that a level gives the next one.
+    `packed` packs the records that a level gives the next one. How late records are is counted, for reports, if
+    `counts_lateness`.
     """
     graph, known = as_graph(pipeline), tuple(partitions)
     levels = graph.levels
-    return tuple(LevelRunner(graph, places, known, packed, is_last=places is levels[-1]) for places in levels)
+    return tuple(
+        LevelRunner(graph, places, known, packed, is_last=places is levels[-1], counts_lateness=counts_lateness)
+        for places in levels
+    )
 
 
 def number_of_levels(pipeline: Runnable) -> int:
@@ -239,9 +247,16 @@ class _Hosted:
     """A node at a level: its operator, and where its output goes."""
 
     def __init__(
-        self, graph: Graph, place: LevelNode, packed: Callable[[pa.Table], bytes], local: Container[str]
+        self,
+        graph: Graph,
+        place: LevelNode,
+        packed: Callable[[pa.Table], bytes],
+        local: Container[str],
+        *,
+        counts_lateness: bool,
     ) -> None:
         self._graph = graph
+        self._counts_lateness = counts_lateness
         node = place.node
         view = self.view = view_of(graph, node)
         self.name = node.name
@@ -289,6 +304,8 @@ class _Hosted:
 
         The versions of a broadcast lookup, which all key groups have, are counted in the first.
         """
+        if not self._counts_lateness:
+            return
         if group and isinstance(self.view, RecordStream) and self.view.is_broadcast:
             records = records.filter(pc.equal(records.column(SIDE), 0))
         if records.num_rows:
@@ -342,13 +359,14 @@ class LevelRunner:
         packed: Callable[[pa.Table], bytes] = pack,
         *,
         is_last: bool = True,
+        counts_lateness: bool = True,
     ) -> None:
         self._graph = graph
         self.is_last = is_last
         # sinks come last: the others of the level make what they take
         ordered = sorted(places, key=lambda place: isinstance(place.node, SinkNode))
         sinks = {place.node.name for place in ordered if isinstance(place.node, SinkNode)}
-        self._nodes = [_Hosted(graph, place, packed, sinks) for place in ordered]
+        self._nodes = [_Hosted(graph, place, packed, sinks, counts_lateness=counts_lateness) for place in ordered]
         self._names = frozenset(node.name for node in self._nodes)
         self._inputs = {node.name: node.input for node in self._nodes}
         self._nothing = empty_by_sink(graph)

@@ -38,7 +38,7 @@ class MemoryHost:
     """Runs a pipeline's stages over tables of raw records (`windrow.core.schema.RAW`).
 
     `bounds` are what the clock journal of another run says, which this one repeats. `decoded_since` is that of the
-    savepoint that it resumes from.
+    savepoint that it resumes from. How late and how old records are is counted if it `is_reported`.
     """
 
     def __init__(
@@ -47,9 +47,11 @@ class MemoryHost:
         partitions: Iterable[int],
         bounds: WatermarkBounds = NO_BOUNDS,
         decoded_since: Mapping[int, int] = NO_OFFSETS,
+        *,
+        is_reported: bool = True,
     ) -> None:
-        self._stage = Ingest(pipeline, bounds, decoded_since=decoded_since)
-        self._levels = open_levels(pipeline, partitions)
+        self._stage = Ingest(pipeline, bounds, decoded_since=decoded_since, counts_ages=is_reported)
+        self._levels = open_levels(pipeline, partitions, counts_lateness=is_reported)
         self._key_groups = pipeline.key_groups
         self._states = [[MemoryState() for _ in range(pipeline.key_groups)] for _ in self._levels]
 

@@ -156,11 +156,18 @@ class NodeInput:
             records = pa.concat_tables([self._nothing, *given], promote_options="default")
         else:
             return self._nothing
-        if self.is_ordered and records.num_rows > 1:
+        if self.is_ordered and records.num_rows > 1 and not _ascends(records):
             # messages come in any order: a step that is run again must take them in the same
             names = [PARTITION, OFFSET, *([ID] if ID in records.column_names else [])]
             return records.sort_by([(name, "ascending") for name in names])
         return records
+
+
+def _ascends(records: pa.Table) -> bool:
+    """Whether records are in the order of partition and offset, no two at one place."""
+    partitions, offsets = (records.column(name).to_numpy() for name in (PARTITION, OFFSET))
+    is_same = partitions[1:] == partitions[:-1]
+    return bool(((partitions[1:] > partitions[:-1]) | (is_same & (offsets[1:] > offsets[:-1]))).all())
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ class Ingest:
 
     `bounds` are lower bounds of watermarks, from the clock journal of the run that is replayed. `packed` packs records.
     `decoded_since` is the offset, by partition, before which records were decoded with other settings than the
-    pipeline's; no partition that is left out has such records.
+    pipeline's; no partition that is left out has such records. The ages of records are counted, for reports, if
+    `counts_ages`.
     """
 
     def __init__(
@@ -81,10 +82,13 @@ class Ingest:
         bounds: WatermarkBounds = NO_BOUNDS,
         packed: Callable[[pa.Table], bytes] = pack,
         decoded_since: Mapping[int, int] = NO_OFFSETS,
+        *,
+        counts_ages: bool = True,
     ) -> None:
         graph = self._graph = as_graph(pipeline)
         self._key_groups = graph.key_groups
         self._floors = bounds
+        self._counts_ages = counts_ages
         self._sources = {node.name: _Source(pipeline, node, packed, decoded_since) for node in graph.sources}
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
@@ -95,7 +99,8 @@ class Ingest:
             if batch.num_rows == 0:
                 continue
             source = self._sources[self._graph.source_of(batch.column("partition")[0].as_py()).name]
-            ages += _log_ages(batch)
+            if self._counts_ages:
+                ages += _log_ages(batch)
             decoded = source.records.decode(batch)
             records = self._with_watermarks(source, batch, decoded, partitions)
             yield from dead_packets(None, decoded.dead, self._key_groups)

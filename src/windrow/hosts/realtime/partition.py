@@ -215,7 +215,7 @@ class PartitionRun:
                 self._journal.change(name, known, self.done)
             lists = tuple(replace(one, entries=()) for one in pipeline.rules.lists)
             pipeline = replace(pipeline, rules=replace(pipeline.rules, lists=lists, journal=self._journal.rows))
-        return MemoryHost(pipeline, [self._place.partition])
+        return MemoryHost(pipeline, [self._place.partition], is_reported=False)
 
     def _begin_state(self) -> None:
         """Commit the first state with the first offset, so that each offset has a state to go with."""

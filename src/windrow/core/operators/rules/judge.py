@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from windrow.core import duckdb_sql
 from windrow.core.columns import to_micros, whole
-from windrow.core.duckdb_sql import identifier
+from windrow.core.duckdb_sql import Projection, identifier
 from windrow.core.operators.rules.histories import Histories, Mask, Places
 from windrow.core.schema import OFFSET, PARTITION, TIME
 from windrow.errors import RunError
@@ -79,7 +79,25 @@ class Judge:
         self.fields = (
             self._struct if None in others else tuple(name for name in self._struct if name in used or name in others)
         )
-        self._conditions = duckdb_sql.Conditions(self._duck, (rule.when.sql for rule in self._rules))
+        self._conditions = Projection(
+            self._duck,
+            "conditions",
+            [f"coalesce({rule.when.sql}, false)" for rule in self._rules],
+            [name for rule in self._rules for name in rule.when.columns],
+        )
+        self._listed = {
+            one.name: self._projection(f"listed: {one.name}", [one.of])
+            for one in self._columns
+            if isinstance(one, InList)
+        }
+        self._shown = [
+            self._projection(f"shown: {rule.rule.name}", [one for _, one in (*rule.evidence, *rule.values)])
+            for rule in self._rules
+        ]
+
+    def _projection(self, name: str, expressions: Sequence[Expression]) -> Projection:
+        names = [column for one in expressions for column in one.columns]
+        return Projection(self._duck, name, [one.sql for one in expressions], names)
 
     def judge(self, records: pa.Table, order: Places, judged: Places, histories: Histories) -> Verdicts:
         """Judge records; they have `fields`, place and `TIME`, and are numbered as in `order`."""
@@ -90,7 +108,7 @@ class Judge:
         for number, rule in enumerate(self._rules):
             rows = np.flatnonzero(holds[:, number])
             if len(rows):
-                made, why = self._findings(rule, table.take(pa.array(rows)))
+                made, why = self._findings(rule, self._shown[number], table.take(pa.array(rows)))
                 found |= {(row, number): one for row, one in zip(rows.tolist(), made, strict=True)}
                 failed |= {int(rows[row]): text for row, text in why.items()}
         return Verdicts(found, failed)
@@ -101,29 +119,30 @@ class Judge:
         table["__row"] = sight.numbers  # there is always a column
         for column in self._columns:
             if isinstance(column, InList):
-                values = self._value(column.of, table, failed)
+                values = self._value(column, table, failed)
                 table[column.name] = self._is_listed(column.list, values, *sight.places)
             else:
                 table[column.name] = sight.column(column)
         return pa.table(table)
 
-    def _value(self, of: Expression, columns: Mapping[str, pa.Array], failed: dict[int, str]) -> pa.Array:
-        """Return the values of an expression, null where it fails."""
+    def _value(self, column: InList, columns: Mapping[str, pa.Array], failed: dict[int, str]) -> pa.Array:
+        """Return the values that are looked for in a list, null where their expression fails."""
+        of = column.of
         if of.columns and of.text in {of.columns[0], identifier(of.columns[0])}:
             return columns[of.columns[0]]
         why: dict[int, str] = {}
         table = pa.table(columns)
-        parts = self._evaluated(self._query(f"SELECT {of.sql} AS x FROM t"), table, why, "rules")
+        parts = self._evaluated(self._listed[column.name].table, table, why, "rules")
         if not parts:
             failed |= why
             return pa.nulls(table.num_rows, pa.string())
         made = pa.concat_tables(parts)
         if not why:
-            return whole(made.column("x"))
+            return whole(made.column("c0"))
         failed |= why
         is_made = np.ones(table.num_rows, dtype=np.bool_)
         is_made[list(why)] = False
-        return whole(made.column("x")).take(pa.array(np.cumsum(is_made) - 1, mask=~is_made))
+        return whole(made.column("c0")).take(pa.array(np.cumsum(is_made) - 1, mask=~is_made))
 
     def _holding(self, table: pa.Table, failed: dict[int, str]) -> Mask:
         """Return for each row which rules hold: none where a condition fails."""
@@ -136,27 +155,23 @@ class Judge:
         holds[list(failed)] = False
         return holds
 
-    def _findings(self, rule: RuleExpressions, table: pa.Table) -> tuple[list[Finding], dict[int, str]]:
+    def _findings(
+        self, rule: RuleExpressions, shown: Projection, table: pa.Table
+    ) -> tuple[list[Finding], dict[int, str]]:
         """Return a finding for each row; evidence and values are null where they fail, and why they do."""
         failed: dict[int, str] = {}
         if not rule.evidence and not rule.values:
             return [Finding(_text(rule.text, {}), "{}")] * table.num_rows, failed
-        columns = [f"{one.sql} AS e{number}" for number, (_, one) in enumerate(rule.evidence)]
-        columns += [f"{one.sql} AS v{number}" for number, (_, one) in enumerate(rule.values)]
-        query = self._query(f"SELECT {', '.join(columns)} FROM t")
-        made = self._evaluated(query, table, failed, f"rules.{rule.rule.name}")
+        made = self._evaluated(shown.table, table, failed, f"rules.{rule.rule.name}")
         values = (row for part in made for row in zip(*(column.to_pylist() for column in part.columns), strict=True))
-        nothing = (None,) * len(columns)
+        nothing = (None,) * (len(rule.evidence) + len(rule.values))
         found = []
         for row in range(table.num_rows):
             given = nothing if row in failed else next(values)
             evidence = dict(zip((name for name, _ in rule.evidence), given, strict=False))
-            shown = dict(zip((name for name, _ in rule.values), given[len(evidence) :], strict=True))
-            found.append(Finding(_text(rule.text, shown), evidence_text(evidence)))
+            shown_values = dict(zip((name for name, _ in rule.values), given[len(evidence) :], strict=True))
+            found.append(Finding(_text(rule.text, shown_values), evidence_text(evidence)))
         return found, failed
-
-    def _query(self, sql: str) -> Callable[[pa.Table], pa.Table]:
-        return lambda table: duckdb_sql.query(self._duck, sql, t=table)
 
     def _evaluated(
         self, evaluate: Callable[[pa.Table], T], table: pa.Table, failed: dict[int, str], where: str
