@@ -23,6 +23,7 @@ from windrow.errors import SetupError, SinkError, SinkUnavailableError, SourceEr
 from windrow.hosts.launch import Ended, Options, launch
 from windrow.hosts.reports import StepReport
 from windrow.hosts.stream import run as stream_run
+from windrow.hosts.stream.control import REST
 from windrow.model import Pipeline
 from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.sqlite import SqliteTables
@@ -278,6 +279,6 @@ def test_a_step_that_failed_for_its_size_is_taken_again_smaller(
             runner.bounded(pipeline, max_records=300)
     runner.bounded(pipeline, max_records=60)
     assert runner.reports[0].epoch == 1
-    assert max(report.events for report in runner.reports) <= 60
+    assert max(report.events for report in runner.reports) <= REST * 60
     assert_same(store, pipeline)
     assert_epochs(store)
