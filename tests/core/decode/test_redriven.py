@@ -60,6 +60,8 @@ def test_an_envelope_is_read_as_it_was_written(value: bytes | None, reason: str,
         copy(b"x", 1).replace(b'"offset": 1', b'"offset": "1"'),
         copy(b"x", 1).replace(b'"value": "x"', b'"base64": "?"'),
         copy(b"x", 1)[:-1],
+        b'{"_redrive":' + b"[" * 100_000,
+        copy(b"x", 1).replace(b'"offset": 1', b'"offset": 9223372036854775808'),
     ],
 )
 def test_another_record_is_no_copy(value: bytes) -> None:

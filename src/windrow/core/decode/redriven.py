@@ -67,12 +67,12 @@ class Redriven:
             content = json.loads(value)
             about: dict[str, Any] = content["_redrive"]
             found = Redriven(**about, value=_inner(content))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         numbers = (found.offset, found.origin, found.attempt, found.at, 0 if found.log_time is None else found.log_time)
         texts = (found.pipeline, found.reason, found.by)
-        is_whole = all(type(one) is int for one in numbers) and all(isinstance(one, str) for one in texts)
-        return found if is_whole and abs(numbers[-1]) < _FAR else None
+        is_whole = all(type(one) is int and abs(one) < _FAR for one in numbers)
+        return found if is_whole and all(isinstance(one, str) for one in texts) else None
 
 
 def _inner(content: dict[str, Any]) -> bytes | None:
@@ -83,7 +83,7 @@ def _inner(content: dict[str, Any]) -> bytes | None:
 
 
 _FAR: Final = 2**62
-"""Microseconds that no log timestamp reaches."""
+"""A number that no offset and no time in microseconds reaches."""
 
 
 def copies(raw: pa.RecordBatch) -> dict[int, Redriven]:
