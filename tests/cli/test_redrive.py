@@ -207,6 +207,12 @@ def test_mended_dead_letters_count_once_and_a_replay_has_the_same_numbers(chain:
     assert reasons == [(6, "redriven: the record at offset 1 counts"), (7, "redriven: the record at offset 2 counts")]
 
 
+def test_before_the_first_step_the_watermark_is_that_of_the_savepoint(chain: Chain) -> None:
+    chain.resume(NEW)
+    assert outcomes("--reason", "missing", code=1) == [(1, "redriven"), (2, "redriven"), (4, "expired")]
+    assert LOG.read_text().count("_redrive") == 2
+
+
 def test_what_was_appended_by_a_call_that_died_is_not_appended_again(
     chain: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,10 +225,10 @@ def test_what_was_appended_by_a_call_that_died_is_not_appended_again(
         patched.setattr("windrow.hosts.redrive._note", die)
         result = CliRunner().invoke(main, ["redrive", "spend.yaml", "--all", "--checkpoint", ".windrow/1"])
         assert result.exit_code == 130
-    assert len(LOG.read_bytes().splitlines()) == 9
-    assert outcomes("--all", code=1) == [(1, "already"), (2, "already"), (3, "dead"), (4, "already")]
-    assert len(LOG.read_bytes().splitlines()) == 9
-    assert rows("SELECT copy_of FROM windrow_redrives ORDER BY 1") == [(1,), (2,), (4,)]
+    assert len(LOG.read_bytes().splitlines()) == 8
+    assert outcomes("--all", code=1) == [(1, "already"), (2, "already"), (3, "dead"), (4, "expired")]
+    assert len(LOG.read_bytes().splitlines()) == 8
+    assert rows("SELECT copy_of FROM windrow_redrives ORDER BY 1") == [(1,), (2,)]
 
 
 def test_a_torn_copy_is_removed(chain: Chain) -> None:
@@ -231,8 +237,8 @@ def test_a_torn_copy_is_removed(chain: Chain) -> None:
     redrive("--all", "--checkpoint", ".windrow/1", code=1)
     appended = LOG.read_bytes()
     LOG.write_bytes(appended[: len(whole) + 40])
-    assert outcomes("--all", code=1) == [(1, "redriven"), (2, "redriven"), (3, "dead"), (4, "redriven")]
-    assert len(LOG.read_bytes().splitlines()) == 9
+    assert outcomes("--all", code=1) == [(1, "redriven"), (2, "redriven"), (3, "dead"), (4, "expired")]
+    assert len(LOG.read_bytes().splitlines()) == 8
     LOG.write_bytes(LOG.read_bytes() + b'{"user"')
     chain.next = 0
     LOG.with_name("partition-0.jsonl").write_bytes(whole + b'{"user"')

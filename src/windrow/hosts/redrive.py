@@ -17,14 +17,16 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from windrow.core.columns import to_micros
+from windrow.core.columns import MIN_TIME, to_micros
 from windrow.core.decode import Decoder
 from windrow.core.decode.redriven import PREFIX, REDRIVEN, Redriven, copies
 from windrow.core.operators.window.assigner import in_windows
 from windrow.core.schema import END, MICROS, RAW, TIME
+from windrow.core.state.inspect import inspect_state
 from windrow.errors import CheckpointError, InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.history import history_of, read_history
+from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.model import FileSource, Global, Graph, Pipeline, ProcessPipeline, RulesPipeline, Runnable, Session
 from windrow.sinks import open_database
@@ -146,7 +148,7 @@ def redrive(
         raise CheckpointError(msg)
     carried = begun.carried()
     since = {} if carried is None else carried.decoded_since
-    limits = _Limits(since, attempts, _low(checkpoint))
+    limits = _Limits(since, attempts, _low(pipeline, checkpoint, begun))
     chosen = list(_dead(pipeline, choice))
     if not chosen:
         return []
@@ -346,11 +348,18 @@ def _forecasts(pipeline: Takes, times: pa.ChunkedArray, low: int | None) -> list
     ]
 
 
-def _low(checkpoint: Folder) -> int | None:
-    """Return the low watermark after the last step that the history of a run has, None if it has none."""
+def _low(pipeline: Takes, checkpoint: Folder, begun: Checkpoint) -> int | None:
+    """Return the low watermark after a run's last step, or of the savepoint that it begins with; None if unknown."""
     path = history_of(checkpoint)
     reports = read_history(path, last=1) if path.is_file() else []
-    return reports[-1].low_watermark if reports else None
+    if reports:
+        return reports[-1].low_watermark
+    if begun.follows is None:
+        return None
+    # each key group has the clocks, and they never go back: what is expired by them is so now
+    clocks = inspect_state(pipeline, [(0, Savepoint.state(begun.start, 0))]).clocks
+    low = MIN_TIME if clocks is None else clocks.low()
+    return None if low == MIN_TIME else low
 
 
 def _copies(pipeline: Takes, letters: Sequence[Letter], log: _Log) -> dict[int, list[Redriven]]:
