@@ -213,6 +213,15 @@ def test_before_the_first_step_the_watermark_is_that_of_the_savepoint(chain: Cha
     assert LOG.read_text().count("_redrive") == 2
 
 
+def test_a_user_without_a_name_is_noted_by_its_number(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain.resume(NEW)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    redrive("--partition", "0", "--offset", "1", "--checkpoint", ".windrow/1")
+    assert rows("SELECT redriven_by FROM windrow_redrives")[0][0].startswith(f"{os.getuid()}@")
+
+
 def test_what_was_appended_by_a_call_that_died_is_not_appended_again(
     chain: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:

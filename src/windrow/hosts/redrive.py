@@ -7,6 +7,7 @@ time, and a record with a copy behind it gets no other, also if the process that
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 import time
 from collections import Counter
@@ -362,9 +363,17 @@ def _low(pipeline: Takes, checkpoint: Folder, begun: Checkpoint) -> int | None:
     return None if low == MIN_TIME else low
 
 
+def _user() -> str:
+    """Return the name of the user, or its number where it has no name, as in many containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # OSError since Python 3.13
+        return str(os.getuid())
+
+
 def _copies(pipeline: Takes, letters: Sequence[Letter], log: _Log) -> dict[int, list[Redriven]]:
     """Return the copies to append, by partition."""
-    by, at = f"{getpass.getuser()}@{socket.gethostname()}", time.time_ns() // 1000
+    by, at = f"{_user()}@{socket.gethostname()}", time.time_ns() // 1000
     new: dict[int, list[Redriven]] = {}
     for one in letters:
         if one.outcome == "redriven":
