@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 
 def test_steps_within_a_second_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with JsonLog("spend") as log, mock.patch("time.monotonic", side_effect=[0.0, 0.0, 0.4, 0.9, 1.1, 1.1, 1.2]):
+    with JsonLog("spend") as log, mock.patch("time.monotonic", side_effect=[0.0, 0.0, 0.4, 0.9, 1.1, 1.1, 1.2, 1.2]):
         for epoch in range(4):
             log.on_step(replace(STEP, epoch=epoch, committed=7, late=1))
         log.on_step(replace(STEP, epoch=4))
@@ -35,6 +36,24 @@ def test_steps_within_a_second_are_one_line(capsys: pytest.CaptureFixture[str]) 
     assert (last["steps"], last["epoch"]) == (1, 4)
     assert (ended["event"], ended["steps"]) == ("ended", 5)
     assert ended["time"].endswith("Z")
+
+
+def test_a_held_step_is_written_though_no_other_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    with JsonLog("spend") as log:
+        log.on_step(replace(STEP, epoch=0))
+        log.on_step(replace(STEP, epoch=1))
+        for thread in threading.enumerate():
+            if isinstance(thread, threading.Timer):
+                thread.join(10)
+        assert [one["epoch"] for one in lines(capsys.readouterr().err)] == [0, 1]
+
+
+def test_a_step_is_written_before_what_follows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with JsonLog("spend") as log:
+        log.on_step(replace(STEP, epoch=0))
+        log.on_step(replace(STEP, epoch=1))
+        log.on_trouble("the broker is away")
+    assert [one["event"] for one in lines(capsys.readouterr().err)] == ["step", "step", "fault", "ended"]
 
 
 def test_faults_and_the_end_are_lines(capsys: pytest.CaptureFixture[str]) -> None:

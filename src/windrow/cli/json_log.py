@@ -23,7 +23,8 @@ class JsonLog:
     """Writes what happens to a run, one JSON object a line, each with `time`, `level`, `event` and `pipeline`.
 
     Events are `step` (at most one a second: steps between are added up, and `steps` says how many), `fault`, `warning`,
-    `message`, `ready`, and at the end `ended` or `failed`. From any thread.
+    `message`, `ready`, and at the end `ended` or `failed`. Steps are written before what follows them, and after a
+    second though no other follows. From any thread.
     """
 
     def __init__(self, pipeline: str) -> None:
@@ -33,6 +34,7 @@ class JsonLog:
         self._held: StepReport | None = None
         self._steps = 0
         self._told = -_STEP_SECONDS
+        self._timer: threading.Timer | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -40,7 +42,6 @@ class JsonLog:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
     ) -> None:
-        self._flush()
         if value is None:
             self.write("info", "ended", steps=self.totals.steps, events=self.totals.events)
         else:
@@ -64,25 +65,41 @@ class JsonLog:
 
     def on_step(self, report: StepReport) -> None:
         """Write a step, or hold it until the next one if one was just written."""
-        self.totals.add(report)
-        self._held = report if self._held is None else self._held + report
-        self._steps += 1
-        if time.monotonic() - self._told >= _STEP_SECONDS:
-            self._told = time.monotonic()
-            self._flush()
+        with self._lock:
+            self.totals.add(report)
+            self._held = report if self._held is None else self._held + report
+            self._steps += 1
+            left = self._told + _STEP_SECONDS - time.monotonic()
+            if left <= 0:
+                self._flush()
+            elif self._timer is None:
+                self._timer = threading.Timer(left, self._flush)
+                self._timer.daemon = True
+                self._timer.start()
 
     def _flush(self) -> None:
         """Write the steps that are held."""
-        if self._held is not None:
-            self.write("info", "step", steps=self._steps, **_fields(self._held))
-            self._held, self._steps = None, 0
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._held is not None:
+                self._told = time.monotonic()
+                fields, self._held = {"steps": self._steps, **_fields(self._held)}, None
+                self._steps = 0
+                self._echo("info", "step", fields)
 
     def write(self, level: Literal["info", "warning", "error"], event: str, **values: Any) -> None:  # noqa: ANN401 - JSON
-        """Write a line."""
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        line = json.dumps({"time": now, "level": level, "event": event, "pipeline": self._pipeline, **values})
+        """Write a line, after one with the steps that are held."""
         with self._lock:
-            click.echo(line, err=True)
+            self._flush()
+            self._echo(level, event, values)
+
+    def _echo(self, level: str, event: str, values: dict[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        click.echo(
+            json.dumps({"time": now, "level": level, "event": event, "pipeline": self._pipeline, **values}), err=True
+        )
 
 
 def _fields(report: StepReport) -> dict[str, Any]:
