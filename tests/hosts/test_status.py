@@ -155,7 +155,8 @@ def test_the_command_says_it(tmp_path: Path) -> None:
     assert "    held by partition 0: 3 of its records are not read yet" in lines
     assert any(line.startswith("  since it began: 1 event in 1 step; 0 late, ") for line in lines)
     assert lines[-1].split() == ["1", "9", "0", "0", "2026-01-01", "00:00:01"]
-    assert status(tmp_path).stdout.splitlines()[2:] == lines[2:]
+    first, checkpoint, *others = status(tmp_path).stdout.splitlines()
+    assert (first, checkpoint, others[1:]) == (lines[0], f"  checkpoint .windrow/{main_pipeline().name}", lines[2:])
     plain = json.loads(status(tmp_path, "main.yaml", "--json").stdout)
     assert (plain["state"], plain["behind"], plain["held_back_by"]) == ("ended", 3, [0])
     assert plain["since_start"]["events"] == 1

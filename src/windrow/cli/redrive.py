@@ -144,7 +144,7 @@ def _show(pipeline: Takes, letters: list[Letter], *, dry_run: bool) -> None:
     for one in letters[:_MOST]:
         click.echo(f"  partition {one.partition}, offset {one.offset} ({one.reason}): {_text(one, dry_run=dry_run)}")
     if len(letters) > _MOST:
-        click.echo(f"  ... and {counted(len(letters) - _MOST, 'more')}: --json shows all")
+        click.echo(f"  ... and {len(letters) - _MOST:,} more: --json shows all")
     counts = Counter(one.outcome for one in letters)
     done = f"{counts.pop('redriven', 0):,} of {counted(len(letters), 'dead letter')}"
     others = "".join(f"; {number:,} {_NOT[outcome]}" for outcome, number in counts.most_common())

@@ -113,8 +113,12 @@ def _streams(opened: OpenedPipeline | None, checkpoint: Folder | None) -> tuple[
         msg = "no run has left a checkpoint in .windrow here: name the pipeline or its --checkpoint"
         raise InputError(msg)
     several = [(path.parent.name, RunStatus.read(path, now_micros())) for path in paths]
-    lines = [line for name, one in several for line in _stream_lines(one, name)]
-    return {"runs": [one.plain() for _, one in several]}, lines, max(_code(one) for _, one in several)
+    lines: list[str] = []
+    for name, one in several:
+        first, *others = _stream_lines(one, name)
+        lines += [first, f"  checkpoint .windrow/{name}", *others]
+    runs = [{"checkpoint": f".windrow/{name}", **one.plain()} for name, one in several]
+    return {"runs": runs}, lines, max(_code(one) for _, one in several)
 
 
 def _code(status: RunStatus) -> int:
