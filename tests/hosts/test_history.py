@@ -140,6 +140,23 @@ def test_why_a_run_failed_is_kept_and_the_next_one_is_another(tmp_path: Path) ->
     assert [record.error for record in read_runs(path, last=1)] == [None]
 
 
+def test_a_run_that_does_not_start_with_its_checkpoint_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "progress.sqlite"
+    written(path, [STEP])
+
+    def fail(*, is_its_own: bool) -> None:
+        with writer(path) as history:
+            if is_its_own:
+                history.begin()
+            msg = "the log is away"
+            raise RunError(msg)
+
+    for is_its_own in (False, True):
+        with pytest.raises(RunError):
+            fail(is_its_own=is_its_own)
+    assert [record.error for record in read_runs(path)] == [None, "the log is away"]
+
+
 def test_a_run_that_waits_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "progress.sqlite"
     with writer(path) as history:

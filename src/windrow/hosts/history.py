@@ -121,8 +121,8 @@ def history_of(checkpoint: Folder) -> Path:
 class HistoryWriter:
     """Writes how a run stands and the reports of its steps to a file, in a thread of its own, until the block ends.
 
-    It begins when the run is ready or has committed a step: until then the checkpoint may be that of another run. After
-    a write that fails nothing more is written, and `on_warning` is called once with the reason.
+    It begins with `begin`, or when the run is ready or has committed a step: until then the checkpoint may be that of
+    another run. After a write that fails nothing more is written, and `on_warning` is called once with the reason.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class HistoryWriter:
         self._limits = (full, sums)
         self._coming: queue.Queue[StepReport | None] = queue.Queue(_WAITING)
         self._has_failed = threading.Event()
-        self._is_ready = threading.Event()
+        self._has_begun = threading.Event()
         self._lock = threading.Lock()
         self._record = record
         self._thread = threading.Thread(target=self._write, name="windrow-history", daemon=True)
@@ -151,6 +151,10 @@ class HistoryWriter:
         except queue.Full:
             return
         self._thread.join(_LEAVE)
+
+    def begin(self) -> None:
+        """Begin to write: the checkpoint is the run's own, so why it does not start is to be seen there."""
+        self._has_begun.set()
 
     def noting(self, on_step: OnStep) -> OnStep:
         """Return what is called with each step, has it written, and calls `on_step`."""
@@ -192,7 +196,7 @@ class HistoryWriter:
 
         def note() -> None:
             self._note(is_retrying=False)
-            self._is_ready.set()
+            self.begin()
             on_ready()
 
         return note
@@ -203,9 +207,9 @@ class HistoryWriter:
 
     def _write(self) -> None:
         reports, ended = self._gathered()
-        while not (reports or ended or self._is_ready.is_set()):
+        while not (reports or ended or self._has_begun.is_set()):
             reports, ended = self._gathered()
-        if not reports and not self._is_ready.is_set():
+        if not reports and not self._has_begun.is_set():
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

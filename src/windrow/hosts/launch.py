@@ -36,8 +36,8 @@ class Options:
     with `backfill` from a batch run over all records in the log. `on_trouble` is called with each fault that is
     retried, and with lost records if `on_data_loss` is "continue"; `on_warning` with what the run goes on in spite of,
     such as a file that is followed and cannot be read; `on_ready` when a stream begins to take steps, also after a
-    fault; `on_lag` every second or so with how far a stream is behind. A stream gives up after `retry` seconds of
-    faults without a step (None: a minute, on a cluster ten).
+    fault; `on_resume` when its checkpoint is known to be its own; `on_lag` every second or so with how far a stream is
+    behind. A stream gives up after `retry` seconds of faults without a step (None: a minute, on a cluster ten).
     """
 
     checkpoint: Folder
@@ -52,6 +52,7 @@ class Options:
     spark: SparkOptions = AS_GIVEN
     on_trouble: Callable[[str], None] = lambda _: None
     on_warning: Callable[[str], None] = lambda _: None
+    on_resume: Callable[[], None] = lambda: None
     on_ready: Callable[[], None] = lambda: None
     on_lag: OnLag = lambda _: None
     retry: float | None = None
@@ -80,6 +81,7 @@ def _noting(graph: Graph, options: Options, on_step: OnStep) -> Iterator[tuple[O
         noted = replace(
             options,
             on_trouble=history.noting_fault(options.on_trouble),
+            on_resume=history.begin,
             on_ready=history.noting_ready(options.on_ready),
             on_lag=history.noting_lag(options.on_lag),
         )
@@ -185,6 +187,7 @@ def _stream(pipeline: Runnable, sinks: SinkGroup, options: Options, on_step: OnS
         spark=options.spark,
         on_trouble=options.on_trouble,
         on_warning=options.on_warning,
+        on_resume=options.on_resume,
         on_ready=options.on_ready,
         on_lag=options.on_lag,
         retry=options.retry,

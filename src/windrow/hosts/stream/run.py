@@ -71,7 +71,8 @@ class StreamSettings:
     `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can hold processing times.
     `bounds` are watermarks from the clock journal of another run, which this one repeats. `on_trouble` is called with
     each fault after which the run retries, and with lost records if `on_data_loss` lets the run continue, `on_warning`
-    if a file that is followed cannot be read, `on_ready` when a query has started, `on_lag` every second or so with how
+    if a file that is followed cannot be read, `on_resume` when a checkpoint that was there is locked and is the
+    pipeline's, `on_ready` when a query has started, `on_lag` every second or so with how
     far the run is behind. After `retry` seconds without a step (by default a minute, on a cluster ten) it gives up.
     """
 
@@ -87,6 +88,7 @@ class StreamSettings:
     spark: SparkOptions = AS_GIVEN
     on_trouble: Callable[[str], None] = lambda _: None
     on_warning: Callable[[str], None] = lambda _: None
+    on_resume: Callable[[], None] = lambda: None
     on_ready: Callable[[], None] = lambda: None
     on_lag: OnLag = lambda _: None
     retry: float | None = None
@@ -178,10 +180,12 @@ class StreamRun:
 
     def _prepare(self, held: ExitStack) -> Checkpoint:
         """Lock the checkpoint, open it or make it, open the sink's tables, and see that they belong together."""
-        partitions = tuple(number for number in self._source.partitions() if number != self._settings.ticks)
         folder = self._settings.checkpoint
         Checkpoint.refuse_foreign(folder)
         held.enter_context(locked(folder))  # before the sink: whose run it is may be settled nowhere but in its tables
+        if self._settings.savepoint is None and Checkpoint.open(folder, self._pipeline) is not None:
+            self._settings.on_resume()
+        partitions = tuple(number for number in self._source.partitions() if number != self._settings.ticks)
         if self._settings.savepoint is not None:
             begin_from(folder, self._pipeline, self._settings.savepoint)
         checkpoint = Checkpoint.open(folder, self._pipeline)
