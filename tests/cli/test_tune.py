@@ -78,6 +78,13 @@ def test_a_goal_that_is_not_met_writes_nothing() -> None:
     assert Path("pipeline.yaml").read_text() == PIPELINE
 
 
+def test_what_meets_only_some_goals_is_not_written() -> None:
+    result = tune("--log", "--late", "2%", "--expired", "0.01%", "--write")
+    assert result.exit_code == 1
+    assert "pipeline.yaml: not written, since not all goals are met" in result.stderr
+    assert Path("pipeline.yaml").read_text() == PIPELINE
+
+
 def record(checkpoint: Path) -> None:
     """Write a history in which a hundredth of the records is up to 20 minutes behind."""
     seconds = np.concatenate([np.zeros(99_000), np.full(1_000, 1_200)]).astype(np.int64)
@@ -145,6 +152,7 @@ def test_a_value_that_two_keys_share_is_left_alone() -> None:
         (("--late", "0.1"), "'0.1' is not a share; write a percentage such as 0.1%"),
         (("--late", "101%"), "'101%' is not a share"),
         (("--quantile", "100"), "'100' is not a quantile"),
+        (("--quantile", "0.999"), "'0.999' is not a quantile; write a percentage from 1 to 100, such as 99.9"),
         (("--log", "--checkpoint", "x"), "--log reads the log and no history"),
     ],
 )

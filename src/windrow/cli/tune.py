@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _DEFAULT_LATE = 0.001
 _DEFAULT_EXPIRED = 0.0001
 _SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
+_LEAST_QUANTILE = 0.01
 _WIDTH = 200
 _UNITS = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000, 1_000, 1)
 
@@ -62,8 +63,9 @@ class _Quantile(click.ParamType[float]):
             share = float(value.removeprefix("P").removesuffix("%")) / 100
         except ValueError:
             share = -1.0
-        if not 0 < share < 1:
-            self.fail(f"{value!r} is not a quantile; write a percentage below 100, such as 99.9", param, ctx)
+        # 0.999 means P99.9, and would be P0.999
+        if not _LEAST_QUANTILE <= share < 1:
+            self.fail(f"{value!r} is not a quantile; write a percentage from 1 to 100, such as 99.9", param, ctx)
         return share
 
 
@@ -143,6 +145,8 @@ def command(
         Path(opened.file).write_bytes(_edited(opened, valid, text, found.changes).encode())
         if not as_json:
             click.echo(f"{opened.file}: written")
+    elif write and diff and not as_json:
+        click.echo(f"{opened.file}: not written, since not all goals are met", err=True)
     return DIFFERENT if found.problems else OK
 
 
