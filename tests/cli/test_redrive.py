@@ -177,6 +177,15 @@ def test_dead_letters_are_listed_by_reason(chain: Chain) -> None:
     assert [(one["reason"], one["letters"]) for one in listed["reasons"]] == [("missing", 3), ("malformed", 1)]
 
 
+def test_a_place_without_a_dead_letter_is_said(chain: Chain) -> None:
+    chain.resume(NEW)
+    places = ("--partition", "0", "--offset", "1", "--offset", "5", "--offset", "77", "--dry-run")
+    result = redrive(*places, "--checkpoint", ".windrow/1", code=1)
+    assert "offset 77: no dead letter" in result.stdout
+    assert json.loads(redrive(*places, "--checkpoint", ".windrow/1", "--json", code=1).stdout)["missing"] == [5, 77]
+    assert len(outcomes("--partition", "0", "--dry-run", code=1)) == len(outcomes("--all", "--dry-run", code=1))
+
+
 def test_mended_dead_letters_count_once_and_a_replay_has_the_same_numbers(chain: Chain) -> None:
     folder = chain.resume(NEW)
     chain.step(folder)

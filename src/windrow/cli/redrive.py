@@ -74,14 +74,16 @@ def command(
     A copy of each chosen record is appended to its partition, and the run that resumed from a savepoint with the mended
     pipeline counts it at its new place. A record that would be a dead letter again, or expired, is not redriven, and
     none twice: the command can be run again after any failure. The table windrow_redrives lists all copies, with who
-    made them and when. The exit code is 1 if some of the chosen were not redriven, now or before.
+    made them and when. The exit code is 1 if some of the chosen were not redriven, now or before, or a place has no
+    dead letter.
 
     Late records are not redriven, as they would be later still: increase `emit.lateness` and replay the log.
     """
     from windrow.hosts.redrive import Choice, redrivable, redrive  # noqa: PLC0415 - help needs no Arrow
 
     choices = {"all": all_, "reason": reason, "partition": partition, "offset": offset, "since": since, "key": key}
-    given = [name for name, value in choices.items() if value not in {False, None, ()}]
+    # partition 0 is one
+    given = [name for name, value in choices.items() if value is not None and value is not False and value != ()]
     if as_list and (given or dry_run):
         msg = f"--list shows all: leave out --{'dry-run' if not given else ' and --'.join(given)}"
         raise InputError(msg)
@@ -100,12 +102,18 @@ def command(
     choice = Choice(reason, partition, offset, since, tuple(_pair(valid, text) for text in key))
     folder = checkpoint or default_checkpoint(valid.name)
     letters = redrive(valid, choice, folder, attempts=max_attempts, dry_run=dry_run)
+    # with further conditions a dead letter may be left out
+    is_by_place = set(given) == {"partition", "offset"}
+    missing = sorted(set(offset) - {one.offset for one in letters}) if is_by_place else []
     if as_json:
         plain = [_plain(one, dry_run=dry_run) for one in letters]
-        print_json({"pipeline": valid.name, "dry_run": dry_run, "letters": plain})
+        print_json({"pipeline": valid.name, "dry_run": dry_run, "letters": plain, "missing": missing})
     else:
         _show(valid, letters, dry_run=dry_run)
-    return OK if all(one.outcome in {"redriven", "already"} for one in letters) else DIFFERENT
+        for at in missing:
+            click.echo(f"  partition {partition}, offset {at}: no dead letter")
+    is_done = not missing and all(one.outcome in {"redriven", "already"} for one in letters)
+    return OK if is_done else DIFFERENT
 
 
 def _pair(pipeline: Takes, text: str) -> tuple[str, str]:
