@@ -56,7 +56,7 @@ def test_a_secret_is_in_nothing_that_a_run_leaves_behind(  # noqa: PLR0917 - fix
     assert sum(report.records for report in runner.reports) == len(VALUES)
     gone = spend(KafkaSource(kafka.servers, "no-such-topic", options=options), sink)
     with pytest.raises(SourceError, match="there is no topic") as caught:
-        runner.bounded(gone)
+        Runner(tmp_path / "gone").bounded(gone)
     told = [*shown, str(caught.value), *capfd.readouterr()]
     store = PostgresStore(secure_postgres.url_of(secure_database))
     tables = [name for (name,) in store.query("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
