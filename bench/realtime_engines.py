@@ -165,7 +165,7 @@ class Engine:
 
 
 def _realtime(place: Place) -> list[str]:
-    sink = f'sink: {{kafka: {{servers: "{place.servers}", topic: {place.alerts}, commit: 20ms}}}}'
+    sink = f'sink: {{kafka: {{servers: "{place.servers}", topic: {place.alerts}, commit: 10ms}}}}'
     place.write_pipeline(sink=sink)
     return _windrow(place)
 

@@ -98,7 +98,7 @@ class KafkaSink:
 
     servers: str
     topic: str
-    commit: int = 20_000
+    commit: int = 10_000
 
     @property
     def table(self) -> str:

@@ -63,7 +63,7 @@ def postgres(url: str, *, table: str, key: Sequence[str] = (), changelog: bool =
     return PostgresSink(url, table, _key_names(key), changelog)
 
 
-def kafka_sink(topic: str, *, servers: str, commit: Duration = "20ms") -> KafkaSink:
+def kafka_sink(topic: str, *, servers: str, commit: Duration = "10ms") -> KafkaSink:
     """Write changes to a Kafka topic, in a transaction every `commit`; with ``mode="realtime"`` only.
 
     The topic is created if it does not exist; beside it are ``TOPIC.late`` and ``TOPIC.dead``.
