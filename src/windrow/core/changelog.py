@@ -84,14 +84,18 @@ def source_numbers(graph: Graph, partitions: pa.ChunkedArray) -> Micros:
     return np.minimum(numbers // MAX_PARTITIONS, len(graph.sources) - 1)
 
 
+def source_places(graph: Graph, partitions: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+    """Return the label of the source of each partition, and the number that the partition has there."""
+    numbers = source_numbers(graph, partitions)
+    labels = pa.array([source.source.label for source in graph.sources], pa.string()).take(pa.array(numbers))
+    return labels, pa.array(to_micros(partitions) - numbers * MAX_PARTITIONS, pa.int32())
+
+
 def with_labels(graph: Graph, table: pa.Table) -> pa.Table:
     """Return rows by place in the log as tables have them: with the label of the source and the partition in it."""
     if len(graph.sources) == 1 or not table.num_rows:
         return table
-    numbers = source_numbers(graph, table.column("partition"))
-    labels = pa.array([source.source.label for source in graph.sources], pa.string()).take(pa.array(numbers))
-    partitions = pa.array(to_micros(table.column("partition")) % MAX_PARTITIONS, pa.int32())
-    for name, values in (("source", labels), ("partition", partitions)):
+    for name, values in zip(("source", "partition"), source_places(graph, table.column("partition")), strict=True):
         at = table.column_names.index(name)
         table = table.set_column(at, table.schema.field(at), values)
     return table

@@ -7,7 +7,7 @@ seen as its unscaled whole number (12.34 as 1234) by a view of its buffers, with
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -41,6 +41,14 @@ def concat(nothing: pa.Table, tables: Iterable[pa.Table]) -> pa.Table:
     some = [table for table in tables if table.num_rows]
     # a small step pays for each call of Arrow's
     return (some or [nothing])[0] if len(some) <= 1 else pa.concat_tables(some)
+
+
+def are_before(places: Sequence[Micros], others: Sequence[Micros | int]) -> npt.NDArray[np.bool_]:
+    """Return the mask of places that are before others, given as columns of which the first decides most."""
+    is_before: npt.NDArray[np.bool_] = np.zeros(len(places[0]), dtype=np.bool_)
+    for column, other in zip(reversed(places), reversed(others), strict=True):
+        is_before = (column < other) | ((column == other) & is_before)
+    return is_before
 
 
 def with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:

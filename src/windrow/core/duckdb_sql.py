@@ -64,7 +64,7 @@ class Projection:
 
     def table(self, rows: pa.Table) -> pa.Table:
         """Return the values for each row."""
-        return self._executed(rows, _arrow)
+        return self._executed(rows, duckdb.DuckDBPyConnection.to_arrow_table)
 
     def masks(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         """Return the values of conditions, which are never null, by row and number."""
@@ -93,10 +93,6 @@ class _Streams:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.table.__arrow_c_stream__(requested_schema) if self.table is not None else None
-
-
-def _arrow(result: duckdb.DuckDBPyConnection) -> pa.Table:
-    return result.to_arrow_table()
 
 
 def _run(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> pa.Table:

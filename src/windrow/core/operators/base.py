@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.changelog import StepOutput
-from windrow.core.columns import concat, unpack
+from windrow.core.columns import are_before, concat, to_micros, unpack
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys, add_by_node
 from windrow.core.messages import (
@@ -165,9 +165,8 @@ class NodeInput:
 
 def _ascends(records: pa.Table) -> bool:
     """Whether records are in the order of partition and offset, no two at one place."""
-    partitions, offsets = (records.column(name).to_numpy() for name in (PARTITION, OFFSET))
-    is_same = partitions[1:] == partitions[:-1]
-    return bool(((partitions[1:] > partitions[:-1]) | (is_same & (offsets[1:] > offsets[:-1]))).all())
+    columns = [to_micros(records.column(name)) for name in (PARTITION, OFFSET)]
+    return bool(are_before([one[:-1] for one in columns], [one[1:] for one in columns]).all())
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.columns import MAX_TIME, Micros, to_micros
+from windrow.core.columns import MAX_TIME, Micros, are_before, to_micros
 from windrow.core.duckdb_sql import identifier
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema
-from windrow.core.operators.settled import are_before, is_later_sql, runs_of_equals
+from windrow.core.operators.settled import is_later_sql, runs_of_equals
 from windrow.core.schema import (
     DIFF,
     ID,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.changelog import json_value, source_numbers
+from windrow.core.changelog import json_value, source_places
 from windrow.core.columns import pack, to_micros
 from windrow.core.decode.decoder import KeyedDecoder
 from windrow.core.decode.derived import Evaluator
@@ -360,11 +360,9 @@ def with_ids(graph: Graph, stream: Stream, rows: pa.Table) -> pa.Table:
     """Return records of a stream with their `ID`: what `id_sql` says."""
     if stream.has_id:
         return rows
-    numbers = source_numbers(graph, rows.column(PARTITION))
-    labels = pa.array([source.source.label for source in graph.sources], pa.string()).take(pa.array(numbers))
-    partitions = pa.array(to_micros(rows.column(PARTITION)) - numbers * MAX_PARTITIONS)
-    parts = [partitions.cast(pa.string()), rows.column(OFFSET).cast(pa.string())]
-    return rows.append_column(ID, pc.binary_join_element_wise(labels, *parts, "/"))
+    labels, partitions = source_places(graph, rows.column(PARTITION))
+    numbers = [one.cast(pa.string()) for one in (partitions, rows.column(OFFSET))]
+    return rows.append_column(ID, pc.binary_join_element_wise(labels, *numbers, "/"))
 
 
 def _columns(stream: Stream, texts: Sequence[tuple[str, str]]) -> tuple[Computed, ...]:

@@ -107,14 +107,6 @@ def runs_of_equals(columns: Sequence[Micros]) -> Micros:
     return np.cumsum(is_first)
 
 
-def are_before(places: Sequence[Micros], others: Sequence[Micros | int]) -> Mask:
-    """Return the mask of places that are before others, given as the columns of `PLACE`."""
-    is_before: Mask = np.zeros(len(places[0]), dtype=np.bool_)
-    for column, other in zip(reversed(places), reversed(others), strict=True):
-        is_before = (column < other) | ((column == other) & is_before)
-    return is_before
-
-
 def is_later_sql(one: str, other: str) -> str:
     """Return SQL for whether a row's place is after another's."""
     watermark, partition, offset = ((f"{one}.{name}", f"{other}.{name}") for name in PLACE)

@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.columns import MAX_TIME, Micros, concat, to_micros
+from windrow.core.columns import MAX_TIME, Micros, are_before, concat, to_micros
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.keys import key_numbers
 from windrow.core.operators.base import OperatorOutput, OperatorStep
 from windrow.core.operators.route import id_sql, side_schema, stream_schema, with_ids
-from windrow.core.operators.settled import ID_ORDER, are_before, in_merged_order, is_later_sql, runs_of_equals
+from windrow.core.operators.settled import ID_ORDER, in_merged_order, is_later_sql, runs_of_equals
 from windrow.core.schema import DELETED, DIFF, ID, OFFSET, PLACE, SIDE, TIME, WATERMARK, record_schema
 from windrow.core.state.migrate import RowsByKeyGroup, StoredState
 from windrow.core.state.runs import Compaction, Runs, migrate_runs

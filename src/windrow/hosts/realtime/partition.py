@@ -38,8 +38,8 @@ from windrow.expressions import sink_views
 from windrow.hosts.memory import MemoryHost
 from windrow.hosts.realtime.checkpoints import Checkpoints, Manifest, manifest_in, meaning_of
 from windrow.hosts.realtime.journal import Journal
-from windrow.hosts.realtime.topics import group_of, sinks_of, source_of, state_topic
-from windrow.model import Delay, FileList, KafkaSource, RulesPipeline, Runnable, TopicList, as_graph
+from windrow.hosts.realtime.topics import group_of, sinks_of, source_of, state_topic, topic_lists
+from windrow.model import Delay, FileList, KafkaSource, RulesPipeline, Runnable, as_graph
 from windrow.sinks.kafka import Headers, KafkaRecord, KafkaRecords
 from windrow.sources.base import Loss, listed
 from windrow.sources.kafka import KafkaTopic
@@ -209,7 +209,7 @@ class PartitionRun:
         if isinstance(pipeline, RulesPipeline):
             self._journal.begin(pipeline, self.done)
             given = pipeline.rules.lists
-            self._lists = {one.name: ListTopic(one, self._job.source) for one in given if isinstance(one, TopicList)}
+            self._lists = {one.name: ListTopic(one, self._job.source) for one in topic_lists(pipeline)}
             entries = {name: topic.entries for name, topic in self._lists.items()}
             for name, known in {**entries, **read_entries(one for one in given if isinstance(one, FileList))}.items():
                 self._journal.change(name, known, self.done)

@@ -72,8 +72,8 @@ class StreamSettings:
     `bounds` are watermarks from the clock journal of another run, which this one repeats. `on_trouble` is called with
     each fault after which the run retries, and with lost records if `on_data_loss` lets the run continue, `on_warning`
     if a file that is followed cannot be read, `on_resume` when a checkpoint that was there is locked and is the
-    pipeline's, `on_ready` when a query has started, `on_lag` every second or so with how
-    far the run is behind. After `retry` seconds without a step (by default a minute, on a cluster ten) it gives up.
+    pipeline's, `on_ready` when a query has started, `on_lag` every second or so with how far the run is behind. After
+    `retry` seconds without a step (by default a minute, on a cluster ten) it gives up.
     """
 
     checkpoint: Folder
@@ -183,12 +183,14 @@ class StreamRun:
         folder = self._settings.checkpoint
         Checkpoint.refuse_foreign(folder)
         held.enter_context(locked(folder))  # before the sink: whose run it is may be settled nowhere but in its tables
-        if self._settings.savepoint is None and Checkpoint.open(folder, self._pipeline) is not None:
+        savepoint = self._settings.savepoint
+        checkpoint = None if savepoint is not None else Checkpoint.open(folder, self._pipeline)
+        if checkpoint is not None:
             self._settings.on_resume()
         partitions = tuple(number for number in self._source.partitions() if number != self._settings.ticks)
-        if self._settings.savepoint is not None:
-            begin_from(folder, self._pipeline, self._settings.savepoint)
-        checkpoint = Checkpoint.open(folder, self._pipeline)
+        if savepoint is not None:
+            begin_from(folder, self._pipeline, savepoint)
+            checkpoint = Checkpoint.open(folder, self._pipeline)
         if checkpoint is None:
             checkpoint = Checkpoint.new(folder, self._pipeline, partitions)
         if checkpoint.follows is not None and not checkpoint.has_steps:
