@@ -64,7 +64,7 @@ Ask = Callable[[str], tuple[int, dict[str, Any]]]
 
 @pytest.fixture
 def server() -> Iterator[RunServer]:
-    with RunServer("127.0.0.1", 0, "user-spend", patience=10.0) as running:
+    with RunServer("127.0.0.1", 0, "user-spend", stalled_after=10.0) as running:
         yield running
 
 
@@ -150,7 +150,7 @@ def test_a_query_that_hangs_is_stalled_though_it_had_read_all(server: RunServer)
 
 def test_an_address_that_is_taken_is_wrong_input(server: RunServer) -> None:
     with pytest.raises(InputError, match=rf"--listen 127.0.0.1:{server.port} cannot be listened on: Address already"):
-        RunServer("127.0.0.1", server.port, "user-spend", patience=1.0)
+        RunServer("127.0.0.1", server.port, "user-spend", stalled_after=1.0)
 
 
 def scrape(server: RunServer) -> dict[str, float]:

@@ -107,8 +107,8 @@ def latenesses(given: Runnable) -> Mapping[str, int]:
 
 
 @pytest.mark.parametrize("delay", ["0s", "2m", "30m"])
-@pytest.mark.parametrize("door", ["0s", "10m", "2h"])
-def test_a_run_of_a_graph_counts_what_was_predicted(delay: str, door: str) -> None:
+@pytest.mark.parametrize("source_lateness", ["0s", "10m", "2h"])
+def test_a_run_of_a_graph_counts_what_was_predicted(delay: str, source_lateness: str) -> None:
     given, records = pipeline(GRAPH), log()
     assert isinstance(given, Graph)
     # a window over windows counts late rows of its own, which are of no source
@@ -120,10 +120,10 @@ def test_a_run_of_a_graph_counts_what_was_predicted(delay: str, door: str) -> No
     given = replace(given, nodes=tuple(nodes))
     changes = {
         "sources.purchases.time.delay": parse_duration(delay),
-        "sources.purchases.lateness": parse_duration(door),
+        "sources.purchases.lateness": parse_duration(source_lateness),
     }
     report = run(with_settings(given, changes), records)
-    found = measure(given, records.to_batches()).missed(parse_duration(delay), parse_duration(door), {})
+    found = measure(given, records.to_batches()).missed(parse_duration(delay), parse_duration(source_lateness), {})
     assert report.expired
     assert (found.late.most, found.expired.most) == (report.late + report.expired, report.expired)
 

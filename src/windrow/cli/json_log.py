@@ -33,7 +33,7 @@ class JsonLog:
         self._lock = threading.RLock()  # a signal may come while a line is written
         self._held: StepReport | None = None
         self._steps = 0
-        self._told = -_STEP_SECONDS
+        self._written = -_STEP_SECONDS
         self._timer: threading.Timer | None = None
 
     def __enter__(self) -> Self:
@@ -69,7 +69,7 @@ class JsonLog:
             self.totals.add(report)
             self._held = report if self._held is None else self._held + report
             self._steps += 1
-            left = self._told + _STEP_SECONDS - time.monotonic()
+            left = self._written + _STEP_SECONDS - time.monotonic()
             if left <= 0:
                 self._flush()
             elif self._timer is None:
@@ -84,7 +84,7 @@ class JsonLog:
                 self._timer.cancel()
                 self._timer = None
             if self._held is not None:
-                self._told = time.monotonic()
+                self._written = time.monotonic()
                 fields, self._held = {"steps": self._steps, **_fields(self._held)}, None
                 self._steps = 0
                 self._echo("info", "step", fields)

@@ -22,12 +22,12 @@ class RunServer:
 
     ``/metrics`` has the metrics of the run of `pipeline` (`windrow.cli.metrics`). ``/healthz`` is 200 as long as the
     process answers at all. ``/readyz`` is 200 once the run takes steps, and 503 before that, while a fault is retried,
-    and where records have waited for `patience` seconds without a commit. These two give JSON: the state, the last
+    and where records have waited for `stalled_after` seconds without a commit. These two give JSON: the state, the last
     epoch and how long ago it was committed, the lag in offsets, and the last fault.
     """
 
-    def __init__(self, host: str, port: int, pipeline: str, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, host: str, port: int, pipeline: str, stalled_after: float) -> None:
+        self._stalled_after = stalled_after
         self.metrics = RunMetrics(pipeline)
         self._lock = threading.Lock()
         self._since: float | None = None
@@ -122,7 +122,7 @@ class RunServer:
         elif trouble is not None:
             state = "retrying"
         else:
-            state = "stalled" if waiting is not None and now - waiting > self._patience else "running"
+            state = "stalled" if waiting is not None and now - waiting > self._stalled_after else "running"
         said = {
             "state": state,
             "epoch": None if last is None else last.epoch,

@@ -30,13 +30,12 @@ from windrow.hosts.folders import Folder
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.reports import StepReport, Totals, counted
 from windrow.hosts.settings import SparkOptions
+from windrow.hosts.status import STALLED_AFTER
 from windrow.model import RunMode, Runnable, as_graph, companion
 from windrow.sources import open_sources
 from windrow.sources.base import OnDataLoss
 
 _MAX_RECORDS = 500_000
-_PATIENCE = 120.0
-"""Seconds without a commit while records wait, after which a run is not ready."""
 _UNUSED: dict[HostName, tuple[str, ...]] = {
     "stream": (),
     "realtime": (
@@ -145,8 +144,8 @@ def command(
     valid = opened.runnable()
     progress = JsonLog(valid.name) if log == "json" else ProgressLine(valid.name, quiet=as_json)
     tell = progress.message if isinstance(progress, JsonLog) else echo_error
-    patience = max(_PATIENCE, 10 * every / 1_000_000)
-    server = None if listen is None else RunServer(*listen, valid.name, patience)
+    stalled_after = max(STALLED_AFTER, 10 * every) / 1_000_000
+    server = None if listen is None else RunServer(*listen, valid.name, stalled_after)
     on_step = progress.on_step if server is None else server.on_step(progress.on_step)
     options = Options(
         checkpoint=checkpoint or default_checkpoint(valid.name),

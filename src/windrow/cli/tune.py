@@ -21,6 +21,7 @@ from windrow.cli.options import DURATION, STATE_FOLDER
 from windrow.errors import InputError, PipelineError
 from windrow.hosts.folders import Folder
 from windrow.model import Runnable, as_graph, format_duration
+from windrow.model.time import UNITS
 
 if TYPE_CHECKING:
     from windrow.hosts.compatibility import PipelineChange
@@ -32,7 +33,7 @@ _DEFAULT_EXPIRED = 0.0001
 _SHARE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%")
 _LEAST_QUANTILE = 0.01
 _WIDTH = 200
-_UNITS = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000, 1_000, 1)
+_UNITS = (*reversed(UNITS.values()),)
 
 
 class _Share(click.ParamType[float]):

@@ -155,12 +155,17 @@ class Counts:
         """Return the rows of a mask."""
         return Counts(*(column[mask] for column in vars(self).values()))
 
-    def missed(self, delay: int, lateness: Micros, door: int | None) -> tuple[int, int]:
+    def missed(self, delay: int, lateness: Micros, source_lateness: int | None) -> tuple[int, int]:
         """Return how many pairs are not on time, and how many of them are expired.
 
-        `lateness` is that of each taker, `door` that of the source, whose expired records miss all of their windows.
+        `lateness` is that of each taker, `source_lateness` that of the source, whose expired records miss all of their
+        windows.
         """
-        is_out = np.zeros(len(self.over), dtype=np.bool_) if door is None else self.behind >= delay + door
+        is_out = (
+            np.zeros(len(self.over), dtype=np.bool_)
+            if source_lateness is None
+            else self.behind >= delay + source_lateness
+        )
         is_late = is_out | (self.over >= delay)
         is_expired = is_out | (self.over >= delay + lateness[self.taker])
         return int(self.pairs[is_late].sum()), int(self.pairs[is_expired].sum())
@@ -198,7 +203,7 @@ class Missed:
 
 @dataclass(frozen=True)
 class Disorder:
-    """What is known of records: counts in which each is as little behind as it can be, and as much as it can be."""
+    """How far records are behind: counts from below (`low`) and from above (`high`), the same if a log was read."""
 
     takers: tuple[Taker, ...]
     low: Counts
@@ -237,12 +242,12 @@ class Disorder:
         own = tuple(one for one in self.takers if path in {None, one.path})
         return Disorder(own, low, part(self.high))
 
-    def missed(self, delay: int, door: int | None, changed: Lateness) -> Missed:
+    def missed(self, delay: int, source_lateness: int | None, changed: Lateness) -> Missed:
         """Count under a delay, a lateness of the source, and other latenesses of operators."""
         own = np.array([changed.get(one.path or "", one.lateness) for one in self.takers], dtype=np.int64)
         shortest, longest = (own, own) if self.is_exact else (own.min(keepdims=True), own.max(keepdims=True))
-        late_low, expired_low = self.low.missed(delay, longest, door)
-        late_high, expired_high = self.high.missed(delay, shortest, door)
+        late_low, expired_low = self.low.missed(delay, longest, source_lateness)
+        late_high, expired_high = self.high.missed(delay, shortest, source_lateness)
         pairs = int(self.high.pairs.sum())
         return Missed(pairs, Bounds(late_low, late_high), Bounds(expired_low, expired_high))
 

@@ -72,7 +72,7 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
 
 @contextmanager
 def _noting(graph: Graph, options: Options, on_step: OnStep) -> Iterator[tuple[Options, OnStep]]:
-    """Yield options and `on_step` that keep what they are told in the history of the run, if it has a checkpoint."""
+    """Yield options and `on_step` whose calls are also written to the history of the run, if it has a checkpoint."""
     if options.host in {"batch", "memory"}:
         yield options, on_step
         return

@@ -225,7 +225,7 @@ class _Original:
 
 @dataclass(frozen=True)
 class _Limits:
-    """Where the settings of today begin to decode, how often a record is redriven, and the low watermark if known."""
+    """The offsets that today's settings decode from on, the greatest number of attempts, and the low watermark."""
 
     since: Mapping[int, int]
     attempts: int

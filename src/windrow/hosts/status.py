@@ -24,7 +24,7 @@ State = Literal["running", "retrying", "stalled", "ended", "failed", "killed", "
 
 RECENT: Final = 60_000_000
 """Microseconds over which rates and trends are."""
-PATIENCE: Final = 120_000_000
+STALLED_AFTER: Final = 120_000_000
 """Microseconds that records wait without a commit, after which a run is stalled."""
 _SILENT: Final = 15_000_000
 """Microseconds after which a process that has not written is lost."""
@@ -168,7 +168,7 @@ def _state(record: RunRecord | None, now: int) -> State:
         return "lost"
     if record.is_retrying:
         return "retrying"
-    return "stalled" if record.waiting is not None and now - record.waiting > PATIENCE else "running"
+    return "stalled" if record.waiting is not None and now - record.waiting > STALLED_AFTER else "running"
 
 
 def _is_alive(pid: int) -> bool:

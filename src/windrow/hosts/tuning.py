@@ -40,7 +40,7 @@ _QUANTILES: Final = (0.5, 0.9, 0.99, 0.999, 0.9999, 1.0)
 
 @dataclass(frozen=True)
 class Goals:
-    """What is wanted; shares are fractions, times microseconds, None is no goal.
+    """Goals of a choice of delay and lateness; shares are fractions, times microseconds, None is no goal.
 
     `late` is the greatest share of pairs of a record and a window that are not on time, `quantile` the share of records
     that are behind the clock by no more than the delay, `within` how long after the end of a window its row may be
@@ -66,18 +66,18 @@ class Goals:
 
 @dataclass(frozen=True)
 class DelaySetting:
-    """A delay of a pipeline by its path in the file, and the partitions that have it; `door` is their lateness."""
+    """A delay by its path in the file, and the partitions that have it; `source_lateness` is that of their source."""
 
     path: str
     source: str
     delay: int
-    door: int | None
+    source_lateness: int | None
     partitions: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What a delay and a lateness would have done: counts, and the windows held at once as a multiple of those now."""
+    """Counts under a delay and a lateness, and `held`: the windows held at once as a multiple of those held now."""
 
     delay: int
     lateness: int | None
@@ -192,24 +192,24 @@ def _choose_delay(setting: DelaySetting, disorder: Disorder, goals: Goals) -> De
     own = disorder.of(setting.partitions)
     found: int | str | None = None
     if own.records and goals.choose_delay:
-        found = _needed_delay(own, setting.door, goals)
+        found = _needed_delay(own, setting.source_lateness, goals)
     chosen, problem = _split(found, setting.path)
     candidates = {setting.delay, *_nice_quantiles(own), *([] if chosen is None else [chosen])}
     held = _held(own, setting.delay, {})
     table = tuple(
-        WhatIf(delay, None, own.missed(delay, setting.door, {}), _ratio(_held(own, delay, {}), held))
+        WhatIf(delay, None, own.missed(delay, setting.source_lateness, {}), _ratio(_held(own, delay, {}), held))
         for delay in sorted(candidates)
     )
     return DelayChoice(setting, own.records, chosen, problem, table, tuple(_partitions(own, setting, goals)))
 
 
-def _needed_delay(own: Disorder, door: int | None, goals: Goals) -> int | str:
+def _needed_delay(own: Disorder, source_lateness: int | None, goals: Goals) -> int | str:
     """Return the least delay that meets the goals, or why there is none."""
     if own.records < goals.needed(for_delay=True):
         return _too_few(own.records, goals.needed(for_delay=True))
 
     def meets(delay: int) -> bool:
-        missed = own.missed(delay, door, {})
+        missed = own.missed(delay, source_lateness, {})
         return (goals.late is None or _share(missed.late.most, missed.pairs) <= goals.late) and (
             goals.quantile is None or own.high.out(delay + 1) <= (1 - goals.quantile) * own.records * (1 + 1e-12)
         )
@@ -221,7 +221,7 @@ def _needed_delay(own: Disorder, door: int | None, goals: Goals) -> int | str:
         return needed
     if (goals.late, goals.quantile) != (None, None):
         if needed > goals.within:
-            share = own.missed(goals.within, door, {})
+            share = own.missed(goals.within, source_lateness, {})
             return (
                 f"rows within {format_duration(goals.within)} and the other goals exclude each other: these need a "
                 f"delay of {format_duration(needed)}, and one of {format_duration(goals.within)} leaves "
@@ -229,8 +229,10 @@ def _needed_delay(own: Disorder, door: int | None, goals: Goals) -> int | str:
             )
         return needed
     within = goals.within
-    fewest = own.missed(within, door, {}).late.most
-    return _least(lambda delay: delay <= within and own.missed(delay, door, {}).late.most == fewest) or within
+    fewest = own.missed(within, source_lateness, {}).late.most
+    return (
+        _least(lambda delay: delay <= within and own.missed(delay, source_lateness, {}).late.most == fewest) or within
+    )
 
 
 def _too_few(records: int, needed: int) -> str:
@@ -240,7 +242,7 @@ def _too_few(records: int, needed: int) -> str:
 def _partitions(own: Disorder, setting: DelaySetting, goals: Goals) -> Iterator[PartitionDisorder]:
     for number in setting.partitions:
         part = own.of([number])
-        needed = _needed_delay(part, setting.door, goals) if goals.choose_delay else None
+        needed = _needed_delay(part, setting.source_lateness, goals) if goals.choose_delay else None
         quantiles = {share: part.high.quantile(share) for share in (0.5, 0.99, 0.999, 1.0)}
         yield PartitionDisorder(number, part.records, quantiles, needed if isinstance(needed, int) else None)
 
