@@ -23,7 +23,7 @@ def campaign(tmp_path: Path, chance: Random, injected: Injected) -> Campaign:
 def test_a_few(make_job: MakeJob, campaign: Campaign) -> None:
     job, log = make_job("log to SQLite")
     log.append(events(1000))
-    campaign.survive(job, campaign.draw(job, [0, 2, 4]))
+    campaign.survive(job, campaign.draw(job, [0, 2, 3]))
 
 
 def test_a_few_with_joins_and_tables(make_job: MakeJob, campaign: Campaign) -> None:

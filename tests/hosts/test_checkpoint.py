@@ -198,7 +198,7 @@ def test_what_stands_behind_a_checkpoint_may_not_vanish(
     feed = events(300)
     files.append(feed[:200])
     pipeline = spend(files.source, store.settings())
-    runner.bounded(pipeline, max_records=100)
+    runner.bounded(pipeline, max_records=50)
     last = runner.reports[-1].epoch
     files.append(feed[200:])
     before = store.path.read_bytes()

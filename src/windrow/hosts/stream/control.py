@@ -39,10 +39,11 @@ REST = 1.1
 class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a source from a given offset, and adds control messages: lost records, and the end of a bounded input.
 
-    Given the number of `ends` that the run had emitted before, it emits the end of the input once, in a step of its own
-    after everything that the log held when the query started. If such a step was planned already and is run again, it
-    counts as that one, unless records have arrived since. If the file `size` is given, it holds the maximum number of
-    records of the next step. `planned` is from where to where a step goes that was planned before.
+    Given the number of `ends` that the run had emitted before, it emits the end of the input once: with the last of the
+    records that the log held when the query started, or in a step of its own if there are none, if a loss is reported
+    first, or if steps are prescribed (`ends_apart`). If such a step was planned already and is run again, it counts as
+    that one, unless records have arrived since. If the file `size` is given, it holds the maximum number of records of
+    the next step. `planned` is from where to where a step goes that was planned before.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         key_groups: int,
         *,
         ends: int | None = None,
+        ends_apart: bool = False,
         size: Path | None = None,
         planned: Planned = None,
     ) -> None:
         self._planned = planned
+        self._ends_apart = ends_apart
         self._reader = reader
         self._begin = begin
         self._key_groups = key_groups
@@ -90,7 +93,8 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._ends is not None:
             if at != note.at:
                 self._ends = ends  # whatever was emitted before these records
-            elif ends <= self._ends and not note.lost:
+            is_last = at == note.at or not (self._ends_apart or self._reader.waiting(at))
+            if is_last and ends <= self._ends and not note.lost:
                 ends += 1
         return StepOffsets(at, ends).written()
 

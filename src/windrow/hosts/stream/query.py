@@ -66,7 +66,15 @@ def key_group_outputs(
     tasks = spark.sparkContext.defaultParallelism
     reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
     planned = dict(enumerate(checkpoint.kept_plan))
-    telling = ControlReader(reader, begin, pipeline.key_groups, ends=ends, size=size, planned=planned.get(0))
+    telling = ControlReader(
+        reader,
+        begin,
+        pipeline.key_groups,
+        ends=ends,
+        ends_apart=cuts is not None,
+        size=size,
+        planned=planned.get(0),
+    )
     packets = stream_of(spark, "windrow", telling, PACKET_DDL)
     graph = as_graph(pipeline)
     is_idle = any(node.time.idle is not None for node in graph.sources)
