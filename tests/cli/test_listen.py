@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 from unittest import mock
@@ -18,7 +19,7 @@ from windrow.cli.listen import RunServer
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys
 from windrow.errors import InputError
-from windrow.hosts.reports import Lag, StepReport
+from windrow.hosts.reports import Fault, Lag, StepReport
 
 REPORT = StepReport(
     epoch=7,
@@ -49,9 +50,10 @@ STEP = replace(
     lag_seconds={"orders/0": 1.5},
     watermarks={"orders/0": 1_767_225_600_000_000, "rates/0": None},
     idle=["rates/0"],
+    low_watermark=1_767_225_600_000_000,
     lateness={"orders/0": Histogram.of_one(59_000_000) + Histogram.of_one(0)},
     latency=Histogram.of_one(250_000),
-    parts={"commit": 0.2},
+    parts={"commit": 0.15},
     tasks={"read": 1.25},
     key_group_load=1.5,
     state_bytes=1000,
@@ -64,7 +66,7 @@ Ask = Callable[[str], tuple[int, dict[str, Any]]]
 
 @pytest.fixture
 def server() -> Iterator[RunServer]:
-    with RunServer("127.0.0.1", 0, "user-spend", stalled_after=10.0) as running:
+    with RunServer("127.0.0.1", 0, "user-spend", stalled_after=10.0, every=5_000_000) as running:
         yield running
 
 
@@ -99,13 +101,22 @@ def test_a_run_that_retries_is_alive_and_not_ready(server: RunServer, ask: Ask) 
     server.on_ready(lambda: None)()
     server.on_step(lambda _: None)(REPORT)
     messages: list[str] = []
-    server.on_trouble(messages.append)("the database is down; trying again in 1 s")
-    assert messages == ["the database is down; trying again in 1 s"]
-    code, said = ask("/readyz")
-    assert (code, said["state"], said["trouble"]) == (503, "retrying", messages[0])
-    assert ask("/healthz")[0] == 200
-    server.on_step(lambda _: None)(REPORT)
-    assert ask("/readyz")[0] == 200
+    fault = Fault("the database is down; trying again in 1 s", "sink")
+    steps: tuple[Callable[[], None], ...] = (
+        server.on_ready(lambda: None),
+        partial(server.on_step(lambda _: None), REPORT),
+    )
+    for then in steps:
+        server.on_trouble(messages.append)(fault)
+        assert messages == [fault]
+        messages.clear()
+        code, said = ask("/readyz")
+        assert (code, said["state"], said["trouble"]) == (503, "retrying", fault)
+        assert scrape(server)['windrow_retrying{pipeline="user-spend"}'] == 1
+        assert ask("/healthz")[0] == 200
+        then()
+        assert ask("/readyz")[0] == 200
+        assert scrape(server)['windrow_retrying{pipeline="user-spend"}'] == 0
 
 
 @pytest.mark.parametrize(
@@ -166,17 +177,23 @@ def test_metrics_add_up_steps(server: RunServer) -> None:
     note = server.on_step(lambda _: None)
     note(STEP)
     note(replace(STEP, epoch=8))
-    server.on_trouble(lambda _: None)("the database is down")
+    server.on_trouble(lambda _: None)(Fault("the database is down", "sink"))
     server.on_warning(said.append)("a key of a list is wrong")
     assert said == ["a key of a list is wrong"]
     found = scrape(server)
     own = 'pipeline="user-spend"'
+    assert found.pop(f"windrow_start_timestamp_seconds{{{own}}}") == pytest.approx(time.time(), abs=60)
     assert {name: found[name] for name in found if "bucket" not in name and "_lag_seconds{" not in name} == {
         f'windrow_build_info{{{own},version="{version("windrow")}"}}': 1,
         f"windrow_steps_total{{{own}}}": 2,
         f"windrow_epoch{{{own}}}": 8,
         f"windrow_last_commit_timestamp_seconds{{{own}}}": 1_767_225_600.5,
-        f"windrow_retries_total{{{own}}}": 1,
+        f"windrow_trigger_interval_seconds{{{own}}}": 5,
+        f'windrow_retries_total{{{own},reason="source"}}': 0,
+        f'windrow_retries_total{{{own},reason="sink"}}': 1,
+        f'windrow_retries_total{{{own},reason="engine"}}': 0,
+        f'windrow_retries_total{{{own},reason="lost"}}': 0,
+        f"windrow_retrying{{{own}}}": 1,
         f"windrow_warnings_total{{{own}}}": 1,
         f'windrow_records_total{{partition="orders/0",{own}}}': 20,
         f'windrow_records_total{{partition="rates/0",{own}}}': 2,
@@ -192,12 +209,14 @@ def test_metrics_add_up_steps(server: RunServer) -> None:
         f"windrow_end_to_end_latency_seconds_count{{{own}}}": 2,
         f"windrow_end_to_end_latency_seconds_sum{{{own}}}": 1,
         f'windrow_step_duration_seconds_count{{part="commit",{own}}}': 2,
-        f'windrow_step_duration_seconds_sum{{part="commit",{own}}}': 0.4,
+        f'windrow_step_duration_seconds_sum{{part="commit",{own}}}': 0.3,
         f'windrow_task_seconds_total{{part="read",{own}}}': 2.5,
         f'windrow_partition_watermark_timestamp_seconds{{partition="orders/0",{own}}}': 1_767_225_600,
         f'windrow_partition_idle{{partition="orders/0",{own}}}': 0,
         f'windrow_partition_idle{{partition="rates/0",{own}}}': 1,
-        f"windrow_low_watermark_timestamp_seconds{{{own}}}": 1e-6,
+        f'windrow_partition_holds_watermark{{partition="orders/0",{own}}}': 1,
+        f'windrow_partition_holds_watermark{{partition="rates/0",{own}}}': 0,
+        f"windrow_low_watermark_timestamp_seconds{{{own}}}": 1_767_225_600,
         f'windrow_consumer_lag_records{{partition="orders/0",{own}}}': 5,
         f"windrow_open_windows{{{own}}}": 0,
         f"windrow_key_group_load_ratio{{{own}}}": 1.5,
@@ -207,7 +226,7 @@ def test_metrics_add_up_steps(server: RunServer) -> None:
         f'windrow_hot_key_share_ratio{{node="user-spend",{own}}}': 0.75,
     }
     assert found[f'windrow_consumer_lag_seconds{{partition="orders/0",{own}}}'] == 1.5
-    assert found[f"windrow_watermark_lag_seconds{{{own}}}"] > 1_767_225_600
+    assert found[f"windrow_watermark_lag_seconds{{{own}}}"] > 0
     # late with a delay of 45 s, and not with one of a minute
     late = {bound: found[f'windrow_event_lateness_seconds_bucket{{le="{bound}",{own}}}'] for bound in (45, 60, "+Inf")}
     assert late == {45: 2, 60: 4, "+Inf": 4}

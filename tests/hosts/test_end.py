@@ -17,7 +17,7 @@ from tests.core.pipelines import main, record
 from windrow.core.changelog import StepOutput
 from windrow.core.messages import EndOfInput, Message, RecordsLost
 from windrow.errors import SinkError, SinkUnavailableError
-from windrow.hosts.reports import StepReport
+from windrow.hosts.reports import Fault, StepReport
 from windrow.hosts.spark_rows import read_packets
 from windrow.hosts.stream.control import ControlReader, ControlSource
 from windrow.hosts.stream.query import BUSY
@@ -202,10 +202,10 @@ def test_an_end_that_was_planned_is_told_whoever_takes_the_step(log: Path, tmp_p
 @pytest.mark.usefixtures("spark")
 def test_an_end_that_is_taken_again_is_told_once(log: Path, tmp_path: Path) -> None:
     write(log, record("A", 1), record("A", 2))
-    sink, tries = Dying(0, SinkUnavailableError), list[str]()
+    sink, tries = Dying(0, SinkUnavailableError), list[Fault]()
     settings = StreamSettings(tmp_path / "checkpoint", until_end=True, on_trouble=tries.append)
     StreamRun(_over(log), sink, settings).run(lambda _: None)
-    assert [text.partition(";")[0] for text in tries] == [DIED]
+    assert [(fault.partition(";")[0], fault.reason) for fault in tries] == [(DIED, "sink")]
     assert (sorted(sink.steps), told(sink)) == ([0], [(0, "insert", "on_time", 2)])
 
 

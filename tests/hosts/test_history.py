@@ -21,7 +21,7 @@ from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys
 from windrow.errors import InputError, RunError
 from windrow.hosts.history import MERGED, RUNS, HistoryWriter, RunRecord, forget_history, read_history, read_runs
-from windrow.hosts.reports import Lag, StepReport
+from windrow.hosts.reports import Fault, Lag, StepReport
 
 T0 = 1_767_225_600_000_000
 STEP = replace(
@@ -111,7 +111,7 @@ def test_a_run_leaves_how_it_stood(tmp_path: Path) -> None:
     with writer(path) as history:
         history.noting_ready(lambda: None)()
         history.noting(lambda _: None)(replace(STEP, committed=T0))
-        history.noting_fault(lambda _: None)("the database is away")
+        history.noting_fault(lambda _: None)(Fault("the database is away", "sink"))
         history.noting_lag(lambda _: None)(Lag(T0 + 1, {0: 9}, {0: 2.5}))
     (record,) = read_runs(path)
     assert (record.pipeline, record.host, record.pid) == ("spend", "stream", os.getpid())

@@ -21,6 +21,7 @@ from windrow.core.changelog import StepOutput
 from windrow.core.watermarks.journal import WatermarkBounds
 from windrow.errors import CheckpointError, SourceError
 from windrow.hosts.memory import MemoryHost
+from windrow.hosts.reports import Fault
 from windrow.model import Pipeline
 from windrow.sources import open_source
 from windrow.testing.servers.kafka import Kafka
@@ -96,10 +97,10 @@ def test_a_topic_that_forgets_records_before_they_are_read(
     with pytest.raises(SourceError, match=rf"{log.name} lost records: partition 1: offsets 40 to 42 are gone; the"):
         runner.bounded(pipeline)
     assert lost(store, pipeline) == []
-    told: list[str] = []
+    told: list[Fault] = []
     runner.bounded(pipeline, on_data_loss="continue", on_trouble=told.append)
     assert [line for line in told if "goes on without them: partition 1: offsets 40 to 42 are gone" in line] == told
-    assert len(told) == 1
+    assert [fault.reason for fault in told] == ["lost"]
     assert lost(store, pipeline) == [(1, 43, "offsets 40 to 42 are gone")]
     assert runner.reports[-1].offsets == {0: 50, 1: 50, 2: 50}
     assert sum(report.records for report in runner.reports) == 27

@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+import pytest
 from tests.core.pipelines import main
 from tests.hosts.test_history import STEP
 
 from windrow.core.histogram import Histogram
-from windrow.hosts.reports import StepReport, Totals, naming_partitions
+from windrow.errors import (
+    EngineError,
+    RecordsLostError,
+    SinkUnavailableError,
+    SourceUnavailableError,
+    WindrowError,
+    WorkerLostError,
+)
+from windrow.hosts.reports import Fault, FaultReason, StepReport, Totals, naming_partitions
 from windrow.model import MAX_PARTITIONS, Graph, SinkNode, SourceNode, SqliteSink
 
 
@@ -27,6 +36,21 @@ def test_all_partitions_of_several_sources_are_named() -> None:
     assert told[0].idle == ["orders/0"]
     for name in numbers:
         assert getattr(told[0], name).keys() == {"rates/1"}, name
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (SourceUnavailableError("away"), "source"),
+        (RecordsLostError("away"), "lost"),
+        (SinkUnavailableError("away"), "sink"),
+        (WorkerLostError("away"), "engine"),
+        (EngineError("away"), "engine"),
+    ],
+)
+def test_a_fault_has_the_reason_of_its_error(error: WindrowError, reason: FaultReason) -> None:
+    fault = Fault.of(error, f"{error}; trying again")
+    assert (fault, fault.reason) == ("away; trying again", reason)
 
 
 def test_a_step_that_is_run_again_counts_nothing() -> None:

@@ -22,7 +22,7 @@ from windrow.cli import main
 from windrow.core.hot_keys import HotKeys
 from windrow.errors import InputError
 from windrow.hosts.history import HistoryWriter, RunRecord, history_of
-from windrow.hosts.reports import Lag, StepReport
+from windrow.hosts.reports import Fault, Lag, StepReport
 from windrow.hosts.status import RunStatus
 from windrow.model import as_graph
 
@@ -129,7 +129,7 @@ def write(folder: Path, reports: Sequence[StepReport], error: Exception | None =
     """Write a history as a process does that ends."""
     history = HistoryWriter(history_of(folder), RunRecord.here("main", "stream"), pytest.fail)
     with history:
-        history.noting_fault(lambda _: None)("the database is away\nit said so")
+        history.noting_fault(lambda _: None)(Fault("the database is away\nit said so", "sink"))
         for report in reports:
             history.noting(lambda _: None)(report)
         history.__exit__(None if error is None else type(error), error, None)

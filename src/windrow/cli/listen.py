@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from windrow.cli.metrics import RunMetrics
 from windrow.errors import InputError
-from windrow.hosts.reports import Lag, OnStep, StepReport
+from windrow.hosts.reports import Fault, Lag, OnStep, OnTrouble, StepReport
 
 _PATHS = ["/metrics", "/healthz", "/readyz"]
 
@@ -23,12 +23,13 @@ class RunServer:
     ``/metrics`` has the metrics of the run of `pipeline` (`windrow.cli.metrics`). ``/healthz`` is 200 as long as the
     process answers at all. ``/readyz`` is 200 once the run takes steps, and 503 before that, while a fault is retried,
     and where records have waited for `stalled_after` seconds without a commit. These two give JSON: the state, the last
-    epoch and how long ago it was committed, the lag in offsets, and the last fault.
+    epoch and how long ago it was committed, the lag in offsets, and the last fault. Live steps begin every `every`
+    microseconds.
     """
 
-    def __init__(self, host: str, port: int, pipeline: str, stalled_after: float) -> None:
+    def __init__(self, host: str, port: int, pipeline: str, stalled_after: float, every: int | None = None) -> None:
         self._stalled_after = stalled_after
-        self.metrics = RunMetrics(pipeline)
+        self.metrics = RunMetrics(pipeline, every)
         self._lock = threading.Lock()
         self._since: float | None = None
         self._waiting: float | None = None
@@ -63,18 +64,19 @@ class RunServer:
         def note() -> None:
             with self._lock:
                 self._since, self._trouble = time.monotonic(), None
+            self.metrics.on_ready()
             then()
 
         return note
 
-    def on_trouble(self, then: Callable[[str], None]) -> Callable[[str], None]:
+    def on_trouble(self, then: OnTrouble) -> OnTrouble:
         """Return what notes a fault, and calls `then` with it."""
 
-        def note(message: str) -> None:
+        def note(fault: Fault) -> None:
             with self._lock:
-                self._trouble = message
-            self.metrics.on_trouble()
-            then(message)
+                self._trouble = fault
+            self.metrics.on_trouble(fault)
+            then(fault)
 
         return note
 

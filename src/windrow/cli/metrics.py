@@ -15,7 +15,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from windrow.core.histogram import BOUNDS, Histogram
-from windrow.hosts.reports import Lag, StepReport, Totals, now_micros
+from windrow.hosts.reports import FAULT_REASONS, Fault, Lag, StepReport, Totals, now_micros
 
 _SECOND: Final = 1_000_000
 
@@ -33,10 +33,13 @@ class Described:
 
 METRICS: Final = (
     Described("windrow_build_info", "gauge", ("version",), "1, with the version of windrow"),
+    Described("windrow_start_timestamp_seconds", "gauge", (), "When the run began"),
+    Described("windrow_trigger_interval_seconds", "gauge", (), "Time between the starts of two steps"),
     Described("windrow_steps_total", "counter", (), "Committed steps"),
     Described("windrow_epoch", "gauge", (), "The last committed epoch"),
     Described("windrow_last_commit_timestamp_seconds", "gauge", (), "When the last step was committed"),
-    Described("windrow_retries_total", "counter", (), "Faults after which the run went on"),
+    Described("windrow_retries_total", "counter", ("reason",), "Faults after which the run went on"),
+    Described("windrow_retrying", "gauge", (), "1 from a fault until the run takes steps again, else 0"),
     Described("windrow_warnings_total", "counter", (), "Warnings that the run goes on in spite of"),
     Described("windrow_records_total", "counter", ("partition",), "Good records read"),
     Described("windrow_verdicts_total", "counter", ("verdict",), "Verdicts late and expired, one a record and window"),
@@ -59,6 +62,9 @@ METRICS: Final = (
     Described("windrow_task_seconds_total", "counter", ("part",), "Time of all tasks by part"),
     Described("windrow_partition_watermark_timestamp_seconds", "gauge", ("partition",), "The watermark of a partition"),
     Described("windrow_partition_idle", "gauge", ("partition",), "1 if the partition is idle, else 0"),
+    Described(
+        "windrow_partition_holds_watermark", "gauge", ("partition",), "1 if it holds the low watermark back, or 0"
+    ),
     Described("windrow_low_watermark_timestamp_seconds", "gauge", (), "The low watermark"),
     Described("windrow_watermark_lag_seconds", "gauge", (), "How far the low watermark is behind the wall clock"),
     Described("windrow_consumer_lag_records", "gauge", ("partition",), "Offsets between what was read and the end"),
@@ -94,19 +100,28 @@ _FAMILIES: Final[dict[str, Any]] = {
     "histogram": HistogramMetricFamily,
 }
 _Labels: TypeAlias = tuple[str, ...]
-_Values: TypeAlias = Mapping[_Labels, "float | Histogram | None"]
+_Value: TypeAlias = float | tuple[Histogram, float]
+"""A number, or what a histogram counts and its sum in seconds."""
+_Values: TypeAlias = Mapping[_Labels, _Value | None]
 """Values by labels (without `pipeline`); a value that is not known is None."""
 
 
 class RunMetrics(Collector):
-    """Adds up the steps of one run, and says so to Prometheus; from any thread."""
+    """Adds up the steps of one run, and says so to Prometheus; from any thread.
 
-    def __init__(self, pipeline: str) -> None:
+    Live steps begin every `every` microseconds; None for a run that has no such interval.
+    """
+
+    def __init__(self, pipeline: str, every: int | None = None) -> None:
         self._pipeline = pipeline
+        self._every = every
+        self._began = now_micros()
         self._version = version("windrow")
         self._lock = threading.Lock()
         self._totals = Totals()
-        self._retries = self._warnings = 0
+        self._retries = dict.fromkeys(FAULT_REASONS, 0)
+        self._is_retrying = False
+        self._warnings = 0
         self._lag: Lag | None = None
         self._read: defaultdict[str, int] = defaultdict(int)
         self._durations: defaultdict[str, Histogram] = defaultdict(Histogram)
@@ -117,6 +132,7 @@ class RunMetrics(Collector):
         """Count a step."""
         with self._lock:
             self._totals.add(report)
+            self._is_retrying = False
             self._lag = report.last_lag or self._lag
             for partition, records in report.read.items():
                 self._read[str(partition)] += records
@@ -128,10 +144,16 @@ class RunMetrics(Collector):
         with self._lock:
             self._lag = lag
 
-    def on_trouble(self) -> None:
+    def on_ready(self) -> None:
+        """Note that the run takes steps."""
+        with self._lock:
+            self._is_retrying = False
+
+    def on_trouble(self, fault: Fault) -> None:
         """Count a fault."""
         with self._lock:
-            self._retries += 1
+            self._retries[fault.reason] += 1
+            self._is_retrying = True
 
     def on_warning(self) -> None:
         """Count a warning."""
@@ -159,12 +181,12 @@ class RunMetrics(Collector):
             if known:
                 yield self._family(described, known)
 
-    def _family(self, described: Described, values: Mapping[_Labels, float | Histogram]) -> Metric:
+    def _family(self, described: Described, values: Mapping[_Labels, _Value]) -> Metric:
         family = _FAMILIES[described.kind](described.name, described.meaning, labels=("pipeline", *described.labels))
         for labels, value in values.items():
             own = (self._pipeline, *labels)
-            if isinstance(value, Histogram):
-                family.add_metric(own, *_buckets(value, *described.bounds))
+            if isinstance(value, tuple):
+                family.add_metric(own, _buckets(value[0], *described.bounds), value[1])
             else:
                 family.add_metric(own, value)
         made: Metric = family
@@ -174,17 +196,22 @@ class RunMetrics(Collector):
         totals = self._totals
         return {
             "windrow_build_info": {(self._version,): 1},
+            "windrow_start_timestamp_seconds": {(): _seconds(self._began)},
+            "windrow_trigger_interval_seconds": {(): _seconds(self._every)},
             "windrow_steps_total": {(): totals.steps},
-            "windrow_retries_total": {(): self._retries},
+            "windrow_retries_total": {(reason,): faults for reason, faults in self._retries.items()},
+            "windrow_retrying": {(): int(self._is_retrying)},
             "windrow_warnings_total": {(): self._warnings},
             "windrow_records_total": {(partition,): records for partition, records in self._read.items()},
             "windrow_verdicts_total": {("late",): totals.late, ("expired",): totals.expired},
             "windrow_dead_letters_total": {("unreadable",): totals.dead, ("rejected",): totals.rejected},
             "windrow_duplicates_total": {(): totals.duplicates},
             "windrow_changes_total": {("insert",): totals.inserts, ("update",): totals.revisions},
-            "windrow_event_lateness_seconds": {(): totals.lateness},
-            "windrow_end_to_end_latency_seconds": {(): totals.latency if totals.latency.total else None},
-            "windrow_step_duration_seconds": {(part,): durations for part, durations in self._durations.items()},
+            "windrow_event_lateness_seconds": {(): _at_bounds(totals.lateness)},
+            "windrow_end_to_end_latency_seconds": {(): _at_bounds(totals.latency) if totals.latency.total else None},
+            "windrow_step_duration_seconds": {
+                (part,): (durations, totals.parts[part]) for part, durations in self._durations.items()
+            },
             "windrow_task_seconds_total": {(part,): seconds for part, seconds in totals.tasks.items()},
         }
 
@@ -193,13 +220,15 @@ def _standing(report: StepReport, pipeline: str) -> dict[str, _Values]:
     """Return how a run stands after a step."""
     low, now = report.low_watermark, now_micros()
     watermarks = report.watermarks.items()
+    holding, idle = set(report.held_back_by), set(report.idle)
     return {
         "windrow_epoch": {(): report.epoch},
         "windrow_last_commit_timestamp_seconds": {(): _seconds(report.committed)},
         "windrow_partition_watermark_timestamp_seconds": {
             (str(name),): _seconds(micros) for name, micros in watermarks
         },
-        "windrow_partition_idle": {(str(name),): int(name in report.idle) for name, _ in watermarks},
+        "windrow_partition_idle": {(str(name),): int(name in idle) for name, _ in watermarks},
+        "windrow_partition_holds_watermark": {(str(name),): int(name in holding) for name, _ in watermarks},
         "windrow_low_watermark_timestamp_seconds": {(): _seconds(low)},
         "windrow_watermark_lag_seconds": {(): None if low is None else _seconds(now - low)},
         "windrow_open_windows": {(): report.open_windows},
@@ -228,13 +257,18 @@ def _seconds(micros: int | None) -> float | None:
     return None if micros is None else micros / _SECOND
 
 
-def _buckets(histogram: Histogram, least: int, most: int) -> tuple[list[tuple[str, float]], float]:
-    """Return cumulative counts by bound in seconds, and the sum of all as if each were its bucket's bound."""
-    total, found, below = histogram.total, [], 0
+def _at_bounds(histogram: Histogram) -> tuple[Histogram, float]:
+    """Return a histogram with the sum of all as if each were its bucket's bound."""
+    upper = sum(bound * count for bound, count in zip((*BOUNDS, BOUNDS[-1]), histogram.counts, strict=False))
+    return histogram, upper / _SECOND
+
+
+def _buckets(histogram: Histogram, least: int, most: int) -> list[tuple[str, float]]:
+    """Return cumulative counts by bound in seconds."""
+    found, below = [], 0
     counts = [*histogram.counts, *[0] * (len(BOUNDS) + 1 - len(histogram.counts))]
     for bound, count in zip(BOUNDS, counts, strict=False):
         below += count
         if least <= bound <= most:
             found.append((f"{bound / _SECOND:g}", float(below)))
-    upper = sum(bound * count for bound, count in zip((*BOUNDS, BOUNDS[-1]), counts, strict=True))
-    return [*found, ("+Inf", float(total))], upper / _SECOND
+    return [*found, ("+Inf", float(histogram.total))]

@@ -145,7 +145,8 @@ def command(
     progress = JsonLog(valid.name) if log == "json" else ProgressLine(valid.name, quiet=as_json)
     tell = progress.message if isinstance(progress, JsonLog) else echo_error
     stalled_after = max(STALLED_AFTER, 10 * every) / 1_000_000
-    server = None if listen is None else RunServer(*listen, valid.name, stalled_after)
+    interval = every if host == "stream" and not until_end else None
+    server = None if listen is None else RunServer(*listen, valid.name, stalled_after, interval)
     on_step = progress.on_step if server is None else server.on_step(progress.on_step)
     options = Options(
         checkpoint=checkpoint or default_checkpoint(valid.name),

@@ -29,7 +29,7 @@ from typing import Any, Final, Self
 
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder, on_this_machine
-from windrow.hosts.reports import Lag, OnLag, OnStep, StepReport, Totals, now_micros
+from windrow.hosts.reports import Fault, Lag, OnLag, OnStep, OnTrouble, StepReport, Totals, now_micros
 
 FILES: Final = ("progress.sqlite", "progress.sqlite-wal", "progress.sqlite-shm")
 """The files of a history: the database, and what SQLite has beside it while it is open."""
@@ -182,12 +182,12 @@ class HistoryWriter:
 
         return note
 
-    def noting_fault(self, on_trouble: Callable[[str], None]) -> Callable[[str], None]:
+    def noting_fault(self, on_trouble: OnTrouble) -> OnTrouble:
         """Return what is called with a fault after which the run goes on, has it written, and calls `on_trouble`."""
 
-        def note(message: str) -> None:
-            self._note(fault=message, fault_at=now_micros(), is_retrying=True)
-            on_trouble(message)
+        def note(fault: Fault) -> None:
+            self._note(fault=str(fault), fault_at=now_micros(), is_retrying=True)
+            on_trouble(fault)
 
         return note
 

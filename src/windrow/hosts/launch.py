@@ -11,7 +11,7 @@ from windrow.core.lists import with_entries
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.history import HistoryWriter, RunRecord, forget_history, history_of
-from windrow.hosts.reports import OnLag, OnStep, naming_lag, naming_partitions
+from windrow.hosts.reports import OnLag, OnStep, OnTrouble, naming_lag, naming_partitions
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.model import Graph, Runnable, as_graph
 from windrow.sinks import open_sinks
@@ -50,7 +50,7 @@ class Options:
     savepoint: Folder | None = None
     backfill: bool = False
     spark: SparkOptions = AS_GIVEN
-    on_trouble: Callable[[str], None] = lambda _: None
+    on_trouble: OnTrouble = lambda _: None
     on_warning: Callable[[str], None] = lambda _: None
     on_resume: Callable[[], None] = lambda: None
     on_ready: Callable[[], None] = lambda: None

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys, add_by_node
+from windrow.errors import RecordsLostError, SinkError, SourceError, WindrowError
 from windrow.model import Graph, Runnable, as_graph
 
 if TYPE_CHECKING:
@@ -24,6 +25,37 @@ T = TypeVar("T")
 
 PartitionName = int | str
 """A partition's number; with several sources ``SOURCE/NUMBER``."""
+
+
+FaultReason = Literal["source", "sink", "engine", "lost"]
+"""Where a fault is: the log, the database, Spark; or that unread records of the log are lost."""
+FAULT_REASONS: tuple[FaultReason, ...] = get_args(FaultReason)
+
+
+class Fault(str):
+    """The message of a fault after which a run goes on, and its `reason`."""
+
+    __slots__ = ("reason",)
+    reason: FaultReason
+
+    def __new__(cls, message: str, reason: FaultReason) -> Self:
+        """Make one."""
+        made = super().__new__(cls, message)
+        made.reason = reason
+        return made
+
+    @staticmethod
+    def of(error: WindrowError, message: str) -> Fault:
+        """Return the fault that an error is."""
+        match error:
+            case RecordsLostError():
+                return Fault(message, "lost")
+            case SourceError():
+                return Fault(message, "source")
+            case SinkError():
+                return Fault(message, "sink")
+            case _:
+                return Fault(message, "engine")
 
 
 @dataclass(frozen=True)
@@ -290,6 +322,7 @@ def _known(watermark: int) -> int | None:
 
 OnStep = Callable[[StepReport], None]
 OnLag = Callable[[Lag], None]
+OnTrouble = Callable[[Fault], None]
 
 
 def _named_in(graph: Graph, values: Mapping[PartitionName, T]) -> dict[PartitionName, T]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from windrow.errors import RecordsLostError, RunError, WindrowError
 from windrow.hosts.realtime.partition import Owner
 from windrow.hosts.realtime.topics import group_of, moved_keys, source_of
-from windrow.hosts.reports import Lag, OnLag, OnStep, PartitionName, StepReport, Stopwatch, now_micros
+from windrow.hosts.reports import Fault, Lag, OnLag, OnStep, OnTrouble, PartitionName, StepReport, Stopwatch, now_micros
 from windrow.model import Runnable
 from windrow.sources.base import another_log
 from windrow.sources.kafka.client import Admin, client_of, group_answer
@@ -76,7 +76,7 @@ class Progress:
         self,
         pipeline: Runnable,
         partitions: Sequence[int],
-        on_trouble: Callable[[str], None],
+        on_trouble: OnTrouble,
         on_lag: OnLag = lambda _: None,
     ) -> None:
         self._on_lag = on_lag
@@ -99,7 +99,7 @@ class Progress:
             topic_id, positions = self._positions.topic_id(), self._positions.ask()
         except WindrowError as exc:
             if not self._is_down:
-                self._on_trouble(f"{exc}; the tasks try again")
+                self._on_trouble(Fault.of(exc, f"{exc}; the tasks try again"))
             self._is_down = True
             return
         self._is_down = False

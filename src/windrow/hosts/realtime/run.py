@@ -25,7 +25,7 @@ from windrow.hosts.realtime.progress import REPORT_SECONDS, Progress
 from windrow.hosts.realtime.stopping import StopRequests, request_stop
 from windrow.hosts.realtime.supervise import serve
 from windrow.hosts.realtime.topics import prepare_topics, source_of, topic_lists
-from windrow.hosts.reports import OnLag, OnStep
+from windrow.hosts.reports import OnLag, OnStep, OnTrouble
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.model import Runnable
@@ -48,7 +48,7 @@ class RealtimeSettings:
     spark: SparkOptions = AS_GIVEN
     log: Path | None = None
     retry: float = 600.0
-    on_trouble: Callable[[str], None] = lambda _: None
+    on_trouble: OnTrouble = lambda _: None
     on_warning: Callable[[str], None] = lambda _: None
     on_ready: Callable[[], None] = lambda: None
     on_lag: OnLag = lambda _: None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from windrow.errors import CheckpointError, RecordsLostError, SinkError, SourceError
 from windrow.hosts.compatibility import upgraded
 from windrow.hosts.folders import Folder, write_whole
+from windrow.hosts.reports import Fault, OnTrouble
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint, last_noted, offsets_of
 from windrow.hosts.stream.integrity import RESTORE, checksum, is_whole, refuse_damaged
@@ -222,7 +223,7 @@ class LossGuard:
     source: Source
     checkpoint: Checkpoint
     policy: OnDataLoss
-    on_loss: Callable[[str], None]
+    on_loss: OnTrouble
 
     def look(self, written: int) -> bool:
         """Return whether records were lost, and the checkpoint was moved to what is there.
@@ -255,7 +256,8 @@ class LossGuard:
         stands.move(found.offset, found.losses)
         self.checkpoint.note_identity(identity)
         for loss in found.losses:
-            self.on_loss(f"the log {self.source.name} lost records, and the run goes on without them: {loss}")
+            what = f"the log {self.source.name} lost records, and the run goes on without them: {loss}"
+            self.on_loss(Fault(what, "lost"))
         return True
 
     def _find(self, offset: Offset, planned: StepOffsets | None) -> FoundLosses:

@@ -30,7 +30,7 @@ from windrow.errors import (
 from windrow.hosts.cluster import preflight
 from windrow.hosts.folders import Folder, is_remote
 from windrow.hosts.lag import LagWatch
-from windrow.hosts.reports import OnLag, OnStep, StepReport
+from windrow.hosts.reports import Fault, OnLag, OnStep, OnTrouble, StepReport
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark import prestart, spark_session
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
@@ -86,7 +86,7 @@ class StreamSettings:
     ticks: int | None = None
     bounds: WatermarkBounds = NO_BOUNDS
     spark: SparkOptions = AS_GIVEN
-    on_trouble: Callable[[str], None] = lambda _: None
+    on_trouble: OnTrouble = lambda _: None
     on_warning: Callable[[str], None] = lambda _: None
     on_resume: Callable[[], None] = lambda: None
     on_ready: Callable[[], None] = lambda: None
@@ -160,7 +160,8 @@ class StreamRun:
                         raise failure from exc
                 # as a run that is started anew would: from the last step that is in the tables
                 opened = False
-                self._settings.on_trouble(f"{str(failure).splitlines()[0]}; trying again in {pause:g} s")
+                why = f"{str(failure).splitlines()[0]}; trying again in {pause:g} s"
+                self._settings.on_trouble(Fault.of(failure, why))
                 if self._stop.wait(pause):
                     return "asked"
 
