@@ -26,7 +26,8 @@ ALLOWED: dict[str, set[str]] = {
     "sinks": {"errors", "model", "expressions", "core"},
     "hosts": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks"},
     "testing": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks", "hosts"},
-    "cli": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks", "hosts", "testing"},
+    "monitoring": set(),
+    "cli": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks", "hosts", "testing", "monitoring"},
     "__main__": {"cli"},
 }
 
