@@ -9,6 +9,7 @@ from tests.contracts.steps import RUN, change, step
 from tests.contracts.stores import Store, brief, committed
 
 from windrow.errors import SinkError
+from windrow.sinks import open_database
 from windrow.sinks.base import Run
 
 
@@ -167,3 +168,13 @@ def test_an_empty_table_that_fits_is_taken(store: Store) -> None:
     store.query("DELETE FROM windrow_tables")
     committed(store, model, step(model))
     assert store.epochs() == [0]
+
+
+def test_tables_that_do_not_fit_are_named_without_opening_them(store: Store) -> None:
+    model = store.model()
+    committed(store, model, step(model))
+    database = open_database(model.sink)
+    assert database.mismatches(store.tables(model)) == []
+    store.query("ALTER TABLE spend ADD COLUMN odd integer")
+    (found,) = database.mismatches(store.tables(model))
+    assert "has a column 'odd'" in found

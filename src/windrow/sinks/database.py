@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.errors import InputError
 from windrow.sinks.base import Run
-from windrow.sinks.tables import Table
+from windrow.sinks.tables import Layout, Table
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,10 @@ class Database(Protocol):
 
     def stands(self, table: str) -> tuple[Run, int | None] | None:
         """Return the run that a result table belongs to and the last epoch it committed; None if it is nobody's."""
+        ...
+
+    def mismatches(self, layout: Layout) -> list[str]:
+        """Return in words how tables that exist differ from a layout: columns, types and primary keys."""
         ...
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:

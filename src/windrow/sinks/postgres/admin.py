@@ -19,9 +19,20 @@ from windrow.model import PostgresSink
 from windrow.sinks.base import Run
 from windrow.sinks.database import Condition, Promoted, Replayed
 from windrow.sinks.ownership import may_promote
-from windrow.sinks.postgres.catalog import sql_types
+from windrow.sinks.postgres.catalog import Catalog, sql_types
 from windrow.sinks.postgres.connection import Connection, connect, lock_table, qualified, schema_of, translated, where
-from windrow.sinks.tables import EPOCHS, OWNERS, REDRIVES, REPLAYS, Table, create_table, quote, quote_all, table_names
+from windrow.sinks.tables import (
+    EPOCHS,
+    OWNERS,
+    REDRIVES,
+    REPLAYS,
+    Layout,
+    Table,
+    create_table,
+    quote,
+    quote_all,
+    table_names,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -94,6 +105,11 @@ class PostgresDatabase:
             return None
         pipeline, run, epoch = row
         return Run(str(pipeline), str(run)), None if epoch is None else int(str(epoch))
+
+    def mismatches(self, layout: Layout) -> list[str]:
+        """Return how tables that exist differ from a layout; see `windrow.sinks.database.Database`."""
+        with self._connected() as (connection, schema):
+            return [one.what for one in Catalog(connection, schema, layout).mismatches()]
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
         """Put shadows in the place of the live tables; see `windrow.sinks.database.Database`."""

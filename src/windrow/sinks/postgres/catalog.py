@@ -67,7 +67,7 @@ class Catalog:
         """Check the tables that exist, and create the others; raise SinkError if that cannot be."""
         existing = self._existing()
         there = [table for table in self._layout.all if table.name in existing]
-        refuse([misfit for table in there for misfit in self._misfits(table)])
+        refuse(self.mismatches())
         for table in there:
             self._check_privileges(table)
         missing = [table for table in self._layout.all if table.name not in existing]
@@ -117,6 +117,12 @@ class Catalog:
                 f"ON CONFLICT (table_name) DO UPDATE SET pipeline = excluded.pipeline, run = excluded.run",
                 (self._layout.result.name, run.pipeline, run.id),
             )
+
+    def mismatches(self) -> list[SchemaMismatch]:
+        """Return how tables that exist differ from the layout."""
+        existing = self._existing()
+        there = [table for table in self._layout.all if table.name in existing]
+        return [one for table in there for one in self._misfits(table)]
 
     def drop(self, owner: Run | None) -> None:
         """Drop the pipeline's tables, and forget the epochs of the run that wrote them."""

@@ -15,8 +15,8 @@ from windrow.sinks.base import Run
 from windrow.sinks.database import Promoted, Replayed
 from windrow.sinks.ownership import may_promote
 from windrow.sinks.sqlite.rows import SqliteSnapshot, sql_types, text, times, values
-from windrow.sinks.sqlite.sink import BUSY_SECONDS, connect, transaction, translated
-from windrow.sinks.tables import EPOCHS, OWNERS, REDRIVES, REPLAYS, create_table, quote, quote_all, table_names
+from windrow.sinks.sqlite.sink import BUSY_SECONDS, connect, table_mismatches, transaction, translated
+from windrow.sinks.tables import EPOCHS, OWNERS, REDRIVES, REPLAYS, Layout, create_table, quote, quote_all, table_names
 
 
 class SqliteDatabase:
@@ -82,6 +82,11 @@ class SqliteDatabase:
                 (table,),
             ).fetchone()
         return None if row is None else (Run(row[0], row[1]), row[2])
+
+    def mismatches(self, layout: Layout) -> list[str]:
+        """Return how tables that exist differ from a layout; see `windrow.sinks.database.Database`."""
+        with self._reading() as db:
+            return [one.what for one in table_mismatches(db, layout.all, self._sink.decimals)]
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
         """Put shadows in the place of the live tables; see `windrow.sinks.database.Database`."""

@@ -30,7 +30,7 @@ from windrow.sinks.ownership import (
     still_opened,
     still_owned,
 )
-from windrow.sinks.sqlite.rows import sql_types, times, values
+from windrow.sinks.sqlite.rows import Decimals, sql_types, times, values
 from windrow.sinks.tables import (
     EPOCHS,
     OPENERS,
@@ -322,18 +322,8 @@ class SqliteTable:
 
     def _check(self, db: sqlite3.Connection) -> set[str]:
         """Return which of the tables exist; raise SinkError if one of them has other columns."""
-        existing: set[str] = set()
-        found: list[SchemaMismatch] = []
-        for table in self.layout.all:
-            if columns := _columns(db, table.name):
-                key = [name for name, _, position, _ in columns if position]
-                types = {name: type_ for name, type_, _, _ in columns}
-                required = {name for name, _, _, required in columns if required}
-                there = Existing(types, key, required, _alter)
-                found += schema_mismatches(table, sql_types(table, self.sink.decimals), there)
-                existing.add(table.name)
-        refuse(found)
-        return existing
+        refuse(table_mismatches(db, self.layout.all, self.sink.decimals))
+        return {table.name for table in self.layout.all if _columns(db, table.name)}
 
     def owner(self, db: sqlite3.Connection) -> Run | None:
         """Return the run that writes the result table."""
@@ -394,6 +384,19 @@ def drop_tables(db: sqlite3.Connection, found: FoundTables) -> None:
         for shared in SHARED:
             if _columns(db, shared.name):
                 db.execute(f"DELETE FROM {quote(shared.name)} WHERE pipeline = ? AND run = ?", owner)
+
+
+def table_mismatches(db: sqlite3.Connection, tables: Sequence[Table], decimals: Decimals) -> list[SchemaMismatch]:
+    """Return how tables that exist differ from those that are expected."""
+    found: list[SchemaMismatch] = []
+    for table in tables:
+        if columns := _columns(db, table.name):
+            key = [name for name, _, position, _ in columns if position]
+            types = {name: type_ for name, type_, _, _ in columns}
+            required = {name for name, _, _, required in columns if required}
+            there = Existing(types, key, required, _alter)
+            found += schema_mismatches(table, sql_types(table, decimals), there)
+    return found
 
 
 def _columns(db: sqlite3.Connection, table: str) -> list[tuple[str, str, int, int]]:
