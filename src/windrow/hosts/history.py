@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import queue
 import socket
 import sqlite3
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
+from importlib.metadata import version
 from operator import add
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +44,8 @@ MERGED: Final = 10
 
 RUNS: Final = 100
 """Records of processes that are kept."""
+
+_PACKAGES: Final = ("windrow", "pyspark", "pandas", "pyarrow", "duckdb")
 
 _WAITING: Final = 1_000
 """Reports that may wait to be written; more are left out."""
@@ -80,6 +84,7 @@ class RunRecord:
     has not; `error` is why it failed, None if it did not. `fault` is the last fault after which it went on, at
     `fault_at`, and it `is_retrying` until the query has started again. `lag` is the last that is known; records have
     been `waiting` without a commit since then, None if none wait. `totals` are those of its steps (`Totals.plain`).
+    `versions` are those of windrow, Python and packages; older versions of windrow have written none.
     """
 
     pipeline: str
@@ -96,12 +101,13 @@ class RunRecord:
     lag: Lag | None = None
     waiting: int | None = None
     totals: Mapping[str, Any] | None = None
+    versions: Mapping[str, str] | None = None
 
     @staticmethod
     def here(pipeline: str, host: str) -> RunRecord:
         """Return the record of this process, which begins."""
         now = now_micros()
-        return RunRecord(pipeline, host, socket.gethostname(), os.getpid(), now, now)
+        return RunRecord(pipeline, host, socket.gethostname(), os.getpid(), now, now, versions=installed_versions())
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain JSON."""
@@ -111,6 +117,11 @@ class RunRecord:
     def of_plain(made: Mapping[str, Any]) -> RunRecord:
         """Return what `plain` wrote; raise KeyError or TypeError if it is none."""
         return RunRecord(**{**made, "lag": None if made["lag"] is None else Lag.of_plain(made["lag"])})
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions of windrow, Python, and the packages that state and results are made with."""
+    return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
 
 
 def history_of(checkpoint: Folder) -> Path:
