@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Writes docs/reference/cli.md from the commands, and the keys in docs/reference/pipeline.md from the sections."""
+"""Writes what docs have from the code.
+
+That is docs/reference/cli.md from the commands, the keys in docs/reference/pipeline.md from the sections, and the rules
+in docs/guides/doctor.md from those of `windrow doctor`.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,12 @@ import click
 
 from windrow.api.sections import GRAPH, PIPELINE, RULES_PIPELINE
 from windrow.cli import COMMANDS, main
+from windrow.hosts.doctor import RULES
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 TARGET = REFERENCE / "cli.md"
 PIPELINE_TARGET = REFERENCE / "pipeline.md"
+DOCTOR_TARGET = REFERENCE.parent / "guides" / "doctor.md"
 WIDTH = 120
 HEAD = """\
 # Commands
@@ -104,6 +110,24 @@ def with_keys(text: str) -> str:
     return written_text
 
 
+_RULES = re.compile(r"(<!-- rules -->\n)(?:.*\n)*?(<!-- end of rules -->\n)")
+
+
+def with_rules(text: str) -> str:
+    """Return the page of `windrow doctor`, with the table of its rules written anew."""
+    rows = [
+        f"| {rule.title} (`{rule.name}`) | {rule.question} | {rule.when('Serious')} | {rule.when('Advice')} |\n"
+        for rule in RULES
+    ]
+    table = "".join(["| rule | looks at | serious | advice |\n", "| --- | --- | --- | --- |\n", *rows])
+    written_text, number = _RULES.subn(lambda match: f"{match[1]}\n{table}\n{match[2]}", text)
+    if number != 1:
+        msg = "the page has no place for the table of rules"
+        raise LookupError(msg)
+    return written_text
+
+
 if __name__ == "__main__":
+    DOCTOR_TARGET.write_text(with_rules(DOCTOR_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     PIPELINE_TARGET.write_text(with_keys(PIPELINE_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     TARGET.write_text(page(), encoding="utf-8")

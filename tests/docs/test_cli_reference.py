@@ -17,6 +17,12 @@ def test_the_page_is_what_the_commands_say() -> None:
     assert written == page(), "run `make docs`"
 
 
+def test_the_guide_has_the_rules_of_doctor() -> None:
+    written = (ROOT / "docs" / "guides" / "doctor.md").read_text(encoding="utf-8")
+    with_rules = runpy.run_path(str(ROOT / "scripts" / "docs.py"))["with_rules"]
+    assert written == with_rules(written), "run `make docs`"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_and_option_has_help(name: str) -> None:
     with click.Context(main) as top:

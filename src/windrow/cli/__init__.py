@@ -95,6 +95,7 @@ COMMANDS = {
     "latency": CommandEntry("windrow.cli.latency", "Print how long changes took to their topic, by stage."),
     "tune": CommandEntry("windrow.cli.tune", "Choose delay and lateness by the disorder of the records."),
     "monitoring": CommandEntry("windrow.cli.monitoring", "Print alerts for Prometheus, or a dashboard for Grafana."),
+    "doctor": CommandEntry("windrow.cli.doctor", "Review a pipeline, its run, checkpoint, tables and log."),
     "replay": CommandEntry("windrow.cli.replay", "Replay a log into a shadow of the live table."),
     "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),
     "promote": CommandEntry("windrow.cli.promote", "Replace the live table with its replay."),

@@ -170,6 +170,11 @@ def mask_option(name: str, value: str) -> str:
     return MASK if _SECRET_OPTION.search(name) and not is_reference(value) else value
 
 
+def references_in(text: str) -> list[str]:
+    """Return the references in a text, as they stand there."""
+    return [match[0] for match in _SECRET_REFERENCE.finditer(text)]
+
+
 def with_placeholders(text: str) -> str:
     """Return a text with a letter for each reference, to look at its form."""
     return _SECRET_REFERENCE.sub("x", text)

@@ -41,6 +41,11 @@ def log_ends(source: KafkaSource, timeout: float = TIMEOUT) -> dict[int, int]:
     return _admin(source, timeout).log_ends()
 
 
+def topic_settings(source: KafkaSource, timeout: float = TIMEOUT) -> dict[str, str]:
+    """Return the topic's settings, such as ``retention.ms``; raise as `preflight` does."""
+    return _admin(source, timeout).settings()
+
+
 def partition_finder(source: KafkaSource) -> Callable[[], list[int]]:
     """Return a function that asks for the topic's partitions, in any process; raise InputError for wrong options."""
     return partial(_partitions, source.topic, client_options(source))

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, TopicDescription  # type: ignore[attr-defined]
 
 from windrow.errors import InputError, SourceError, SourceUnavailableError
 
@@ -83,6 +83,12 @@ class Admin:
     def topic_id(self, timeout: float | None = None) -> str:
         """Return the id that the topic was given as it was made; raise as `partitions` does."""
         return str(self._describe(self._timeout if timeout is None else timeout).topic_id)
+
+    def settings(self) -> dict[str, str]:
+        """Return the topic's settings, such as ``retention.ms``; raise SourceError if they may not be asked for."""
+        began, resource = time.monotonic(), ConfigResource(ConfigResource.Type.TOPIC, self._topic)
+        found = self._answer(self._client.describe_configs([resource])[resource], began, self._timeout)
+        return {name: entry.value for name, entry in found.items()}
 
     def offsets(self, partitions: list[int]) -> dict[int, tuple[int, int]]:
         """Return each partition's first offset and the end of what is committed."""
