@@ -249,35 +249,35 @@ def test_what_was_appended_by_a_call_that_died_is_not_appended_again(
     assert rows("SELECT copy_of FROM windrow_redrives ORDER BY 1") == [(1,), (2,)]
 
 
-def test_a_torn_copy_is_removed(chain: Chain) -> None:
+def test_a_torn_copy_is_ended(chain: Chain) -> None:
     chain.resume(NEW)
     whole = LOG.read_bytes()
     redrive("--all", "--checkpoint", ".windrow/1", code=1)
-    appended = LOG.read_bytes()
-    LOG.write_bytes(appended[: len(whole) + 40])
+    torn = LOG.read_bytes()[: len(whole) + 40]
+    LOG.write_bytes(torn)
     assert outcomes("--all", code=1) == [(1, "redriven"), (2, "redriven"), (3, "dead"), (4, "expired")]
-    assert len(LOG.read_bytes().splitlines()) == 8
-    LOG.write_bytes(LOG.read_bytes() + b'{"user"')
-    chain.next = 0
-    LOG.with_name("partition-0.jsonl").write_bytes(whole + b'{"user"')
+    assert LOG.read_bytes().startswith(torn[:-1] + b"\n")
+    assert len(LOG.read_bytes().splitlines()) == 9
+    LOG.write_bytes(whole + b'{"user"')
     refused = redrive("--all", "--checkpoint", ".windrow/1", code=1).stderr
     assert "partition-0.jsonl ends in an incomplete record: wait until its producer has written it" in refused
 
 
-def test_a_full_disk_leaves_no_part_of_a_line(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_leaves_copies_that_a_second_call_finds(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chain.resume(NEW)
-    whole = LOG.read_bytes()
 
-    def full(_: int) -> None:
-        raise OSError(28, os.strerror(28))
+    def fail(_: int) -> None:
+        raise OSError(5, os.strerror(5))
 
     with monkeypatch.context() as patched:
-        patched.setattr("windrow.sources.log.append.os.fsync", full)
-        assert (
-            "cannot append to log/partition-0.jsonl: No space left"
-            in redrive("--all", "--checkpoint", ".windrow/1", code=1).stderr
-        )
-    assert LOG.read_bytes() == whole
+        patched.setattr("windrow.sources.log.append.os.fsync", fail)
+        said = redrive("--all", "--checkpoint", ".windrow/1", code=1).stderr
+        assert "cannot append to log/partition-0.jsonl: Input/output error" in said
+    assert len(LOG.read_bytes().splitlines()) == 8
+    assert outcomes("--all", code=1) == [(1, "already"), (2, "already"), (3, "dead"), (4, "expired")]
+    assert rows("SELECT copy_of FROM windrow_redrives ORDER BY 1") == [(1,), (2,)]
 
 
 def test_one_process_appends_at_a_time(chain: Chain) -> None:

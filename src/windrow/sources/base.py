@@ -131,9 +131,9 @@ class Appender(Protocol):
         ...
 
     def append(self, records: Mapping[int, Sequence[NewRecord]]) -> dict[int, list[int]]:
-        """Append records to their partitions, all or none of a partition; return their offsets.
+        """Append records to their partitions; return their offsets.
 
-        Raise SourceError if that failed, also if it is not known whether it did.
+        Raise SourceError if that failed, or if it is not known whether it did: some of them may be in the log then.
         """
         ...
 

@@ -1,4 +1,9 @@
-"""Appends records to an embedded log, by one process at a time."""
+"""Appends records to an embedded log, by one process at a time.
+
+The log is never cut, not even after a write that failed: a reader may have read the whole lines of it, and producers
+append meanwhile without a lock. A part of a line is ended instead, by a newline in the place of its own last byte: so
+it is a malformed record, and what others have appended behind it stays a line.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,13 @@ from typing import Self
 
 from windrow.errors import SourceError
 from windrow.sources.base import NewRecord
-from windrow.sources.log.folder import LogFolder
+from windrow.sources.log.folder import LogFolder, Position
 
 
 class LogAppender:
     """The appender of an embedded log; see `windrow.sources.base.Appender`. Producers may write meanwhile.
 
-    The lines of a partition are written at once. If a crash leaves a part of a line that begins as `prefix`, the next
-    one removes it: readers have not read it, as it has no newline.
+    If a crash leaves a part of a line that begins as `prefix`, the next one ends it.
     """
 
     def __init__(self, path: str, prefix: bytes) -> None:
@@ -48,20 +52,14 @@ class LogAppender:
     def _append(self, partition: int, records: Sequence[NewRecord]) -> list[int]:
         path = self._folder.file(partition)
         try:
-            with path.open("r+b", buffering=0) as file:
-                self._remove_torn(partition, file.fileno())
-                before = self._folder.scan(partition)
-                os.lseek(file.fileno(), 0, os.SEEK_END)
-            with path.open("ab", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                left = b"".join(record.value + b"\n" for record in records)
-                try:
-                    while left:
-                        left = left[file.write(left) :]
-                    os.fsync(file.fileno())
-                except OSError:
-                    os.ftruncate(file.fileno(), size)
-                    raise
+            with path.open("r+b", buffering=0) as whole, path.open("ab", buffering=0) as end:
+                before = self._end_torn(partition, whole.fileno())
+                for record in records:
+                    line = record.value + b"\n"
+                    while end.write(line) < len(line):
+                        # the disk is full: the next write says so
+                        os.pwrite(whole.fileno(), b"\n", end.tell() - 1)
+                os.fsync(end.fileno())
         except OSError as exc:
             msg = f"cannot append to {path}: {exc.strerror}"
             raise SourceError(msg) from exc
@@ -76,15 +74,19 @@ class LogAppender:
                     offsets[waiting[value]] = offset
         return offsets
 
-    def _remove_torn(self, partition: int, file: int) -> None:
-        """Remove a part of a line that an appender left; raise SourceError if another producer did."""
-        if self._folder.ends_with_newline(partition):
-            return
-        whole = self._folder.scan(partition).byte
-        if os.pread(file, len(self._prefix), whole) != self._prefix:
-            msg = (
-                f"{self._folder.file(partition)} ends in an incomplete record: wait until its producer has written it, "
-                "or complete it"
-            )
-            raise SourceError(msg)
-        os.ftruncate(file, whole)
+    def _end_torn(self, partition: int, file: int) -> Position:
+        """End a part of a line that an appender left; return the position after the whole lines.
+
+        Raise SourceError if the part is another producer's.
+        """
+        size = os.fstat(file).st_size
+        before = self._folder.scan(partition, max_byte=size)  # not what is appended meanwhile
+        if before.byte < size:
+            if os.pread(file, len(self._prefix), before.byte) != self._prefix:
+                msg = (
+                    f"{self._folder.file(partition)} ends in an incomplete record: wait until its producer has written "
+                    "it, or complete it"
+                )
+                raise SourceError(msg)
+            os.pwrite(file, b"\n", size - 1)
+        return before
