@@ -53,7 +53,14 @@ streams:
 sinks:
   spend: {from: users, sink: {sqlite: {path: spend.db, table: spend}}}
 """
-NEW = OLD.replace('amount: "decimal(12,2)"', 'amount: {type: "decimal(12,2)", alias: [sum]}')
+
+
+def mended(text: str) -> str:
+    """Return a pipeline file that also reads records with another name for the amount."""
+    return text.replace('amount: "decimal(12,2)"', 'amount: {type: "decimal(12,2)", alias: [sum]}')
+
+
+NEW = mended(OLD)
 LOG = Path("log/partition-0.jsonl")
 
 
@@ -130,9 +137,14 @@ class Chain:
 def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chain:
     """A run over a log with dead letters."""
     monkeypatch.chdir(tmp_path)
+    return begun(OLD, FIRST)
+
+
+def begun(pipeline: str, lines: list[str]) -> Chain:
+    """Run a pipeline over a log, in the folder at hand."""
     LOG.parent.mkdir()
-    LOG.write_text("".join(f"{one}\n" for one in FIRST))
-    Path("spend.yaml").write_text(OLD)
+    LOG.write_text("".join(f"{one}\n" for one in lines))
+    Path("spend.yaml").write_text(pipeline)
     chain = Chain()
     chain.step()
     return chain
@@ -214,6 +226,34 @@ def test_mended_dead_letters_count_once_and_a_replay_has_the_same_numbers(chain:
     assert [row for row in replayed() if row[1] != "old"] == live
     reasons = rows("SELECT offset, reason FROM spend_dead WHERE offset > 5 ORDER BY 1", "again.db")
     assert reasons == [(6, "redriven: the record at offset 1 counts"), (7, "redriven: the record at offset 2 counts")]
+
+
+TYPED = OLD.replace("user: string", 'n: long, price: "decimal(9,2)", at: timestamp, is_new: boolean').replace(
+    "key: user", 'derive: {half: "case when n = 8 then 4 else 1 end"}\nkey: [n, price, at, is_new, half]'
+)
+
+
+def test_keys_are_compared_by_their_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first: dict[str, Any] = {"n": 7, "price": "1.50", "at": "2026-03-02T10:00:00Z", "is_new": True}
+    others: list[dict[str, Any]] = [{"n": 8}, {"price": "1.05"}, {"at": "2026-03-02T10:00:01Z"}, {"is_new": False}]
+    lines = [json.dumps({**first, **other, "t": "2026-03-02T10:01:00Z", "sum": "1"}) for other in ({}, *others)]
+    begun(TYPED, lines).resume(mended(TYPED))
+    for text, offsets in {
+        "n=7": [0, 2, 3, 4],
+        "n=08": [1],
+        "price=1.5": [0, 1, 3, 4],
+        "price=1.05": [2],
+        "at=2026-03-02T10:00:01Z": [3],
+        "at=2026-03-02T12:00:00+02:00": [0, 1, 2, 4],
+        "is_new=false": [4],
+        "half=4": [1],
+    }.items():
+        assert [at for at, _ in outcomes("--key", text, "--dry-run")] == offsets
+    keys = [f"--key={text}" for text in ("n=7", "price=1.50", "at=2026-03-02T10:00", "is_new=true")]
+    assert outcomes(*keys) == [(0, "redriven")]
+    assert "--key 'n=x': column 'n' is a whole number of 64 bits" in redrive("--key", "n=x", code=2).stderr
+    assert "--key 'at=noon': column 'at' is a time, such as" in redrive("--key", "at=noon", code=2).stderr
 
 
 def test_before_the_first_step_the_watermark_is_that_of_the_savepoint(chain: Chain) -> None:
@@ -324,7 +364,14 @@ def test_wrong_options(chain: Chain, words: tuple[str, ...], said: str) -> None:
 def test_the_run_must_have_the_mended_pipeline(chain: Chain) -> None:
     chain.resume(NEW)
     Path("spend.yaml").write_text(OLD)
-    assert "is of another pipeline" in redrive("--all", "--checkpoint", ".windrow/1", code=2).stderr
+    said = redrive("--all", "--checkpoint", ".windrow/1", code=2).stderr
+    assert "the run of the checkpoint .windrow/1 decodes by another pipeline than spend.yaml; it differs in" in said
+    assert 'decode.amount: {"type": "decimal(12,2)", "alias": ["sum"]} there, "decimal(12,2)" here' in said
+    assert said.splitlines()[-3:] == [
+        "then make the changes again, and resume with them:",
+        "  windrow run spend.yaml --from-savepoint .windrow/1.savepoint --checkpoint .windrow/1.mended",
+        "  windrow redrive spend.yaml --checkpoint .windrow/1.mended --all",
+    ]
 
 
 def follows_a_file(text: str) -> str:

@@ -15,7 +15,8 @@ from windrow.hosts.folders import Folder
 from windrow.hosts.reports import counted
 
 if TYPE_CHECKING:
-    from windrow.hosts.redrive import Letter, Takes
+    from windrow.hosts.redrive import Letter, Redrivable
+    from windrow.sinks.database import Value
 
 _HELP = {
     "list": "Print how many dead letters there are, by reason, and redrive none.",
@@ -24,7 +25,7 @@ _HELP = {
     "partition": "Those of this partition.",
     "offset": "The one at this offset, with --partition; may be repeated.",
     "since": "Those whose log timestamp is this time or later (UTC unless it names a zone).",
-    "key": "Those that are good now and have this key, such as user_id=u00017; may be repeated.",
+    "key": "Those that are good now and have this value in the key, such as user_id=u00017; may be repeated.",
     "dry_run": "Print what would become of each, and redrive none.",
     "attempts": "How often a record is redriven at most.",
     "checkpoint": "Checkpoint of the run that resumed with the mended pipeline.  [default: .windrow/NAME]",
@@ -37,7 +38,7 @@ _NOT: dict[str, str] = {
     "expired": "not redriven, it would be expired",
     "counted": "not redriven, the run decodes it as it is",
     "attempts": "not redriven, it has been too often",
-    "gone": "not redriven, it is not in the log any more",
+    "lost": "not redriven, it is not in the log any more",
 }
 
 
@@ -101,7 +102,7 @@ def command(
         raise InputError(msg)
     choice = Choice(reason, partition, offset, since, tuple(_pair(valid, text) for text in key))
     folder = checkpoint or default_checkpoint(valid.name)
-    letters = redrive(valid, choice, folder, attempts=max_attempts, dry_run=dry_run)
+    letters = redrive(valid, choice, folder, attempts=max_attempts, dry_run=dry_run, file=pipeline)
     # with further conditions a dead letter may be left out
     is_by_place = set(given) == {"partition", "offset"}
     missing = sorted(set(offset) - {one.offset for one in letters}) if is_by_place else []
@@ -116,17 +117,20 @@ def command(
     return OK if is_done else DIFFERENT
 
 
-def _pair(pipeline: Takes, text: str) -> tuple[str, str]:
-    """Read ``FIELD=VALUE``; raise InputError if it is no field of the key."""
-    name = max((name for name in pipeline.key if text.startswith(f"{name}=")), key=len, default=None)
+def _pair(pipeline: Redrivable, text: str) -> tuple[str, Value]:
+    """Read ``FIELD=VALUE``; raise InputError if it is no field of the key, or no value of its type."""
+    from windrow.cli.values import typed_value  # noqa: PLC0415 - as above
+    from windrow.core.schema import key_fields  # noqa: PLC0415 - as above
+
+    fields = {field.name: field for field in key_fields(pipeline)}
+    name = max((name for name in fields if text.startswith(f"{name}=")), key=len, default=None)
     if name is None:
-        fields = ", ".join(pipeline.key) or "no fields"
-        msg = f"--key {text!r} names no field of the key, which has {fields}: write --key FIELD=VALUE"
-        raise InputError(msg)
-    return name, text[len(name) + 1 :]
+        msg = f"--key {text!r} names no field of the key, which has {', '.join(fields) or 'no fields'}: "
+        raise InputError(msg + "write --key FIELD=VALUE")
+    return name, typed_value(fields[name], text[len(name) + 1 :], "--key")
 
 
-def _list(pipeline: Takes, file: str, *, as_json: bool) -> int:
+def _list(pipeline: Redrivable, file: str, *, as_json: bool) -> int:
     from windrow.hosts.redrive import list_letters  # noqa: PLC0415 - as above
 
     found, late = list_letters(pipeline)
@@ -145,7 +149,7 @@ def _list(pipeline: Takes, file: str, *, as_json: bool) -> int:
     return OK
 
 
-def _show(pipeline: Takes, letters: list[Letter], *, dry_run: bool) -> None:
+def _show(pipeline: Redrivable, letters: list[Letter], *, dry_run: bool) -> None:
     if not letters:
         click.echo(f"{pipeline.name}: no such dead letters")
         return

@@ -16,13 +16,13 @@ from rich.cells import cell_len
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, pipeline_argument
-from windrow.cli.options import parse_time
+from windrow.cli.values import typed_value
 from windrow.errors import InputError
 from windrow.expressions import View, sink_views
 from windrow.hosts.reports import counted
 from windrow.model import as_graph
 from windrow.sinks import open_database
-from windrow.sinks.database import Condition, Value, columns_of, only_columns
+from windrow.sinks.database import Condition, columns_of, only_columns
 from windrow.sinks.tables import Table, decimal_text, layout, utc_text
 
 _HELP = {
@@ -156,7 +156,7 @@ def _condition(table: Table, text: str) -> Condition:
         msg = f"--where {text!r} is not a condition: write --where COLUMN=VALUE"
         raise InputError(msg)
     name = _known(table, name or text.partition("=")[0], f"--where {text!r}")
-    return Condition(name, "=", _value(table.schema.field(name), text[len(name) + 1 :]))
+    return Condition(name, "=", typed_value(table.schema.field(name), text[len(name) + 1 :], "--where"))
 
 
 def _sorting(table: Table, text: str) -> tuple[str, bool]:
@@ -173,37 +173,6 @@ def _known(table: Table, column: str, option: str) -> str:
         msg = f"{option}: table {table.name!r} has no column {column!r}; it has {', '.join(table.columns)}"
         raise InputError(msg)
     return column
-
-
-_KINDS = (
-    (pa.types.is_string, "text in UTF-8"),
-    (pa.types.is_boolean, "true or false"),
-    (pa.types.is_integer, "a whole number of {0.bit_width} bits"),
-    (pa.types.is_floating, "a number"),
-    (pa.types.is_decimal, "a decimal({0.precision},{0.scale})"),
-    (pa.types.is_timestamp, "a time, such as 2026-01-31 or 2026-01-31T10:05 (UTC)"),
-)
-
-
-def _value(field: pa.Field, text: str) -> Value:
-    """Read a value of a column's type; raise InputError if it is none."""
-    value: Value | None = None
-    try:
-        if pa.types.is_string(field.type):
-            text.encode()
-            return text
-        if pa.types.is_timestamp(field.type):
-            value = parse_time(text)
-        elif not pa.types.is_binary(field.type):
-            value = pa.array([text]).cast(field.type)[0].as_py()
-    except (pa.ArrowInvalid, UnicodeEncodeError):
-        pass
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        kind = next((kind.format(field.type) for is_kind, kind in _KINDS if is_kind(field.type)), None)
-        needs = "holds bytes, which are not compared" if kind is None else f"is {kind}"
-        msg = f"--where {f'{field.name}={text}'!r}: column {field.name!r} {needs}"
-        raise InputError(msg)
-    return value
 
 
 def _plain(rows: pa.Table) -> Iterator[tuple[Any, ...]]:

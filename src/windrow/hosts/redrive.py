@@ -13,10 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.core.columns import MIN_TIME, to_micros
 from windrow.core.decode import Decoder
@@ -31,16 +34,16 @@ from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.model import FileSource, Global, Graph, Pipeline, ProcessPipeline, RulesPipeline, Runnable, Session
 from windrow.sinks import open_database
-from windrow.sinks.database import Condition, columns_of, only_columns
+from windrow.sinks.database import Condition, Value, columns_of, only_columns
 from windrow.sinks.tables import REDRIVES, layout
 from windrow.sources import open_appender, open_source
 from windrow.sources.base import NewRecord
 
 Place = tuple[int, int]
 """A partition and an offset."""
-Takes = Pipeline | ProcessPipeline
+Redrivable = Pipeline | ProcessPipeline
 """Pipelines whose dead letters can be redriven: no part of them has counted such a record."""
-Outcome = Literal["redriven", "already", "dead", "expired", "counted", "attempts", "gone"]
+Outcome = Literal["redriven", "already", "dead", "expired", "counted", "attempts", "lost"]
 """What becomes of a dead letter: it is redriven, or was; or it is not, since it is still dead, would be expired, was
 decoded by the settings of today, was redriven too often, or is not in the log any more."""
 Verdict = Literal["on time", "late", "expired", "unknown"]
@@ -54,14 +57,15 @@ _MOST: Final = 2**63 - 1
 class Choice:
     """Which dead letters to redrive: those that meet all conditions. None, or nothing, is no condition.
 
-    `reasons` are beginnings of reasons, `since` is a log timestamp in microseconds, `key` are texts of key fields.
+    `reasons` are beginnings of reasons, `since` is a log timestamp in microseconds, `key` has values of
+    fields of the key, in their types.
     """
 
     reasons: tuple[str, ...] = ()
     partition: int | None = None
     offsets: tuple[int, ...] = ()
     since: int | None = None
-    key: tuple[tuple[str, str], ...] = ()
+    key: tuple[tuple[str, Value], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Listed:
     example: str
 
 
-def redrivable(pipeline: Runnable) -> Takes:
+def redrivable(pipeline: Runnable) -> Redrivable:
     """Return the pipeline; raise InputError if the dead letters of such a pipeline cannot be redriven."""
     match pipeline:
         case Graph() | RulesPipeline():
@@ -111,7 +115,7 @@ def redrivable(pipeline: Runnable) -> Takes:
             return pipeline
 
 
-def list_letters(pipeline: Takes) -> tuple[list[Listed], int]:
+def list_letters(pipeline: Redrivable) -> tuple[list[Listed], int]:
     """Return the dead letters by reason, most first, and how many rows the late output has.
 
     Raise InputError if no run has written them.
@@ -132,21 +136,21 @@ def list_letters(pipeline: Takes) -> tuple[list[Listed], int]:
 
 
 def redrive(
-    pipeline: Takes, choice: Choice, checkpoint: Folder, *, attempts: int, dry_run: bool = False
+    pipeline: Redrivable,
+    choice: Choice,
+    checkpoint: Folder,
+    *,
+    attempts: int,
+    dry_run: bool = False,
+    file: str = "PIPELINE",
 ) -> list[Letter]:
     """Redrive the chosen dead letters, by partition and offset; with `dry_run` return only what would become of them.
 
     A record is redriven `attempts` times at most. Raise CheckpointError if the run of the checkpoint decodes by other
-    settings than the pipeline's, and the errors of the source and the sink.
+    settings than the pipeline's, with the commands that resume it with the pipeline in `file`; and the errors of the
+    source and the sink.
     """
-    begun = Checkpoint.open(checkpoint, pipeline)
-    if begun is None:
-        msg = (
-            f"there is no checkpoint in {checkpoint}: a copy counts only for a run that resumed from a savepoint with "
-            "the mended pipeline (windrow run --from-savepoint); one that reads the log from its beginning counts the "
-            "records themselves"
-        )
-        raise CheckpointError(msg)
+    begun = _resumed(pipeline, checkpoint, file)
     carried = begun.carried()
     since = {} if carried is None else carried.decoded_since
     limits = _Limits(since, attempts, _low(pipeline, checkpoint, begun))
@@ -179,6 +183,31 @@ def redrive(
     ]
 
 
+def _resumed(pipeline: Redrivable, folder: Folder, file: str) -> Checkpoint:
+    """Return the checkpoint of the run that copies are for; raise CheckpointError if it is not of this pipeline."""
+    found = Checkpoint.read(folder)
+    if found is None:
+        msg = (
+            f"there is no checkpoint in {folder}: a copy counts only for a run that resumed from a savepoint with "
+            "the mended pipeline (windrow run --from-savepoint); one that reads the log from its beginning counts the "
+            "records themselves"
+        )
+        raise CheckpointError(msg)
+    if differences := found.differences(pipeline):
+        listed = "\n  ".join(differences)
+        msg = (
+            f"the run of the checkpoint {folder} decodes by another pipeline than {file}; it differs in\n  {listed}\n"
+            "a copy counts only for a run that resumed with the mended pipeline: name the checkpoint of that run with "
+            f"--checkpoint. If there is none yet, stop the run, undo the changes of {file}, and write a savepoint:\n"
+            f"  windrow savepoint {file} --checkpoint {folder} --to {folder}.savepoint\n"
+            "then make the changes again, and resume with them:\n"
+            f"  windrow run {file} --from-savepoint {folder}.savepoint --checkpoint {folder}.mended\n"
+            f"  windrow redrive {file} --checkpoint {folder}.mended --all"
+        )
+        raise CheckpointError(msg)
+    return found
+
+
 def _word(reason: str) -> str:
     return reason.partition(":")[0]
 
@@ -191,7 +220,7 @@ class _Dead(NamedTuple):
     reason: str
 
 
-def _dead(pipeline: Takes, choice: Choice) -> Iterator[_Dead]:
+def _dead(pipeline: Redrivable, choice: Choice) -> Iterator[_Dead]:
     """Yield the dead letters of a choice but for its key, by place; copies that do not count are none."""
     database, table = open_database(pipeline.sink), layout(pipeline, pipeline.sink).dead
     shown = only_columns(table, ["source", "partition", "offset", "log_time", "reason"])
@@ -240,7 +269,7 @@ class _Log:
     copies: dict[Place, tuple[int, Redriven]]
 
 
-def _read_log(pipeline: Takes, chosen: Sequence[_Dead]) -> _Log:
+def _read_log(pipeline: Redrivable, chosen: Sequence[_Dead]) -> _Log:
     """Read each partition from the first of its chosen records on."""
     source = open_source(pipeline.source)
     wanted: dict[int, list[int]] = {}
@@ -267,7 +296,7 @@ def _original(batch: pa.RecordBatch, row: int, copy: Redriven | None) -> _Origin
     )
 
 
-def _judged(pipeline: Takes, choice: Choice, chosen: Sequence[_Dead], log: _Log, limits: _Limits) -> list[Letter]:
+def _judged(pipeline: Redrivable, choice: Choice, chosen: Sequence[_Dead], log: _Log, limits: _Limits) -> list[Letter]:
     """Return what becomes of the chosen dead letters; with a key those alone that are good now, and have it."""
     there = [one for one in chosen if one[:2] in log.originals]
     rows = [(*one[:2], log.originals[one[:2]]) for one in there]
@@ -285,19 +314,14 @@ def _judged(pipeline: Takes, choice: Choice, chosen: Sequence[_Dead], log: _Log,
     still = {(row["partition"], row["offset"]): row["reason"] for row in decoded.dead.to_pylist()}
     good = _places(decoded.good)
     verdicts = dict(zip(good, _forecasts(pipeline, decoded.good.column(2), limits.low), strict=True))
-    columns = {name: decoded.good.column(3 + at) for at, name in enumerate(decoded.good.column_names[3:])}
-    kept = {
-        place
-        for row, place in enumerate(good)
-        if all(str(columns[name][row].as_py()) == text for name, text in choice.key)
-    }
+    kept = set(compress(good, _has_key(decoded.good, choice)))
     found = []
     for one in chosen:
         place = (one.partition, one.offset)
         if choice.key and place not in kept:
             continue
         original = log.originals.get(place)
-        letter = Letter(*one, "gone")
+        letter = Letter(*one, "lost")
         if original is not None:
             letter = replace(letter, attempt=original.attempt + 1, origin=original.origin)
         if place in log.copies:
@@ -318,12 +342,24 @@ def _judged(pipeline: Takes, choice: Choice, chosen: Sequence[_Dead], log: _Log,
     return found
 
 
+def _has_key(good: pa.Table, choice: Choice) -> npt.NDArray[np.bool_]:
+    """Return the mask of the good records that have the key of a choice."""
+    # by position: a field may have any name
+    columns = {name: good.column(3 + at) for at, name in enumerate(good.column_names[3:])}
+    mask = np.ones(good.num_rows, dtype=np.bool_)
+    for name, value in choice.key:
+        type_ = columns[name].type
+        micros = pa.int64() if pa.types.is_timestamp(type_) else type_
+        mask &= pc.equal(columns[name], pa.scalar(value, micros).cast(type_)).to_numpy()
+    return mask
+
+
 def _places(table: pa.Table) -> list[Place]:
     # by position: a field may have any name
     return list(zip(*(table.column(at).to_pylist() for at in range(2)), strict=True))
 
 
-def _forecasts(pipeline: Takes, times: pa.ChunkedArray, low: int | None) -> list[Verdict]:
+def _forecasts(pipeline: Redrivable, times: pa.ChunkedArray, low: int | None) -> list[Verdict]:
     """Return the verdicts on records with these event times, if the low watermark were `low`.
 
     A record in several windows is on time or expired if it is for all of them.
@@ -349,7 +385,7 @@ def _forecasts(pipeline: Takes, times: pa.ChunkedArray, low: int | None) -> list
     ]
 
 
-def _low(pipeline: Takes, checkpoint: Folder, begun: Checkpoint) -> int | None:
+def _low(pipeline: Redrivable, checkpoint: Folder, begun: Checkpoint) -> int | None:
     """Return the low watermark after a run's last step, or of the savepoint that it begins with; None if unknown."""
     path = history_of(checkpoint)
     reports = read_history(path, last=1) if path.is_file() else []
@@ -371,7 +407,7 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _copies(pipeline: Takes, letters: Sequence[Letter], log: _Log) -> dict[int, list[Redriven]]:
+def _copies(pipeline: Redrivable, letters: Sequence[Letter], log: _Log) -> dict[int, list[Redriven]]:
     """Return the copies to append, by partition."""
     by, at = f"{_user()}@{socket.gethostname()}", time.time_ns() // 1000
     new: dict[int, list[Redriven]] = {}
@@ -393,7 +429,7 @@ def _copies(pipeline: Takes, letters: Sequence[Letter], log: _Log) -> dict[int, 
     return new
 
 
-def _note(pipeline: Takes, copies_: Mapping[Place, tuple[int, Redriven]]) -> None:
+def _note(pipeline: Redrivable, copies_: Mapping[Place, tuple[int, Redriven]]) -> None:
     """Write the trail: the copies of the dead letters at these places, as they are in the log."""
     if not copies_:
         return
@@ -419,7 +455,7 @@ def _note(pipeline: Takes, copies_: Mapping[Place, tuple[int, Redriven]]) -> Non
     open_database(pipeline.sink).note_redrives(table)
 
 
-def _noted(pipeline: Takes) -> set[Place]:
+def _noted(pipeline: Redrivable) -> set[Place]:
     """Return the places of dead letters that the trail has."""
     database = open_database(pipeline.sink)
     with database.snapshot() as snapshot:

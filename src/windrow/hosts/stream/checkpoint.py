@@ -92,17 +92,19 @@ class Checkpoint:
         Raise CheckpointError if it is another pipeline's, or as `read` does.
         """
         checkpoint = Checkpoint.read(folder)
-        if checkpoint is not None:
-            differences = list(_differences(checkpoint.meaning, fingerprint(pipeline)))
-            if differences:
-                listed = "\n  ".join(differences)
-                msg = (
-                    f"the checkpoint {folder} is of another pipeline; it differs in\n  {listed}\n"
-                    "name another --checkpoint, or start over with --fresh; many changes can resume from a savepoint "
-                    "(run --from-savepoint)"
-                )
-                raise CheckpointError(msg)
+        if checkpoint is not None and (differences := checkpoint.differences(pipeline)):
+            listed = "\n  ".join(differences)
+            msg = (
+                f"the checkpoint {folder} is of another pipeline; it differs in\n  {listed}\n"
+                "name another --checkpoint, or start over with --fresh; many changes can resume from a savepoint "
+                "(run --from-savepoint)"
+            )
+            raise CheckpointError(msg)
         return checkpoint
+
+    def differences(self, pipeline: Runnable) -> list[str]:
+        """Return in words how a pipeline differs from that of the checkpoint, as far as its state is concerned."""
+        return list(_differences(self.meaning, fingerprint(pipeline)))
 
     @staticmethod
     def new(
