@@ -14,7 +14,7 @@ from windrow.api.pipeline_file import read_document
 from windrow.core.histogram import Histogram
 from windrow.core.schema import RAW
 from windrow.errors import InputError
-from windrow.hosts.disorder import Counts, Disorder, measure, read_recorded, takers
+from windrow.hosts.disorder import Counts, Disorder, first_operators, measure, read_recorded
 from windrow.hosts.memory import MemoryHost
 from windrow.hosts.reports import StepReport
 from windrow.hosts.tuning import Goals, Tuning, percent, tune, with_settings
@@ -103,7 +103,7 @@ def test_a_run_counts_what_was_predicted(text: str, delay: str, lateness: str) -
 
 
 def latenesses(given: Runnable) -> Mapping[str, int]:
-    return {one.path: one.lateness for one in takers(as_graph(given)) if one.path}
+    return {one.path: one.lateness for one in first_operators(as_graph(given)) if one.path}
 
 
 @pytest.mark.parametrize("delay", ["0s", "2m", "30m"])

@@ -63,7 +63,7 @@ _HELD: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class Taker:
+class FirstOperator:
     """An operator that takes records of a source; its records can be late or expired by its `lateness`.
 
     `path` is where that stands in a pipeline file, None if it is none of its settings. Of each record, the end of its
@@ -83,9 +83,11 @@ class Taker:
         return (delay + lateness + (self.farthest or 0)) / self.step
 
 
-def takers(graph: Graph) -> tuple[Taker, ...]:
+def first_operators(graph: Graph) -> tuple[FirstOperator, ...]:
     """Return the operators that take records of a source which have passed no other operator, in the graph's order."""
-    return tuple(_taker(node) for node in graph.computed if any(_is_of_source(graph, name) for name in node.inputs))
+    return tuple(
+        _first_operator(node) for node in graph.computed if any(_is_of_source(graph, name) for name in node.inputs)
+    )
 
 
 def _is_of_source(graph: Graph, stream: str) -> bool:
@@ -96,20 +98,20 @@ def _is_of_source(graph: Graph, stream: str) -> bool:
     return isinstance(node, SourceNode) or any(_is_of_source(graph, name) for name in node.inputs)
 
 
-def _taker(node: KeyedNode | SinkNode) -> Taker:
+def _first_operator(node: KeyedNode | SinkNode) -> FirstOperator:
     path = f"streams.{node.name}.emit.lateness" if node.name else "emit.lateness"
     match node:
         case WindowNode(window=Global()):
-            return Taker(node, None, 0, None, None, 1)
+            return FirstOperator(node, None, 0, None, None, 1)
         case WindowNode(window=window, emit=emit):
             size, step = _lengths(window)
-            return Taker(node, path, emit.lateness, 1, size, step)
+            return FirstOperator(node, path, emit.lateness, 1, size, step)
         case RulesNode(rules=rules):
-            return Taker(node, path, rules.lateness, 0, 0, 1)
+            return FirstOperator(node, path, rules.lateness, 0, 0, 1)
         case ProcessNode(process=process) if process.order == "event_time":
-            return Taker(node, None, 0, 1, 1, 1)
+            return FirstOperator(node, None, 0, 1, 1, 1)
         case _:
-            return Taker(node, None, 0, None, None, 1)
+            return FirstOperator(node, None, 0, None, None, 1)
 
 
 def _lengths(window: Window) -> tuple[int, int]:
@@ -133,7 +135,7 @@ def _lengths(window: Window) -> tuple[int, int]:
 
 
 Lateness = Mapping[str, int]
-"""The lateness of takers by path, in microseconds, in place of their own."""
+"""The lateness of operators by path, in microseconds, in place of their own."""
 
 
 @dataclass(frozen=True)
@@ -141,11 +143,11 @@ class Counts:
     """Records, and pairs of a record and a window, by how far behind they are: an array a column, microseconds.
 
     `behind` is how far before the clock the event time is, `over` how far before it the window's end is; below 0 is
-    `-1`. `taker` is the number of the operator, of all together 0.
+    `-1`. `operator` is the number of the operator, of all together 0.
     """
 
     partition: Micros
-    taker: Micros
+    operator: Micros
     behind: Micros
     over: Micros
     pairs: Micros
@@ -158,8 +160,8 @@ class Counts:
     def missed(self, delay: int, lateness: Micros, source_lateness: int | None) -> tuple[int, int]:
         """Return how many pairs are not on time, and how many of them are expired.
 
-        `lateness` is that of each taker, `source_lateness` that of the source, whose expired records miss all of their
-        windows.
+        `lateness` is that of each operator, `source_lateness` that of the source, whose expired records miss all of
+        their windows.
         """
         is_out = (
             np.zeros(len(self.over), dtype=np.bool_)
@@ -167,7 +169,7 @@ class Counts:
             else self.behind >= delay + source_lateness
         )
         is_late = is_out | (self.over >= delay)
-        is_expired = is_out | (self.over >= delay + lateness[self.taker])
+        is_expired = is_out | (self.over >= delay + lateness[self.operator])
         return int(self.pairs[is_late].sum()), int(self.pairs[is_expired].sum())
 
     def out(self, limit: int) -> int:
@@ -205,7 +207,7 @@ class Missed:
 class Disorder:
     """How far records are behind: counts from below (`low`) and from above (`high`), the same if a log was read."""
 
-    takers: tuple[Taker, ...]
+    operators: tuple[FirstOperator, ...]
     low: Counts
     high: Counts
 
@@ -231,20 +233,20 @@ class Disorder:
         def part(counts: Counts) -> Counts:
             mask = np.isin(counts.partition, list(partitions))
             if path is not None and self.is_exact:
-                own = [number for number, one in enumerate(self.takers) if one.path == path]
-                mask &= np.isin(counts.taker, own)
+                own = [number for number, one in enumerate(self.operators) if one.path == path]
+                mask &= np.isin(counts.operator, own)
             return counts.where(mask)
 
         low = part(self.low)
         if self.is_exact:
             return replace(self, low=low, high=low)
         # what is recorded is of all operators together, and bounds the records of each
-        own = tuple(one for one in self.takers if path in {None, one.path})
+        own = tuple(one for one in self.operators if path in {None, one.path})
         return Disorder(own, low, part(self.high))
 
     def missed(self, delay: int, source_lateness: int | None, changed: Lateness) -> Missed:
         """Count under a delay, a lateness of the source, and other latenesses of operators."""
-        own = np.array([changed.get(one.path or "", one.lateness) for one in self.takers], dtype=np.int64)
+        own = np.array([changed.get(one.path or "", one.lateness) for one in self.operators], dtype=np.int64)
         shortest, longest = (own, own) if self.is_exact else (own.min(keepdims=True), own.max(keepdims=True))
         late_low, expired_low = self.low.missed(delay, longest, source_lateness)
         late_high, expired_high = self.high.missed(delay, shortest, source_lateness)
@@ -261,7 +263,7 @@ def measure(pipeline: Runnable, batches: Iterable[pa.RecordBatch]) -> Disorder:
     """Measure raw records (`windrow.core.schema.RAW`) of a whole log, each partition's in the order of its offsets."""
     plain = _without_delays(pipeline)
     graph = as_graph(plain)
-    known = takers(graph)
+    known = first_operators(graph)
     numbers = {one.node.name: number for number, one in enumerate(known)}
     total = _Total()
     for packet in Ingest(plain).run(batches):
@@ -288,16 +290,16 @@ def _without_delays(pipeline: Runnable) -> Runnable:
     return replace(pipeline, nodes=tuple(map(plain, pipeline.nodes)), key_groups=1)
 
 
-def _measured(taker: Taker, number: int, records: pa.Table) -> Iterator[pa.Table]:
+def _measured(operator: FirstOperator, number: int, records: pa.Table) -> Iterator[pa.Table]:
     """Count the records of an operator, and their windows."""
     behind = _since(records, to_micros(records.column(TIME)))
     never = np.full_like(behind, _NEVER)
-    if taker.nearest is None or not isinstance(taker.node, WindowNode):
-        over = never if taker.nearest is None else np.maximum(behind - taker.nearest, _NEVER)
+    if operator.nearest is None or not isinstance(operator.node, WindowNode):
+        over = never if operator.nearest is None else np.maximum(behind - operator.nearest, _NEVER)
         yield _rows(records, number, behind, over, pairs=1, records=1)
         return
     yield _rows(records, number, behind, never, pairs=0, records=1)
-    match taker.node.window:
+    match operator.node.window:
         case Session(gap, by):
             gaps = np.full_like(behind, gap) if by is None else to_micros(records.column(GAP))
             pairs, ends = records, to_micros(records.column(TIME)) + gaps
@@ -323,7 +325,7 @@ def _rows(table: pa.Table, number: int, behind: Micros, over: Micros, *, pairs: 
     )  # fmt: skip
 
 
-_COLUMNS: Final = ("partition", "taker", "behind", "over", "pairs", "records")
+_COLUMNS: Final = ("partition", "operator", "behind", "over", "pairs", "records")
 
 
 def _table(*columns: npt.NDArray[np.generic] | Sequence[int]) -> pa.Table:
@@ -361,7 +363,7 @@ class _Total:
 
 def read_recorded(graph: Graph, reports: Iterable[StepReport]) -> Disorder:
     """Bound what a run has recorded; raise InputError if its partitions are not those of the graph, or it has none."""
-    known = takers(graph)
+    known = first_operators(graph)
     counted: dict[int, Histogram] = {}
     for report in reports:
         for name, histogram in report.lateness.items():

@@ -266,10 +266,10 @@ def _choose_latenesses(
 
             yield _choose_lateness(path, now, count, float, goals)
     longest = max(delays.values(), default=0)
-    for taker in disorder.takers:
-        if taker.path is None:
+    for operator in disorder.operators:
+        if operator.path is None:
             continue
-        path = taker.path
+        path = operator.path
 
         def misses(lateness: int, path: str = path) -> Missed:
             parts = [
@@ -279,7 +279,7 @@ def _choose_latenesses(
                 sum(one.pairs for one in parts), _sum(one.late for one in parts), _sum(one.expired for one in parts)
             )
 
-        yield _choose_lateness(path, taker.lateness, misses, partial(taker.held, longest), goals)
+        yield _choose_lateness(path, operator.lateness, misses, partial(operator.held, longest), goals)
 
 
 def _choose_lateness(
@@ -322,7 +322,7 @@ def _nice_quantiles(own: Disorder) -> Iterator[int]:
 
 def _held(own: Disorder, delay: int, changed: Mapping[str, int]) -> float:
     return sum(
-        one.held(delay, changed.get(one.path or "", one.lateness)) for one in own.takers if one.nearest is not None
+        one.held(delay, changed.get(one.path or "", one.lateness)) for one in own.operators if one.nearest is not None
     )
 
 

@@ -140,7 +140,7 @@ class StreamRun:
             limit = self._settings.retry
             if limit is None:
                 limit = LIMIT if is_one_process(spark) else CLUSTER_LIMIT
-            patience = RetryPolicy(limit)
+            retries = RetryPolicy(limit)
             opened = True
             while True:
                 try:
@@ -155,7 +155,7 @@ class StreamRun:
                     return "asked" if self._stop.is_set() or not ended else "end"
                 except RunError as exc:
                     failure = self._explained(exc, checkpoint)
-                    pause = patience.after(self._last_reported) if failure.passes and not self._stop.is_set() else None
+                    pause = retries.after(self._last_reported) if failure.passes and not self._stop.is_set() else None
                     if pause is None:
                         raise failure from exc
                 # as a run that is started anew would: from the last step that is in the tables
