@@ -78,7 +78,7 @@ class BatchRun:
                 with (
                     carrying(spark, drops=not self._sinks.needs_rows) as transport,
                     closing(writer),
-                    _cancelled(spark, self._stop),
+                    _cancelled(spark, self._stop, f"{self._pipeline.name} batch"),
                 ):
                     return self._take(job, run, job.results(spark, transport), writer)
             except SPARK_ERRORS as exc:
@@ -140,8 +140,8 @@ class BatchRun:
 
 
 @contextmanager
-def _cancelled(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
-    """Cancel the Spark jobs of the block once the run is asked to stop."""
+def _cancelled(spark: SparkSession, stop: threading.Event, description: str) -> Iterator[None]:
+    """Cancel the Spark jobs of the block, which Spark's web interface shows so, once the run is asked to stop."""
     group, context = f"windrow-{uuid.uuid4()}", spark.sparkContext
     over = threading.Event()
 
@@ -152,7 +152,7 @@ def _cancelled(spark: SparkSession, stop: threading.Event) -> Iterator[None]:
                     context.cancelJobGroup(group)
                 over.wait(0.2)
 
-    context.setJobGroup(group, "windrow batch", interruptOnCancel=True)
+    context.setJobGroup(group, description, interruptOnCancel=True)
     watcher = threading.Thread(target=watch, name="windrow-stop", daemon=True)
     watcher.start()
     try:

@@ -140,11 +140,9 @@ class RealtimeRun:
         return "asked"
 
 
-def _run_job(
-    spark: SparkSession, groups: list[list[int]], task: Callable[[Iterable[list[int]]], None], errors: list[Exception]
-) -> None:
+def _run_job(spark: SparkSession, groups: list[list[int]], task: _Task, errors: list[Exception]) -> None:
     try:
-        spark.sparkContext.setJobGroup(_JOBS, "windrow: partitions in real time", interruptOnCancel=True)
+        spark.sparkContext.setJobGroup(_JOBS, f"{task.pipeline.name} in real time", interruptOnCancel=True)
         spark.sparkContext.parallelize(groups, len(groups)).foreachPartition(task)
     except SPARK_ERRORS as exc:
         errors.append(translate_spark_error(exc, "the realtime run", ""))

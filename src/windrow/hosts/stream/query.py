@@ -235,6 +235,8 @@ class SinkWriter:
                     raise CheckpointBusyError(BUSY)
                 self.has_begun = True
                 self._guard(batch)
+                # as Spark's web interface shows the jobs of the step; their group is the query's, which ends them
+                frame.sparkSession.sparkContext.setJobDescription(f"{self._pipeline.name} epoch {epoch}")
                 with timing(spent, "compute"):
                     rows = frame.toArrow()
                 with timing(spent, "collect"):

@@ -306,6 +306,9 @@ class StreamRun:
                 size=None if self._pace is None else checkpoint.step_size,
             )
             stream = frame.writeStream.foreachBatch(writer).option("checkpointLocation", str(checkpoint.spark))
+            # a session may run two pipelines of one name, which Spark would refuse
+            if all(other.name != self._pipeline.name for other in spark.streams.active):
+                stream = stream.queryName(self._pipeline.name)
             if settings.until_end:
                 query = stream.trigger(availableNow=True).start()
             else:
