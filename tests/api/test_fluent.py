@@ -64,7 +64,7 @@ def aggregated() -> Aggregated:
 
 def test_all_that_can_be_said() -> None:
     pipeline = (
-        wr.kafka("spend", servers="localhost:9092", start="latest", options={"security.protocol": "SSL"})
+        wr.kafka("spend", servers="localhost:9092", start="latest", options={"security.protocol": "SSL"}, group="g")
         .decode(user="string", t="timestamp", w="timestamp", amount=DecimalType(9, 2), **{"a-b": "long"})
         .event_time("t", punctuated="w", future=timedelta(hours=1))
         .key_by("user", "a-b")
@@ -75,7 +75,7 @@ def test_all_that_can_be_said() -> None:
     )
     assert pipeline == Pipeline(
         name="x",
-        source=KafkaSource("localhost:9092", "spend", "latest", (("security.protocol", "SSL"),)),
+        source=KafkaSource("localhost:9092", "spend", "latest", (("security.protocol", "SSL"),), "g"),
         decode=Decode(
             (
                 Field("user", StringType()),

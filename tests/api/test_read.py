@@ -92,6 +92,7 @@ source:
     topic: 2024
     start: latest
     options: {security.protocol: SSL, session.timeout.ms: 6000, check.crcs: true}
+    group: spend-lag
 sink: {postgres: {url: "postgresql://", table: stats.t, key: user_id}}
 key_groups: 64
 """
@@ -102,6 +103,7 @@ key_groups: 64
         "2024",
         "latest",
         (("security.protocol", "SSL"), ("session.timeout.ms", "6000"), ("check.crcs", "true")),
+        "spend-lag",
     )
     assert isinstance(document.pipeline, Pipeline)
     assert document.pipeline.sink == PostgresSink("postgresql://", "stats.t", ("user_id",))

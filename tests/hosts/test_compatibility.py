@@ -15,6 +15,7 @@ from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError
 from windrow.hosts.compatibility import meant, pipeline_changes, upgraded
 from windrow.hosts.savepoint import Savepoint, fingerprint
+from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.model import (
     Aggregate,
     Count,
@@ -199,6 +200,16 @@ def test_a_topic_at_other_servers_may_have_another_id(tmp_path: Path) -> None:
     kept.write(tmp_path / "kept", ((group, MemoryState()) for group in range(8)))
     assert upgraded(tmp_path / "kept", pipeline)[0].identity == "the first"
     assert upgraded(tmp_path / "kept", replace(pipeline, source=KafkaSource("two:9092", "spend")))[0].identity is None
+
+
+def test_the_group_that_shows_the_lag_may_change(tmp_path: Path) -> None:
+    pipeline = replace(PIPELINE, source=KafkaSource("one:9092", "spend"))
+    kept = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(pipeline), identity="the first")
+    kept.write(tmp_path / "kept", ((group, MemoryState()) for group in range(8)))
+    other = replace(pipeline, source=KafkaSource("one:9092", "spend", group="lag"))
+    assert meant(tmp_path / "kept", other) == []
+    assert upgraded(tmp_path / "kept", other)[0].identity == "the first"
+    assert Checkpoint.new(tmp_path, pipeline, [0]).differences(other) == []
 
 
 def test_a_punctuation_in_the_place_of_a_delay(folder: Path) -> None:

@@ -74,7 +74,9 @@ def test_a_step_does_not_wait_for_the_answer() -> None:
     assert not any(thread.name == "windrow-lag" for thread in threading.enumerate())
     assert [report.lag for report in told] == [None, {0: 3, 1: 2}, {0: 2, 1: 2}, None]
     assert [report.behind for report in told] == [None, 5, 4, None]
-    assert replace(told[1], lag=None) == REPORT
+    # a step ends where it was planned to
+    assert [report.offsets for report in told] == [{0: 7}, {0: 7}, {0: 8}, {0: 7}]
+    assert replace(told[1], lag=None, offsets=REPORT.offsets) == REPORT
     assert {report.lag_seconds for report in told} == {None}
 
 

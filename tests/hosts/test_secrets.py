@@ -99,12 +99,12 @@ def test_a_topic_behind_tls_and_a_password(
             "ssl.truststore.location": str(broker.authority),
         }
         assert f'username="{USER}"' in options["sasl.jaas.config"]
-        source = KafkaSource(broker.secure_servers, "spend", options=tuple(options.items()))
+        source = KafkaSource(broker.secure_servers, "spend", options=tuple(options.items()), group="lag")
         pipeline = spend(source, PostgresStore(database).settings())
         assert KafkaTopic(source).partitions() == [0, 1]
         memory = CollectSink()
         MemoryRun(pipeline, memory, None).run(lambda _: None)
-        runner.bounded(pipeline)
+        runner.bounded(pipeline, on_warning=pytest.fail)  # of the group, too
         assert sum(report.records for report in runner.reports) == len(VALUES)
         for wrong, said in (
             ({"sasl.jaas.config": LOGIN.format("wrong")}, "(?i)authentication"),

@@ -58,10 +58,11 @@ class LagWatch:
     def _with_lag(self, report: StepReport) -> StepReport:
         self._log_times |= report.log_times
         self._epoch = report.epoch
-        ends = self._ends
+        ends, reached = self._ends, self._reached(report.epoch)
+        report = report.up_to(reached)
         if ends is None:
             return report
-        behind = lag(ends, self._reached(report.epoch))
+        behind = lag(ends, reached)
         return replace(report, lag=behind, lag_seconds=lag_seconds(behind, self._log_times, report.committed))
 
     def _now(self, ends: Mapping[int, tuple[int, int]]) -> Lag:

@@ -10,6 +10,7 @@ from typing import Literal, assert_never
 from windrow.core.lists import with_entries
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
+from windrow.hosts.group_offsets import GroupOffsets
 from windrow.hosts.history import HistoryWriter, RunRecord, forget_history, history_of
 from windrow.hosts.reports import OnLag, OnStep, OnTrouble, naming_lag, naming_partitions
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
@@ -65,9 +66,9 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
     """
     graph = as_graph(pipeline)
-    with _noting(graph, options, on_step) as (noted, note):
+    with _noting(graph, options, on_step) as (noted, note), GroupOffsets(graph, noted.on_warning) as groups:
         named = replace(noted, on_lag=naming_lag(graph, noted.on_lag))
-        return _launch(pipeline, named, naming_partitions(graph, note), on_start)
+        return _launch(pipeline, named, groups.committing(naming_partitions(graph, note)), on_start)
 
 
 @contextmanager

@@ -226,6 +226,10 @@ class StepReport:
             hot_keys=add_by_node(one.hot_keys for one in stats),
         )
 
+    def up_to(self, reached: Mapping[int, int]) -> StepReport:
+        """Return the report with the offsets at which the step ends, also behind the marks of transactions."""
+        return replace(self, offsets=dict(sorted(reached.items())))
+
     def with_state(self, pipeline: Runnable, levels: Sequence[tuple[int, int]]) -> StepReport:
         """Return the report with the rows and bytes that the state store holds at each level, if they are known."""
         graph = as_graph(pipeline)

@@ -212,6 +212,7 @@ FREE = {
     ("source", "kafka", "servers"),
     ("source", "kafka", "options"),
     ("source", "kafka", "start"),
+    ("source", "kafka", "group"),
     ("emit", "at_end"),
     ("at_end",),
     ("sink",),

@@ -37,6 +37,7 @@ from windrow.model.aggregates import (
 from windrow.model.connectors import (
     DELETED,
     LOG_TIME,
+    OWN_GROUPS,
     FileSource,
     KafkaSink,
     KafkaSource,
@@ -164,6 +165,7 @@ __all__ = [
     "DELETED",
     "LOG_TIME",
     "MAX_PARTITIONS",
+    "OWN_GROUPS",
     "Adaptive",
     "Aggregate",
     "AllOf",

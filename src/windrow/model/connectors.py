@@ -29,12 +29,16 @@ class LogSource:
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """A Kafka topic; `options` go to the consumer as they are (``security.protocol`` ...)."""
+    """A Kafka topic; `options` go to the consumer as they are (``security.protocol`` ...).
+
+    The offsets that were read are committed to the consumer group `group`, which nothing is read from.
+    """
 
     servers: str
     topic: str
     start: Literal["earliest", "latest"] = "earliest"
     options: tuple[tuple[str, str], ...] = ()
+    group: str | None = None
 
     @property
     def label(self) -> str:
@@ -60,6 +64,8 @@ class FileSource:
 
 
 Source = LogSource | KafkaSource | FileSource
+OWN_GROUPS = "windrow-"
+"""What the names of consumer groups begin with that windrow itself uses, and reads from."""
 LOG_TIME, DELETED = "_log_time", "_deleted"
 """The fields of an embedded log's record that hold its log timestamp, and whether the row of a file was deleted."""
 

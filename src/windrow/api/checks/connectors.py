@@ -12,6 +12,7 @@ from windrow.api.checks.base import Finding, decoded_type, error, no_field, resu
 from windrow.expressions import View
 from windrow.model import (
     DELETED,
+    OWN_GROUPS,
     AnyPipeline,
     BooleanType,
     Count,
@@ -38,7 +39,7 @@ _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s,:\[\]]+):[0-9]{1,5}")
 _OWN_OPTIONS = {
     "bootstrap.servers": "write it as `servers`",
     "auto.offset.reset": "write it as `start`",
-    "group.id": "leave it out: offsets are kept in the checkpoint, not in a consumer group",
+    "group.id": "leave it out: offsets are kept in the checkpoint, and `group` names a consumer group that shows them",
     "enable.auto.commit": "leave it out: offsets are kept in the checkpoint, not in a consumer group",
     "isolation.level": "leave it out: only committed records are read",
     "key.deserializer": "leave it out: keys are read as bytes",
@@ -55,9 +56,10 @@ def source_address(pipeline: View) -> Iterator[Finding]:
                 yield error("source.log.path", "is empty; name the folder that holds partition-0.jsonl ...")
         case FileSource(path, _, log):
             yield from _file(path, log)
-        case KafkaSource(servers, topic, _, options):
+        case KafkaSource(servers, topic, _, options, group):
             yield from _brokers("source.kafka", servers)
             yield from _topic("source.kafka", topic, _LONGEST_TOPIC)
+            yield from _group(group)
             for option, _ in options:
                 where = f"source.kafka.options.{option}"
                 if option in _OWN_OPTIONS:
@@ -66,6 +68,14 @@ def source_address(pipeline: View) -> Iterator[Finding]:
                     yield error(where, f"must not have the prefix; write {option.removeprefix('kafka.')}")
         case _:
             assert_never(pipeline.source)
+
+
+def _group(group: str | None) -> Iterator[Finding]:
+    if group is not None and not group.strip():
+        yield error("source.kafka.group", "is empty; name a consumer group, or leave it out")
+    elif group is not None and group.startswith(OWN_GROUPS):
+        message = f"{group!r}: realtime runs resume from groups that begin with {OWN_GROUPS}; give it another name"
+        yield error("source.kafka.group", message)
 
 
 _LONGEST_TOPIC = 249

@@ -33,9 +33,14 @@ def kafka(
     servers: str,
     start: Literal["earliest", "latest"] = "earliest",
     options: Mapping[str, str] | None = None,
+    group: str | None = None,
 ) -> Stream:
-    """Read a Kafka topic; `options` go to the consumer as they are (``{"security.protocol": "SSL"}``)."""
-    return Stream(KafkaSource(servers, topic, start, tuple((options or {}).items())))
+    """Read a Kafka topic; `options` go to the consumer as they are (``{"security.protocol": "SSL"}``).
+
+    The offsets that were read are committed to the consumer group `group`, for tools that show its lag; a run never
+    reads from it.
+    """
+    return Stream(KafkaSource(servers, topic, start, tuple((options or {}).items()), group))
 
 
 def sqlite(

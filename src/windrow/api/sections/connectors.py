@@ -64,15 +64,23 @@ _KAFKA = Section(
             default=(),
             mask=lambda options: tuple((name, mask_option(name, value)) for name, value in options),
         ),
+        Key(
+            "group",
+            TEXT,
+            "a consumer group to which the offsets that were read are committed after each step, so that "
+            "[tools for Kafka](../guides/kafka-and-spark-tools.md#lag-in-kafkas-tools) show the lag. A run never reads "
+            "from it. Give each pipeline a group of its own, in which nothing else consumes.",
+        ),
     ),
 )
 
 
 def _kafka_words(source: KafkaSource) -> str:
     more = "".join(f", {name}={value}" for name, value in source.options)
+    committed = "" if source.group is None else f", offsets committed to the consumer group {source.group}"
     return (
         f"the Kafka topic {source.topic} at {source.servers} from the {source.start} offset, "
-        f"each partition in offset order{more}"
+        f"each partition in offset order{more}{committed}"
     )
 
 

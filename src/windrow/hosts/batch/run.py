@@ -36,7 +36,7 @@ from windrow.hosts.transport import TableTransport, carrying
 from windrow.hosts.written_log import write_log
 from windrow.model import Runnable
 from windrow.sinks.base import Run, Sink, SinkGroup
-from windrow.sources import Source, open_sources
+from windrow.sources import Cut, Source, open_sources
 
 _TRIES = 3
 """Number of attempts for a job that fails for a transient reason before anything is written."""
@@ -105,7 +105,7 @@ class BatchRun:
             writer.settle()
             if self._stop.is_set():
                 return "asked"
-            writer.write(step)
+            writer.write(step, cut.upto[position])
         writer.settle()
         if self._stop.is_set():
             return "asked"
@@ -227,10 +227,10 @@ class BatchWriter:
         self._writing: Future[None] | None = None
         self.epoch = -1
 
-    def write(self, parts: Sequence[GroupOutput]) -> None:
-        """Commit the next step in the background; call `settle` first."""
+    def write(self, parts: Sequence[GroupOutput], upto: Cut) -> None:
+        """Commit the next step, which ends at a cut, in the background; call `settle` first."""
         self.epoch += 1
-        self._writing = self._thread.submit(self._commit, self.epoch, parts)
+        self._writing = self._thread.submit(self._commit, self.epoch, parts, upto)
 
     def settle(self) -> None:
         """Wait for the commit of the last step; raise its WindrowError if it failed."""
@@ -248,12 +248,13 @@ class BatchWriter:
         """Wait for the epoch being written."""
         self._thread.shutdown()
 
-    def _commit(self, epoch: int, parts: Sequence[GroupOutput]) -> None:
+    def _commit(self, epoch: int, parts: Sequence[GroupOutput], upto: Cut) -> None:
         first, spent = self._nothing if epoch else self._first, dict[str, float]()
         rows = concat_by_sink(first, (part.by_sink for part in parts))
         with timing(spent, "commit"):
             self._sinks.commit(epoch, rows)
-        self._on_step(StepReport.of(epoch, [part.stats for part in parts], self._watch.lap(), parts=spent))
+        report = StepReport.of(epoch, [part.stats for part in parts], self._watch.lap(), parts=spent)
+        self._on_step(report.up_to(upto))
 
 
 def play(

@@ -217,7 +217,7 @@ def delay(x: Examined) -> Iterator[Finding]:
             continue
         high, most = own.high.quantile(_QUANTILE), own.high.quantile(0.999)
         beyond = own.high.out(setting.delay + 1) / own.records
-        lateness = setting.source_lateness or max((one.lateness for one in own.takers if one.path), default=0)
+        lateness = setting.source_lateness or max((one.lateness for one in own.operators if one.path), default=0)
         found = (
             f"{setting.path} is {format_duration(setting.delay)}: {percent(beyond)} of {own.records:,} records are "
             f"farther behind the clock; 99 % are at most {duration(high)} behind, 99.9 % at most {duration(most)}"

@@ -10,7 +10,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
 from windrow.errors import InputError, SourceError, SourceUnavailableError
-from windrow.model import KafkaSink, KafkaSource, RulesPipeline, Runnable, TopicList, as_graph, companion
+from windrow.model import OWN_GROUPS, KafkaSink, KafkaSource, RulesPipeline, Runnable, TopicList, as_graph, companion
 from windrow.sources.kafka import preflight
 from windrow.sources.kafka.client import Admin, client_of, group_answer, unreachable
 from windrow.sources.kafka.options import TIMEOUT, client_options
@@ -45,7 +45,7 @@ def topic_lists(pipeline: Runnable) -> list[TopicList]:
 
 def group_of(pipeline: Runnable) -> str:
     """Return the consumer group whose committed offsets say how far a pipeline is, and what its ids begin with."""
-    return f"windrow-{pipeline.name}"
+    return f"{OWN_GROUPS}{pipeline.name}"
 
 
 def stop_group(pipeline: Runnable) -> str:

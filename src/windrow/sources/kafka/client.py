@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, TopicDescription  # type: ignore[attr-defined]
 
 from windrow.errors import InputError, SourceError, SourceUnavailableError
@@ -176,6 +183,36 @@ class Admin:
         return f"; did you mean {', '.join(near)}?" if near else f"; create it first (there are {len(known)} others)"
 
 
+class ConsumerGroup:
+    """A consumer group to which the offsets of a topic are committed from outside; it gets no member by that.
+
+    `settings` are librdkafka's. Raise InputError if one of them is wrong.
+    """
+
+    def __init__(self, group: str, topic: str, settings: Mapping[str, str]) -> None:
+        self._group = group
+        self._topic = topic
+        self._servers = settings["bootstrap.servers"]
+        made = {"reconnect.backoff.max.ms": 1000, **settings, "error_cb": lambda _: None}
+        self._client = client_of(AdminClient, topic, made)
+
+    def commit(self, offsets: Mapping[int, int], timeout: float) -> None:
+        """Commit the next offset of each partition.
+
+        Raise SourceError if the group may not be used or has active members, SourceUnavailableError if no broker
+        answers within `timeout` seconds.
+        """
+        places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
+        asked = ConsumerGroupTopicPartitions(self._group, places)
+        (answer,) = self._client.alter_consumer_group_offsets([asked], request_timeout=timeout).values()
+        for place in group_answer(answer, self._group, self._servers, timeout).topic_partitions:
+            if place.error is not None:
+                raise denied(place.error, self._group, self._servers) or SourceUnavailableError(
+                    f"the consumer group {self._group} at {self._servers} takes no offset of partition "
+                    f"{place.partition} of {self._topic}: {place.error.str()}"
+                )
+
+
 def group_answer(future: Future[T], group: str, servers: str, timeout: float) -> T:
     """Return what a broker answers about a consumer group.
 
@@ -203,6 +240,11 @@ def denied(error: KafkaError, group: str, servers: str) -> SourceError | None:
             )
         case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
             what = f"the brokers at {servers} refuse these options: grant DESCRIBE on the cluster"
+        case KafkaError.UNKNOWN_MEMBER_ID | KafkaError.NON_EMPTY_GROUP | KafkaError.STALE_MEMBER_EPOCH:
+            what = (
+                f"the consumer group {group} at {servers} has active members, and takes offsets from them alone: name "
+                "a group in which nothing consumes"
+            )
         case _:
             return None
     return SourceError(what)
