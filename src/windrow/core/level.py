@@ -33,7 +33,6 @@ from windrow.core.messages import (
     PartitionCounts,
     Records,
     Results,
-    TaskTime,
     pack_counts,
 )
 from windrow.core.operators.base import (
@@ -534,18 +533,10 @@ def _stats(
         read={} if group else {one.partition: one.records for one in given.progress},
         lateness=dict(lateness),
         ages=given.ages,
-        seconds=_by_part(given.seconds),
+        part_times=given.part_times,
     )
 
 
 def _count(changes: Iterable[pa.Table], operation: str) -> int:
     counts = (pc.sum(pc.equal(one.column("op"), operation)).as_py() for one in changes if one.num_rows)
     return sum(count or 0 for count in counts)
-
-
-def _by_part(times: Iterable[TaskTime]) -> dict[str, float]:
-    """Add up the seconds of tasks by part."""
-    found: dict[str, float] = {}
-    for one in times:
-        found[one.part] = found.get(one.part, 0.0) + one.seconds
-    return found

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.columns import MIN_TIME, Blob, Micros, pack, to_micros, unpack
+from windrow.core.part_times import PartTime
 from windrow.core.tick import Tick
 
 
@@ -124,14 +125,6 @@ class PartitionCounts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TaskTime:
-    """Seconds that a task has spent on a part of the step: for its report alone."""
-
-    part: str
-    seconds: float
-
-
-@dataclass(frozen=True)
 class KeyCounts:
     """About how many of the `records` of the node `of` have its hottest keys (`HotKeys`): for the report alone."""
 
@@ -177,7 +170,7 @@ Message = (
     | EventTimes
     | Progress
     | Counted
-    | TaskTime
+    | PartTime
     | KeyCounts
     | RecordsLost
     | PartitionIdle

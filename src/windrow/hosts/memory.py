@@ -24,7 +24,7 @@ from windrow.core.state.store import MemoryState
 from windrow.core.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
 from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
-from windrow.hosts.reports import OnStep, StepReport, Stopwatch, timing
+from windrow.hosts.reports import OnStep, StepReport, Stopwatch, ending_now, timing
 from windrow.hosts.savepoint import require_new_folder
 from windrow.model import Graph, ListChange, Runnable, as_graph
 from windrow.sinks.base import Run, Sink, SinkGroup
@@ -162,12 +162,11 @@ class MemoryRun:
     def _commit(
         self, epoch: int, host: MemoryHost, groups: list[GroupOutput], watch: Stopwatch, on_step: OnStep
     ) -> None:
-        parts: dict[str, float] = {}
         rows = concat_by_sink(self._nothing, (group.by_sink for group in groups))
         computed = watch.lap()
+        parts = [ending_now("compute", computed)]
         with timing(parts, "commit"):
             self._sinks.commit(epoch, rows)
-        parts["compute"] = computed
         report = StepReport.of(epoch, [group.stats for group in groups], computed + watch.lap(), parts=parts)
         on_step(report.with_state(self._pipeline, host.state_by_level))
 

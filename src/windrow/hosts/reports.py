@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys, add_by_node
+from windrow.core.part_times import PartTime, join_part_times
 from windrow.errors import RecordsLostError, SinkError, SourceError, WindrowError
 from windrow.model import Graph, Runnable, as_graph
 
@@ -111,6 +112,7 @@ class StepReport:
     from the log timestamp of each record to the commit, rounded up to a bound. `parts` are the seconds of the step by
     part: `plan`, `compute`, `collect`, `wait` (for the commit of the step before), `sync` (the checkpoint) and `commit`
     (the sink); `tasks` the seconds that all tasks of `compute` together have spent on `read`, `decode` and `operate`.
+    `part_times` are when these parts began and ended, all tasks together; they are not in the plain form.
     `key_group_load` is the greatest share of records that a key group has, as a multiple of the mean share.
     `state_rows` and `state_bytes` are what the state store held about then, `state_by_node` the same by the nodes
     whose operators run together. `hot_keys` are estimates of the keys with most records, by node. What a host does not
@@ -143,6 +145,7 @@ class StepReport:
     latency: Histogram = field(default_factory=Histogram)
     parts: dict[str, float] = field(default_factory=dict)
     tasks: dict[str, float] = field(default_factory=dict)
+    part_times: tuple[PartTime, ...] = field(default=(), compare=False)
     key_group_load: float | None = None
     state_rows: int | None = None
     state_bytes: int | None = None
@@ -189,7 +192,7 @@ class StepReport:
         took: float | None = None,
         *,
         committed: int | None = None,
-        parts: Mapping[str, float] | None = None,
+        parts: Sequence[PartTime] = (),
     ) -> StepReport:
         """Add up the key groups of a step that was just committed; there is at least one, and each knows all clocks."""
         stats = list(groups)
@@ -220,8 +223,9 @@ class StepReport:
             log_times={row.partition: row.newest for row in sorted(ages, key=lambda row: (row.partition, row.newest))},
             lateness=lateness,
             latency=Histogram.sum(Histogram(row.counts).moved(committed - row.newest) for row in ages),
-            parts=dict(parts or {}),
-            tasks=_sums(one.seconds for one in stats),
+            parts=_sums({one.part: one.seconds} for one in parts),
+            tasks=_sums({time.part: time.seconds} for one in stats for time in one.part_times),
+            part_times=(*parts, *join_part_times(time for one in stats for time in one.part_times)),
             key_group_load=_load([sum(counts.total for counts in one.lateness.values()) for one in stats]),
             hot_keys=add_by_node(one.hot_keys for one in stats),
         )
@@ -265,7 +269,7 @@ class StepReport:
 
     def plain(self) -> dict[str, Any]:
         """Return the report as plain JSON; a histogram is the list of its counts."""
-        made = {one.name: getattr(self, one.name) for one in fields(self)}
+        made = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "part_times"}
         made["lateness"] = {partition: list(counts.counts) for partition, counts in self.lateness.items()}
         made["latency"] = list(self.latency.counts)
         made["hot_keys"] = {node: {"records": one.records, "counts": one.counts} for node, one in self.hot_keys.items()}
@@ -389,11 +393,17 @@ class Stopwatch:
 
 
 @contextmanager
-def timing(parts: dict[str, float], part: str) -> Iterator[None]:
-    """Note the seconds that a block takes."""
+def timing(times: list[PartTime], part: str, level: int = 0) -> Iterator[None]:
+    """Note the time that a block takes."""
     since = time.monotonic()
     yield
-    parts[part] = time.monotonic() - since
+    times.append(ending_now(part, time.monotonic() - since, level))
+
+
+def ending_now(part: str, seconds: float, level: int = 0) -> PartTime:
+    """Return the time of a part that has taken so many seconds."""
+    now = now_micros()
+    return PartTime(part, seconds, now - round(seconds * 1_000_000), now, level)
 
 
 @dataclass

@@ -23,13 +23,16 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from windrow.core.columns import to_micros
 from windrow.core.level import LevelRunner, join_levels, open_levels
-from windrow.core.messages import EndOfInput, LevelState, Message, Packet, PartitionIdle, TaskTime
+from windrow.core.messages import EndOfInput, LevelState, Message, Packet, PartitionIdle
+from windrow.core.operators.base import GroupOutput
 from windrow.core.operators.ingest import NO_OFFSETS, Ingest
-from windrow.core.state.store import MemoryState
+from windrow.core.part_times import PartTime
+from windrow.core.state.store import MemoryState, State
 from windrow.core.tick import Tick
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.hosts.batch.plan import StepPlan, ending_after
 from windrow.hosts.folders import folder_of
+from windrow.hosts.reports import now_micros, timing
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.spark_rows import (
     by_slice,
@@ -96,8 +99,8 @@ def stream_ingest(
         for group in range(pipeline.key_groups if times else 0):
             yield packet_batch(Packet(group, Tick(max(times))))
         if has_records:
-            yield packet_batch(Packet(0, TaskTime("read", reading.seconds)))
-            yield packet_batch(Packet(0, TaskTime("decode", decoding.seconds - reading.seconds)))
+            yield packet_batch(Packet(0, reading.time("read", reading.seconds)))
+            yield packet_batch(Packet(0, decoding.time("decode", decoding.seconds - reading.seconds)))
 
     return run
 
@@ -110,6 +113,8 @@ class _Timer:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self._began = now_micros()
+        self._ended = self._began
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
         """Yield the items."""
@@ -119,8 +124,13 @@ class _Timer:
             item = next(coming, _NO_ITEM)
             self.seconds += time.monotonic() - since
             if item is _NO_ITEM:
+                self._ended = now_micros()
                 return
             yield item
+
+    def time(self, part: str, seconds: float) -> PartTime:
+        """Return the time from the timer's beginning to the end of the items."""
+        return PartTime(part, seconds, self._began, self._ended)
 
 
 _NO_ITEM: Any = object()
@@ -172,18 +182,24 @@ class LevelProcessor(StatefulProcessor):
         messages = (packet.message for packet in read_packets(rows))
         # what is for a later level goes on as it came, which is in a file if it is large
         given = (with_records(one) if level.takes(one) else one for one in messages)
-        since = time.monotonic()
-        output = level.step(group, given, self._state)
-        seconds = time.monotonic() - since
+        output = _timed_step(level, self._level, group, given, self._state)
         if level.is_last:
-            parts = output.stats.seconds
-            stats = replace(output.stats, seconds={**parts, "operate": parts.get("operate", 0.0) + seconds})
-            yield output_frame(group, replace(output, stats=stats), self._transport)
+            yield output_frame(group, output, self._transport)
         else:
-            yield packet_frame([*output.packets, Packet(group, TaskTime("operate", seconds))])
+            yield packet_frame(output.packets)
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
+
+
+def _timed_step(runner: LevelRunner, level: int, group: int, messages: Iterable[Message], state: State) -> GroupOutput:
+    """Run a step of a key group at a level; the output has the time that it took, for the report of the step."""
+    times: list[PartTime] = []
+    with timing(times, "operate", level):
+        output = runner.step(group, messages, state)
+    if runner.is_last:
+        return replace(output, stats=replace(output.stats, part_times=(*output.stats.part_times, *times)))
+    return replace(output, packets=(*output.packets, *(Packet(group, one) for one in times)))
 
 
 # not as text: Spark would parse it in each task
@@ -279,7 +295,7 @@ def batch_level(
             if number == len(cut):
                 earlier = [message for message in messages if isinstance(message, LevelState)]
                 break
-            output = runner.step(group, messages, state)
+            output = _timed_step(runner, level, group, messages, state)
             if runner.is_last:
                 output = output if since is None else ending_after(since, output)
                 yield from output_rows(number, group, output, transport)

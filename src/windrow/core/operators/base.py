@@ -30,10 +30,10 @@ from windrow.core.messages import (
     Records,
     RecordsLost,
     Results,
-    TaskTime,
     unpack_counts,
     unpack_progress,
 )
+from windrow.core.part_times import PartTime
 from windrow.core.schema import ID, OFFSET, PARTITION
 from windrow.core.state.migrate import StoredState
 from windrow.core.state.store import OperatorState
@@ -53,8 +53,8 @@ class StepInput:
     By node: `records` of operators, `raw` records of sources, `parts` (panes that other key groups aggregated of its
     records, where keys are salted), dead letters (`dead`; under None those of all nodes), and `results` of earlier
     levels. `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of
-    the step, None if there was no tick. `lateness`, `ages`, `seconds` (by part) and `hot_keys` (by node) are for the
-    report alone.
+    the step, None if there was no tick. `lateness`, `ages`, `part_times` and `hot_keys` (by node) are for the report
+    alone.
     """
 
     records: dict[str, pa.Table]
@@ -70,7 +70,7 @@ class StepInput:
     lost: tuple[RecordsLost, ...] = ()
     lateness: tuple[PartitionCounts, ...] = ()
     ages: tuple[PartitionCounts, ...] = ()
-    seconds: tuple[TaskTime, ...] = ()
+    part_times: tuple[PartTime, ...] = ()
     hot_keys: Mapping[str, HotKeys] = field(default_factory=dict)
 
     @staticmethod
@@ -110,7 +110,7 @@ class StepInput:
             lost=tuple(sorted(all_of(RecordsLost), key=lambda one: (one.partition, one.first))),
             lateness=tuple(row for one in counted if one.of == "lateness" for row in unpack_counts(one.blob)),
             ages=tuple(row for one in counted if one.of == "age" for row in unpack_counts(one.blob)),
-            seconds=tuple(all_of(TaskTime)),
+            part_times=tuple(all_of(PartTime)),
             hot_keys=add_by_node({one.of: HotKeys(one.records, one.counts)} for one in all_of(KeyCounts)),
         )
 
@@ -177,7 +177,7 @@ class GroupStats:
     partitions that no longer hold the low watermark `low` back: these four in key group 0 only, as they are the same in
     all. `lateness` counts by partition how far records were behind the clock of their partition, each once for each
     operator that takes it from its source; `ages` are rows (partition, newest log timestamp, counts of how much older
-    records are). `seconds` are those that tasks have spent, by part, `hot_keys` the keys with most records, by node.
+    records are). `part_times` are those of tasks, `hot_keys` the keys with most records, by node.
     """
 
     records: int
@@ -196,7 +196,7 @@ class GroupStats:
     read: dict[int, int] = field(default_factory=dict)
     lateness: dict[int, Histogram] = field(default_factory=dict)
     ages: tuple[PartitionCounts, ...] = ()
-    seconds: dict[str, float] = field(default_factory=dict)
+    part_times: tuple[PartTime, ...] = ()
     hot_keys: dict[str, HotKeys] = field(default_factory=dict)
 
 

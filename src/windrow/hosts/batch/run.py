@@ -20,6 +20,7 @@ from windrow.core.changelog import StepOutput, concat_by_sink, empty_by_sink
 from windrow.core.level import number_of_levels
 from windrow.core.messages import EndOfInput, Message
 from windrow.core.operators.base import GroupOutput
+from windrow.core.part_times import PartTime
 from windrow.core.state.store import MemoryState
 from windrow.core.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
@@ -248,8 +249,13 @@ class BatchWriter:
         """Wait for the epoch being written."""
         self._thread.shutdown()
 
+<<<<<<< HEAD
     def _commit(self, epoch: int, parts: Sequence[GroupOutput], upto: Cut) -> None:
         first, spent = self._nothing if epoch else self._first, dict[str, float]()
+=======
+    def _commit(self, epoch: int, parts: Sequence[GroupOutput]) -> None:
+        first, spent = self._nothing if epoch else self._first, list[PartTime]()
+>>>>>>> 1b7207d (Note when the parts of a step began and ended)
         rows = concat_by_sink(first, (part.by_sink for part in parts))
         with timing(spent, "commit"):
             self._sinks.commit(epoch, rows)

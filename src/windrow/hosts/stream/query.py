@@ -19,12 +19,13 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from windrow.core.changelog import concat_by_sink, empty_by_sink
 from windrow.core.level import number_of_levels
 from windrow.core.operators.base import GroupOutput
+from windrow.core.part_times import PartTime
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import CheckpointBusyError, EngineError, RunError, WindrowError
 from windrow.expressions import result_pipelines
 from windrow.hosts.cluster import SHUFFLE_PARTITIONS, partitions_of_state
 from windrow.hosts.folders import Folder, matching
-from windrow.hosts.reports import OnStep, StepReport, Stopwatch, timing
+from windrow.hosts.reports import OnStep, StepReport, Stopwatch, ending_now, timing
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.spark_rows import OUTPUT_DDL, PACKET_DDL, outputs
 from windrow.hosts.stages import LevelProcessor, balanced_key_groups, stream_ingest
@@ -146,15 +147,15 @@ class QueryWatch:
         self._checkpoint = checkpoint
         self._query: Any = None
 
-    def planned(self) -> dict[str, float]:
-        """Return the seconds since the step at hand was begun, for which Spark has planned it."""
+    def planned(self) -> list[PartTime]:
+        """Return the time since the step at hand was begun, for which Spark has planned it."""
         with suppress(*SPARK_ERRORS):
             if self._query is None:
                 self._query = _running(self._spark, self._checkpoint)
             if self._query is not None:
                 began = self._query.getLatestExecutionContext().currentTriggerStartTimestamp()
-                return {"plan": max(0.0, time.time() - began / 1_000)}
-        return {}
+                return [ending_now("plan", max(0.0, time.time() - began / 1_000))]
+        return []
 
     def state(self) -> list[tuple[int, int]]:
         """Return how many rows and bytes the state store had by level after the last step that Spark reports."""
@@ -268,7 +269,7 @@ class SinkWriter:
         self._thread.shutdown(wait=False)
         return self._writing is None or not wait([self._writing], max(0, seconds - watch.lap())).not_done
 
-    def _write(self, epoch: int, groups: Sequence[GroupOutput], took: float, spent: dict[str, float]) -> None:
+    def _write(self, epoch: int, groups: Sequence[GroupOutput], took: float, spent: list[PartTime]) -> None:
         work = Stopwatch()
 
         def report() -> StepReport:
