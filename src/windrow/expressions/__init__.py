@@ -17,6 +17,7 @@ from windrow.expressions.inputs import (
     own_gap,
     record_fields,
 )
+from windrow.expressions.origins import Origins, origins_of
 from windrow.expressions.results import Result, formulas, needs_rows, results
 from windrow.expressions.streams import (
     ROWS_OF,
@@ -47,6 +48,7 @@ __all__ = [
     "Expression",
     "JoinSide",
     "JoinSpan",
+    "Origins",
     "RecordStream",
     "Result",
     "SqlCall",
@@ -68,6 +70,7 @@ __all__ = [
     "join_spans",
     "needs_rows",
     "nullable_fields",
+    "origins_of",
     "own_gap",
     "record_fields",
     "result_pipelines",

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final, Literal, assert_never
 
 from windrow.errors import PipelineError
-from windrow.expressions.analyse import analyse
+from windrow.expressions.analyse import Expression, analyse
 from windrow.expressions.inputs import arguments, nullable_fields, record_fields
 from windrow.expressions.results import results
 from windrow.model import (
@@ -213,10 +213,18 @@ def _listed(stream: Stream) -> str:
     return ", ".join(f"{one.name} {one.type}" for one in stream.fields)
 
 
-def _selected(given: Stream, node: SelectNode) -> tuple[Field, ...]:
+def _derived(given: Stream, node: SelectNode) -> list[tuple[str, Expression]]:
     nullable = frozenset(one.name for one in given.fields if one.optional)
-    made = [(one.name, analyse(one.sql, given.fields, nullable)) for one in node.derive]
-    fields = (*given.fields, *(Field(name, one.type, one.nullable) for name, one in made))
+    return [(one.name, analyse(one.sql, given.fields, nullable)) for one in node.derive]
+
+
+def selected_expressions(graph: Graph, node: SelectNode) -> list[tuple[str, Expression]]:
+    """Return the fields that a selection adds, by name."""
+    return _derived(united(graph, node), node)
+
+
+def _selected(given: Stream, node: SelectNode) -> tuple[Field, ...]:
+    fields = (*given.fields, *(Field(name, one.type, one.nullable) for name, one in _derived(given, node)))
     if node.select is None:
         return fields
     by_name = {one.name: one for one in fields}
