@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, assert_never
+from typing import Literal, ParamSpec, assert_never
 
 from windrow.core.lists import with_entries
 from windrow.errors import InputError
+from windrow.hosts.exporting import Observer
 from windrow.hosts.folders import Folder
 from windrow.hosts.group_offsets import GroupOffsets
 from windrow.hosts.history import HistoryWriter, RunRecord, forget_history, history_of
+from windrow.hosts.lineage import lineage
 from windrow.hosts.reports import OnLag, OnStep, OnTrouble, naming_lag, naming_partitions
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
+from windrow.hosts.traces import tracing
 from windrow.model import Graph, Runnable, as_graph
 from windrow.sinks import open_sinks
 from windrow.sinks.base import SinkGroup
 from windrow.sources import followed_files, open_sources, with_lists
 from windrow.sources.base import OnDataLoss
 
+P = ParamSpec("P")
 HostName = Literal["stream", "realtime", "batch", "memory"]
 Ended = Literal["end", "asked"]
 """Why a run ended: at the end of the input, or because it was asked to stop."""
@@ -66,9 +70,36 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
     """
     graph = as_graph(pipeline)
-    with _noting(graph, options, on_step) as (noted, note), GroupOffsets(graph, noted.on_warning) as groups:
-        named = replace(noted, on_lag=naming_lag(graph, noted.on_lag))
-        return _launch(pipeline, named, groups.committing(naming_partitions(graph, note)), on_start)
+    with (
+        _noting(graph, options, on_step) as (noted, note),
+        GroupOffsets(graph, noted.on_warning) as groups,
+        tracing(graph, options.host, options.on_warning) as traces,
+        lineage(graph, is_bounded=options.until_end, on_warning=options.on_warning) as events,
+    ):
+        watched, watch = _observed(noted, note, traces, events)
+        named = replace(watched, on_lag=naming_lag(graph, watched.on_lag))
+        ended = _launch(pipeline, named, groups.committing(naming_partitions(graph, watch)), on_start)
+        for observer in (traces, events):
+            observer.on_end(ended == "asked")
+        return ended
+
+
+def _observed(options: Options, on_step: OnStep, *observers: Observer) -> tuple[Options, OnStep]:
+    """Return options and `on_step` whose calls observers have, too."""
+    troubles = [options.on_trouble, *(one.on_trouble for one in observers)]
+    readies = [options.on_ready, *(one.on_ready for one in observers)]
+    return (
+        replace(options, on_trouble=_each(troubles), on_ready=_each(readies)),
+        _each([on_step, *(one.on_step for one in observers)]),
+    )
+
+
+def _each(functions: Sequence[Callable[P, None]]) -> Callable[P, None]:
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        for function in functions:
+            function(*args, **kwargs)
+
+    return call
 
 
 @contextmanager

@@ -249,13 +249,8 @@ class BatchWriter:
         """Wait for the epoch being written."""
         self._thread.shutdown()
 
-<<<<<<< HEAD
     def _commit(self, epoch: int, parts: Sequence[GroupOutput], upto: Cut) -> None:
-        first, spent = self._nothing if epoch else self._first, dict[str, float]()
-=======
-    def _commit(self, epoch: int, parts: Sequence[GroupOutput]) -> None:
         first, spent = self._nothing if epoch else self._first, list[PartTime]()
->>>>>>> 1b7207d (Note when the parts of a step began and ended)
         rows = concat_by_sink(first, (part.by_sink for part in parts))
         with timing(spent, "commit"):
             self._sinks.commit(epoch, rows)

@@ -11,6 +11,7 @@ from functools import partial
 
 import psycopg
 from psycopg import conninfo, errors
+from psycopg.abc import ConnDict
 
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model.connectors import resolve_references
@@ -153,6 +154,7 @@ _REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 _NAME = re.compile('"[^"]*"')
+_SEARCH_PATH = re.compile(r'search_path\s*=\s*"?(\w+)')
 _HINT = re.compile(" Either provide the file.*? certificate verification[.]")
 
 
@@ -163,18 +165,35 @@ def address(url: str) -> str:
 
 def where(url: str) -> str:
     """Name the server and database of a url, without user and password; raise SinkAddressError if it is invalid."""
+    host, port, database = server_of(url)
+    return f"PostgreSQL at {host}:{port}/{database}"
+
+
+def server_of(url: str) -> tuple[str, str, str]:
+    """Return the host, port and database of a url; raise SinkAddressError if it is invalid."""
+    parts = _parts(url)
+    host = parts.get("host") or os.environ.get("PGHOST") or "localhost"
+    port = parts.get("port") or os.environ.get("PGPORT") or "5432"
+    database = parts.get("dbname") or os.environ.get("PGDATABASE") or parts.get("user") or ""
+    return str(host), str(port), str(database)
+
+
+def named_schema(url: str) -> str:
+    """Return the first schema of the search path that a url sets, without asking the server."""
+    options = str(_parts(url).get("options") or os.environ.get("PGOPTIONS") or "")
+    found = _SEARCH_PATH.search(options)
+    return found[1] if found else "public"
+
+
+def _parts(url: str) -> ConnDict:
     try:
-        parts = conninfo.conninfo_to_dict(address(url))
+        return conninfo.conninfo_to_dict(address(url))
     except psycopg.ProgrammingError:
         # libpq's message repeats the url, password and all, so it must not be seen as a cause either.
         msg = (
             "the sink's url cannot be read: write postgresql://USER@HOST:PORT/DATABASE, and percent-encode odd letters"
         )
         raise SinkAddressError(msg) from None
-    host = parts.get("host") or os.environ.get("PGHOST") or "localhost"
-    port = parts.get("port") or os.environ.get("PGPORT") or 5432
-    database = parts.get("dbname") or os.environ.get("PGDATABASE") or parts.get("user") or ""
-    return f"PostgreSQL at {host}:{port}/{database}"
 
 
 def translate(error: psycopg.Error, place: str) -> SinkError:

@@ -1,0 +1,98 @@
+"""What exporters of a run share: they are for eyes alone, so none fails it, or holds up its end for long."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from windrow.hosts.reports import OnStep
+
+LEAVE: Final = 2.0
+"""Seconds that the end of a run waits for what is still to be sent."""
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Callbacks of a run, which raise nothing: by default they do nothing.
+
+    `on_end` is called when the run has ended without an error, with whether it was asked to stop.
+    """
+
+    on_step: OnStep = lambda _: None
+    on_trouble: Callable[[str], None] = lambda _: None
+    on_ready: Callable[[], None] = lambda: None
+    on_end: Callable[[bool], None] = lambda _: None
+
+
+class ExportGuard(logging.Handler):
+    """Keeps the faults of an exporter from the run: `on_warning` is called with the first one, others are ignored.
+
+    Within the block, warnings that the package `library` logs count as faults, and go nowhere else. `what` names what
+    is exported, in the plural, `check` what to look at if that fails.
+    """
+
+    def __init__(self, what: str, library: str, check: str, on_warning: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._what = what
+        self._check = check
+        self._logger = logging.getLogger(library)
+        self._on_warning = on_warning
+        self._told = threading.Event()
+        self._is_leaving = False
+
+    def __enter__(self) -> Self:
+        self._logger.addHandler(self)
+        self._logger.propagate = False
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
+    ) -> None:
+        if not self._is_leaving:
+            self._release()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Warn of what the library logs."""
+        self.warn(record.getMessage())
+
+    def warn(self, why: str) -> None:
+        """Warn, if this is the first fault."""
+        if not self._told.is_set():
+            self._told.set()
+            why = " ".join(why.split())
+            self._on_warning(f"{self._what} of this run may be lost: {why}; check {self._check}")
+
+    @contextmanager
+    def harmless(self) -> Iterator[None]:
+        """Warn of what the block raises, and go on behind it."""
+        try:
+            yield
+        except Exception as exc:  # noqa: BLE001 - what is for eyes alone fails no run
+            self.warn(f"{type(exc).__name__}: {exc}")
+
+    def leave(self, finish: Callable[[], object], give_up: Callable[[], object] = lambda: None) -> None:
+        """Have what is left sent, by `finish` in a thread of its own; warn and give up after `LEAVE` seconds."""
+
+        def run() -> None:
+            with self.harmless():
+                finish()
+            self._release()
+
+        self._is_leaving = True
+        thread = threading.Thread(target=run, name="windrow-export", daemon=True)
+        thread.start()
+        thread.join(LEAVE)
+        if thread.is_alive():
+            self.warn(f"what was left at its end was not taken within {LEAVE:g} s")
+            with self.harmless():
+                give_up()
+
+    def _release(self) -> None:
+        """Have the library log as it did; only when it has nothing more to say of this run."""
+        self._logger.removeHandler(self)
+        self._logger.propagate = True
