@@ -19,6 +19,7 @@ from tests.cli.test_progress import REPORT
 
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys
+from windrow.core.samples import SAMPLE, RecordSample, least
 from windrow.errors import InputError, RunError
 from windrow.hosts.history import MERGED, RUNS, HistoryWriter, RunRecord, forget_history, read_history, read_runs
 from windrow.hosts.reports import Fault, Lag, StepReport
@@ -40,6 +41,7 @@ STEP = replace(
     state_bytes=10,
     state_by_node={"spend": (2, 10)},
     hot_keys={"spend": HotKeys(40, {"ann": 30})},
+    samples=(RecordSample(0, 3, T0, T0 + 1, 7, {"": "late"}),),
 )
 
 
@@ -218,6 +220,11 @@ reports = st.builds(
     hot_keys=st.dictionaries(
         st.sampled_from(["", "spend"]),
         st.builds(HotKeys, st.integers(1, 1000), st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9))),
+    ),
+    samples=st.lists(st.tuples(names, st.integers(0, 30)), max_size=SAMPLE, unique=True).map(
+        lambda places: least(
+            RecordSample(name, offset, T0, None, 1_000 * offset % 997, {"": "late"}) for name, offset in places
+        )
     ),
     parts=st.dictionaries(st.sampled_from(["plan", "commit"]), st.integers(0, 9)),
 )

@@ -9,6 +9,7 @@ from tests.hosts.runs import Runner
 from tests.hosts.spend import Files, events, spend
 
 from windrow.core.histogram import Histogram
+from windrow.core.samples import SAMPLE
 from windrow.hosts.history import history_of, read_history
 from windrow.hosts.reports import Totals, now_micros
 from windrow.hosts.status import RunStatus
@@ -32,6 +33,9 @@ def test_a_stream_reports_its_steps_and_keeps_the_reports(make_log: MakeLog, sto
         assert min(report.parts.values()) >= 0
         assert report.took <= sum(report.parts.values()) + 1
         assert report.committed is not None
+        assert len(report.samples) == min(SAMPLE, report.records)
+        # no record is behind another operator, so each has been judged
+        assert all(one.verdicts.keys() == {""} and one.log_time is not None for one in report.samples)
     assert first.tasks.keys() == {"read", "decode", "operate"}
     assert min(first.tasks.values()) > 0
     assert last.state_rows is not None

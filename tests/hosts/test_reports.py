@@ -32,8 +32,11 @@ def test_all_partitions_of_several_sources_are_named() -> None:
         for one in fields(STEP)
         if isinstance(getattr(STEP, one.name), dict) and one.name not in {"parts", "tasks", "state_by_node", "hot_keys"}
     }
-    naming_partitions(graph, told.append)(replace(STEP, **numbers, idle=[0]))
+    (sample,) = STEP.samples
+    samples = (replace(sample, partition=MAX_PARTITIONS + 1),)
+    naming_partitions(graph, told.append)(replace(STEP, **numbers, samples=samples, idle=[0]))
     assert told[0].idle == ["orders/0"]
+    assert [one.partition for one in told[0].samples] == ["rates/1"]
     for name in numbers:
         assert getattr(told[0], name).keys() == {"rates/1"}, name
 

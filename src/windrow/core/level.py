@@ -33,11 +33,13 @@ from windrow.core.messages import (
     PartitionCounts,
     Records,
     Results,
+    SampledVerdicts,
     pack_counts,
 )
 from windrow.core.operators.base import (
     GroupOutput,
     GroupStats,
+    Judged,
     NodeInput,
     Operator,
     OperatorOutput,
@@ -56,6 +58,7 @@ from windrow.core.operators.table import LookupOperator, TableOperator
 from windrow.core.operators.window.changelog import ChangelogWindowOperator
 from windrow.core.operators.window.operator import WindowOperator
 from windrow.core.operators.window.running import open_running
+from windrow.core.samples import VERDICTS, VerdictRow, join_verdicts, limit, places_below
 from windrow.core.schema import END, ID, PARTITION, REVISION, SIDE, TIME, WATERMARK, WINDOW
 from windrow.core.state.store import MemoryState, OperatorState, State, blobs_of, scoped_kind
 from windrow.core.state.widening import StateChange
@@ -93,17 +96,17 @@ def open_levels(
     partitions: Iterable[int],
     packed: Callable[[pa.Table], bytes] = pack,
     *,
-    counts_lateness: bool = True,
+    is_reported: bool = True,
 ) -> tuple[LevelRunner, ...]:
     """Return the levels of a pipeline; `partitions` are those that the source had when it was first started.
 
-    `packed` packs the records that a level gives the next one. How late records are is counted, for reports, if
-    `counts_lateness`.
+    `packed` packs the records that a level gives the next one. How late records are is counted, and the verdicts on a
+    sample are given, for reports, if it `is_reported`.
     """
     graph, known = as_graph(pipeline), tuple(partitions)
     levels = graph.levels
     return tuple(
-        LevelRunner(graph, places, known, packed, is_last=places is levels[-1], counts_lateness=counts_lateness)
+        LevelRunner(graph, places, known, packed, is_last=places is levels[-1], is_reported=is_reported)
         for places in levels
     )
 
@@ -252,11 +255,13 @@ class _Hosted:
         packed: Callable[[pa.Table], bytes],
         local: Container[str],
         *,
-        counts_lateness: bool,
+        is_reported: bool,
     ) -> None:
         self._graph = graph
-        self._counts_lateness = counts_lateness
+        self._is_reported = is_reported
         node = place.node
+        # a row of a join is no record of a log
+        self._is_sampled = is_reported and not any(stream_of(graph, name).has_id for name in node.inputs)
         view = self.view = view_of(graph, node)
         self.name = node.name
         self.is_local = place.is_local
@@ -278,38 +283,49 @@ class _Hosted:
             self.dead_letters = ResultDeadLetters(graph, node)
         self._duck = duckdb_sql.connect()
 
-    def split_expired(self, records: pa.Table, group: int) -> tuple[pa.Table, pa.Table]:
-        """Return the records that are within the lateness of their source, and the late output of the others.
+    def split_expired(self, records: pa.Table, group: int) -> tuple[pa.Table, pa.Table, tuple[Judged, ...]]:
+        """Return the records that are within the lateness of their source, the late output of the others, and these.
 
         Of the versions of a broadcast lookup, which all key groups have, each is in the late output of one.
         """
         if not (records.num_rows and self.is_limited.any()):
-            return records, schema.NO_LATE
+            return records, schema.NO_LATE, ()
         times, watermarks = (to_micros(records.column(name)) for name in (TIME, WATERMARK))
         sources = source_numbers(self._graph, records.column(PARTITION))
         is_expired = self.is_limited[sources] & (watermarks >= times + self.lateness[sources])
         if not is_expired.any():
-            return records, schema.NO_LATE
+            return records, schema.NO_LATE, ()
         records, expired = records.filter(pa.array(~is_expired)), records.filter(pa.array(is_expired))
         if isinstance(self.view, RecordStream) and self.view.is_broadcast:
             expired = expired.filter(pa.array(place_groups(self._duck, expired, self.view.key_groups) == group))
         # no window is missed but its own microsecond
         times = to_micros(expired.column(TIME))
         expired = expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
-        return records, late_output(self._duck, self.view, expired)
+        return records, late_output(self._duck, self.view, expired), (Judged.of_all(expired, expired=True),)
 
     def count_lateness(self, records: pa.Table, advance: ClockAdvance, group: int, into: dict[int, Histogram]) -> None:
         """Add by partition how far records are behind their clocks.
 
         The versions of a broadcast lookup, which all key groups have, are counted in the first.
         """
-        if not self._counts_lateness:
+        if not self._is_reported:
             return
         if group and isinstance(self.view, RecordStream) and self.view.is_broadcast:
             records = records.filter(pc.equal(records.column(SIDE), 0))
         if records.num_rows:
             for partition, counts in advance.lateness(records).items():
                 into[partition] = into.get(partition, Histogram()) + counts
+
+    def sampled_verdicts(self, judged: Iterable[Judged], read: int) -> list[VerdictRow]:
+        """Return the verdicts on the records that may be in the sample of a step, in which so many were read."""
+        found: list[VerdictRow] = []
+        for one in judged if self._is_sampled else ():
+            if one.records.num_rows:
+                partitions, offsets = one.places
+                for place in places_below(limit(read), partitions, offsets)[0]:
+                    number = 2 if one.expired[place] else 0 if one.on_time[place] else 1
+                    found.append((int(partitions[place]), int(offsets[place]), VERDICTS[number]))
+        return found
 
     def packets(self, output: OperatorOutput) -> Iterator[Packet]:
         """Yield packets for the nodes below."""
@@ -358,14 +374,14 @@ class LevelRunner:
         packed: Callable[[pa.Table], bytes] = pack,
         *,
         is_last: bool = True,
-        counts_lateness: bool = True,
+        is_reported: bool = True,
     ) -> None:
         self._graph = graph
         self.is_last = is_last
         # sinks come last: the others of the level make what they take
         ordered = sorted(places, key=lambda place: isinstance(place.node, SinkNode))
         sinks = {place.node.name for place in ordered if isinstance(place.node, SinkNode)}
-        self._nodes = [_Hosted(graph, place, packed, sinks, counts_lateness=counts_lateness) for place in ordered]
+        self._nodes = [_Hosted(graph, place, packed, sinks, is_reported=is_reported) for place in ordered]
         self._names = frozenset(node.name for node in self._nodes)
         self._inputs = {node.name: node.input for node in self._nodes}
         self._nothing = empty_by_sink(graph)
@@ -413,13 +429,16 @@ class LevelRunner:
         packets: list[Packet] = []
         lateness: dict[int, Histogram] = {one.partition: Histogram(one.counts) for one in given.lateness}
         hot_keys: dict[str, HotKeys] = {}
+        verdicts: dict[str, list[VerdictRow]] = {}
+        read = sum(one.records for one in given.progress)
         local: defaultdict[str, list[pa.Table]] = defaultdict(list)
         for node in self._nodes:
             raw, late = given.raw[node.name], None
+            judged: tuple[Judged, ...] = ()
             if raw.num_rows:
                 raw = advance.with_watermarks(raw)
                 node.count_lateness(raw, advance, group, lateness)
-                raw, late = node.split_expired(raw, group)
+                raw, late, judged = node.split_expired(raw, group)
             records = node.input.join([raw, given.records[node.name], *local[node.name]])
             hot_keys[node.name] = HotKeys.of(records, node.view.key)
             own = OperatorState(node.name, state, summary.operators.get(node.name))
@@ -428,6 +447,7 @@ class LevelRunner:
             if late is not None and late.num_rows:
                 output = replace(output, late=pa.concat_tables([late, output.late]))
             outputs[node.name] = output
+            verdicts[node.name] = node.sampled_verdicts((*judged, *output.judged), read)
             summary.operators[node.name] = own.summary
             packets += node.packets(output)
             if node.router is not None:
@@ -450,11 +470,17 @@ class LevelRunner:
                 for of, one in hot_keys.items()
                 if one.records
             ]
+            packets += [Packet(group, SampledVerdicts(of, tuple(rows))) for of, rows in verdicts.items() if rows]
             return GroupOutput(self._nothing, stats, (*(Packet(group, one) for one in own_data), *packets))
         # clocks are identical in every key group, so only group 0 writes the journal
         journal = advance.journal if group == 0 else schema.NO_CLOCKS
         rows = {name: self._output(name, outputs, given, journal) for name in self._nothing}
-        return GroupOutput(rows, replace(stats, hot_keys=add_by_node([given.hot_keys, hot_keys])))
+        stats = replace(
+            stats,
+            hot_keys=add_by_node([given.hot_keys, hot_keys]),
+            verdicts=join_verdicts([given.verdicts, verdicts]),
+        )
+        return GroupOutput(rows, stats)
 
     def _output(
         self, sink: str, outputs: Mapping[str, OperatorOutput], given: StepInput, journal: pa.Table
@@ -534,6 +560,7 @@ def _stats(
         lateness=dict(lateness),
         ages=given.ages,
         part_times=given.part_times,
+        samples=given.samples,
     )
 
 

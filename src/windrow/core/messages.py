@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from windrow.core.columns import MIN_TIME, Blob, Micros, pack, to_micros, unpack
 from windrow.core.part_times import PartTime
+from windrow.core.samples import SampleRow, VerdictRow
 from windrow.core.tick import Tick
 
 
@@ -134,6 +135,21 @@ class KeyCounts:
 
 
 @dataclass(frozen=True)
+class SampledRecords:
+    """A sample of the records that a task has read (`RecordSample`), as rows of its fields: for the report alone."""
+
+    rows: tuple[SampleRow, ...]
+
+
+@dataclass(frozen=True)
+class SampledVerdicts:
+    """The verdicts of the node `of` on records that may be in the sample (`VerdictRow`): for the report alone."""
+
+    of: str
+    rows: tuple[VerdictRow, ...]
+
+
+@dataclass(frozen=True)
 class RecordsLost:
     """Records of a partition were lost (`what` describes it); it resumes at the offset `first`."""
 
@@ -172,6 +188,8 @@ Message = (
     | Counted
     | PartTime
     | KeyCounts
+    | SampledRecords
+    | SampledVerdicts
     | RecordsLost
     | PartitionIdle
     | Tick

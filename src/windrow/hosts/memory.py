@@ -50,8 +50,8 @@ class MemoryHost:
         *,
         is_reported: bool = True,
     ) -> None:
-        self._stage = Ingest(pipeline, bounds, decoded_since=decoded_since, counts_ages=is_reported)
-        self._levels = open_levels(pipeline, partitions, counts_lateness=is_reported)
+        self._stage = Ingest(pipeline, bounds, decoded_since=decoded_since, is_reported=is_reported)
+        self._levels = open_levels(pipeline, partitions, is_reported=is_reported)
         self._key_groups = pipeline.key_groups
         self._states = [[MemoryState() for _ in range(pipeline.key_groups)] for _ in self._levels]
 

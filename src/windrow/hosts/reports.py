@@ -9,13 +9,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys, add_by_node
 from windrow.core.part_times import PartTime, join_part_times
+from windrow.core.samples import RecordSample, least, with_verdicts
 from windrow.errors import RecordsLostError, SinkError, SourceError, WindrowError
 from windrow.model import Graph, Runnable, as_graph
 
@@ -115,9 +116,9 @@ class StepReport:
     `part_times` are when these parts began and ended, all tasks together; they are not in the plain form.
     `key_group_load` is the greatest share of records that a key group has, as a multiple of the mean share.
     `state_rows` and `state_bytes` are what the state store held about then, `state_by_node` the same by the nodes
-    whose operators run together. `hot_keys` are estimates of the keys with most records, by node. What a host does not
-    know is empty or None; of a host that knows `only_offsets`, `records` are offsets, and the other counts are 0 and
-    say nothing.
+    whose operators run together. `hot_keys` are estimates of the keys with most records, by node. `samples` are a
+    uniform sample of its good records (`windrow.core.samples`). What a host does not know is empty or None; of a host
+    that knows `only_offsets`, `records` are offsets, and the other counts are 0 and say nothing.
     """
 
     epoch: int
@@ -151,6 +152,7 @@ class StepReport:
     state_bytes: int | None = None
     state_by_node: dict[str, tuple[int, int]] = field(default_factory=dict)
     hot_keys: dict[str, HotKeys] = field(default_factory=dict)
+    samples: tuple[RecordSample, ...] = ()
     only_offsets: bool = False
 
     @property
@@ -228,6 +230,9 @@ class StepReport:
             part_times=(*parts, *join_part_times(time for one in stats for time in one.part_times)),
             key_group_load=_load([sum(counts.total for counts in one.lateness.values()) for one in stats]),
             hot_keys=add_by_node(one.hot_keys for one in stats),
+            samples=with_verdicts(
+                least(sample for one in stats for sample in one.samples), (one.verdicts for one in stats)
+            ),
         )
 
     def up_to(self, reached: Mapping[int, int]) -> StepReport:
@@ -265,6 +270,7 @@ class StepReport:
             parts=_sums((self.parts, later.parts)),
             tasks=_sums((self.tasks, later.tasks)),
             hot_keys=add_by_node((self.hot_keys, later.hot_keys)),
+            samples=least((*self.samples, *later.samples)),
         )
 
     def plain(self) -> dict[str, Any]:
@@ -273,6 +279,7 @@ class StepReport:
         made["lateness"] = {partition: list(counts.counts) for partition, counts in self.lateness.items()}
         made["latency"] = list(self.latency.counts)
         made["hot_keys"] = {node: {"records": one.records, "counts": one.counts} for node, one in self.hot_keys.items()}
+        made["samples"] = [asdict(one) for one in self.samples]
         return made
 
     @staticmethod
@@ -289,11 +296,12 @@ class StepReport:
         values["latency"] = Histogram(tuple(values["latency"]))
         values["state_by_node"] = {node: tuple(held) for node, held in values.get("state_by_node", {}).items()}
         values["hot_keys"] = {node: HotKeys(**one) for node, one in values.get("hot_keys", {}).items()}
+        values["samples"] = tuple(RecordSample(**one) for one in values.get("samples", ()))
         return StepReport(**values)
 
 
 _NUMBERS = ("records", "late", "expired", "dead", "inserts", "revisions", "rejected", "duplicates")
-_EMPTY: dict[str, Any] = {"read": {}, "lateness": {}, "latency": Histogram(), "hot_keys": {}}
+_EMPTY: dict[str, Any] = {"read": {}, "lateness": {}, "latency": Histogram(), "hot_keys": {}, "samples": ()}
 _COUNTS = (*_NUMBERS, *_EMPTY)
 """Fields that are counts: a step that is run again reports them as 0."""
 
@@ -353,6 +361,9 @@ def naming_partitions(graph: Graph, on_step: OnStep) -> OnStep:
                 read=named(report.read),
                 log_times=named(report.log_times),
                 lateness=named(report.lateness),
+                samples=tuple(
+                    replace(one, partition=graph.partition_name(int(one.partition))) for one in report.samples
+                ),
             )
         )
 

@@ -19,6 +19,7 @@ from windrow.core.hot_keys import HotKeys
 from windrow.core.messages import Message, Packet, PartitionCounts, Records, decode_message, encode_message
 from windrow.core.operators.base import GroupOutput, GroupStats
 from windrow.core.part_times import PartTime
+from windrow.core.samples import RecordSample
 from windrow.core.state.store import MemoryState
 from windrow.hosts.transport import TableTransport, opened, taken
 from windrow.model import Runnable
@@ -110,6 +111,7 @@ def group_stats(text: str) -> GroupStats:
     )
     stats["part_times"] = tuple(PartTime(**one) for one in stats["part_times"])
     stats["hot_keys"] = {node: HotKeys(**keys) for node, keys in stats["hot_keys"].items()}
+    stats["samples"] = tuple(RecordSample(**one) for one in stats["samples"])
     return GroupStats(**stats)
 
 

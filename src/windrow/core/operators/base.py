@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.core import schema
 from windrow.core.changelog import StepOutput
-from windrow.core.columns import are_before, concat, to_micros, unpack
+from windrow.core.columns import Micros, are_before, concat, to_micros, unpack
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys, add_by_node
 from windrow.core.messages import (
@@ -30,10 +32,13 @@ from windrow.core.messages import (
     Records,
     RecordsLost,
     Results,
+    SampledRecords,
+    SampledVerdicts,
     unpack_counts,
     unpack_progress,
 )
 from windrow.core.part_times import PartTime
+from windrow.core.samples import RecordSample, VerdictRow, join_verdicts
 from windrow.core.schema import ID, OFFSET, PARTITION
 from windrow.core.state.migrate import StoredState
 from windrow.core.state.store import OperatorState
@@ -53,8 +58,8 @@ class StepInput:
     By node: `records` of operators, `raw` records of sources, `parts` (panes that other key groups aggregated of its
     records, where keys are salted), dead letters (`dead`; under None those of all nodes), and `results` of earlier
     levels. `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of
-    the step, None if there was no tick. `lateness`, `ages`, `part_times` and `hot_keys` (by node) are for the report
-    alone.
+    the step, None if there was no tick. `lateness`, `ages`, `part_times`, `hot_keys` (by node), `samples` and
+    `verdicts` (by node) are for the report alone.
     """
 
     records: dict[str, pa.Table]
@@ -72,6 +77,8 @@ class StepInput:
     ages: tuple[PartitionCounts, ...] = ()
     part_times: tuple[PartTime, ...] = ()
     hot_keys: Mapping[str, HotKeys] = field(default_factory=dict)
+    samples: tuple[RecordSample, ...] = ()
+    verdicts: Mapping[str, Sequence[VerdictRow]] = field(default_factory=dict)
 
     @staticmethod
     def of(nodes: Mapping[str, NodeInput], messages: Iterable[Message]) -> StepInput:
@@ -112,6 +119,8 @@ class StepInput:
             ages=tuple(row for one in counted if one.of == "age" for row in unpack_counts(one.blob)),
             part_times=tuple(all_of(PartTime)),
             hot_keys=add_by_node({one.of: HotKeys(one.records, one.counts)} for one in all_of(KeyCounts)),
+            samples=tuple(RecordSample(*row) for one in all_of(SampledRecords) for row in one.rows),
+            verdicts=join_verdicts({one.of: one.rows} for one in all_of(SampledVerdicts)),
         )
 
     def with_dead(self, messages: Iterable[Message]) -> StepInput:
@@ -177,7 +186,8 @@ class GroupStats:
     partitions that no longer hold the low watermark `low` back: these four in key group 0 only, as they are the same in
     all. `lateness` counts by partition how far records were behind the clock of their partition, each once for each
     operator that takes it from its source; `ages` are rows (partition, newest log timestamp, counts of how much older
-    records are). `part_times` are those of tasks, `hot_keys` the keys with most records, by node.
+    records are). `part_times` are those of tasks, `hot_keys` the keys with most records, by node. `samples` are of the
+    records that tasks have read, `verdicts` those on records that may be among them, by node.
     """
 
     records: int
@@ -198,6 +208,8 @@ class GroupStats:
     ages: tuple[PartitionCounts, ...] = ()
     part_times: tuple[PartTime, ...] = ()
     hot_keys: dict[str, HotKeys] = field(default_factory=dict)
+    samples: tuple[RecordSample, ...] = ()
+    verdicts: dict[str, list[VerdictRow]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -228,12 +240,39 @@ class OperatorStep:
     parts: tuple[pa.Table, ...] = ()
 
 
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Records with the verdicts of an operator, a row a record, or a record and window; late is what is neither.
+
+    `records` have at least PARTITION, OFFSET, TIME and WATERMARK, the watermark by which they were judged.
+    """
+
+    records: pa.Table
+    on_time: Mask
+    expired: Mask
+
+    @staticmethod
+    def of_all(records: pa.Table, *, expired: bool) -> Judged:
+        """Return records that are all on time, or all expired."""
+        mask = np.full(records.num_rows, expired)
+        return Judged(records, ~mask, mask)
+
+    @property
+    def places(self) -> tuple[Micros, Micros]:
+        """The partitions and the offsets."""
+        return to_micros(self.records.column(PARTITION)), to_micros(self.records.column(OFFSET))
+
+
 @dataclass(frozen=True)
 class OperatorOutput:
     """The output of an operator in a step: rows for its sinks, or packets for the key groups of the next level.
 
     `records` are those of its streams, in the order of `windrow.model.made_by`, if nodes read them. `late_records`
-    of its records were late, `duplicates` duplicates; `open_windows` are open after the step.
+    of its records were late, `duplicates` duplicates; `open_windows` are open after the step. `judged` are its records
+    if it judges them by their time.
     """
 
     changes: pa.Table
@@ -243,6 +282,7 @@ class OperatorOutput:
     duplicates: int = 0
     records: tuple[pa.Table, ...] = ()
     packets: tuple[Packet, ...] = ()
+    judged: tuple[Judged, ...] = ()
 
 
 class Operator(Protocol):

@@ -25,11 +25,13 @@ from windrow.core.messages import (
     PartitionCounts,
     PartitionProgress,
     Progress,
+    SampledRecords,
     pack_counts,
     pack_progress,
     pack_times,
 )
 from windrow.core.operators.route import Router, SourceDeadLetters, dead_packets
+from windrow.core.samples import RecordSample, least, limit, places_below
 from windrow.core.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.core.watermarks.clocks import StepWatermark
 from windrow.core.watermarks.journal import NO_BOUNDS, WatermarkBounds
@@ -72,8 +74,8 @@ class Ingest:
 
     `bounds` are lower bounds of watermarks, from the clock journal of the run that is replayed. `packed` packs records.
     `decoded_since` is the offset, by partition, before which records were decoded with other settings than the
-    pipeline's; no partition that is left out has such records. The ages of records are counted, for reports, if
-    `counts_ages`.
+    pipeline's; no partition that is left out has such records. Ages and a sample of the records are given for reports
+    if it `is_reported`.
     """
 
     def __init__(
@@ -83,26 +85,29 @@ class Ingest:
         packed: Callable[[pa.Table], bytes] = pack,
         decoded_since: Mapping[int, int] = NO_OFFSETS,
         *,
-        counts_ages: bool = True,
+        is_reported: bool = True,
     ) -> None:
         graph = self._graph = as_graph(pipeline)
         self._key_groups = graph.key_groups
         self._floors = bounds
-        self._counts_ages = counts_ages
+        self._is_reported = is_reported
         self._sources = {node.name: _Source(pipeline, node, packed, decoded_since) for node in graph.sources}
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
         """Yield the step's packets; those about partitions come last."""
         partitions: dict[int, _Partition] = {}
         ages: list[PartitionCounts] = []
+        samples: list[RecordSample] = []
         for batch in batches:
             if batch.num_rows == 0:
                 continue
             source = self._sources[self._graph.source_of(batch.column("partition")[0].as_py()).name]
-            if self._counts_ages:
+            if self._is_reported:
                 ages += _log_ages(batch)
             decoded = source.records.decode(batch)
             records = self._with_watermarks(source, batch, decoded, partitions)
+            if self._is_reported:
+                samples += _sampled(batch, records, sum(one.records for one in partitions.values()))
             yield from dead_packets(None, decoded.dead, self._key_groups)
             if isinstance(source.watermark, Adaptive):
                 yield from self._times(records)
@@ -127,6 +132,8 @@ class Ingest:
             yield from self._to_all(Progress(pack_progress(progress)))
         if ages:
             yield Packet(0, Counted("age", pack_counts(ages)))
+        if samples:
+            yield Packet(0, SampledRecords(tuple(one.row for one in least(samples))))
 
     def _with_watermarks(
         self, source: _Source, batch: pa.RecordBatch, decoded: DecodedBatch, partitions: dict[int, _Partition]
@@ -168,6 +175,25 @@ class Ingest:
 
     def _to_all(self, message: Message) -> Iterator[Packet]:
         return (Packet(group, message) for group in range(self._key_groups))
+
+
+def _sampled(batch: pa.RecordBatch, records: pa.Table, read: int) -> Iterator[RecordSample]:
+    """Yield records of a batch that may be in the sample of the step, of which so many were read with them."""
+    partitions, offsets = (to_micros(records.column(name)) for name in (PARTITION, OFFSET))
+    places, ranks = places_below(limit(read), partitions, offsets)
+    if not places:
+        return
+    its_partitions, its_offsets = (to_micros(batch.column(name)) for name in ("partition", "offset"))
+    log_times = batch.column("log_time")
+    times = to_micros(records.column(TIME))
+    own = np.unique(its_partitions)
+    rows = {number: np.flatnonzero(its_partitions == number) for number in own.tolist()} if len(own) > 1 else {}
+    for place, rank in zip(places, ranks, strict=True):
+        partition, offset = int(partitions[place]), int(offsets[place])
+        at = rows.get(partition)
+        row = int(np.searchsorted(its_offsets if at is None else its_offsets[at], offset))
+        log_time = log_times[row if at is None else int(at[row])]
+        yield RecordSample(partition, offset, int(times[place]), log_time.value, rank)
 
 
 def _log_ages(batch: pa.RecordBatch) -> Iterator[PartitionCounts]:

@@ -16,7 +16,7 @@ from windrow.core import duckdb_sql, schema
 from windrow.core.columns import pack, rescale, to_micros, unscale
 from windrow.core.keys import KeyGroups, key_groups
 from windrow.core.messages import Packet, PartialPanes, Records
-from windrow.core.operators.base import OperatorOutput, OperatorStep
+from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.core.operators.window.assigner import on_time_for_all
 from windrow.core.operators.window.sql import window_sql
 from windrow.core.schema import TIME, WATERMARK, WINDOW
@@ -47,7 +47,8 @@ class LocalAggregate:
         records = unscale(step.records).append_column(WINDOW, pa.array(starts)).filter(pa.array(on_time))
         if records.num_rows:
             packets += self._parts(step.group, records)
-        return OperatorOutput(self._no_changes, packets=tuple(packets))
+        judged = (Judged.of_all(records, expired=False),)
+        return OperatorOutput(self._no_changes, packets=tuple(packets), judged=judged)
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
         """Return no state for each key group."""

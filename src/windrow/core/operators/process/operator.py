@@ -16,7 +16,7 @@ from windrow.core import duckdb_sql
 from windrow.core.changelog import late_output
 from windrow.core.columns import MAX_TIME, MIN_TIME, cast_table, to_micros, unpack
 from windrow.core.keys import key_texts
-from windrow.core.operators.base import OperatorOutput, OperatorStep, qualified_name
+from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep, qualified_name
 from windrow.core.operators.process.codec import time_of
 from windrow.core.operators.process.context import (
     CallContext,
@@ -119,8 +119,11 @@ class ProcessOperator:
         summary = ProcessSummary() if state.summary is None else ProcessSummary.decode(state.summary)
         time, records = step.time, step.records
         expired = records.slice(0, 0)
+        judged: tuple[Judged, ...] = ()
         if self._in_event_time:
             missed = pc.greater(records.column(WATERMARK), records.column(TIME))
+            is_missed = missed.to_numpy()
+            judged = (Judged(records, ~is_missed, is_missed),)
             expired = records.filter(missed)
             records = summary.held.turn(records.filter(pc.invert(missed)), NEVER if time.end else time.low, state)
         buckets = KeyedStore(summary.directory, state)
@@ -135,6 +138,7 @@ class ProcessOperator:
             records=(stream_rows(self._pipeline, self._calls.rows),) if self._is_traced else (),
             late=late_output(self._duck, self._pipeline, _with_own_windows(expired)),
             open_windows=summary.directory.keys,
+            judged=judged,
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened, no lateness kept

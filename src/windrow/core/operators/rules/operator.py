@@ -31,7 +31,7 @@ from windrow.core.columns import MAX_TIME, MIN_TIME, Micros, pack, to_micros, un
 from windrow.core.duckdb_sql import identifier, literal
 from windrow.core.keys import hashable, key_numbers
 from windrow.core.messages import DeadLetters, Packet
-from windrow.core.operators.base import OperatorOutput, OperatorStep
+from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.core.operators.rules.histories import Cards, Judgements, Mask, Places, ranges
 from windrow.core.operators.rules.judge import Finding, alert_id, value_text
 from windrow.core.operators.rules.versions import Versions
@@ -238,6 +238,7 @@ class RulesOperator:
         summary.advance(to_micros(records.column(PARTITION)), watermarks)
         expired_until = summary.expired_until(to_micros(records.column(PARTITION)), watermarks, self._rules.lateness)
         is_expired = times <= expired_until
+        judged = Judged(records, watermarks < times, is_expired)
         expired = records.filter(pa.array(is_expired)) if is_expired.any() else records.slice(0, 0)
         if expired.num_rows:
             records = records.filter(pa.array(~is_expired))
@@ -255,6 +256,7 @@ class RulesOperator:
             late_records=int(np.count_nonzero((watermarks >= to_micros(given.column(TIME))) & known.is_accepted)),
             duplicates=sum(not is_other for is_other in known.repeats.values()),
             packets=tuple(self._dead_packets(given, reasons, step.group, state.name)),
+            judged=(judged,),
         )
 
     def _cards(self, records: pa.Table) -> Places:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from windrow.core import duckdb_sql, schema
 from windrow.core.changelog import late_output
 from windrow.core.columns import MIN_TIME, Micros, pack, to_micros, unpack, unscale
-from windrow.core.operators.base import OperatorOutput, OperatorStep
+from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.core.operators.session.fragments import (
     FIRED,
     FRAGMENT_FIELDS,
@@ -86,7 +86,7 @@ class SessionOperator:
         summary.first_tick = time.latest if summary.first_tick is None else summary.first_tick
         moment = SessionTime(time.before, time.low, time.end, self._due(time))
 
-        records, missed = self._judge(step.records, summary.forgotten_until)
+        records, missed, judged = self._judge(step.records, summary.forgotten_until)
         watermarks = to_micros(records.column(WATERMARK))
         times, ends = to_micros(records.column(TIME)), self._ends(records)
         late = watermarks >= ends
@@ -119,6 +119,7 @@ class SessionOperator:
             late=missed,
             late_records=int(np.count_nonzero(late)),
             open_windows=sum(bucket.open for bucket in summary.buckets.values()),
+            judged=(judged,),
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
@@ -143,17 +144,19 @@ class SessionOperator:
         """Return up to which processing time a record must have come to be due for an early pane now."""
         return None if self._every is None or time.now is None else time.now - self._every
 
-    def _judge(self, records: pa.Table, forgotten_until: int) -> tuple[pa.Table, pa.Table]:
-        """Return the records that have not expired, and the late output of the others."""
+    def _judge(self, records: pa.Table, forgotten_until: int) -> tuple[pa.Table, pa.Table, Judged]:
+        """Return the records that have not expired, the late output of the others, and all with their verdicts."""
         times, watermarks = (to_micros(records.column(name)) for name in (TIME, WATERMARK))
         ends = self._ends(records)
         expired = (watermarks >= ends + self._rules.lateness) | (ends <= forgotten_until)
+        judged = Judged(records, watermarks < ends, expired)
         if not expired.any():
-            return unscale(records), schema.LATE.empty_table()
+            return unscale(records), schema.LATE.empty_table(), judged
         missed = records.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(ends))
         return (
             unscale(records.filter(pa.array(~expired))),
             late_output(self._duck, self._pipeline, missed.filter(pa.array(expired))),
+            judged,
         )
 
     def _ends(self, records: pa.Table) -> Micros:

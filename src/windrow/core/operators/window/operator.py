@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from windrow.core import duckdb_sql
 from windrow.core.changelog import late_output
 from windrow.core.columns import MAX_TIME, MIN_TIME, pack, to_micros, unpack, unscale
-from windrow.core.operators.base import OperatorOutput, OperatorStep
+from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.core.operators.window.assigner import assign
 from windrow.core.operators.window.early import EarlyPanes
 from windrow.core.operators.window.late import WAITING_KIND, LateGroups
@@ -130,6 +130,10 @@ class WindowOperator:
             late=missed,
             late_records=int(np.count_nonzero(~judged.on_time & ~judged.expired)),
             open_windows=len(summary.open | self._of_slices(set(), summary, reached)),
+            judged=(
+                Judged(judged.rows, judged.on_time, judged.expired),
+                Judged.of_all(judged.whole, expired=False),
+            ),
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
