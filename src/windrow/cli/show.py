@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +15,16 @@ from rich.cells import cell_len
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, pipeline_argument
+from windrow.cli.options import STATE_FOLDER
 from windrow.cli.values import typed_value
 from windrow.errors import InputError
 from windrow.expressions import View, sink_views
+from windrow.hosts.folders import Folder
 from windrow.hosts.reports import counted
 from windrow.model import as_graph
 from windrow.sinks import open_database
 from windrow.sinks.database import Condition, columns_of, only_columns
-from windrow.sinks.tables import Table, decimal_text, layout, utc_text
+from windrow.sinks.tables import Table, layout, plain_rows
 
 _HELP = {
     "where": "Only rows with this value; may be repeated. A time is in UTC unless it names a zone.",
@@ -31,6 +32,8 @@ _HELP = {
     "limit": "Number of rows to show.",
     "json": "Print a JSON object for each row, on a line of its own; an error is one on stderr.",
     "csv": "Print the rows as CSV, with the names of the columns first.",
+    "why": "Explain one row, which --where names: the records of the log, verdicts and revisions behind it.",
+    "checkpoint": "With --why: the checkpoint of the run that writes the table.  [default: .windrow/NAME]",
 }
 
 
@@ -46,6 +49,8 @@ _MOST = 2**63 - 1
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help=_HELP["limit"])
 @click.option("--json", "as_json", is_flag=True, help=_HELP["json"])
 @click.option("--csv", "as_csv", is_flag=True, help=_HELP["csv"])
+@click.option("--why", is_flag=True, help=_HELP["why"])
+@click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 def command(
     *,
     pipeline: str,
@@ -55,6 +60,8 @@ def command(
     limit: int,
     as_json: bool,
     as_csv: bool,
+    why: bool,
+    checkpoint: Folder | None,
 ) -> int:
     """Show rows of a pipeline's tables. A run can write them meanwhile.
 
@@ -64,12 +71,33 @@ def command(
     databases have a table of that name, write the name of the sink in its place.
 
     Times are in UTC, as ISO 8601 has them. In JSON, decimals are text, which keeps their digits.
+
+    With --why, the log is read again as far as the table is, and the row that --where names is explained: each record
+    of its key and window with its place, its verdict and the watermark by which it was judged; duplicates, expired
+    records and dead letters that may be of it; each revision; and whether the records make the row that is there.
     """
     if as_json and as_csv:
         msg = "give --json or --csv, not both"
         raise InputError(msg)
-    view, named = _table(sink_views(as_graph(open_pipeline(pipeline).runnable())), table)
-    found = _read(view, named, where, order, limit)
+    runnable = open_pipeline(pipeline).runnable()
+    sink, view, named = _table(sink_views(as_graph(runnable)), table)
+    if why:
+        if as_csv or order or named.name != view.sink.table:
+            msg = f"--why explains a row of {view.sink.table}: name that table, and leave out --csv and --order"
+            raise InputError(msg)
+        from windrow.cli.why import explain  # noqa: PLC0415 - only who asks for it loads the operators
+
+        conditions = [_condition(named, text) for text in where]
+        return explain(runnable, sink, conditions, checkpoint, limit=limit, as_json=as_json)
+    if checkpoint is not None:
+        msg = "--checkpoint goes with --why"
+        raise InputError(msg)
+    _print(_read(view, named, where, order, limit), named, is_part=bool(where), as_json=as_json, as_csv=as_csv)
+    return OK
+
+
+def _print(found: _Found, named: Table, *, is_part: bool, as_json: bool, as_csv: bool) -> None:
+    """Print rows."""
     if as_json:
         for row in found.rows:
             click.echo(json.dumps(dict(zip(found.columns, row, strict=True)), ensure_ascii=False))
@@ -78,18 +106,17 @@ def command(
         writer.writerow(found.columns)
         writer.writerows(map(_cells, found.rows))
     elif found.total:
-        for line in _aligned(found):
+        for line in aligned(found.columns, found.rows, found.numeric):
             click.echo(line)
     else:
-        click.echo(f"{named.name} has no {'such rows' if where else 'rows'}")
+        click.echo(f"{named.name} has no {'such rows' if is_part else 'rows'}")
     more = found.total - len(found.rows)
     if more:
         click.echo(f"... and {counted(more, 'more row')}: --limit shows more", err=as_json or as_csv)
-    return OK
 
 
-def _table(views: Mapping[str, View], name: str | None) -> tuple[View, Table]:
-    """Return the table of that name, and what its sink takes; raise InputError if there is none, or several."""
+def _table(views: Mapping[str, View], name: str | None) -> tuple[str, View, Table]:
+    """Return the table of that name, its sink and what that takes; raise InputError if there is none, or several."""
     tables = [(sink, view, table) for sink, view in views.items() for table in layout(view, view.sink).own]
     if name is None and len(views) > 1:
         results = ", ".join(view.sink.table for view in views.values())
@@ -103,7 +130,7 @@ def _table(views: Mapping[str, View], name: str | None) -> tuple[View, Table]:
         [part.removeprefix("_") for part in parts] if len(views) == 1 else [],
     )
     for spelling in spellings:
-        found = [(view, table) for (_, view, table), spelt in zip(tables, spelling) if spelt == name]  # noqa: B905 - or none
+        found = [one for one, spelt in zip(tables, spelling) if spelt == name]  # noqa: B905 - or none
         if len(found) == 1:
             return found[0]
     if name in spellings[0]:
@@ -139,7 +166,7 @@ def _read(view: View, table: Table, where: Sequence[str], order: Sequence[str], 
         by = (*sorting, *(name for name in table.order if name not in sorting))
         descending = [name for name, is_descending in sorting.items() if is_descending]
         found = snapshot.rows(shown, by, conditions, descending=descending, limit=min(limit, _MOST))
-        rows = [row for batch in found for row in _plain(batch)]
+        rows = [row for batch in found for row in plain_rows(batch)]
         total = len(rows) if len(rows) < limit else snapshot.count(shown, conditions)
     return _Found(shown.columns, tuple(map(_is_number, shown.schema.types)), rows, total)
 
@@ -175,37 +202,18 @@ def _known(table: Table, column: str, option: str) -> str:
     return column
 
 
-def _plain(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Yield rows as values of JSON: times in ISO 8601, decimals with all digits, bytes as text."""
-    return zip(*(_listed(column.combine_chunks()) for column in rows.columns), strict=True)
-
-
-def _listed(values: pa.Array) -> list[Any]:
-    if pa.types.is_timestamp(values.type):
-        return [None if text is None else f"{text.replace(' ', 'T')}Z" for text in utc_text(values).to_pylist()]
-    if pa.types.is_decimal(values.type):
-        values = decimal_text(values)
-    listed: list[Any] = values.to_pylist()
-    if pa.types.is_binary(values.type):
-        return [None if value is None else value.decode(errors="backslashreplace") for value in listed]
-    if pa.types.is_floating(values.type):
-        # JSON has no number for these
-        return [value if value is None or math.isfinite(value) else str(value) for value in listed]
-    return listed
-
-
 def _cells(row: Iterable[Any]) -> list[str]:
     """Return the values of a row as text: null as nothing."""
     return ["" if value is None else str(value).lower() if isinstance(value, bool) else str(value) for value in row]
 
 
-def _aligned(found: _Found) -> Iterator[str]:
-    """Yield the rows as lines below a line with the names of the columns, numbers aligned to the right."""
-    lines = [[_printable(text) for text in row] for row in (found.columns, *map(_cells, found.rows))]
+def aligned(columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]) -> Iterator[str]:
+    """Yield rows as lines below a line with the names of the columns, numbers aligned to the right."""
+    lines = [[_printable(text) for text in row] for row in (columns, *map(_cells, rows))]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = []
-        for text, width, is_number in zip(line, widths, found.numeric, strict=True):
+        for text, width, is_number in zip(line, widths, numeric, strict=True):
             padding = " " * (width - cell_len(text))
             cells.append(padding + text if is_number else text + padding)
         yield "  ".join(cells).rstrip()

@@ -91,22 +91,45 @@ from windrow.model import (
 )
 
 
+@dataclass(frozen=True)
+class Observed:
+    """An operator's step: the node, the records that it was given, and what it made of them.
+
+    `judged` are those that it judged, or that were expired before they came to it; `records` those of its streams.
+    """
+
+    node: str
+    given: pa.Table
+    judged: tuple[Judged, ...]
+    records: tuple[pa.Table, ...]
+
+
+Observe = Callable[[Observed], None]
+
+
+def _ignore(_: Observed) -> None:
+    pass
+
+
 def open_levels(
     pipeline: Runnable,
     partitions: Iterable[int],
     packed: Callable[[pa.Table], bytes] = pack,
     *,
     is_reported: bool = True,
+    observe: Observe | None = None,
 ) -> tuple[LevelRunner, ...]:
     """Return the levels of a pipeline; `partitions` are those that the source had when it was first started.
 
     `packed` packs the records that a level gives the next one. How late records are is counted, and the verdicts on a
-    sample are given, for reports, if it `is_reported`.
+    sample are given, for reports, if it `is_reported`. `observe` is called with what each operator does in a step.
     """
     graph, known = as_graph(pipeline), tuple(partitions)
     levels = graph.levels
     return tuple(
-        LevelRunner(graph, places, known, packed, is_last=places is levels[-1], is_reported=is_reported)
+        LevelRunner(
+            graph, places, known, packed, is_last=places is levels[-1], is_reported=is_reported, observe=observe
+        )
         for places in levels
     )
 
@@ -375,8 +398,10 @@ class LevelRunner:
         *,
         is_last: bool = True,
         is_reported: bool = True,
+        observe: Observe | None = None,
     ) -> None:
         self._graph = graph
+        self._observe = observe or _ignore
         self.is_last = is_last
         # sinks come last: the others of the level make what they take
         ordered = sorted(places, key=lambda place: isinstance(place.node, SinkNode))
@@ -447,7 +472,9 @@ class LevelRunner:
             if late is not None and late.num_rows:
                 output = replace(output, late=pa.concat_tables([late, output.late]))
             outputs[node.name] = output
-            verdicts[node.name] = node.sampled_verdicts((*judged, *output.judged), read)
+            seen = Observed(node.name, records, (*judged, *output.judged), output.records)
+            self._observe(seen)
+            verdicts[node.name] = node.sampled_verdicts(seen.judged, read)
             summary.operators[node.name] = own.summary
             packets += node.packets(output)
             if node.router is not None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from windrow.core.changelog import StepOutput, concat_by_sink, empty_by_sink
 from windrow.core.columns import to_micros
-from windrow.core.level import join_levels, open_levels
+from windrow.core.level import Observe, join_levels, open_levels
 from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle, RecordsLost
 from windrow.core.operators.base import GroupOutput
 from windrow.core.operators.ingest import NO_OFFSETS, Ingest
@@ -38,7 +38,8 @@ class MemoryHost:
     """Runs a pipeline's stages over tables of raw records (`windrow.core.schema.RAW`).
 
     `bounds` are what the clock journal of another run says, which this one repeats. `decoded_since` is that of the
-    savepoint that it resumes from. How late and how old records are is counted if it `is_reported`.
+    savepoint that it resumes from. How late and how old records are is counted if it `is_reported`. `observe` is called
+    with what each operator does in a step.
     """
 
     def __init__(
@@ -49,9 +50,10 @@ class MemoryHost:
         decoded_since: Mapping[int, int] = NO_OFFSETS,
         *,
         is_reported: bool = True,
+        observe: Observe | None = None,
     ) -> None:
         self._stage = Ingest(pipeline, bounds, decoded_since=decoded_since, is_reported=is_reported)
-        self._levels = open_levels(pipeline, partitions, is_reported=is_reported)
+        self._levels = open_levels(pipeline, partitions, is_reported=is_reported, observe=observe)
         self._key_groups = pipeline.key_groups
         self._states = [[MemoryState() for _ in range(pipeline.key_groups)] for _ in self._levels]
 
@@ -108,6 +110,10 @@ class MemoryHost:
         """Run the step at the end of the input: every open window fires."""
         return self._control(EndOfInput())
 
+    def kept(self, packets: Iterable[Packet]) -> Iterable[Packet]:
+        """Return the packets that a level is given: all of them; a subclass may leave out records."""
+        return packets
+
     def _control(self, *messages: Message) -> list[GroupOutput]:
         """Run a step of control messages, which every key group receives."""
         return self._run(Packet(group, message) for group in range(self._key_groups) for message in messages)
@@ -116,7 +122,7 @@ class MemoryHost:
         outputs: list[GroupOutput] = []
         for level, states in zip(self._levels, self._states, strict=True):
             messages: list[list[Message]] = [[] for _ in states]
-            for group, message in packets:
+            for group, message in self.kept(packets):
                 messages[group].append(message)
             outputs = [level.step(group, messages[group], state) for group, state in enumerate(states)]
             packets = [packet for output in outputs for packet in output.packets]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -278,6 +280,26 @@ def decimal_text(decimals: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(
         sign, pc.utf8_slice_codeunits(digits, 0, -scale), ".", pc.utf8_slice_codeunits(digits, -scale), ""
     )
+
+
+def plain_rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """Yield rows as values of JSON: times in ISO 8601, decimals with all digits, bytes as text."""
+    return zip(*(plain_values(column.combine_chunks()) for column in rows.columns), strict=True)
+
+
+def plain_values(values: pa.Array) -> list[Any]:
+    """Return the values of a column as values of JSON, as `plain_rows` does."""
+    if pa.types.is_timestamp(values.type):
+        return [None if text is None else f"{text.replace(' ', 'T')}Z" for text in utc_text(values).to_pylist()]
+    if pa.types.is_decimal(values.type):
+        values = decimal_text(values)
+    listed: list[Any] = values.to_pylist()
+    if pa.types.is_binary(values.type):
+        return [None if value is None else value.decode(errors="backslashreplace") for value in listed]
+    if pa.types.is_floating(values.type):
+        # JSON has no number for these
+        return [value if value is None or math.isfinite(value) else str(value) for value in listed]
+    return listed
 
 
 def significant_digits(decimals: pa.Array) -> pa.Array:

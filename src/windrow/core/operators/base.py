@@ -247,7 +247,8 @@ Mask = npt.NDArray[np.bool_]
 class Judged:
     """Records with the verdicts of an operator, a row a record, or a record and window; late is what is neither.
 
-    `records` have at least PARTITION, OFFSET, TIME and WATERMARK, the watermark by which they were judged.
+    `records` have at least PARTITION, OFFSET, TIME and WATERMARK, the watermark by which they were judged. Where they
+    have WINDOW (its number) and END, the verdict is for that window; else it is the same for all of theirs.
     """
 
     records: pa.Table

@@ -47,7 +47,7 @@ class LocalAggregate:
         records = unscale(step.records).append_column(WINDOW, pa.array(starts)).filter(pa.array(on_time))
         if records.num_rows:
             packets += self._parts(step.group, records)
-        judged = (Judged.of_all(records, expired=False),)
+        judged = (Judged.of_all(records.drop_columns(WINDOW), expired=False),)
         return OperatorOutput(self._no_changes, packets=tuple(packets), judged=judged)
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none

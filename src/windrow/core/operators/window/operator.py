@@ -132,7 +132,7 @@ class WindowOperator:
             open_windows=len(summary.open | self._of_slices(set(), summary, reached)),
             judged=(
                 Judged(judged.rows, judged.on_time, judged.expired),
-                Judged.of_all(judged.whole, expired=False),
+                Judged.of_all(judged.whole.drop_columns([WINDOW, END]), expired=False),
             ),
         )
 

@@ -1,0 +1,159 @@
+"""What `windrow show --why` prints: the records, verdicts and revisions behind one row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from windrow.cli.common import OK, default_checkpoint
+from windrow.cli.numbers import format_time, short_duration
+from windrow.cli.show import aligned
+from windrow.hosts.folders import Folder
+from windrow.hosts.reports import counted
+from windrow.hosts.row_replay import DEAD, RECORDS, ExplainedRecord
+from windrow.hosts.why import Explanation, explain_row
+from windrow.model import Runnable
+from windrow.sinks.database import Condition
+
+_VERDICTS = {"on_time": "on time", "late": "late", "expired": "expired", "duplicate": "duplicate", "taken": "taken"}
+
+
+def explain(
+    pipeline: Runnable, sink: str, where: Sequence[Condition], checkpoint: Folder | None, *, limit: int, as_json: bool
+) -> int:
+    """Explain a row, and print `limit` of its records, all of them as JSON."""
+    folder = checkpoint or default_checkpoint(pipeline.name)
+    most = RECORDS if as_json else limit
+    found = explain_row(pipeline, sink, where, checkpoint=folder, is_default=checkpoint is None, most=most)
+    if as_json:
+        click.echo(json.dumps(found.plain(), ensure_ascii=False))
+        return OK
+    for line in _lines(found):
+        click.echo(line)
+    return OK
+
+
+def _lines(found: Explanation) -> Iterator[str]:
+    yield f"{found.table}: {_title(found)}"
+    yield "there is no such row" if found.row is None else _values(found.row, but=(*found.key, *_WINDOW))
+    yield ""
+    yield from _records(found)
+    yield from _revisions(found)
+    yield from _dead(found)
+    yield _verdict(found)
+    yield from (f"note: {note}" for note in found.notes)
+
+
+_WINDOW = ("window_start", "window_end")
+
+
+def _title(found: Explanation) -> str:
+    key = ", ".join(f"{name}={value}" for name, value in found.key.items())
+    if found.window is None:
+        return key
+    start, end = map(format_time, found.window)
+    return ", ".join([*([key] if key else []), f"window {start} to {end} UTC"])
+
+
+def _values(row: Mapping[str, Any], but: Sequence[str] = ()) -> str:
+    return ", ".join(f"{name} {_text(value)}" for name, value in row.items() if name not in but)
+
+
+def _text(value: object) -> str:
+    return "null" if value is None else str(value)
+
+
+def _records(found: Explanation) -> Iterator[str]:
+    total = sum(found.counts.values())
+    by_verdict = ", ".join(f"{number:,} {_VERDICTS[name]}" for name, number in found.counts.items())
+    yield f"{counted(total, 'record')} of the log{f': {by_verdict}' if total else ''}"
+    if found.records:
+        names = list(dict.fromkeys(name for one in found.records for name in one.values))
+        # not every log has timestamps, and not every watermark a clock
+        times: dict[str, list[int | None]] = {
+            "event time": [one.event_time for one in found.records],
+            "log time": [one.log_time for one in found.records],
+            "clock": [one.clock for one in found.records],
+            "watermark": [one.watermark for one in found.records],
+        }
+        shown = {
+            name: list(map(_time, column)) for name, column in times.items() if any(one is not None for one in column)
+        }
+        columns = {
+            "partition": [one.partition for one in found.records],
+            "offset": [one.offset for one in found.records],
+            **shown,
+            **{name: [_text(one.values.get(name)) for one in found.records] for name in names},
+            "verdict": [_judged(one, found.window) for one in found.records],
+        }
+        rows = list(zip(*columns.values(), strict=True))
+        numeric = [name in {"partition", "offset", *names} for name in columns]
+        yield from (f"  {line}" for line in aligned(list(columns), rows, numeric))
+    if total > len(found.records):
+        yield f"  ... and {counted(total - len(found.records), 'more record')}: --limit shows more"
+    yield ""
+
+
+def _time(micros: int | None) -> str:
+    if micros is None:
+        return ""
+    thousandths = micros // 1_000 % 1_000
+    return format_time(micros) + (f".{thousandths:03}" if thousandths else "")
+
+
+def _judged(one: ExplainedRecord, window: tuple[int, int] | None) -> str:
+    """Return the verdict on a record, and how far the watermark was past the window's end."""
+    verdict = _VERDICTS[one.verdict]
+    if one.verdict not in {"late", "expired"} or one.watermark is None or window is None:
+        return verdict
+    # a session may have become longer after it
+    past = one.watermark - window[1]
+    return f"{verdict} by {short_duration(past / 1_000_000)}" if past >= 0 else verdict
+
+
+def _revisions(found: Explanation) -> Iterator[str]:
+    yield f"{counted(len(found.revisions), 'change')} of the row"
+    for one in found.revisions:
+        if one.before is None or one.after is None:
+            does, content = ("inserts", one.after) if one.before is None else ("deletes", one.before)
+            values = _values(content or {})
+        else:
+            does, before, after = "updates", one.before, one.after
+            changed = [name for name in after if before.get(name) != after[name]] or list(after)
+            values = ", ".join(f"{name} {_text(before.get(name))} -> {_text(after[name])}" for name in changed)
+        yield f"  epoch {one.epoch}, pane {one.pane}, revision {one.revision}: {does} {values}"
+    yield ""
+
+
+def _dead(found: Explanation) -> Iterator[str]:
+    if not found.dead_letters:
+        return
+    yield f"{counted(found.dead_letters, 'dead letter')} that may be of it: the text has the key's values"
+    for one in found.dead:
+        yield f"  partition {one.partition}, offset {one.offset}: {one.reason}"
+        yield f"    {one.raw}"
+    if found.dead_letters > len(found.dead):
+        yield f"  ... and {found.dead_letters - len(found.dead):,} more; at most {DEAD} are listed"
+    yield ""
+
+
+def _verdict(found: Explanation) -> str:
+    """Say whether the records make the row."""
+    if found.differences:
+        why = "the log no longer has all of its records, or another version of the pipeline, or another log, made it"
+        return "\n".join(
+            [
+                "The records of the log do not make the row:",
+                *(f"  {one}" for one in found.differences),
+                f"Perhaps {why}.",
+            ]
+        )
+    if found.row is None:
+        at = f"; the low watermark is at {_time(found.low_watermark)}" if found.low_watermark is not None else ""
+        return f"The records of the log make no such row either{at}."
+    if found.counted == 1:
+        return "The record that was not left out makes the row as it is."
+    return f"The {found.counted:,} records that were not left out make the row as it is."

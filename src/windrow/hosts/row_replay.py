@@ -1,0 +1,522 @@
+"""The replay of one row: the log through the operator that makes it, with the records of its key alone.
+
+Verdicts depend on the clocks of whole partitions, so every record is read and decoded; of these, the row's operator is
+only given those of the row's key, and of its window where that is known by the time alone. An operator keeps the state
+of each key and window apart, so its verdicts, and the row that it makes, are those of the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.core import schema
+from windrow.core.columns import MIN_TIME, pack, to_micros, unpack
+from windrow.core.level import Observed
+from windrow.core.messages import DeadLetters, EndOfInput, Message, Packet, PartialPanes, PartitionIdle, Records
+from windrow.core.operators.base import GroupOutput, GroupStats, Judged, Mask
+from windrow.core.samples import Verdict
+from windrow.core.schema import END, OFFSET, PARTITION, RAW, TIME, WATERMARK, WINDOW
+from windrow.core.windows import window_bounds
+from windrow.errors import InputError
+from windrow.expressions import View, sink_view, stream_of
+from windrow.expressions.inputs import arguments, computed_arguments
+from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan
+from windrow.hosts.memory import MemoryHost
+from windrow.hosts.reports import PartitionName
+from windrow.model import (
+    Calendar,
+    Cumulate,
+    DeduplicateNode,
+    Delay,
+    FlatMapNode,
+    Global,
+    Graph,
+    Hopping,
+    Pipeline,
+    Runnable,
+    SelectNode,
+    Session,
+    SinkNode,
+    SourceNode,
+    SplitNode,
+    TableNode,
+    Tumbling,
+    WindowNode,
+    as_graph,
+)
+from windrow.sinks.database import Condition, Value
+from windrow.sinks.tables import Table, layout, plain_rows, plain_values, utc_text
+from windrow.sources import Source, open_sources
+
+RECORDS: Final = 10_000
+"""Records on time that are listed, and others that are; more are only counted."""
+DEAD: Final = 20
+"""Dead letters that are listed."""
+_STEP: Final = 250_000
+_IN_TIME: Final = ("on_time", "taken")
+VERDICTS: Final = ("on_time", "taken", "late", "expired", "duplicate")
+"""The verdicts on records, as `Explanation.counts` has them."""
+
+
+@dataclass(frozen=True)
+class ExplainedRecord:
+    """A record of the row's key and window; times are microseconds, `values` those that the row is made of.
+
+    It was judged by `watermark`, that of its partition when it came, None before there was one. `clock` is the greatest
+    event time before it, None if the watermark was not made of that: a partition that joins late, or was idle, has its
+    watermark raised to the low watermark. A `duplicate` was left out by a deduplication; a table judges no record.
+    """
+
+    partition: PartitionName
+    offset: int
+    event_time: int
+    log_time: int | None
+    watermark: int | None
+    clock: int | None
+    verdict: Verdict | Literal["duplicate", "taken"]
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ExplainedDeadLetter:
+    """A dead letter that may be of the row's key: its text has the values of the key."""
+
+    partition: PartitionName
+    offset: int
+    log_time: int | None
+    reason: str
+    raw: str | None
+
+
+@dataclass(frozen=True)
+class RowTarget:
+    """The operator that makes the rows of a sink, and what it takes; `above` are the deduplications before it."""
+
+    graph: Graph
+    sink: SinkNode
+    node: WindowNode | TableNode
+    view: View
+    above: tuple[str, ...]
+
+    @staticmethod
+    def of(graph: Graph, name: str) -> RowTarget:
+        """Return the target of a sink; raise InputError if its rows are not explained."""
+        sink = next(one for one in graph.sinks if one.name == name)
+        node, table = graph.producer(sink.input), sink.sink.table
+        if not isinstance(node, WindowNode | TableNode) or (isinstance(node, TableNode) and sink.input != node.name):
+            kind = _KINDS.get(type(node).__name__, "no windows, and no last records by key")
+            raise _refused(table, f"has {kind}")
+        above: dict[str, None] = {}
+        waiting = list(node.inputs)
+        while waiting:
+            stream = waiting.pop()
+            before = graph.producer(stream)
+            if not isinstance(before, _PASSED):
+                told = [one.sink.table for one in graph.sinks if one.input == before.name]
+                more = f"; its rows are in the table {told[0]!r}" if told else ""
+                raise _refused(table, f"is made of the rows of the stream {before.name!r}, not of records{more}")
+            if isinstance(before, DeduplicateNode):
+                above[before.name] = None
+            waiting += before.inputs
+        return RowTarget(graph, sink, node, sink_view(graph, sink), tuple(above))
+
+    @property
+    def table(self) -> Table:
+        """The table of results."""
+        return layout(self.view, self.sink.sink).result
+
+    @property
+    def window(self) -> Tumbling | Hopping | Cumulate | Calendar | Session | Global | None:
+        """The windows; None for a table by key."""
+        return self.node.window if isinstance(self.node, WindowNode) else None
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether the windows of a record are known by its time alone."""
+        return not isinstance(self.window, Session | Global | None)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that identify a row."""
+        discards = isinstance(self.view, Pipeline) and self.view.emit.mode == "discard"
+        return (*(one.name for one in schema.row_key(self.view)), *(["revision"] if discards else []))
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The columns of records that a row is made of, by what they are called."""
+        if not isinstance(self.view, Pipeline):
+            fields = stream_of(self.graph, self.node.inputs[0]).fields
+            return {one.name: one.name for one in fields if one.name not in self.node.key}
+        texts = {one.name: one.expression.text for one in computed_arguments(self.view)}
+        columns = dict.fromkeys(one.column for given in arguments(self.view) for one in given)
+        return {texts.get(column, column): column for column in columns}
+
+
+_PASSED: Final = (SourceNode, SelectNode, SplitNode, FlatMapNode, DeduplicateNode)
+"""Nodes whose records are still records of a log."""
+_KINDS: Final = {
+    "ProcessNode": "the rows of a process function",
+    "RulesNode": "alerts, which carry their evidence",
+    "SourceNode": "records of the log as they are",
+    "SelectNode": "records of the log, or rows of a stream, as they are",
+    "JoinNode": "the rows of a join",
+    "LookupNode": "the rows of a lookup",
+    "TableJoinNode": "the rows of a join of tables",
+}
+
+
+def _refused(table: str, why: str) -> InputError:
+    return InputError(
+        f"--why cannot explain {table!r}: it {why}; what it explains are windows, sessions, aggregates over all time "
+        "and tables by key of records of a log, also behind where, select, split, flat_map, union and deduplicate"
+    )
+
+
+@dataclass(frozen=True)
+class TargetRow:
+    """The row that is explained: its key as Arrow scalars, its window, and what the table has of it, as plain JSON."""
+
+    key: Mapping[str, pa.Scalar]
+    window: tuple[int, int] | None
+    revision: int | None
+    there: dict[str, Any] | None
+
+    @property
+    def plain_key(self) -> dict[str, Any]:
+        """The key as plain JSON."""
+        return {name: plain_values(pa.array([value.as_py()], value.type))[0] for name, value in self.key.items()}
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """What holds for the row in a table."""
+        return [Condition(name, "=", condition_value(value)) for name, value in self.key.items()]
+
+    def mask(self, records: pa.Table) -> Mask:
+        """Return the mask of records that have the key."""
+        mask = np.ones(records.num_rows, dtype=np.bool_)
+        for name, value in self.key.items():
+            mask &= pc.equal(records.column(name), value).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow's
+        return mask
+
+    def changes(self, changes: pa.Table, *, is_session: bool) -> pa.Table:
+        """Return the changes of the row, of a session also those of others that overlap it."""
+        changes = changes.filter(pa.array(self.mask(changes)))
+        if self.window is None:
+            return changes
+        starts, ends = (to_micros(changes.column(name)) for name in ("window_start", "window_end"))
+        start, end = self.window
+        is_own = (starts < end) & (ends > start) if is_session else (starts == start) & (ends == end)
+        return changes.filter(pa.array(is_own))
+
+
+def condition_value(scalar: pa.Scalar) -> Value:
+    """Return a scalar as a condition has it."""
+    value: Value = scalar.value if pa.types.is_timestamp(scalar.type) else scalar.as_py()
+    return value
+
+
+def iso_time(micros: int | None) -> str | None:
+    """Write a time of a table in ISO 8601."""
+    if micros is None:
+        return None
+    (text,) = utc_text(pa.array([micros], pa.int64()).cast(schema.MICROS)).to_pylist()
+    return f"{text.replace(' ', 'T')}Z"
+
+
+def replay_row(pipeline: Runnable, target: RowTarget, row: TargetRow, settings: BatchSettings, most: int) -> RowHost:
+    """Read the log through the operators of the row."""
+    source = open_sources(pipeline)
+    plan = batch_plan(pipeline, source, replace(settings, max_records=_STEP))
+    host = RowHost(pipeline, plan.partitions, settings, target=target, row=row, most=most)
+    for number, raw in enumerate(_steps(source, plan)):
+        host.read(raw)
+        control = plan.cut.control.get(number, ())
+        if any(isinstance(message, PartitionIdle) for message in control):
+            host.keep(host.rest(settings.idle_at_end))
+        if EndOfInput() in control:
+            host.keep(host.end())
+    return host
+
+
+def _steps(source: Source, plan: BatchPlan) -> Iterator[pa.Table]:
+    """Yield the records of the steps of a plan, as they are read."""
+    cursors = {partition: _Cursor(source.read_from(partition, begin)) for partition, begin in plan.begin.items()}
+    for upto in plan.cut.upto:
+        batches = [batch for partition, cursor in cursors.items() for batch in cursor.take(upto[partition])]
+        yield pa.Table.from_batches(batches, schema=RAW)
+
+
+class _Cursor:
+    """Where a partition is read."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._held: pa.RecordBatch | None = None
+
+    def take(self, upto: int) -> Iterator[pa.RecordBatch]:
+        """Yield the next records, up to an offset."""
+        while True:
+            batch = self._held if self._held is not None else next(self._batches, None)
+            if batch is None:
+                return
+            number = int(np.searchsorted(to_micros(batch.column("offset")), upto))
+            self._held = batch.slice(number) if number < batch.num_rows else None
+            if number:
+                yield batch.slice(0, number)
+            if self._held is not None:
+                return
+
+
+class RowHost(MemoryHost):
+    """Runs a pipeline for one row, and takes down what its operator does."""
+
+    def __init__(
+        self,
+        pipeline: Runnable,
+        partitions: Iterable[int],
+        settings: BatchSettings,
+        *,
+        target: RowTarget,
+        row: TargetRow,
+        most: int,
+    ) -> None:
+        super().__init__(
+            replace(pipeline, key_groups=1), partitions, settings.bounds, is_reported=False, observe=self._see
+        )
+        self._target = target
+        self._graph = as_graph(pipeline)
+        self._row = row
+        self._most = most
+        self._bounds = settings.bounds
+        self._needed = {target.node.name, target.sink.name, *target.above}
+        self._raw = RAW.empty_table()
+        self._log_times: dict[tuple[int, int], int | None] = {}
+        self._changes: list[pa.Table] = []
+        self._stats: GroupStats | None = None
+        self._texts = [str(value) for value in row.plain_key.values()]
+        self._is_hidden = False
+        self._found: list[ExplainedRecord] = []
+        self._listed = Counter[bool]()
+        self.counts: Counter[str] = Counter()
+        self.dead: list[ExplainedDeadLetter] = []
+        self.dead_letters = 0
+
+    @property
+    def records(self) -> list[ExplainedRecord]:
+        """The records, in the order of partitions and offsets."""
+        return sorted(self._found, key=lambda one: (str(one.partition), one.offset))
+
+    @property
+    def low(self) -> int | None:
+        """The low watermark of all sources after the last step."""
+        return None if self._stats is None or self._stats.low == MIN_TIME else self._stats.low
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What to know of the records."""
+        if self._is_hidden:
+            yield "records that do not come past the deduplication are not listed, as the key is made behind it"
+
+    def read(self, raw: pa.Table) -> None:
+        """Run a step."""
+        self._raw = raw
+        self.keep(self.step(raw))
+
+    def keep(self, groups: Sequence[GroupOutput]) -> None:
+        """Keep the changes of the row."""
+        for group in groups:
+            self._stats = group.stats
+            made = group.by_sink[self._target.sink.name].changes
+            changes = self._row.changes(made, is_session=isinstance(self._target.window, Session))
+            if changes.num_rows:
+                self._changes.append(changes)
+
+    def result(self) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
+        """Return the row that the changes make, and the windows of others that overlap it, which only sessions have."""
+        identity = self._target.identity
+        rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for changes in self._changes:
+            for values in plain_rows(changes):
+                change = dict(zip(changes.column_names, values, strict=True))
+                op, place = change.pop("op"), tuple(change[name] for name in identity)
+                if op == "delete":
+                    rows.pop(place, None)
+                elif op != "update_before":
+                    rows[place] = change
+        found, others = None, []
+        for one in rows.values():
+            is_own = self._row.window is None or (one["window_start"], one["window_end"]) == tuple(
+                map(iso_time, self._row.window)
+            )
+            if not is_own:
+                others.append((one["window_start"], one["window_end"]))
+            elif "revision" not in identity or self._row.revision in {None, one["revision"]}:
+                found = one
+        return found, others
+
+    def kept(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+        """Leave out the records of other keys, and of operators that have nothing to do with the row."""
+        for packet in packets:
+            message: Message | None = packet.message
+            match message:
+                case Records(to, blob):
+                    message = self._kept(message, to, unpack(blob)) if to in self._needed else None
+                case PartialPanes(to) if to not in self._needed:
+                    message = None
+                case DeadLetters(blob=blob):
+                    self._look_at(unpack(blob))
+                    message = None
+                case _:
+                    pass
+            if message is not None:
+                yield Packet(packet.key_group, message)
+
+    def _kept(self, message: Records, to: str, records: pa.Table) -> Records | None:
+        """Return records for an operator: for that of the row, only those of its key and time."""
+        is_target = to == self._target.node.name
+        if is_target or self._has_key(records):
+            own = records.filter(pa.array(self._is_own(records)))
+            self._note_log_times(own)
+            if is_target:
+                return replace(message, blob=pack(own)) if own.num_rows else None
+        return message
+
+    def _has_key(self, records: pa.Table) -> bool:
+        return set(self._row.key) <= set(records.column_names)
+
+    def _is_own(self, records: pa.Table) -> Mask:
+        """Return the mask of records that have the key, and the time of the window if that decides."""
+        mask = self._row.mask(records)
+        if self._target.is_by_time and self._row.window is not None:
+            start, end = self._row.window
+            times = to_micros(records.column(TIME))
+            mask &= (times >= start) & (times < end)
+        return mask
+
+    def _note_log_times(self, records: pa.Table) -> None:
+        """Note the log timestamps of records that were just read."""
+        room = 4 * self._most - len(self._log_times)
+        if not records.num_rows or room <= 0 or not self._raw.num_rows:
+            return
+        numbers, offsets = (
+            to_micros(self._raw.column("partition").cast(pa.int64())),
+            to_micros(self._raw.column("offset")),
+        )
+        log_times = self._raw.column("log_time").cast(pa.int64())
+        partitions, own = to_micros(records.column(PARTITION)), to_micros(records.column(OFFSET))
+        for number in np.unique(partitions).tolist():
+            rows = np.flatnonzero(numbers == number)
+            wanted = own[partitions == number][:room]
+            places = np.searchsorted(offsets[rows], wanted)
+            is_there = places < len(rows)
+            is_there[is_there] = offsets[rows][places[is_there]] == wanted[is_there]
+            times = log_times.take(pa.array(rows[places[is_there]])).to_pylist()
+            keys = ((number, offset) for offset in wanted[is_there].tolist())
+            self._log_times.update(zip(keys, times, strict=True))
+
+    def _look_at(self, dead: pa.Table) -> None:
+        """Note dead letters that may be of the key."""
+        mask = np.ones(dead.num_rows, dtype=np.bool_)
+        raw = dead.column("raw")
+        for text in self._texts:
+            # as JSON may write it, too
+            spelt = {text, json.dumps(text)[1:-1]}
+            has = [pc.match_substring(raw, one).fill_null(False).to_numpy() for one in spelt]  # noqa: FBT003 - Arrow's
+            mask &= np.logical_or.reduce(has)
+        own = dead.filter(pa.array(mask))
+        self.dead_letters += own.num_rows
+        columns = [own.column(name) for name in ("partition", "offset", "log_time", "reason", "raw")]
+        columns[2] = columns[2].cast(pa.int64())
+        room = max(0, min(DEAD, self._most) - len(self.dead))
+        for partition, offset, log_time, reason, value in zip(
+            *(column.slice(0, room).to_pylist() for column in columns), strict=True
+        ):
+            shown = None if value is None else value.decode(errors="backslashreplace")
+            name = self._graph.partition_name(partition)
+            self.dead.append(ExplainedDeadLetter(name, offset, log_time, reason, shown))
+
+    def _see(self, seen: Observed) -> None:
+        """Take down the verdicts of the row's operator, and what deduplications leave out."""
+        if seen.node == self._target.node.name:
+            for judged in seen.judged:
+                self._judged(judged)
+            if isinstance(self._target.node, TableNode) and seen.given.num_rows:
+                self._add(seen.given, ["taken"] * seen.given.num_rows)
+        elif seen.node in self._target.above:
+            self._leave_out(seen.records[1], "duplicate")
+            for judged in seen.judged:
+                # by the lateness of its source
+                self._leave_out(judged.records, "expired")
+
+    def _leave_out(self, records: pa.Table, verdict: Verdict | Literal["duplicate"]) -> None:
+        """Take down records that do not come to the row's operator."""
+        if self._has_key(records):
+            records = records.filter(pa.array(self._is_own(records) & self._is_near(records)))
+            self._add(records, [verdict] * records.num_rows)
+        elif records.num_rows:
+            self._is_hidden = True
+
+    def _judged(self, judged: Judged) -> None:
+        """Take down verdicts for the row's window."""
+        records = judged.records
+        mask = self._is_near(records)
+        window = self._target.window
+        if {WINDOW, END} <= set(records.column_names) and self._target.is_by_time and self._row.window is not None:
+            numbers = to_micros(records.column(WINDOW))
+            starts = window_bounds(window, numbers).starts  # type: ignore[arg-type]
+            mask &= (starts == self._row.window[0]) & (to_micros(records.column(END)) == self._row.window[1])
+        if mask.any():
+            verdicts = np.where(judged.expired, "expired", np.where(judged.on_time, "on_time", "late"))[mask]
+            self._add(records.filter(pa.array(mask)), verdicts.tolist())
+
+    def _is_near(self, records: pa.Table) -> Mask:
+        """Return the mask of records that are, or would be, in the row's session; all of them in other windows."""
+        if not isinstance(self._target.window, Session) or self._row.window is None:
+            return np.ones(records.num_rows, dtype=np.bool_)
+        start, end = self._row.window
+        times = to_micros(records.column(TIME))
+        mask: Mask = (times >= start) & (times < end)
+        return mask
+
+    def _add(self, records: pa.Table, verdicts: Sequence[Any]) -> None:
+        """Count records, and list them as long as there is room."""
+        self.counts.update(verdicts)
+        chosen = [row for row, verdict in enumerate(verdicts) if self._has_room(is_on_time=verdict in _IN_TIME)]
+        records = records.take(pa.array(chosen, pa.int64()))
+        places = [to_micros(records.column(name)).tolist() for name in (PARTITION, OFFSET, TIME, WATERMARK)]
+        columns = {name: column for name, column in self._target.values.items() if column in records.column_names}
+        values = list(
+            zip(*(plain_values(records.column(one).combine_chunks()) for one in columns.values()), strict=True)
+        )
+        for row, (partition, offset, time, watermark) in enumerate(zip(*places, strict=True)):
+            self._found.append(
+                ExplainedRecord(
+                    self._graph.partition_name(partition),
+                    offset,
+                    time,
+                    self._log_times.get((partition, offset)),
+                    None if watermark == MIN_TIME else watermark,
+                    self._clock(partition, offset, watermark),
+                    verdicts[chosen[row]],
+                    dict(zip(columns, values[row], strict=True)) if columns else {},
+                )
+            )
+
+    def _has_room(self, *, is_on_time: bool) -> bool:
+        """Return whether one more record is listed."""
+        self._listed[is_on_time] += 1
+        return self._listed[is_on_time] <= self._most
+
+    def _clock(self, partition: int, offset: int, watermark: int) -> int | None:
+        """Return the clock behind a watermark, None if it was raised, or is of no fixed delay."""
+        known = self._graph.watermark_of(partition)
+        is_raised = int(self._bounds.at(partition, np.array([offset]))[0]) == watermark
+        return watermark + known.micros if isinstance(known, Delay) and not is_raised else None

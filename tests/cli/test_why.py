@@ -1,0 +1,112 @@
+"""`windrow show --why`: the guide has its real output, and errors say what is there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.docs.pages import ROOT
+
+from windrow.cli import main
+
+PIPELINE = """\
+name: spend
+source: {log: {path: payments}}
+decode: {user_id: string, at: timestamp, amount: "decimal(12,2)"}
+time: {field: at, delay: 1m}
+key: user_id
+window: {tumbling: 5m}
+aggregate: {total: sum(amount), payments: count()}
+emit: {lateness: 10m}
+sink: {sqlite: {path: spend.db, table: spend}}
+"""
+PAYMENTS = [
+    ("u17", "10:05:10", "12.50"),
+    ("u18", "10:05:40", "7.00"),
+    ("u17", "10:08:55", "13.00"),
+    ("u17", "10:07:30", "n/a"),
+    ("u18", "10:11:30", "20.00"),
+    ("u17", "10:09:20", "10.00"),
+    ("u17", "10:12:00", "1.00"),
+    ("u18", "10:21:45", "3.00"),
+    ("u17", "10:06:00", "99.00"),
+]
+ROW = ["--where", "user_id=u17", "--where", "window_start=2026-11-20T10:05"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder to work in, with a log, and a pipeline that has read it."""
+    monkeypatch.chdir(tmp_path)
+    Path("payments").mkdir()
+    lines = (
+        json.dumps({"user_id": user, "at": f"2026-11-20T{at}Z", "amount": amount}) for user, at, amount in PAYMENTS
+    )
+    Path("payments/partition-0.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    Path("spend.yaml").write_text(PIPELINE)
+    result = CliRunner().invoke(main, ["run", "spend.yaml", "--until-end", "--host", "memory"])
+    assert result.exit_code == 0, result.output
+
+
+def why(*words: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(main, ["show", "spend.yaml", *words, "--why"])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def test_the_guide_has_the_output() -> None:
+    text = (ROOT / "docs" / "guides" / "why.md").read_text()
+    _, shown = re.findall(r"^```\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[:2]
+    assert why(*ROW).stdout == shown
+    assert why("spend", *ROW).stdout == shown
+
+
+def test_it_is_printed_as_json() -> None:
+    found = json.loads(why(*ROW, "--json").stdout)
+    assert found["counts"] == {"on_time": 2, "late": 1, "expired": 1}
+    assert [one["verdict"] for one in found["records"]] == ["on_time", "on_time", "late", "expired"]
+    assert found["row"]["total"] == found["replayed"]["total"] == "35.50"
+    assert found["revisions"][1]["before"]["total"] == "25.50"
+    assert found["differences"] == []
+
+
+def test_few_records_are_listed_of_many() -> None:
+    out = why(*ROW, "--limit", "1").stdout
+    assert "4 records of the log: 2 on time, 1 late, 1 expired" in out
+    assert "... and 2 more records: --limit shows more" in out
+
+
+def test_a_row_that_is_not_there() -> None:
+    out = why("--where", "user_id=u17", "--where", "window_start=2026-11-20T10:20").stdout
+    assert "there is no such row" in out
+    assert "The records of the log make no such row either; the low watermark is at 2026-11-20 10:20:45." in out
+
+
+def test_records_that_are_lost_are_missed() -> None:
+    Path("payments/partition-0.jsonl").write_text("")
+    out = why(*ROW).stdout
+    assert "0 records of the log" in out
+    assert "  the table has a row, and the log makes none" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--where", "user_id=u17"], "--where window_start=2026-11-20T10:10:00Z"),
+        (["--where", "user_id=eve"], "none has that key"),
+        (["--where", "window_start=noon"], "is a time, such as"),
+        (["late"], "--why explains a row of spend"),
+        ([*ROW, "--csv"], "leave out --csv and --order"),
+    ],
+)
+def test_errors_say_what_is_there(words: list[str], message: str) -> None:
+    assert message in why(*words, code=2).stderr
+
+
+def test_a_checkpoint_is_for_why_alone() -> None:
+    result = CliRunner().invoke(main, ["show", "spend.yaml", "--checkpoint", "there"])
+    assert (result.exit_code, result.stderr) == (2, "windrow: --checkpoint goes with --why\n")
