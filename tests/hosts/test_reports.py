@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.core.pipelines import main
 from tests.hosts.test_history import STEP
 
+from windrow.core.changelog import reason_kinds
 from windrow.core.histogram import Histogram
 from windrow.errors import (
     EngineError,
@@ -30,7 +32,8 @@ def test_all_partitions_of_several_sources_are_named() -> None:
     numbers: dict[str, Any] = {
         one.name: {MAX_PARTITIONS + 1: next(iter(getattr(STEP, one.name).values()))}
         for one in fields(STEP)
-        if isinstance(getattr(STEP, one.name), dict) and one.name not in {"parts", "tasks", "state_by_node", "hot_keys"}
+        if isinstance(getattr(STEP, one.name), dict)
+        and one.name not in {"parts", "tasks", "state_by_node", "hot_keys", "dead_reasons"}
     }
     (sample,) = STEP.samples
     samples = (replace(sample, partition=MAX_PARTITIONS + 1),)
@@ -75,3 +78,23 @@ def test_lateness_and_latency_of_a_run_are_in_its_json() -> None:
     assert plain["latency_seconds"] == {"p50": 0.0, "p99": 0.0, "p99.9": 0.0}
     assert plain["parts"] == {"compute": 0.5, "commit": 0.25}
     assert plain["watermark_lag"] is None
+
+
+def test_dead_letters_are_counted_by_the_kind_of_their_reason() -> None:
+    reasons = [
+        "missing: amount",
+        "missing: amount at customer.id",
+        "wrong type: amount: 'x: y' is not a decimal(12,2)",
+        "malformed: Expecting value: line 1 column 1 (char 0)\nand more",
+        "not an object: [1]",
+        "no log time",
+    ]
+    tables = [pa.table({"reason": pa.array(part, pa.string())}) for part in (reasons[:2], [], reasons[2:])]
+    assert reason_kinds(tables) == {
+        "missing: amount": 2,
+        "malformed": 1,
+        "no log time": 1,
+        "not an object": 1,
+        "wrong type: amount": 1,
+    }
+    assert reason_kinds([]) == {}

@@ -64,6 +64,23 @@ class StepOutput:
         )
 
 
+_REASON = (
+    r"(?s)^((?:missing|null|wrong type|out of range|future|expression|null key|long key|conflict): [^ :]+|[^:]*).*$"
+)
+"""The kind of a reason: its first word, and the name of the field that it is about, if it is about one."""
+_KINDS = 20
+
+
+def reason_kinds(dead: Iterable[pa.Table]) -> dict[str, int]:
+    """Count dead letters by the kind of their reason, such as ``missing: amount``; of many kinds the most frequent."""
+    reasons = [one.column("reason") for one in dead if one.num_rows]
+    if not reasons:
+        return {}
+    kinds = pc.replace_substring_regex(pa.chunked_array([c for one in reasons for c in one.chunks]), _REASON, r"\1")
+    counts = {one["values"]: one["counts"] for one in kinds.value_counts().to_pylist()}
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_KINDS])
+
+
 def concat_by_sink(
     nothing: Mapping[str, StepOutput], parts: Iterable[Mapping[str, StepOutput]]
 ) -> dict[str, StepOutput]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
-from windrow.core.changelog import StepOutput, empty_by_sink, late_output, source_numbers, with_labels
+from windrow.core.changelog import StepOutput, empty_by_sink, late_output, reason_kinds, source_numbers, with_labels
 from windrow.core.columns import concat, pack, to_micros, unpack
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys, add_by_node
@@ -588,6 +588,7 @@ def _stats(
         ages=given.ages,
         part_times=given.part_times,
         samples=given.samples,
+        dead_reasons=reason_kinds(given.dead.values()),
     )
 
 

@@ -117,8 +117,9 @@ class StepReport:
     `key_group_load` is the greatest share of records that a key group has, as a multiple of the mean share.
     `state_rows` and `state_bytes` are what the state store held about then, `state_by_node` the same by the nodes
     whose operators run together. `hot_keys` are estimates of the keys with most records, by node. `samples` are a
-    uniform sample of its good records (`windrow.core.samples`). What a host does not know is empty or None; of a host
-    that knows `only_offsets`, `records` are offsets, and the other counts are 0 and say nothing.
+    uniform sample of its good records (`windrow.core.samples`). `dead_reasons` counts dead letters by the kind of their
+    reason. What a host does not know is empty or None; of a host that knows `only_offsets`, `records` are offsets, and
+    the other counts are 0 and say nothing.
     """
 
     epoch: int
@@ -153,6 +154,7 @@ class StepReport:
     state_by_node: dict[str, tuple[int, int]] = field(default_factory=dict)
     hot_keys: dict[str, HotKeys] = field(default_factory=dict)
     samples: tuple[RecordSample, ...] = ()
+    dead_reasons: dict[str, int] = field(default_factory=dict)
     only_offsets: bool = False
 
     @property
@@ -233,6 +235,7 @@ class StepReport:
             samples=with_verdicts(
                 least(sample for one in stats for sample in one.samples), (one.verdicts for one in stats)
             ),
+            dead_reasons=_sums(one.dead_reasons for one in stats),
         )
 
     def up_to(self, reached: Mapping[int, int]) -> StepReport:
@@ -271,6 +274,7 @@ class StepReport:
             tasks=_sums((self.tasks, later.tasks)),
             hot_keys=add_by_node((self.hot_keys, later.hot_keys)),
             samples=least((*self.samples, *later.samples)),
+            dead_reasons=_sums((self.dead_reasons, later.dead_reasons)),
         )
 
     def plain(self) -> dict[str, Any]:
@@ -301,7 +305,14 @@ class StepReport:
 
 
 _NUMBERS = ("records", "late", "expired", "dead", "inserts", "revisions", "rejected", "duplicates")
-_EMPTY: dict[str, Any] = {"read": {}, "lateness": {}, "latency": Histogram(), "hot_keys": {}, "samples": ()}
+_EMPTY: dict[str, Any] = {
+    "read": {},
+    "lateness": {},
+    "latency": Histogram(),
+    "hot_keys": {},
+    "samples": (),
+    "dead_reasons": {},
+}
 _COUNTS = (*_NUMBERS, *_EMPTY)
 """Fields that are counts: a step that is run again reports them as 0."""
 
@@ -436,6 +447,7 @@ class Totals:
     commits: Histogram = field(default=Histogram(), repr=False)
     parts: dict[str, float] = field(default_factory=dict, repr=False)
     tasks: dict[str, float] = field(default_factory=dict, repr=False)
+    dead_reasons: dict[str, int] = field(default_factory=dict, repr=False)
     last: StepReport | None = field(default=None, repr=False)
 
     @property
@@ -465,6 +477,7 @@ class Totals:
             self.commits += Histogram.of_one(round(report.parts["commit"] * 1_000_000))
         self.parts = _sums((self.parts, report.parts))
         self.tasks = _sums((self.tasks, report.tasks))
+        self.dead_reasons = _sums((self.dead_reasons, report.dead_reasons))
         self.last = report
 
     @property
