@@ -31,6 +31,7 @@ from windrow.api.fluent.aggregates import (
     top_k_by,
     variance,
 )
+from windrow.api.fluent.alerts import alerts
 from windrow.api.fluent.connectors import file, kafka, kafka_sink, log, postgres, sqlite
 from windrow.api.fluent.graph import graph
 from windrow.api.fluent.process import list_state, map_state, value_state
@@ -66,6 +67,7 @@ __all__ = [
     "Timer",
     "WindrowError",
     "adaptive",
+    "alerts",
     "all_of",
     "any_of",
     "approx_count_distinct",

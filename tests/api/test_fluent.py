@@ -13,8 +13,10 @@ from windrow.api.fluent.streams import Aggregated, DecodedStream, Timed
 from windrow.errors import PipelineError, each_error
 from windrow.model import (
     AGGREGATE_FUNCTIONS,
+    OFF,
     Adaptive,
     Aggregate,
+    Alerts,
     AllOf,
     AnyOf,
     Avg,
@@ -32,6 +34,8 @@ from windrow.model import (
     Global,
     Hopping,
     KafkaSource,
+    LagLimit,
+    LatencyLimit,
     LogSource,
     LongType,
     Max,
@@ -299,3 +303,23 @@ def test_a_stage_reports_all_of_its_problems_at_once() -> None:
         "aggregate.total",
         "aggregate.events",
     ]
+
+
+def test_alerts_are_what_the_section_has() -> None:
+    alerts = wr.alerts(
+        lag={"time": timedelta(minutes=3), "records": 1000},
+        latency="500ms",
+        hot_key="off",
+        command=["notify", "-x"],
+    )
+    assert aggregated().to(wr.sqlite("a.db", table="t"), alerts=alerts).alerts == Alerts(
+        lag=LagLimit(180_000_000, 1000), latency=LatencyLimit(500_000), hot_key=OFF, command=("notify", "-x")
+    )
+    with pytest.raises(PipelineError) as wrong:
+        wr.alerts(lag={"tme": "5m"}, no_step="soon")
+    assert [str(one).partition(";")[0] for one in each_error(wrong.value)] == [
+        "'tme' is not a key of alerts.lag",
+        "alerts.no-step: 'soon' is not a duration",
+    ]
+    with pytest.raises(PipelineError, match=r"^alerts.hot-key.share: 2 is not a share that can be exceeded"):
+        aggregated().to(wr.sqlite("a.db", table="t"), alerts=wr.alerts(hot_key=2))

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from windrow.api.checks import RULES
+from windrow.api.checks.alerts import alert_limits
 from windrow.api.checks.realtime import realtime
 from windrow.api.pipeline_file import read_document
 from windrow.model import Pipeline
@@ -42,7 +43,7 @@ FILES = sorted(CASES.glob("*.yaml"))
 )
 def test_a_rule_finds_what_its_case_says(rule_name: str, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    rule = next(rule for rule in (*RULES, realtime) if rule.__name__ == rule_name)
+    rule = next(rule for rule in (*RULES, realtime, alert_limits) if rule.__name__ == rule_name)
     text = yaml.safe_dump(BASE | case.get("pipeline", {}), sort_keys=False, allow_unicode=True)
     given = read_document(text, "case.yaml").pipeline
     assert isinstance(given, Pipeline)
@@ -52,4 +53,4 @@ def test_a_rule_finds_what_its_case_says(rule_name: str, case: dict[str, Any], m
 
 
 def test_each_rule_has_its_cases() -> None:
-    assert {path.stem for path in FILES} == {rule.__name__ for rule in (*RULES, realtime)}
+    assert {path.stem for path in FILES} == {rule.__name__ for rule in (*RULES, realtime, alert_limits)}

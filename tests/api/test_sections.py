@@ -10,9 +10,11 @@ import pytest
 
 import windrow
 from windrow.api.fluent.streams import Aggregated, DecodedStream, Emitted
-from windrow.api.sections import DELAY, EMIT, PIPELINE, SINK, SOURCE, TIME, TRIGGER, WINDOW
+from windrow.api.sections import ALERTS, DELAY, EMIT, PIPELINE, SINK, SOURCE, TIME, TRIGGER, WINDOW
+from windrow.api.sections.alerts import ALERTS_KEY
 from windrow.api.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
 from windrow.api.spec import Key, OneOf, Section, Wrapped
+from windrow.model import ALERT_NAMES, Alerts
 
 
 def calls() -> Iterator[tuple[str, Callable[..., Any], tuple[Key, ...]]]:
@@ -24,7 +26,7 @@ def calls() -> Iterator[tuple[str, Callable[..., Any], tuple[Key, ...]]]:
     yield TIME.call, DecodedStream.event_time, TIME.keys
     yield EMIT.call, Aggregated.emit, EMIT.keys
     for stage in (Aggregated, Emitted):
-        yield f"{stage.__name__}.to", stage.to, (NAME, KEY_GROUPS, SALT, MODE)
+        yield f"{stage.__name__}.to", stage.to, (NAME, KEY_GROUPS, SALT, MODE, ALERTS_KEY)
 
 
 CALLS = list(calls())
@@ -32,6 +34,8 @@ CALLS = list(calls())
 
 def written(key: Key, default: object) -> object:
     """A default as a user may write it."""
+    if isinstance(default, Alerts):
+        return default
     return default if default is None or default == () else key.spec.plain(default)
 
 
@@ -57,6 +61,12 @@ def test_each_kind_without_keys_has_its_function() -> None:
     wrapped = [kind.spec.call for kinds in one_of for kind in kinds.kinds.values() if isinstance(kind.spec, Wrapped)]
     assert len(wrapped) == 6
     assert {call.removeprefix("wr.") for call in wrapped} <= set(windrow.__all__)
+
+
+def test_alerts_have_the_arguments_of_the_section() -> None:
+    parameters = inspect.signature(windrow.alerts).parameters
+    assert list(parameters) == [key.model_field for key in ALERTS.keys]
+    assert {key.name for key in ALERTS.keys} > set(ALERT_NAMES)
 
 
 def test_each_section_is_a_field_of_the_model() -> None:

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from windrow.api.checks import validate
 from windrow.api.printing import to_json
 from windrow.model import (
+    DEFAULT_ALERTS,
+    OFF,
     Adaptive,
     Aggregate,
+    Alerts,
     AllOf,
     AnyOf,
     ApproxCountDistinct,
@@ -25,6 +28,7 @@ from windrow.model import (
     BoolOr,
     BottomKBy,
     Calendar,
+    CheckpointLimit,
     CollectList,
     CollectSet,
     Count,
@@ -49,8 +53,10 @@ from windrow.model import (
     Global,
     Hopping,
     KafkaSource,
+    LagLimit,
     Last,
     Late,
+    LatencyLimit,
     LogSource,
     LongType,
     Max,
@@ -65,11 +71,14 @@ from windrow.model import (
     Records,
     Repeat,
     Session,
+    ShareLimit,
+    SpikeLimit,
     SqliteSink,
     Stddev,
     StringType,
     StructType,
     Sum,
+    TimeLimit,
     TimestampType,
     TopK,
     TopKBy,
@@ -303,6 +312,29 @@ def decodes(draw: st.DrawFn, fields: tuple[Field, ...], time: EventTime) -> Deco
     return Decode(tuple(replace(one, tombstones=takes and one is needed[0]) for one in fields))
 
 
+SPANS = LENGTHS.map(lambda length: max(length, 1_000_000))
+SHARES = st.floats(0, 1, exclude_min=True, exclude_max=True)
+SHARE_LIMITS = st.just(OFF) | st.builds(ShareLimit, SHARES, SPANS)
+TIME_LIMITS = st.just(OFF) | st.builds(TimeLimit, SPANS)
+ALERTS = st.just(DEFAULT_ALERTS) | st.builds(
+    Alerts,
+    lag=st.just(OFF) | st.builds(LagLimit, LONGER, st.none() | st.integers(1), SPANS),
+    no_step=st.builds(TimeLimit, st.none()) | TIME_LIMITS,
+    watermark_stuck=TIME_LIMITS,
+    latency=st.just(OFF) | st.builds(LatencyLimit, LONGER, SPANS),
+    late_spike=st.just(OFF) | st.builds(SpikeLimit, st.floats(1, 1e9, exclude_min=True), SHARES, SPANS),
+    expired_share=SHARE_LIMITS,
+    dead_letters=SHARE_LIMITS,
+    sink_errors=TIME_LIMITS,
+    checkpoint=st.just(OFF) | st.builds(CheckpointLimit, st.none() | SPANS),
+    backpressure=TIME_LIMITS,
+    partition_idle=TIME_LIMITS,
+    hot_key=SHARE_LIMITS,
+    webhook=st.sampled_from([None, "https://hooks.example.com", "http://h:8080/", "${ALERTS_URL}", "${file:/run/url}"]),
+    command=st.lists(PATHS, max_size=3).map(tuple),
+)
+
+
 @st.composite
 def pipelines(draw: st.DrawFn) -> Pipeline:
     names = draw(st.lists(NAMES, min_size=5, max_size=9, unique_by=str.lower))
@@ -333,6 +365,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
         key_groups=groups,
         derive=derive,
         salt=draw(st.integers(1, groups)) if spreads else 1,
+        alerts=draw(ALERTS),
     )
 
 

@@ -17,6 +17,7 @@ from tests.hosts.test_history import STEP
 from windrow.cli import main
 from windrow.cli.json_log import JsonLog
 from windrow.errors import RunError
+from windrow.hosts.reports import Alert
 from windrow.testing.generator import LogSpec, write_log
 
 
@@ -88,3 +89,15 @@ def test_all_of_stderr_is_json(option: list[str], tmp_path: Path, monkeypatch: p
     bad = CliRunner().invoke(main, ["run", "none.yaml", "--host", "memory", "--until-end", *option])
     (error,) = lines(bad.stderr)
     assert "none.yaml" in error["error"]["message"]
+
+
+def test_an_alert_is_a_line_when_it_is_raised_and_when_it_is_resolved(capsys: pytest.CaptureFixture[str]) -> None:
+    alert = Alert("spend", "hot-key", "the key 'ann' has 60% of the records", 1, 2, None, {"share": 0.6})
+    with JsonLog("spend") as log:
+        log.on_alert(alert)
+        log.on_alert(replace(alert, resolved=9))
+    raised, resolved, _ = lines(capsys.readouterr().err)
+    assert (raised["event"], raised["level"], raised["state"]) == ("alert", "warning", "raised")
+    assert (raised["name"], raised["figures"], raised["since"]) == ("hot-key", {"share": 0.6}, 1)
+    assert raised["runbook"] == "docs/runbooks/hot-key.md"
+    assert (resolved["level"], resolved["state"], resolved["resolved"]) == ("info", "resolved", 9)

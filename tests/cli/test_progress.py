@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.cli.numbers import format_time, short_duration, short_number
-from windrow.cli.progress import RecentRate, progress_line
-from windrow.hosts.reports import StepReport, Totals
+from windrow.cli.progress import RecentRate, alert_line, progress_line
+from windrow.hosts.reports import Alert, StepReport, Totals
 from windrow.sinks.tables import utc_text
 
 T0 = 1_767_225_600_000_000
@@ -170,3 +170,9 @@ def test_a_time_of_any_year_is_written(micros: int, text: str) -> None:
 def test_a_time_is_written_as_the_tables_of_sqlite_have_it(seconds: int) -> None:
     there = utc_text(pa.array([seconds * SECOND], pa.timestamp("us", "UTC")))[0].as_py()
     assert format_time(seconds * SECOND) == there
+
+
+def test_an_alert_is_said_with_its_runbook_and_how_long_it_lasted() -> None:
+    alert = Alert("spend", "hot-key", "the key 'ann' has 60% of the records", T0, T0 + SECOND)
+    assert alert_line(alert) == "hot-key: the key 'ann' has 60% of the records (docs/runbooks/hot-key.md)"
+    assert alert_line(replace(alert, resolved=T0 + 90 * SECOND)) == "hot-key resolved, after 1m30s"

@@ -19,7 +19,7 @@ from windrow.api.checks import validate
 from windrow.api.pipeline_file import read_document
 from windrow.api.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError
-from windrow.model import Formula, Pipeline, RulesPipeline, parse_type
+from windrow.model import ALERT_NAMES, Formula, Pipeline, RulesPipeline, parse_type
 
 TEXT = (ROOT / "docs" / "reference" / "pipeline.md").read_text(encoding="utf-8")
 RULES = TEXT.partition("\n## Rules\n")[2].partition("\n## ")[0]
@@ -54,6 +54,7 @@ OTHERS: list[dict[str, Any]] = [
     {"emit": {"early": {"count": 1}}},
     {"emit": {"early": {"any_of": [{"count": 1}, {"count": 1}]}}},
     {"emit": {"early": {"all_of": [{"count": 1}, {"count": 1}]}}},
+    {"alerts": {name: {} for name in ALERT_NAMES} | {"latency": {"p99": "1s"}}},
     {"emit": {"early": {"repeat": {"trigger": {"count": 1}, "times": 1}}}},
 ]
 
@@ -77,7 +78,7 @@ def items(text: str, names: str) -> list[Item]:
 
 
 OF_RULES = items(RULES, "a-zA-Z_.")
-ITEMS = items(TEXT.replace(RULES, ""), "a-z_.")
+ITEMS = items(TEXT.replace(RULES, ""), "a-z0-9_.-")
 
 
 def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.hosts.spend import MINUTE, spend
 
+import windrow as wr
 from windrow.api.pipeline_file import read_document
 from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError
@@ -76,6 +77,7 @@ CAN: list[tuple[Edit, list[str]]] = [
     (lambda pipeline: replace(pipeline, source=LogSource("elsewhere")), []),
     (lambda pipeline: replace(pipeline, aggregates=pipeline.aggregates[::-1]), []),
     (emit(at_end="hold"), []),
+    (lambda pipeline: replace(pipeline, alerts=wr.alerts(lag="1m", hot_key="off", webhook="https://h")), []),
     (emit(lateness=60 * MINUTE), ['emit.lateness: "30m" there, "1h" here: windows that are forgotten by now stay so']),
     (emit(lateness=MINUTE), ['emit.lateness: "30m" there, "1m" here: windows that are late by more']),
     (time(watermark=Delay(0)), ['time.delay: "10m" there, "0s" here: true from the next record on']),

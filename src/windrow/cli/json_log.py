@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import click
 
-from windrow.hosts.reports import StepReport, Totals
+from windrow.hosts.reports import Alert, StepReport, Totals
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -23,8 +23,8 @@ class JsonLog:
     """Writes what happens to a run, one JSON object a line, each with `time`, `level`, `event` and `pipeline`.
 
     Events are `step` (at most one a second: steps between are added up, and `steps` says how many), `fault`, `warning`,
-    `message`, `ready`, and at the end `ended` or `failed`. Steps are written before what follows them, and after a
-    second though no other follows. From any thread.
+    `alert`, `message`, `ready`, and at the end `ended` or `failed`. Steps are written before what follows them, and
+    after a second though no other follows. From any thread.
     """
 
     def __init__(self, pipeline: str) -> None:
@@ -58,6 +58,12 @@ class JsonLog:
     def on_warning(self, message: str) -> None:
         """Write what the run continues in spite of."""
         self.write("warning", "warning", message=message)
+
+    def on_alert(self, alert: Alert) -> None:
+        """Write an alert that was raised or resolved, with its name and figures."""
+        level: Literal["info", "warning"] = "warning" if alert.is_active else "info"
+        fields = {name: value for name, value in alert.plain().items() if name != "pipeline"}
+        self.write(level, "alert", **fields)
 
     def message(self, text: str) -> None:
         """Write what a person would be told."""

@@ -14,7 +14,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from windrow.cli.numbers import format_time, short_duration, short_number
-from windrow.hosts.reports import StepReport, Totals
+from windrow.hosts.reports import Alert, StepReport, Totals
 
 _LINE_SECONDS = 1.0
 """Minimum time between two lines where stderr is not a terminal."""
@@ -60,6 +60,10 @@ class ProgressLine:
         """Print what the run continues in spite of."""
         self.on_trouble(f"warning: {message}")
 
+    def on_alert(self, alert: Alert) -> None:
+        """Print an alert that was raised or resolved."""
+        self.on_trouble(f"alert {alert_line(alert)}")
+
     def on_ready(self) -> None:
         """Show nothing: steps follow."""
 
@@ -74,6 +78,14 @@ class ProgressLine:
         elif time.monotonic() - self._told >= _LINE_SECONDS:
             self._told = time.monotonic()
             self._console.print(line, soft_wrap=True)
+
+
+def alert_line(alert: Alert) -> str:
+    """Return what is said of an alert when it is raised, or resolved."""
+    if alert.resolved is not None:
+        lasted = short_duration((alert.resolved - alert.since) / 1_000_000)
+        return f"{alert.name} resolved, after {lasted}"
+    return f"{alert.name}: {alert.message} ({alert.runbook})"
 
 
 class RecentRate:

@@ -164,6 +164,7 @@ def command(
         retry=None if retry is None else retry / 1_000_000,
         on_ready=progress.on_ready if server is None else server.on_ready(progress.on_ready),
         on_lag=(lambda _: None) if server is None else server.on_lag,
+        on_alert=progress.on_alert,
         on_data_loss=on_data_loss,
     )
     changes = _changes(valid, options)

@@ -31,17 +31,20 @@ def command(*, pipeline: str, checkpoint: Folder | None, to: Folder | None, spar
     run. `windrow run PIPELINE --from-savepoint DIR` then continues with other key groups, another version of Spark or
     of a function, or a changed pipeline. The checkpoint is not changed, and can be used until then.
     """
+    from windrow.hosts.history import history_of, note_savepoint  # noqa: PLC0415 - the same
     from windrow.hosts.savepoint import Savepoint  # noqa: PLC0415 - help needs no Arrow, and no Spark
     from windrow.hosts.stream.take_savepoint import take_savepoint  # noqa: PLC0415
     from windrow.sinks import open_sinks  # noqa: PLC0415
 
     valid = open_pipeline(pipeline).runnable()
     sinks = open_sinks(valid)
+    checkpoint = checkpoint or default_checkpoint(valid.name)
     try:
         with saying_spark_starts(quiet=as_json):
-            folder = take_savepoint(valid, sinks, checkpoint or default_checkpoint(valid.name), to, spark)
+            folder = take_savepoint(valid, sinks, checkpoint, to, spark)
     finally:
         sinks.close()
+    note_savepoint(history_of(checkpoint), folder)
     savepoint = Savepoint.read(folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
     offsets = {as_graph(valid).partition_name(partition): offset for partition, offset in savepoint.offsets.items()}

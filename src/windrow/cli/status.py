@@ -21,8 +21,8 @@ from windrow.cli.options import STATE_FOLDER
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.history import FILES, history_of
-from windrow.hosts.reports import counted, now_micros
-from windrow.hosts.status import PartitionStatus, RunStatus, State
+from windrow.hosts.reports import Alert, counted, now_micros
+from windrow.hosts.status import PartitionStatus, RunStatus, State, last_alerts
 from windrow.model import KafkaSource, Runnable, as_graph
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None
 
     PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python; without it the runs with a
     checkpoint in .windrow are shown. What is shown of a stream is what it has written beside its checkpoint, on the
-    machine where it runs, in the last two seconds, or when it ended. The exit code is 1 if a run has failed, is stalled
-    (records have waited for 2 minutes without a commit), or its process is gone.
+    machine where it runs, in the last two seconds, or when it ended, with the alerts that are active. The exit code
+    is 1 if a run has failed, is stalled (records have waited for 2 minutes without a commit), or its process is gone.
 
     Of a realtime run the brokers are asked, from anywhere: of each partition the committed offset of the consumer group
     windrow-NAME, how many offsets are behind it, and when the task began that committed it, or that it has ended. Of
     each list in a topic: how many entries it has, and keys that cannot be entries. Of each topic that is written: the
-    latencies of its last 10,000 changes, as `windrow latency` prints them.
+    latencies of its last 10,000 changes, as `windrow latency` prints them. Its alerts are shown where it runs.
     """
     opened = None if pipeline is None else open_pipeline(pipeline)
     if opened is not None and (host or ("realtime" if opened.pipeline.mode == "realtime" else "stream")) == "realtime":
@@ -134,6 +134,7 @@ def _stream_lines(status: RunStatus, name: str) -> Iterator[str]:
     if record is not None and record.fault is not None and record.fault_at is not None:
         ago = short_duration(max(0, now - record.fault_at) / _MICROS)
         yield f"  last fault, {ago} {_before(status)}: {_first_line(record.fault)}"
+    yield from _alert_lines(status.alerts)
     if last is None:
         yield "  no step was committed"
         return
@@ -150,6 +151,13 @@ def _stream_lines(status: RunStatus, name: str) -> Iterator[str]:
         if hot:
             yield f"  hot keys{f' of {node}' if node else ''}: {', '.join(hot)}"
     yield from _table(status.partitions)
+
+
+def _alert_lines(alerts: Sequence[Alert]) -> Iterator[str]:
+    """Yield a line for each alert that is active."""
+    for alert in alerts:
+        if alert.is_active:
+            yield f"  alert {alert.name}, raised {format_time(alert.raised)}: {alert.message} ({alert.runbook})"
 
 
 def _state_text(status: RunStatus) -> str:
@@ -276,7 +284,7 @@ def _realtime(valid: Runnable) -> tuple[Any, list[str], int]:
         sink.topic: last_latencies(KafkaSource(sink.servers, sink.topic, options=options))
         for sink in (sinks_of(valid) if has_run else [])
     }
-    plain = {
+    plain: dict[str, Any] = {
         "pipeline": valid.name,
         "behind": sum(one.lag for one in positions),
         "partitions": [_plain(one) for one in positions],
@@ -284,7 +292,9 @@ def _realtime(valid: Runnable) -> tuple[Any, list[str], int]:
         "lists": {name: {"entries": len(one.entries), "wrong": list(one.wrong)} for name, one in lists.items()},
         "topics": {name: {"records": records, "milliseconds": found} for name, (records, found) in topics.items()},
     }
-    lines = _lines(valid, positions, keys)
+    alerts = last_alerts(history_of(default_checkpoint(valid.name)))
+    plain["alerts"] = [one.plain() for one in alerts]
+    lines = [*_lines(valid, positions, keys), *_alert_lines(alerts)]
     for name, one in lists.items():
         entries = len(one.entries)
         lines.append(f"list {name}: {entries:,} {'entry' if entries == 1 else 'entries'}")

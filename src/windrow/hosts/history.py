@@ -1,4 +1,4 @@
-"""The history of a run: how it stands and the reports of its steps, in a SQLite file beside the checkpoint.
+"""The history of a run: how it stands, the reports of its steps and its alerts, in SQLite beside the checkpoint.
 
 A thread of its own writes it, so no step waits for it, and what fails there does not fail the run. Each process that
 runs with the checkpoint has a record (`RunRecord`), which it writes anew every two seconds at the latest. Reports that
@@ -20,7 +20,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from importlib.metadata import version
@@ -31,7 +31,7 @@ from typing import Any, Final, Self
 
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder, on_this_machine
-from windrow.hosts.reports import Fault, Lag, OnLag, OnStep, OnTrouble, StepReport, Totals, now_micros
+from windrow.hosts.reports import Alert, Fault, Lag, OnLag, OnStep, OnTrouble, StepReport, Totals, now_micros
 
 FILES: Final = ("progress.sqlite", "progress.sqlite-wal", "progress.sqlite-shm")
 """The files of a history: the database, and what SQLite has beside it while it is open."""
@@ -44,6 +44,8 @@ MERGED: Final = 10
 
 RUNS: Final = 100
 """Records of processes that are kept."""
+ALERTS: Final = 1_000
+"""Alerts that are kept."""
 
 _PACKAGES: Final = ("windrow", "pyspark", "pandas", "pyarrow", "duckdb")
 
@@ -72,6 +74,20 @@ _RUNS = """
         id INTEGER PRIMARY KEY,
         seen INTEGER NOT NULL, -- the wall clock in microseconds
         record TEXT NOT NULL -- JSON
+    )
+"""
+_ALERTS = """
+    CREATE TABLE IF NOT EXISTS alerts (
+        raised INTEGER NOT NULL, -- the wall clock in microseconds
+        name TEXT NOT NULL,
+        alert TEXT NOT NULL, -- JSON
+        PRIMARY KEY (raised, name)
+    )
+"""
+_SAVEPOINTS = """
+    CREATE TABLE IF NOT EXISTS savepoints (
+        saved INTEGER PRIMARY KEY, -- the wall clock in microseconds
+        folder TEXT NOT NULL
     )
 """
 
@@ -147,6 +163,7 @@ class HistoryWriter:
         self._has_begun = threading.Event()
         self._lock = threading.Lock()
         self._record = record
+        self._alerts: list[Alert] = []
         self._thread = threading.Thread(target=self._write, name="windrow-history", daemon=True)
 
     def __enter__(self) -> Self:
@@ -212,6 +229,11 @@ class HistoryWriter:
 
         return note
 
+    def note_alert(self, alert: Alert) -> None:
+        """Have an alert written that was raised or resolved, with what is written next."""
+        with self._lock:
+            self._alerts.append(alert)
+
     def _note(self, **changes: Any) -> None:  # noqa: ANN401 - fields of a record
         with self._lock:
             self._record = replace(self._record, **changes)
@@ -230,8 +252,8 @@ class HistoryWriter:
                     for report in reports:
                         totals.add(report)
                     with self._lock:
-                        record = self._record
-                    held.add(reports, replace(record, seen=now_micros(), totals=totals.plain()))
+                        record, alerts, self._alerts = self._record, self._alerts, []
+                    held.add(reports, replace(record, seen=now_micros(), totals=totals.plain()), alerts)
                     if ended:
                         return
                     reports, ended = self._gathered()
@@ -260,6 +282,9 @@ class HistoryWriter:
         return found, False
 
 
+_FORGET = "DELETE FROM alerts WHERE rowid NOT IN (SELECT rowid FROM alerts ORDER BY raised DESC LIMIT ?)"
+
+
 class _Held:
     """The rows of a file, by size."""
 
@@ -271,10 +296,14 @@ class _Held:
             connection.execute("DELETE FROM runs WHERE id <= (SELECT max(id) FROM runs) - ?", (RUNS - 1,))
             self._run = connection.execute("INSERT INTO runs (seen, record) VALUES (0, 'null')").lastrowid
 
-    def add(self, reports: Sequence[StepReport], record: RunRecord) -> None:
-        """Write the record of the run and reports, and add up the oldest ones where there are too many of a size."""
+    def add(self, reports: Sequence[StepReport], record: RunRecord, alerts: Sequence[Alert] = ()) -> None:
+        """Write record, reports and alerts; add up the oldest reports where there are too many of a size."""
         full, sums = self._limits
         with self._connection:
+            given = [(one.raised, one.name, json.dumps(one.plain(), default=str)) for one in alerts]
+            self._connection.executemany("INSERT OR REPLACE INTO alerts (raised, name, alert) VALUES (?, ?, ?)", given)
+            if given:
+                self._connection.execute(_FORGET, (ALERTS,))
             row = record.seen, json.dumps(record.plain()), self._run
             self._connection.execute("UPDATE runs SET seen = ?, record = ? WHERE id = ?", row)
             rows = [(0, report.epoch, report.committed, _packed(report)) for report in reports]
@@ -318,10 +347,50 @@ def read_runs(path: Path, last: int = RUNS) -> list[RunRecord]:
     Files of older versions have none. Raise InputError as `read_history` does.
     """
     with _reading(path) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchone():
+        if not _has(connection, "runs"):
             return []
         rows = connection.execute("SELECT record FROM runs WHERE seen > 0 ORDER BY id DESC LIMIT ?", (last,)).fetchall()
         return [RunRecord.of_plain(json.loads(text)) for (text,) in reversed(rows)]
+
+
+def read_alerts(path: Path, last: int = ALERTS) -> list[Alert]:
+    """Return the `last` alerts of a checkpoint's runs, active ones and others, in the order in which they were raised.
+
+    Files of older versions have none. Raise InputError as `read_history` does.
+    """
+    with _reading(path) as connection:
+        if not _has(connection, "alerts"):
+            return []
+        rows = connection.execute("SELECT alert FROM alerts ORDER BY raised DESC, name LIMIT ?", (last,)).fetchall()
+        return [Alert.of_plain(json.loads(text)) for (text,) in reversed(rows)]
+
+
+def read_saved(path: Path) -> int | None:
+    """Return when the newest savepoint of a checkpoint was taken (microseconds), None if none was, as far as is known.
+
+    Raise InputError as `read_history` does.
+    """
+    with _reading(path) as connection:
+        if not _has(connection, "savepoints"):
+            return None
+        (saved,) = connection.execute("SELECT max(saved) FROM savepoints").fetchone()
+        return int(saved) if saved is not None else None
+
+
+def note_savepoint(path: Path, folder: Folder) -> None:
+    """Note that a savepoint was taken now, in the history of its checkpoint, if there is one that can be written."""
+    if not path.is_file():
+        return
+    with suppress(*_UNREADABLE), closing(_opened(path)) as connection, connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO savepoints (saved, folder) VALUES (?, ?)", (now_micros(), str(folder))
+        )
+
+
+def _has(connection: sqlite3.Connection, table: str) -> bool:
+    """Return whether a file has a table: those of older versions lack some."""
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
+    return found is not None
 
 
 @contextmanager
@@ -347,7 +416,15 @@ def forget_history(path: Path) -> None:
 def _opened(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path)
     # a power cut may cost the last steps, not the file
-    for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", _TABLE, _INDEX, _RUNS):
+    for statement in (
+        "PRAGMA journal_mode = WAL",
+        "PRAGMA synchronous = NORMAL",
+        _TABLE,
+        _INDEX,
+        _RUNS,
+        _ALERTS,
+        _SAVEPOINTS,
+    ):
         connection.execute(statement)
     return connection
 

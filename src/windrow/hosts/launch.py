@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, ParamSpec, assert_never
 
 from windrow.core.lists import with_entries
 from windrow.errors import InputError
+from windrow.hosts.alert_delivery import AlertWatch, OnAlert, read_past
 from windrow.hosts.exporting import Observer
 from windrow.hosts.folders import Folder
 from windrow.hosts.group_offsets import GroupOffsets
 from windrow.hosts.history import HistoryWriter, RunRecord, forget_history, history_of
 from windrow.hosts.lineage import lineage
-from windrow.hosts.reports import OnLag, OnStep, OnTrouble, naming_lag, naming_partitions
+from windrow.hosts.reports import Alert, OnLag, OnStep, OnTrouble, naming_lag, naming_partitions
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.traces import tracing
 from windrow.model import Graph, Runnable, as_graph
@@ -39,10 +41,11 @@ class Options:
     With `step_time`, live steps that would take longer than so many microseconds read fewer records.
     `fresh` first removes the checkpoint and the tables. A new checkpoint starts from `savepoint` if that is given, or
     with `backfill` from a batch run over all records in the log. `on_trouble` is called with each fault that is
-    retried, and with lost records if `on_data_loss` is "continue"; `on_warning` with what the run goes on in spite of,
-    such as a file that is followed and cannot be read; `on_ready` when a stream begins to take steps, also after a
-    fault; `on_resume` when its checkpoint is known to be its own; `on_lag` every second or so with how far a stream is
-    behind. A stream gives up after `retry` seconds of faults without a step (None: a minute, on a cluster ten).
+    retried, and with lost records if `on_data_loss` is "continue"; `on_warning` with what the run goes on in spite
+    of, such as a file that is followed and cannot be read; `on_ready` when a stream begins to take steps, also after
+    a fault; `on_resume` when its checkpoint is known to be its own; `on_lag` every second or so with how far a stream
+    is behind; `on_alert` with each alert of a live run that is raised or resolved. A stream gives up after `retry`
+    seconds of faults without a step (None: a minute, on a cluster ten).
     """
 
     checkpoint: Folder
@@ -60,6 +63,7 @@ class Options:
     on_resume: Callable[[], None] = lambda: None
     on_ready: Callable[[], None] = lambda: None
     on_lag: OnLag = lambda _: None
+    on_alert: OnAlert = lambda _: None
     retry: float | None = None
     on_data_loss: OnDataLoss = "stop"
 
@@ -104,20 +108,44 @@ def _each(functions: Sequence[Callable[P, None]]) -> Callable[P, None]:
 
 @contextmanager
 def _noting(graph: Graph, options: Options, on_step: OnStep) -> Iterator[tuple[Options, OnStep]]:
-    """Yield options and `on_step` whose calls are also written to the history of the run, if it has a checkpoint."""
+    """Yield options and `on_step` whose calls are also written to the history of the run, if it has a checkpoint.
+
+    The alerts of a live run are raised by the same calls.
+    """
     if options.host in {"batch", "memory"}:
         yield options, on_step
         return
-    record = RunRecord.here(graph.name, options.host)
-    with HistoryWriter(history_of(options.checkpoint), record, options.on_warning) as history:
-        noted = replace(
-            options,
-            on_trouble=history.noting_fault(options.on_trouble),
-            on_resume=history.begin,
-            on_ready=history.noting_ready(options.on_ready),
-            on_lag=history.noting_lag(options.on_lag),
-        )
-        yield noted, history.noting(on_step)
+    record, path = RunRecord.here(graph.name, options.host), history_of(options.checkpoint)
+    with HistoryWriter(path, record, options.on_warning) as history:
+        noted, note = _noting_history(history, options), history.noting(on_step)
+        if options.until_end:
+            yield noted, note
+            return
+
+        def on_alert(alert: Alert) -> None:
+            history.note_alert(alert)
+            options.on_alert(alert)
+
+        past = partial(read_past, path, record)
+        with AlertWatch(graph, options.every, past, on_alert, options.on_warning) as alerts:
+            noted = replace(
+                noted,
+                on_trouble=alerts.noting_fault(noted.on_trouble),
+                on_resume=alerts.noting_resume(noted.on_resume),
+                on_ready=alerts.noting_ready(noted.on_ready),
+                on_lag=alerts.noting_lag(noted.on_lag),
+            )
+            yield noted, alerts.noting(note)
+
+
+def _noting_history(history: HistoryWriter, options: Options) -> Options:
+    return replace(
+        options,
+        on_trouble=history.noting_fault(options.on_trouble),
+        on_resume=history.begin,
+        on_ready=history.noting_ready(options.on_ready),
+        on_lag=history.noting_lag(options.on_lag),
+    )
 
 
 def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:

@@ -18,7 +18,7 @@ from windrow.core.hot_keys import HotKeys, add_by_node
 from windrow.core.part_times import PartTime, join_part_times
 from windrow.core.samples import RecordSample, least, with_verdicts
 from windrow.errors import RecordsLostError, SinkError, SourceError, WindrowError
-from windrow.model import Graph, Runnable, as_graph
+from windrow.model import AlertName, Graph, Runnable, as_graph
 
 if TYPE_CHECKING:
     from windrow.core.operators.base import GroupStats
@@ -93,6 +93,47 @@ class Lag:
     def of_plain(made: Mapping[str, Any]) -> Lag:
         """Return what `plain` wrote, also after JSON has made text of the numbers of partitions."""
         return Lag(made["asked"], *(made[name] and _named(made[name]) for name in ("records", "seconds")))
+
+
+@dataclass(frozen=True)
+class Alert:
+    """An alert of a run: what is wrong, since when, and what to do (`message`); times are microseconds.
+
+    It holds since `since`, was `raised` later, and is active until it was `resolved`. `figures` are the numbers of the
+    message as plain JSON, `runbook` is the page that says more.
+    """
+
+    pipeline: str
+    name: AlertName
+    message: str
+    since: int
+    raised: int
+    resolved: int | None = None
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has not been resolved."""
+        return self.resolved is None
+
+    @property
+    def state(self) -> Literal["raised", "resolved"]:
+        """What happened to it last."""
+        return "raised" if self.resolved is None else "resolved"
+
+    @property
+    def runbook(self) -> str:
+        """The page of the documentation that says what it means, how to look, and what to do."""
+        return f"docs/runbooks/{self.name}.md"
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {**asdict(self), "state": self.state, "runbook": self.runbook}
+
+    @staticmethod
+    def of_plain(made: Mapping[str, Any]) -> Alert:
+        """Return what `plain` wrote; raise KeyError if it is none."""
+        return Alert(**{one.name: made[one.name] for one in fields(Alert)})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,7 @@ from windrow.core.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError
 from windrow.expressions import result_pipelines
 from windrow.hosts.folders import Folder, new_folder
-from windrow.model import Graph, ResultNode, Runnable, SelectNode, is_by_branch
+from windrow.model import DEFAULT_ALERTS, Graph, ResultNode, Runnable, SelectNode, is_by_branch
 from windrow.sinks.base import Run
 from windrow.sources.base import Offset
 
@@ -223,7 +223,7 @@ FREE = {
 def fingerprint(pipeline: Runnable) -> Meaning:
     """Return what the state of a pipeline depends on, and where its things are; of a graph, for each of its streams."""
     if not isinstance(pipeline, Graph):
-        return to_dict(pipeline) | {"key_groups": pipeline.key_groups}
+        return to_dict(replace(pipeline, alerts=DEFAULT_ALERTS)) | {"key_groups": pipeline.key_groups}
     streams = {name: to_dict(one) for name, one in result_pipelines(pipeline).items()}
     printed = to_dict(pipeline)
     records: dict[str, Any] = {}

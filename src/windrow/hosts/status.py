@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from windrow.hosts.history import RunRecord, read_history, read_runs
-from windrow.hosts.reports import Lag, PartitionName, StepReport
+from windrow.hosts.history import RunRecord, read_alerts, read_history, read_runs
+from windrow.hosts.reports import Alert, Lag, PartitionName, StepReport
 from windrow.model import Graph
 
 State = Literal["running", "retrying", "stalled", "ended", "failed", "killed", "lost", "unknown"]
@@ -32,6 +32,8 @@ _PAUSE: Final = 5_000_000
 """Microseconds without a commit after which the lag's trend is since the last one."""
 _STEPS: Final = 120
 """Steps that are looked at."""
+_ALERTS: Final = 20
+"""The last alerts, which are shown though they were resolved."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class RunStatus:
     """How a run stands at `now`, or stood when it ended (microseconds); what is not known is None.
 
     `per_second` are the events of the last minute. `lag_trend` is by how many offsets a second the lag grows (below 0
-    it shrinks). `recent` are the steps of the last minute as one, None if there were none.
+    it shrinks). `recent` are the steps of the last minute as one, None if there were none. `alerts` are the active ones
+    and the last of the others, in the order in which they were raised.
     """
 
     state: State
@@ -68,6 +71,7 @@ class RunStatus:
     per_second: float
     lag_trend: float | None
     partitions: tuple[PartitionStatus, ...]
+    alerts: tuple[Alert, ...] = ()
 
     @property
     def until_clear(self) -> float | None:
@@ -95,7 +99,8 @@ class RunStatus:
         The `graph` that runs, if it is known, says which sources have `time.idle`.
         """
         runs = read_runs(path, last=1)
-        return RunStatus.of(runs[0] if runs else None, read_history(path, last=_STEPS), now, graph)
+        found = RunStatus.of(runs[0] if runs else None, read_history(path, last=_STEPS), now, graph)
+        return replace(found, alerts=last_alerts(path))
 
     @staticmethod
     def of(record: RunRecord | None, steps: Sequence[StepReport], now: int, graph: Graph | None = None) -> RunStatus:
@@ -153,8 +158,15 @@ class RunStatus:
             "state_by_node": {} if last is None else last.state_by_node,
             "hot_keys": self.hot_keys,
             "partitions": [vars(one) for one in self.partitions],
+            "alerts": [one.plain() for one in self.alerts],
             "since_start": None if record is None else record.totals,
         }
+
+
+def last_alerts(path: Path) -> tuple[Alert, ...]:
+    """Return the active alerts in a history and the last of the others; none if there is no history here."""
+    alerts = read_alerts(path) if path.is_file() else []
+    return tuple(one for number, one in enumerate(alerts) if one.is_active or number >= len(alerts) - _ALERTS)
 
 
 def _state(record: RunRecord | None, now: int) -> State:

@@ -171,6 +171,18 @@ def _mask_match(match: re.Match[str]) -> str:
     return match[1] + (match[2] if is_reference(match[2]) else MASK)
 
 
+_ORIGIN = re.compile(r"^([^:/?]+://)(?:[^/?#]*@)?([^/?#]+)(.*)$", re.DOTALL)
+
+
+def mask_webhook(url: str) -> str:
+    """Return the URL of a webhook with *** for all behind the host, by which many services know who may send."""
+    if is_reference(url):
+        return url
+    return _ORIGIN.sub(
+        lambda match: f"{match[1]}{match[2]}" + (f"/{MASK}" if match[3] not in {"", "/"} else match[3]), url
+    )
+
+
 def mask_option(name: str, value: str) -> str:
     """Return a consumer option's value, or *** if its name says that it is secret."""
     return MASK if _SECRET_OPTION.search(name) and not is_reference(value) else value

@@ -12,6 +12,7 @@ from typing import Literal, assert_never
 
 from windrow.errors import InputError
 from windrow.model.aggregates import Aggregate
+from windrow.model.alerts import DEFAULT_ALERTS, Alerts
 from windrow.model.connectors import Sink, Source
 from windrow.model.pipeline import DEFAULT_KEY_GROUPS, AnyPipeline, Pipeline, ProcessPipeline, RulesPipeline, RunMode
 from windrow.model.process import Process
@@ -301,6 +302,7 @@ class Graph:
     nodes: tuple[Node, ...]
     key_groups: int = DEFAULT_KEY_GROUPS
     mode: RunMode = "micro-batch"
+    alerts: Alerts = DEFAULT_ALERTS
 
     @property
     def is_short(self) -> bool:
@@ -581,4 +583,5 @@ def as_graph(pipeline: Runnable) -> Graph:
         case _:
             assert_never(pipeline)
     source = SourceNode("source", pipeline.source, pipeline.decode, pipeline.time, pipeline.derive)
-    return Graph(pipeline.name, (source, node, SinkNode("", "", pipeline.sink)), pipeline.key_groups, pipeline.mode)
+    nodes = (source, node, SinkNode("", "", pipeline.sink))
+    return Graph(pipeline.name, nodes, pipeline.key_groups, pipeline.mode, pipeline.alerts)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from windrow.model.aggregates import Aggregate
+from windrow.model.alerts import DEFAULT_ALERTS, Alerts
 from windrow.model.connectors import Sink, Source
 from windrow.model.process import Process
 from windrow.model.rules import RuleSet
@@ -50,6 +51,7 @@ class Pipeline:
     derive: tuple[Derive, ...] = ()
     salt: int = 1
     mode: RunMode = "micro-batch"
+    alerts: Alerts = DEFAULT_ALERTS
 
     @property
     def at_end(self) -> Literal["fire", "hold"]:
@@ -76,6 +78,7 @@ class ProcessPipeline:
     derive: tuple[Derive, ...] = ()
     at_end: Literal["fire", "hold"] = "fire"
     mode: RunMode = "micro-batch"
+    alerts: Alerts = DEFAULT_ALERTS
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ class RulesPipeline:
     derive: tuple[Derive, ...] = ()
     at_end: Literal["fire", "hold"] = "fire"
     mode: RunMode = "micro-batch"
+    alerts: Alerts = DEFAULT_ALERTS
 
 
 AnyPipeline = Pipeline | ProcessPipeline | RulesPipeline

@@ -17,6 +17,7 @@ from windrow.api.checks.aggregate import (
     float_sums,
     formulas,
 )
+from windrow.api.checks.alerts import alert_limits
 from windrow.api.checks.base import Finding
 from windrow.api.checks.connectors import file_fields, sink_address, sink_key, sink_table, source_address, sqlite_digits
 from windrow.api.checks.emit import discard_panes, late_panes, no_lateness, session_panes, triggers
@@ -170,8 +171,9 @@ def validate(pipeline: Runnable) -> list[Finding]:
     if isinstance(pipeline, Graph):
         found = graph_findings(pipeline, _parts)
         # what a graph means is only known if its names and edges are right
-        return found if any(one.level == "error" for one in found) else [*found, *realtime(pipeline)]
-    return [*_parts(pipeline), *realtime(pipeline)]
+        found = found if any(one.level == "error" for one in found) else [*found, *realtime(pipeline)]
+        return [*found, *alert_limits(pipeline)]
+    return [*_parts(pipeline), *realtime(pipeline), *alert_limits(pipeline)]
 
 
 def _parts(pipeline: AnyPipeline) -> list[Finding]:

@@ -13,7 +13,9 @@ from windrow.api.fluent.streams import Aggregated, Emitted, Given, Keyed, Timed,
 from windrow.api.fluent.windows import Duration, duration_micros
 from windrow.errors import PipelineError
 from windrow.model import (
+    DEFAULT_ALERTS,
     DEFAULT_KEY_GROUPS,
+    Alerts,
     AnyJoinNode,
     DeduplicateNode,
     Derive,
@@ -245,9 +247,10 @@ Made = (
 class GraphBuilder:
     """Sources, streams and sinks under names, in the order in which they are added; `build` makes the graph."""
 
-    def __init__(self, name: str, key_groups: int, mode: RunMode) -> None:
+    def __init__(self, name: str, key_groups: int, mode: RunMode, alerts: Alerts) -> None:
         self._name = name
         self._mode = mode
+        self._alerts = alerts
         self._key_groups = key_groups
         self._nodes: list[Node] = []
 
@@ -295,22 +298,29 @@ class GraphBuilder:
         ordered = [
             node for kind in (SourceNode, StreamNode, SinkNode) for node in self._nodes if isinstance(node, kind)
         ]
-        return require_valid(Graph(self._name, tuple(ordered), self._key_groups, self._mode))
+        return require_valid(Graph(self._name, tuple(ordered), self._key_groups, self._mode, self._alerts))
 
     def _add(self, node: SourceNode | StreamNode) -> Named:
         self._nodes.append(node)
         return Named(node.name, tuple(outputs_of(node)))
 
 
-def graph(name: str, *, key_groups: int = DEFAULT_KEY_GROUPS, mode: RunMode = "micro-batch") -> GraphBuilder:
+def graph(
+    name: str,
+    *,
+    key_groups: int = DEFAULT_KEY_GROUPS,
+    mode: RunMode = "micro-batch",
+    alerts: Alerts = DEFAULT_ALERTS,
+) -> GraphBuilder:
     """Begin a graph of named sources, streams and sinks.
 
     Args:
         name: identifies the checkpoint, and the rows in the tables.
         key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
         mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
+        alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
     """
-    return GraphBuilder(name, key_groups, mode)
+    return GraphBuilder(name, key_groups, mode, alerts)
 
 
 def _node(name: str, made: Made, salt: int, at_end: Literal["fire", "hold"]) -> StreamNode:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from windrow.api.checks import require_valid
 from windrow.errors import PipelineError, call_all
 from windrow.model import (
+    DEFAULT_ALERTS,
     DEFAULT_KEY_GROUPS,
+    Alerts,
     ArrayType,
     DataType,
     Field,
@@ -68,6 +70,7 @@ class Processed:
         key_groups: int = DEFAULT_KEY_GROUPS,
         at_end: Literal["fire", "hold"] = "fire",
         mode: RunMode = "micro-batch",
+        alerts: Alerts = DEFAULT_ALERTS,
     ) -> ProcessPipeline:
         """Write to a sink, and so complete the pipeline.
 
@@ -77,6 +80,7 @@ class Processed:
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
             at_end: at the end of a bounded input, pending timers and held records fire, or are kept.
             mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
+            alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
 
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
@@ -91,6 +95,7 @@ class Processed:
                 key_groups=key_groups,
                 at_end=at_end,
                 mode=mode,
+                alerts=alerts,
             )
         )
 

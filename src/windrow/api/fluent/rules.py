@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from windrow.api.checks import require_valid
 from windrow.api.fluent.windows import Duration, duration_micros
 from windrow.model import (
+    DEFAULT_ALERTS,
     DEFAULT_KEY_GROUPS,
+    Alerts,
     FileList,
     Recent,
     Rule,
@@ -88,6 +90,7 @@ class Ruled:
         name: str | None = None,
         key_groups: int = DEFAULT_KEY_GROUPS,
         mode: RunMode = "micro-batch",
+        alerts: Alerts = DEFAULT_ALERTS,
     ) -> RulesPipeline:
         """Write to a sink, and so complete the pipeline.
 
@@ -96,6 +99,7 @@ class Ruled:
             name: the pipeline's name; left out, the table's.
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
             mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
+            alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
 
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
@@ -109,6 +113,7 @@ class Ruled:
                 rules=self.rules,
                 key_groups=key_groups,
                 mode=mode,
+                alerts=alerts,
             )
         )
 

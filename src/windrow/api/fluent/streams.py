@@ -14,9 +14,11 @@ from windrow.api.fluent.rules import Ruled, named_lists
 from windrow.api.fluent.windows import Duration, as_trigger, duration_micros
 from windrow.errors import PipelineError, call_all
 from windrow.model import (
+    DEFAULT_ALERTS,
     DEFAULT_KEY_GROUPS,
     Adaptive,
     Aggregate,
+    Alerts,
     DataType,
     Decode,
     Delay,
@@ -321,9 +323,10 @@ class Aggregated:
         key_groups: int = DEFAULT_KEY_GROUPS,
         salt: int = 1,
         mode: RunMode = "micro-batch",
+        alerts: Alerts = DEFAULT_ALERTS,
     ) -> Pipeline:
         """Write to a sink, and leave `emit` at its defaults; see `Emitted.to`."""
-        return Emitted(self, Emit()).to(sink, name=name, key_groups=key_groups, salt=salt, mode=mode)
+        return Emitted(self, Emit()).to(sink, name=name, key_groups=key_groups, salt=salt, mode=mode, alerts=alerts)
 
 
 @dataclass(frozen=True)
@@ -341,6 +344,7 @@ class Emitted:
         key_groups: int = DEFAULT_KEY_GROUPS,
         salt: int = 1,
         mode: RunMode = "micro-batch",
+        alerts: Alerts = DEFAULT_ALERTS,
     ) -> Pipeline:
         """Write to a sink, and so complete the pipeline.
 
@@ -350,6 +354,7 @@ class Emitted:
             key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
             salt: over how many key groups each key's records are spread before they come together.
             mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
+            alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
 
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
@@ -365,6 +370,7 @@ class Emitted:
                 key_groups=key_groups,
                 salt=salt,
                 mode=mode,
+                alerts=alerts,
             )
         )
 

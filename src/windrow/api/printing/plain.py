@@ -46,6 +46,11 @@ def to_yaml(pipeline: Runnable) -> str:
     return _yaml_text(root)
 
 
+def yaml_text(value: Plain) -> str:
+    """Return plain values as YAML, on one line."""
+    return _yaml_text(_yaml_node(value))
+
+
 def _unfold(node: yaml.MappingNode, depth: int, deepest: int) -> None:
     """Give each part of the sections that are longer than a line a line of its own, as deep as sections go."""
     for key, section in node.value:

@@ -23,6 +23,7 @@ from windrow.api.sections import (
     mask_secrets,
     rules_python,
 )
+from windrow.api.sections.alerts import ALERTS_KEY
 from windrow.api.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
 from windrow.api.spec import DURATION, arguments
 from windrow.expressions import result_pipelines
@@ -72,12 +73,12 @@ def _windowed(pipeline: Pipeline) -> list[str]:
         f".window({WINDOW.python(pipeline.window)})",
         AGGREGATE.python(pipeline.aggregates),
         EMIT.python(pipeline.emit),
-        f".to({SINK.python(pipeline.sink)}, {arguments((NAME, KEY_GROUPS, SALT, MODE), vars(pipeline))})",
+        f".to({SINK.python(pipeline.sink)}, {arguments((NAME, KEY_GROUPS, SALT, MODE, ALERTS_KEY), vars(pipeline))})",
     ]
 
 
 def _ruled(pipeline: RulesPipeline) -> list[str]:
-    end = f".to({SINK.python(pipeline.sink)}, {arguments((NAME, KEY_GROUPS, MODE), vars(pipeline))})"
+    end = f".to({SINK.python(pipeline.sink)}, {arguments((NAME, KEY_GROUPS, MODE, ALERTS_KEY), vars(pipeline))})"
     return [rules_python(pipeline.rules), end]
 
 
@@ -93,7 +94,7 @@ def _graph(graph: Graph) -> str:
     for one in result_pipelines(graph).values():
         refuse_code(one, "a print-out")
     variables = _variables(graph)
-    lines = [f"graph = wr.graph({arguments((NAME, KEY_GROUPS, MODE), vars(graph)).removeprefix('name=')})"]
+    lines = [f"graph = wr.graph({arguments((NAME, KEY_GROUPS, MODE, ALERTS_KEY), vars(graph)).removeprefix('name=')})"]
     for node in graph.nodes:
         variable = variables.get(node.name, "")
         match node:

@@ -8,6 +8,7 @@ from typing import assert_never
 from windrow.api.aggregate_text import aggregate_text
 from windrow.api.python_code import code_name
 from windrow.api.sections import DELAY, LATE, SINK, SOURCE, TRIGGER, WINDOW, mask_graph, mask_secrets, state_words
+from windrow.api.sections.alerts import alert_words
 from windrow.expressions import (
     Stream,
     join_sides,
@@ -74,6 +75,7 @@ def to_text(pipeline: Runnable) -> str:
         return _graph(mask_graph(pipeline))
     shown = mask_secrets(pipeline)
     nouns = _source(shown, shown.sink.table) | _keyed(shown, _passed(shown.time)) | {"sink": _sink(shown.sink)}
+    nouns |= {"alerts": alert_words(shown.alerts)}
     return "\n".join([shown.name, *_written(_mode(shown)), *_written(nouns)]) + "\n"
 
 
@@ -131,6 +133,7 @@ def _graph(graph: Graph) -> str:
         is_result = isinstance(graph.producer(sink.input), ResultNode)
         rows = {} if is_result else {"rows": _rows(stream_of(graph, sink.input))}
         lines += [f"sink {sink.name} (from {sink.input})", *_written(rows | {"sink": _sink(sink.sink)})]
+    lines += _written({"alerts": alert_words(graph.alerts)})
     return "\n".join(lines) + "\n"
 
 

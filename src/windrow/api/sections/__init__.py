@@ -4,6 +4,7 @@ This is the only list of them. The YAML form is read by it, all printed forms ar
 docs/reference/pipeline.md (`make docs`). The functions of the fluent form have the same names and defaults.
 """
 
+from windrow.api.sections.alerts import ALERTS
 from windrow.api.sections.connectors import SINK, SOURCE
 from windrow.api.sections.graph import GRAPH, STORY_GRAPH, StoryGraph, mask_graph
 from windrow.api.sections.pipeline import PIPELINE, PROCESS_PIPELINE, STORY, StoryPipeline, state_words
@@ -13,6 +14,7 @@ from windrow.api.sections.rules import RULES_PIPELINE, STORY_RULES, StoryRules, 
 
 __all__ = [
     "AGGREGATE",
+    "ALERTS",
     "DECODE",
     "DELAY",
     "DERIVE",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windrow.api.sections.alerts import ALERTS, ALERTS_KEY
 from windrow.api.sections.pipeline import (
     AT_END,
     DERIVED,
@@ -37,6 +38,8 @@ from windrow.api.spec import (
 )
 from windrow.api.yaml_node import YamlNode, read_texts
 from windrow.model import (
+    DEFAULT_ALERTS,
+    Alerts,
     Decode,
     DeduplicateNode,
     Derive,
@@ -161,8 +164,9 @@ def _graph(
     key_groups: int,
     *,
     mode: RunMode = "micro-batch",
+    alerts: Alerts = DEFAULT_ALERTS,
 ) -> Graph:
-    return Graph(name, (*sources, *_in_order(sources, streams), *sinks), key_groups, mode)
+    return Graph(name, (*sources, *_in_order(sources, streams), *sinks), key_groups, mode, alerts)
 
 
 def _in_order(sources: tuple[SourceNode, ...], streams: tuple[StreamNode, ...]) -> list[StreamNode]:
@@ -500,6 +504,7 @@ GRAPH: Section[Graph] = Section(
         Key("streams", _STREAMS, "", required=True),
         Key("sinks", _SINKS, "", required=True),
         KEY_GROUPS,
+        ALERTS_KEY,
     ),
     parts=_graph_parts,
 )
@@ -542,4 +547,5 @@ def mask_graph(graph: Graph) -> Graph:
         _SINKS.mask(parts["sinks"]),
         graph.key_groups,
         mode=graph.mode,
+        alerts=ALERTS.mask(graph.alerts),
     )

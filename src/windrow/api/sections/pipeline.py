@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from windrow.api.sections.alerts import ALERTS_KEY
 from windrow.api.sections.connectors import SINK, SOURCE
 from windrow.api.sections.records import DECODE, DERIVE, KEY, TIME, KeyFields
 from windrow.api.sections.results import AGGREGATE, EMIT, WINDOW
@@ -123,7 +124,10 @@ def _parts(pipeline: AnyPipeline) -> Mapping[str, Any]:
 
 
 PIPELINE: Section[Pipeline] = Section(
-    "", _pipeline, (NAME, MODE, *RECORDS, DERIVED, *KEYED, *RESULTS, SINK_KEY, KEY_GROUPS, SALT), parts=_parts
+    "",
+    _pipeline,
+    (NAME, MODE, *RECORDS, DERIVED, *KEYED, *RESULTS, SINK_KEY, KEY_GROUPS, SALT, ALERTS_KEY),
+    parts=_parts,
 )
 
 
@@ -190,6 +194,17 @@ AT_END = Key("at_end", choice("fire", "hold"), "", default=ProcessPipeline.at_en
 PROCESS_PIPELINE: Section[ProcessPipeline] = Section(
     "",
     ProcessPipeline,
-    (NAME, MODE, *RECORDS, DERIVED, *KEYED, Key("process", PROCESS, "", required=True), AT_END, SINK_KEY, KEY_GROUPS),
+    (
+        NAME,
+        MODE,
+        *RECORDS,
+        DERIVED,
+        *KEYED,
+        Key("process", PROCESS, "", required=True),
+        AT_END,
+        SINK_KEY,
+        KEY_GROUPS,
+        ALERTS_KEY,
+    ),
     parts=_parts,
 )

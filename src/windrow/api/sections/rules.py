@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, assert_never
 
+from windrow.api.sections.alerts import ALERTS_KEY
 from windrow.api.sections.pipeline import (
     DERIVED,
     EVENT_TIME,
@@ -226,7 +227,18 @@ def _parts(pipeline: RulesPipeline) -> Mapping[str, Any]:
 RULES_PIPELINE: Section[RulesPipeline] = Section(
     "",
     _pipeline,
-    (NAME, MODE, *RECORDS, DERIVED, EVENT_TIME, Key("key", KEY, "", required=True), *RULES_KEYS, SINK_KEY, KEY_GROUPS),
+    (
+        NAME,
+        MODE,
+        *RECORDS,
+        DERIVED,
+        EVENT_TIME,
+        Key("key", KEY, "", required=True),
+        *RULES_KEYS,
+        SINK_KEY,
+        KEY_GROUPS,
+        ALERTS_KEY,
+    ),
     parts=_parts,
 )
 

@@ -187,8 +187,8 @@ class GroupStats:
     all. `lateness` counts by partition how far records were behind the clock of their partition, each once for each
     operator that takes it from its source; `ages` are rows (partition, newest log timestamp, counts of how much older
     records are). `part_times` are those of tasks, `hot_keys` the keys with most records, by node. `samples` are of the
-    records that tasks have read, `verdicts` those on records that may be among them, by node. `dead_reasons` counts dead
-    letters by the kind of their reason.
+    records that tasks have read, `verdicts` those on records that may be among them, by node. `dead_reasons` counts
+    dead letters by the kind of their reason.
     """
 
     records: int

@@ -210,8 +210,7 @@ def watched(x: Examined) -> Iterator[Finding]:
 
     Advice: a live run whose alerts go nowhere, and whose metrics nobody can scrape.
     """
-    alerts = getattr(x.graph, "alerts", None)
-    goes = [name for name in ("webhook", "command") if getattr(alerts, name, None)]
+    goes = [name for name in ("webhook", "command") if getattr(x.graph.alerts, name)]
     options = () if isinstance(x.run, Unknown) else x.run.options
     if goes:
         yield fine(f"alerts go to a {' and a '.join(goes)}")

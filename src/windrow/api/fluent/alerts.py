@@ -1,0 +1,83 @@
+"""Alerts about a run: the argument `alerts` of the stage that completes a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TypeAlias
+
+from windrow.errors import PipelineError, each_error, join_errors
+from windrow.model import Alerts, format_duration
+
+Limits: TypeAlias = Mapping[str, str | float | timedelta] | str | float | timedelta
+"""The limits of an alert by name, or the first one alone; or ``"off"``."""
+
+
+def alerts(
+    *,
+    lag: Limits | None = None,
+    no_step: Limits | None = None,
+    watermark_stuck: Limits | None = None,
+    latency: Limits | None = None,
+    late_spike: Limits | None = None,
+    expired_share: Limits | None = None,
+    dead_letters: Limits | None = None,
+    sink_errors: Limits | None = None,
+    checkpoint: Limits | None = None,
+    backpressure: Limits | None = None,
+    partition_idle: Limits | None = None,
+    hot_key: Limits | None = None,
+    webhook: str | None = None,
+    command: str | Sequence[str] | None = None,
+) -> Alerts:
+    """Set the limits of alerts, and where they are sent: ``wr.alerts(latency="30s", lag={"records": 100_000})``.
+
+    An alert that is left out has its defaults; ``"off"`` turns it off. The limits are those of the section `alerts` of
+    a pipeline file, with the same names.
+
+    Args:
+        lag: the run is behind the end of its log.
+        no_step: records wait, and no step is committed.
+        watermark_stuck: the low watermark stands while records come.
+        latency: records take too long from the log to the commit.
+        late_spike: more records are late than before.
+        expired_share: records expire.
+        dead_letters: records cannot be read.
+        sink_errors: the run retries after faults.
+        checkpoint: the checkpoint cannot be used, or the newest savepoint is too old.
+        backpressure: steps take longer than the time between two of them.
+        partition_idle: a partition has no more records, while others go on.
+        hot_key: one key has a large share of the records.
+        webhook: a URL that is sent each alert as JSON; it may refer to secrets, ``"${ALERTS_URL}"``.
+        command: a program, with its arguments, that is run with each alert as JSON on stdin.
+
+    Raises:
+        PipelineError: a limit is unknown or invalid.
+    """
+    arguments = dict(locals())
+    # whoever sets none need not know how sections are read
+    from windrow.api.printing.plain import yaml_text  # noqa: PLC0415
+    from windrow.api.sections.alerts import ALERTS  # noqa: PLC0415 - the same
+    from windrow.api.yaml_node import compose  # noqa: PLC0415 - the same
+
+    given = {name.replace("_", "-"): _plain(value) for name, value in arguments.items() if value is not None}
+    try:
+        return ALERTS.read(replace(compose(yaml_text(given), "alerts"), name="alerts"))
+    except PipelineError as exc:
+        raise join_errors([PipelineError(one.message) for one in each_error(exc)]) from exc
+
+
+def _plain(value: object) -> object:
+    """Return a value as a pipeline file has it."""
+    match value:
+        case timedelta():
+            return format_duration(value // timedelta(microseconds=1))
+        case Mapping():
+            return {str(name): _plain(one) for name, one in value.items()}
+        case str() | float() | int():
+            return value
+        case Sequence():
+            return [_plain(one) for one in value]
+        case _:
+            return str(value)

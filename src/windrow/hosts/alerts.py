@@ -1,0 +1,522 @@
+"""Alerts of a run: what the reports of its steps, its lag and its faults show to be wrong.
+
+Nothing here reads a clock: the time is an argument, so alerts are a function of what was reported, and when. Each alert
+has a condition, with the time since which it holds. It is raised once when that is as long ago as its limits say, and
+resolved once when the condition has not held for as long, for a minute at the most. While it is active its limit is a
+fifth lower, so a figure near the limit does not raise it again and again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import reduce
+from operator import add
+from typing import Any, Final
+
+from windrow.errors import CheckpointError, RunError
+from windrow.hosts.reports import Alert, Lag, PartitionName, StepReport, counted
+from windrow.hosts.status import STALLED_AFTER, RunStatus
+from windrow.model import (
+    ALERT_NAMES,
+    AlertLimit,
+    AlertName,
+    CheckpointLimit,
+    Graph,
+    LagLimit,
+    LatencyLimit,
+    ShareLimit,
+    SpikeLimit,
+    TimeLimit,
+    format_duration,
+)
+
+_SECOND: Final = 1_000_000
+_MINUTE: Final = 60 * _SECOND
+_HOUR: Final = 60 * _MINUTE
+_WEEK: Final = 7 * 24
+"""Hours over which a share is the usual one."""
+_QUIET: Final = _MINUTE
+"""An alert is resolved if its condition has not held for so long; faults that are farther apart do not add up."""
+_SLACK: Final = 0.8
+"""What a limit is multiplied by while its alert is active."""
+_PARTS: Final = 20
+"""A span is looked at in so many parts."""
+_LEAST: Final = 100
+"""Of fewer records no share is taken."""
+_NAMED: Final = 5
+"""Partitions and reasons that are named."""
+_OF_COUNTS: Final = frozenset(
+    {
+        "watermark-stuck",
+        "latency",
+        "late-spike",
+        "expired-share",
+        "dead-letters",
+        "backpressure",
+        "hot-key",
+    }
+)
+"""Alerts that are not raised about a host that knows only offsets."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What is known of the run's checkpoint when a process begins.
+
+    `events` and `late` are counts of the week before, `reasons` the kinds of dead letters that there were, `saved` the
+    time of the newest savepoint, or of the checkpoint's beginning, in microseconds (None if neither is known), and
+    `active` the alerts that were active when the process before ended.
+    """
+
+    events: int = 0
+    late: int = 0
+    reasons: frozenset[str] = frozenset()
+    saved: int | None = None
+    active: tuple[Alert, ...] = ()
+
+
+NO_PAST: Final = Past()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A condition that holds since a time; with `at_once` its alert does not wait."""
+
+    since: int
+    message: str
+    figures: dict[str, Any] = field(default_factory=dict)
+    at_once: bool = False
+
+
+@dataclass(frozen=True)
+class _Faults:
+    """Faults that are no more than a minute apart: the times of the first and the last, and what that was."""
+
+    since: int
+    last: int = 0
+    count: int = 0
+    message: str = ""
+
+
+class _Recent:
+    """The steps of the last `span` microseconds, added up in parts of it."""
+
+    def __init__(self, span: int) -> None:
+        self.span = span
+        self._width = max(1, span // _PARTS)
+        self._sums: deque[tuple[int, StepReport]] = deque()
+        self._since: int | None = None
+        self._all: tuple[int, StepReport | None] | None = None
+        """All of them as one, and when that was asked for: several alerts look at the same."""
+
+    def add(self, report: StepReport, at: int) -> None:
+        """Take a step that was committed then."""
+        self._all = None
+        self._since = at if self._since is None else self._since
+        part = at // self._width
+        if self._sums and self._sums[-1][0] == part:
+            report = self._sums.pop()[1] + report
+        self._sums.append((part, report))
+
+    def steps(self, now: int) -> list[StepReport]:
+        """Return the sums, oldest first."""
+        while self._sums and (self._sums[0][0] + 1) * self._width <= now - self.span:
+            self._sums.popleft()
+        return [report for _, report in self._sums]
+
+    def total(self, now: int) -> StepReport | None:
+        """Return all of them as one; None before the whole span has been watched, and where there are none."""
+        return None if self._since is None or now - self._since < self.span else self.known(now)
+
+    def known(self, now: int) -> StepReport | None:
+        """Return all of them as one, though the span has not been watched whole; None where there are none."""
+        if self._all is None or self._all[0] != now:
+            steps = self.steps(now)
+            self._all = now, reduce(add, steps) if steps else None
+        return self._all[1]
+
+
+class AlertEvaluator:
+    """Decides which alerts of a run are raised and resolved; its steps begin at `now`, `every` microseconds apart."""
+
+    def __init__(self, graph: Graph, *, every: int, now: int, past: Past = NO_PAST) -> None:
+        self._graph = graph
+        self._every = every
+        self._began = now
+        self._past = past
+        self._limits = graph.alerts.limits
+        spans = {_span(limit, every) for limit in self._limits.values()}
+        self._recent = {span: _Recent(span) for span in spans if span}
+        self.active: dict[AlertName, Alert] = {one.name: one for one in past.active}
+        self._clear: dict[AlertName, int] = {}
+        self._last: StepReport | None = None
+        self._last_at = now
+        self._lag: Lag | None = None
+        self._lags: deque[Lag] = deque()
+        self._far_since: int | None = None
+        self._waiting: int | None = None
+        self._low: tuple[int | None, int, int] = (None, now, 0)
+        """The low watermark, since when, and how many records have come since then."""
+        self._slow_since: int | None = None
+        self._read_at: dict[PartitionName, int] = {}
+        self._reasons: dict[str, int] = {}
+        """When dead letters of a kind first came that was not there before."""
+        self._known = set(past.reasons)
+        self._hours: deque[tuple[int, int, int]] = deque(maxlen=_WEEK)
+        """By hour: events, and how many of them were late."""
+        self._faults: _Faults | None = None
+        self._is_retrying = False
+        self._error: BaseException | None = None
+
+    def add_step(self, report: StepReport, now: int) -> None:
+        """Take the report of a step that was committed."""
+        at = now if report.committed is None else report.committed
+        for recent in self._recent.values():
+            recent.add(report, at)
+        if report.last_lag is not None:
+            self._waiting = at if report.last_lag.behind else None
+            self._note_lag(report.last_lag)
+        else:
+            self._waiting = None
+        low, stands, records = self._low
+        if report.low_watermark != low or self._last is None:
+            self._low = (report.low_watermark, at, 0)
+        else:
+            self._low = (low, stands, records + report.records)
+        self._is_retrying = False
+        # a step that did not begin when the one before ended shows that there was time left
+        has_waited = (report.seconds - report.took) * _SECOND > self._every + _SECOND
+        since = at if has_waited or self._slow_since is None else self._slow_since
+        self._slow_since = since if report.took * _SECOND > self._every else None
+        self._read_at |= {partition: at for partition, records in report.read.items() if records}
+        for kind in report.dead_reasons:
+            if kind not in self._known:
+                self._known.add(kind)
+                self._reasons[kind] = at
+        hour = at // _HOUR
+        events, late = report.records, report.late
+        if self._hours and self._hours[-1][0] == hour:
+            _, more, later = self._hours.pop()
+            events, late = events + more, late + later
+        self._hours.append((hour, events, late))
+        self._last, self._last_at = report, at
+
+    def add_lag(self, lag: Lag) -> None:
+        """Take how far the run is behind."""
+        self._waiting = (self._waiting or lag.asked) if lag.behind else None
+        self._note_lag(lag)
+
+    def add_fault(self, message: str, now: int) -> None:
+        """Take a fault after which the run goes on."""
+        known = self._faults
+        if known is None or now - known.last >= _QUIET:
+            known = _Faults(since=now)
+        self._faults = _Faults(known.since, now, known.count + 1, message)
+        self._is_retrying = True
+
+    def add_ready(self) -> None:
+        """Take that the run takes steps again."""
+        self._is_retrying = False
+
+    def add_end(self, error: BaseException) -> None:
+        """Take the error that has ended the run."""
+        self._error = error
+
+    def evaluate(self, now: int) -> list[Alert]:
+        """Return the alerts that are raised or resolved at a time, which is not before that of the call before."""
+        found: list[Alert] = []
+        for name in ALERT_NAMES:
+            limit, active = self._limits.get(name), self.active.get(name)
+            span = 0 if limit is None else _span(limit, self._every)
+            condition = None if limit is None else self._look(name, limit, now)
+            if condition is not None and (condition.at_once or now - condition.since >= span):
+                self._clear.pop(name, None)
+                if active is None:
+                    message, figures = condition.message, condition.figures
+                    found.append(Alert(self._graph.name, name, message, condition.since, now, None, figures))
+                    self.active[name] = found[-1]
+            elif active is not None:
+                # of what was raised before this process began, nothing is known until it has looked for as long
+                wait = self._began + span if active.raised < self._began and limit is not None else now
+                since = self._clear.setdefault(name, max(now, wait))
+                if now - since >= min(span, _QUIET):
+                    del self.active[name], self._clear[name]
+                    found.append(replace(active, resolved=now))
+        return found
+
+    def _note_lag(self, lag: Lag) -> None:
+        self._lag = lag
+        limit = self._limits.get("lag")
+        if not isinstance(limit, LagLimit):
+            return
+        slack = self._slack("lag")
+        far = (lag.longest or 0.0) * _SECOND > limit.time * slack
+        far |= limit.records is not None and lag.behind > limit.records * slack
+        self._far_since = (self._far_since or lag.asked) if far else None
+        if not self._lags or lag.asked - self._lags[-1].asked >= limit.span // _PARTS:
+            self._lags.append(lag)
+        while len(self._lags) > 1 and self._lags[1].asked <= lag.asked - limit.span:
+            self._lags.popleft()
+
+    def _slack(self, name: AlertName) -> float:
+        return _SLACK if name in self.active else 1.0
+
+    def _look(self, name: AlertName, limit: AlertLimit, now: int) -> _Found | None:
+        """Return whether the condition of an alert holds."""
+        if name in _OF_COUNTS and (self._last is None or self._last.only_offsets):
+            return None
+        return self._conditions[name](self, limit, now)
+
+    def _behind(self, limit: LagLimit, now: int) -> _Found | None:
+        del now
+        lag = self._lag
+        if lag is None or self._far_since is None:
+            return None
+        first = self._lags[0]
+        grown, seconds = lag.behind - first.behind, (lag.asked - first.asked) / _SECOND
+        if grown < 0 and "lag" not in self.active:
+            return None
+        time = "" if lag.longest is None else f", {_lasting(lag.longest * _SECOND)}"
+        trend = f"growing by {grown / seconds:,.0f} a second" if grown and seconds else "not catching up"
+        farthest = max(lag.records, key=lag.records.__getitem__)
+        more = "" if limit.records is None else f" or {limit.records:,} records"
+        return _Found(
+            self._far_since,
+            f"the run is {counted(lag.behind, 'record')}{time} behind the end of the log, and {trend}; the limit is "
+            f"{format_duration(limit.time)}{more}, exceeded since {_time(self._far_since)}. Farthest behind is "
+            f"partition {farthest} with {counted(lag.records[farthest], 'record')}. First see in which part its steps "
+            "spend their time",
+            {"records": lag.behind, "seconds": lag.longest, "grown": grown, "partition": farthest},
+        )
+
+    def _no_step(self, limit: TimeLimit, now: int) -> _Found | None:
+        del limit
+        if self._waiting is None:
+            return None
+        waits = 0 if self._lag is None else self._lag.behind
+        faults = self._faults
+        fault = f" The last fault: {faults.message}." if faults is not None and faults.last >= self._waiting else ""
+        return _Found(
+            self._waiting,
+            f"{counted(waits, 'record')} {'waits' if waits == 1 else 'wait'}, and no step was committed for "
+            f"{_lasting(now - self._waiting)}, since {_time(self._waiting)}.{fault} First see whether the database and "
+            "Spark answer, then the log of Spark",
+            {"records": waits, "seconds": (now - self._waiting) / _SECOND},
+        )
+
+    def _watermark_stuck(self, limit: TimeLimit, now: int) -> _Found | None:
+        span = _span(limit, self._every)
+        low, since, records = self._low
+        steps, last = self._recent[span].steps(now), self._last
+        if last is None or not records or not any(step.records for step in steps) or not last.held_back_by:
+            return None
+        held = [one for one in RunStatus.of(None, steps, now, self._graph).partitions if one.held is not None]
+        if not held:
+            return None
+        at = "there is no low watermark yet" if low is None else f"the low watermark stands at {_time(low)}"
+        why = "; ".join(f"partition {one.partition} holds it back: {one.held}" for one in held[:_NAMED])
+        more = f"; so do {len(held) - _NAMED} more" if len(held) > _NAMED else ""
+        return _Found(
+            since,
+            f"{at} since {_time(since)}, while {counted(records, 'record')} came, so no window fires. {why}{more}. "
+            "First see whether the producer of that partition is alive and its clock right",
+            {"low_watermark": low, "records": records, "partitions": [one.partition for one in held]},
+        )
+
+    def _latency(self, limit: LatencyLimit, now: int) -> _Found | None:
+        total = self._recent[limit.span].total(now)
+        p99 = None if total is None else total.latency.quantile(0.99)
+        if total is None or p99 is None or p99 <= limit.p99 * self._slack("latency"):
+            return None
+        return _Found(
+            now - limit.span,
+            f"of the {counted(total.latency.total, 'record')} since {_time(now - limit.span)}, 99 % took up to "
+            f"{_lasting(p99)} from the log to the commit; the limit is {format_duration(limit.p99)}. First see whether "
+            "the run is behind, or in which part its steps spend their time",
+            {"p99_seconds": p99 / _SECOND, "records": total.latency.total},
+        )
+
+    def _late_spike(self, limit: SpikeLimit, now: int) -> _Found | None:
+        total = self._recent[limit.span].total(now)
+        if total is None or total.records < _LEAST:
+            return None
+        past = self._past.events + sum(events for _, events, _ in self._hours) - total.records
+        usual = (self._past.late + sum(late for _, _, late in self._hours) - total.late) / past if past else 0.0
+        share = total.late / total.records
+        if past < _LEAST or share <= max(limit.times * usual, limit.share) * self._slack("late-spike"):
+            return None
+        return _Found(
+            now - limit.span,
+            f"{total.late:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} were late "
+            f"({share:.2%}), against {usual:.2%} before; the limit is {limit.times:g} times as many. First compare "
+            "delays by `windrow tune`, and ask whether a producer sends old records",
+            {"share": share, "usual": usual, "late": total.late, "records": total.records},
+        )
+
+    def _expired_share(self, limit: ShareLimit, now: int) -> _Found | None:
+        total = self._recent[limit.span].total(now)
+        if total is None or total.records < _LEAST:
+            return None
+        share = total.expired / total.records
+        if share <= limit.share * self._slack("expired-share"):
+            return None
+        return _Found(
+            now - limit.span,
+            f"{total.expired:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} have expired "
+            f"({share:.2%}): no result has them; the limit is {limit.share:.2%}. First see by `windrow tune` which "
+            "lateness they would have needed",
+            {"share": share, "expired": total.expired, "records": total.records},
+        )
+
+    def _dead_letters(self, limit: ShareLimit, now: int) -> _Found | None:
+        new = {kind: since for kind, since in self._reasons.items() if now - since < limit.span}
+        total = self._recent[limit.span].known(now)
+        whole = self._recent[limit.span].total(now)
+        dead = 0 if total is None else total.dead + total.rejected
+        share = dead / total.events if total is not None and total.events else 0.0
+        is_large = whole is not None and whole.events >= _LEAST
+        is_large = is_large and share > limit.share * self._slack("dead-letters")
+        if total is None or not (new or is_large):
+            return None
+        kinds = sorted(total.dead_reasons.items(), key=lambda pair: -pair[1])[:_NAMED]
+        named = ", ".join(f"{kind} ({count:,})" for kind, count in kinds)
+        first = f" Not met before: {', '.join(list(new)[:_NAMED])}." if new else ""
+        since = min(new.values()) if new else now - limit.span
+        return _Found(
+            since,
+            f"{dead:,} of {counted(total.events, 'record')} since {_time(max(self._began, now - limit.span))} are dead "
+            f"letters ({share:.2%}; the limit is {limit.share:.2%}): {named}.{first} First see them by `windrow "
+            "redrive --list`; when the pipeline is mended, `windrow redrive` puts them back",
+            {"share": share, "dead": dead, "reasons": dict(kinds), "new": sorted(new)},
+            at_once=bool(new),
+        )
+
+    def _sink_errors(self, limit: TimeLimit, now: int) -> _Found | None:
+        span = _span(limit, self._every)
+        if isinstance(self._error, RunError):
+            message = str(self._error).partition("\n")[0]
+            return _Found(now, f"the run has ended: {message}. First mend that, then start it again", at_once=True)
+        faults = self._faults
+        if faults is None:
+            return None
+        last = now if self._is_retrying else faults.last
+        if last - faults.since < span or now - last >= _QUIET:
+            return None
+        return _Found(
+            faults.since,
+            f"the run has had {counted(faults.count, 'fault')} since {_time(faults.since)}, and tried again after "
+            f"each; the last: {faults.message}. First see whether the database and the broker answer",
+            {"faults": faults.count, "last": faults.message},
+        )
+
+    def _checkpoint(self, limit: CheckpointLimit, now: int) -> _Found | None:
+        if isinstance(self._error, CheckpointError):
+            message = str(self._error).partition("\n")[0]
+            return _Found(now, f"the run has ended, as its checkpoint cannot be used: {message}", at_once=True)
+        saved = self._past.saved
+        if limit.savepoint is None or saved is None or now - saved <= limit.savepoint:
+            return None
+        return _Found(
+            saved + limit.savepoint,
+            f"the newest savepoint is of {_time(saved)}, {_lasting(now - saved)} ago; the limit is "
+            f"{format_duration(limit.savepoint)}. First stop the run and take one by `windrow savepoint`",
+            {"saved": saved, "seconds": (now - saved) / _SECOND},
+        )
+
+    def _backpressure(self, limit: TimeLimit, now: int) -> _Found | None:
+        span = _span(limit, self._every)
+        if self._slow_since is None or self._last_at - self._slow_since < span:
+            return None
+        total, last = self._recent[span].known(now), self._last
+        if total is None or last is None:
+            return None
+        part = max(total.parts, key=total.parts.__getitem__, default=None)
+        where = f", most of it in `{part}`" if part is not None else ""
+        return _Found(
+            self._slow_since,
+            f"each step since {_time(self._slow_since)} took longer than the {format_duration(self._every)} between "
+            f"two of them, the last {last.took:,.1f} s{where}. First see whether the lag grows; if so, mend that part, "
+            "or give the run more cores",
+            {"seconds": last.took, "parts": total.parts, "every_seconds": self._every / _SECOND},
+        )
+
+    def _partition_idle(self, limit: TimeLimit, now: int) -> _Found | None:
+        span = _span(limit, self._every)
+        if not self._read_at or now - max(self._read_at.values()) >= span:
+            return None
+        since = min(self._read_at.values())
+        silent = [name for name, at in self._read_at.items() if now - at >= span]
+        named = silent or [min(self._read_at, key=self._read_at.__getitem__)]
+        noun = "partition" if len(named) == 1 else "partitions"
+        which = ", ".join(map(str, named[:_NAMED])) + (
+            f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        )
+        return _Found(
+            since,
+            f"no records have come from {noun} {which} for {_lasting(now - since)}, since {_time(since)}, while others "
+            "go on. First see whether the producer of it is alive, and how keys are divided among partitions",
+            {"partitions": named, "seconds": (now - since) / _SECOND},
+        )
+
+    def _hot_key(self, limit: ShareLimit, now: int) -> _Found | None:
+        total = self._recent[limit.span].total(now)
+        if total is None:
+            return None
+        shares = [
+            (share, key, node)
+            for node, keys in total.hot_keys.items()
+            if keys.records >= _LEAST
+            for key, share in keys.shares.items()
+        ]
+        share, key, node = max(shares, default=(0.0, "", ""))
+        if share <= limit.share * self._slack("hot-key"):
+            return None
+        return _Found(
+            now - limit.span,
+            f"the key {key!r} has about {share:.0%} of the records{f' of {node}' if node else ''} since "
+            f"{_time(now - limit.span)}; the limit is {limit.share:.0%}. One key group has them all: first see whether "
+            "that is a producer's fault, else set `salt`",
+            {"key": key, "share": share, "node": node},
+        )
+
+    _conditions: Final[dict[AlertName, Callable[[AlertEvaluator, Any, int], _Found | None]]] = {
+        "lag": _behind,
+        "no-step": _no_step,
+        "watermark-stuck": _watermark_stuck,
+        "latency": _latency,
+        "late-spike": _late_spike,
+        "expired-share": _expired_share,
+        "dead-letters": _dead_letters,
+        "sink-errors": _sink_errors,
+        "checkpoint": _checkpoint,
+        "backpressure": _backpressure,
+        "partition-idle": _partition_idle,
+        "hot-key": _hot_key,
+    }
+    """The condition of each alert, which is given its limits and the time."""
+
+
+def _span(limit: AlertLimit, every: int) -> int:
+    """Return for how long the condition of an alert has to hold, or over how long its figure is."""
+    if isinstance(limit, CheckpointLimit):
+        return 0
+    if limit.span is None:
+        return max(STALLED_AFTER, 10 * every)
+    return limit.span
+
+
+def _time(micros: int) -> str:
+    """Return a point in time as text, to the second."""
+    try:
+        return f"{datetime.fromtimestamp(micros // _SECOND, UTC):%Y-%m-%d %H:%M:%S}Z"
+    except (ValueError, OverflowError):
+        return f"{micros / _SECOND:,.0f} s after 1970"  # no year that a date of Python's can have
+
+
+def _lasting(micros: float) -> str:
+    """Return a duration as text: in milliseconds below a second, else in seconds."""
+    unit = 1_000 if micros < _SECOND else _SECOND
+    return format_duration(int(micros) // unit * unit)

@@ -1,0 +1,122 @@
+"""Alerts about a run: which are raised, by which limits, and where they are sent. No result depends on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+_MINUTE = 60_000_000
+
+AlertName = Literal[
+    "lag",
+    "no-step",
+    "watermark-stuck",
+    "latency",
+    "late-spike",
+    "expired-share",
+    "dead-letters",
+    "sink-errors",
+    "checkpoint",
+    "backpressure",
+    "partition-idle",
+    "hot-key",
+]
+ALERT_NAMES: Final[tuple[AlertName, ...]] = get_args(AlertName)
+
+
+def field_of(name: AlertName) -> str:
+    """Return the field of `Alerts` with the limits of an alert."""
+    return name.replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Off:
+    """An alert that is not raised."""
+
+
+OFF: Final = Off()
+
+
+@dataclass(frozen=True)
+class LagLimit:
+    """The run has been `time` microseconds or more than `records` behind its log for `span`, and does not catch up."""
+
+    time: int = 5 * _MINUTE
+    records: int | None = None
+    span: int = 10 * _MINUTE
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """Something has lasted for `span` microseconds; None is 2 minutes, or 10 triggers if that is longer."""
+
+    span: int | None
+
+
+@dataclass(frozen=True)
+class LatencyLimit:
+    """The 99th percentile of the time from log to commit has been above `p99` microseconds over `span`."""
+
+    p99: int
+    span: int = 10 * _MINUTE
+
+
+@dataclass(frozen=True)
+class ShareLimit:
+    """A share (0 to 1) has been greater than `share` over `span` microseconds."""
+
+    share: float
+    span: int = 10 * _MINUTE
+
+
+@dataclass(frozen=True)
+class SpikeLimit:
+    """A share over `span` has been more than `times` that of the week before, and greater than `share` (0 to 1)."""
+
+    times: float = 3.0
+    share: float = 0.01
+    span: int = 10 * _MINUTE
+
+
+@dataclass(frozen=True)
+class CheckpointLimit:
+    """The checkpoint cannot be used, or the newest savepoint is older than `savepoint` microseconds (None: any age)."""
+
+    savepoint: int | None = None
+
+
+AlertLimit = LagLimit | TimeLimit | LatencyLimit | ShareLimit | SpikeLimit | CheckpointLimit
+
+
+@dataclass(frozen=True)
+class Alerts:
+    """The limits of each alert, and where alerts are sent besides the log.
+
+    `webhook` is a URL that is sent them as JSON, which may refer to secrets; `command` a program with its arguments
+    that is run with one as JSON on stdin.
+    """
+
+    lag: LagLimit | Off = LagLimit()
+    no_step: TimeLimit | Off = TimeLimit(None)
+    watermark_stuck: TimeLimit | Off = TimeLimit(5 * _MINUTE)
+    latency: LatencyLimit | Off = OFF
+    late_spike: SpikeLimit | Off = SpikeLimit()
+    expired_share: ShareLimit | Off = ShareLimit(0.001)
+    dead_letters: ShareLimit | Off = ShareLimit(0.001)
+    sink_errors: TimeLimit | Off = TimeLimit(5 * _MINUTE)
+    checkpoint: CheckpointLimit | Off = CheckpointLimit()
+    backpressure: TimeLimit | Off = TimeLimit(5 * _MINUTE)
+    partition_idle: TimeLimit | Off = TimeLimit(60 * _MINUTE)
+    hot_key: ShareLimit | Off = ShareLimit(0.25, 15 * _MINUTE)
+    webhook: str | None = None
+    command: tuple[str, ...] = ()
+
+    @property
+    def limits(self) -> dict[AlertName, AlertLimit]:
+        """The limits by name, without the alerts that are off."""
+        named = ((name, getattr(self, field_of(name))) for name in ALERT_NAMES)
+        return {name: limit for name, limit in named if not isinstance(limit, Off)}
+
+
+DEFAULT_ALERTS: Final = Alerts()
+"""Those of a pipeline that says nothing of them."""
