@@ -341,6 +341,38 @@ def read_history(path: Path, since: int | None = None, last: int | None = None) 
         return [_unpacked(blob) for (blob,) in reversed(rows)]
 
 
+@dataclass(frozen=True)
+class NewSteps:
+    """Reports that a reader has not seen yet, oldest first; they follow those that it has seen unless `is_whole`.
+
+    `last` is the place of the newest of all, with which the next ones are asked for.
+    """
+
+    reports: tuple[StepReport, ...]
+    last: tuple[int, int, int | None]
+    is_whole: bool
+
+
+def read_new(path: Path, seen: tuple[int, int, int | None] | None, most: int) -> NewSteps:
+    """Return the reports behind the place `seen`, or the newest if that is None or not in the file any more, at `most`.
+
+    Raise InputError as `read_history` does.
+    """
+    with _reading(path) as connection:
+        is_known = seen is not None and bool(
+            # the oldest steps are added up first: those behind a step that was not are not in a sum with it
+            connection.execute(
+                "SELECT 1 FROM steps WHERE (id, epoch) = (?, ?) AND committed IS ? AND size = 0", seen
+            ).fetchone()
+        )
+        after = seen[0] if seen is not None and is_known else 0
+        rows = connection.execute(
+            "SELECT id, epoch, committed, report FROM steps WHERE id > ? ORDER BY id DESC LIMIT ?", (after, most)
+        ).fetchall()
+        last = rows[0][:3] if rows else seen if seen is not None and is_known else (0, 0, None)
+        return NewSteps(tuple(_unpacked(row[3]) for row in reversed(rows)), last, not is_known)
+
+
 def read_runs(path: Path, last: int = RUNS) -> list[RunRecord]:
     """Return the records of the `last` processes that ran with a checkpoint, oldest first.
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from windrow.core.histogram import BOUNDS
+from windrow.errors import InputError
 from windrow.hosts.disorder import Bounds, Disorder, Missed
 from windrow.model import (
     MAX_PARTITIONS,
@@ -163,6 +164,32 @@ def tune(pipeline: Runnable, disorder: Disorder, goals: Goals) -> Tuning:
     # what takes records of a source that is skipped has verdicts that are not known
     latenesses = () if skipped else tuple(_choose_latenesses(graph, disorder, settings, then, goals))
     return Tuning(delays, latenesses, skipped, disorder.is_exact)
+
+
+def what_if(pipeline: Runnable, disorder: Disorder, delay: int | None = None, lateness: int | None = None) -> WhatIf:
+    """Count under one delay of all sources, and one lateness of all operators; None is each one's own.
+
+    The `WhatIf` has the greatest of the delays and latenesses that were counted with. Raise InputError if a source has
+    no delay, as its watermark is adaptive or in the log.
+    """
+    graph = as_graph(pipeline)
+    settings = [setting for source in graph.sources for setting in _settings(graph, source, disorder.partitions)]
+    if len({one.source for one in settings}) < len(graph.sources):
+        msg = "the watermark of a source is adaptive or in the log, so other delays cannot be tried"
+        raise InputError(msg)
+    own = {one.path: one.lateness for one in disorder.takers if one.path is not None}
+    changed = own if lateness is None else dict.fromkeys(own, lateness)
+    parts = [
+        (one, disorder.of(one.partitions), one.delay if delay is None else delay) for one in settings if one.partitions
+    ]
+    counted = [part.missed(then, one.source_lateness, changed) for one, part, then in parts]
+    missed = Missed(
+        sum(one.pairs for one in counted), _sum(one.late for one in counted), _sum(one.expired for one in counted)
+    )
+    longest = max((one.delay for one in settings), default=0)
+    then = longest if delay is None else delay
+    held = _ratio(_held(disorder, then, changed), _held(disorder, longest, {}))
+    return WhatIf(then, max(changed.values(), default=None), missed, held)
 
 
 def _settings(graph: Graph, source: SourceNode, partitions: list[int]) -> Iterator[DelaySetting]:

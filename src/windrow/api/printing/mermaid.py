@@ -24,6 +24,7 @@ from windrow.model import (
     KafkaSource,
     LogSource,
     LookupNode,
+    Node,
     Pipeline,
     PostgresSink,
     ProcessNode,
@@ -101,14 +102,8 @@ def _graph(graph: Graph) -> str:
     numbers = {node.name: f"n{number}" for number, node in enumerate(graph.nodes)}
     lines = ["flowchart LR"]
     for node in graph.nodes:
-        match node:
-            case SourceNode():
-                text = f"{_source(node.source)}; {node.time.field}, {_watermark(node)}"
-                lines.append(f"  {numbers[node.name]}[({_label(node.name, text)})]")
-            case SinkNode():
-                lines.append(f"  {numbers[node.name]}[({_label(node.name, _table(node.sink))})]")
-            case _:
-                lines.append(f"  {numbers[node.name]}[{_label(node.name, '; '.join(_stream(graph, node)))}]")
+        left, right = ("[(", ")]") if isinstance(node, SourceNode | SinkNode) else ("[", "]")
+        lines.append(f"  {numbers[node.name]}{left}{_label(node.name, node_text(graph, node))}{right}")
     for node in graph.nodes:
         for name in node.inputs:
             maker = graph.producer(name)
@@ -116,6 +111,17 @@ def _graph(graph: Graph) -> str:
             arrow = f"-- {_quoted(output)} -->" if output else "-->"
             lines.append(f"  {numbers[maker.name]} {arrow} {numbers[node.name]}")
     return "\n".join(lines) + "\n"
+
+
+def node_text(graph: Graph, node: Node) -> str:
+    """Say what a node of a graph is, in short; of `mask_graph(graph)`, as a source or sink may have secrets."""
+    match node:
+        case SourceNode():
+            return f"{_source(node.source)}; {node.time.field}, {_watermark(node)}"
+        case SinkNode():
+            return _table(node.sink)
+        case _:
+            return "; ".join(_stream(graph, node))
 
 
 def _stream(graph: Graph, node: StreamNode) -> Iterator[str]:  # noqa: C901 - a case for each kind of stream
