@@ -27,7 +27,9 @@ ALLOWED: dict[str, set[str]] = {
     "hosts": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks"},
     "testing": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks", "hosts"},
     "monitoring": set(),
-    "cli": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks", "hosts", "testing", "monitoring"},
+    "dashboard": {"errors", "model", "expressions", "api", "core", "sinks", "hosts"},
+    "cli": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks", "hosts", "testing"}
+    | {"monitoring", "dashboard"},
     "__main__": {"cli"},
 }
 

@@ -91,6 +91,7 @@ COMMANDS = {
     "savepoint": CommandEntry("windrow.cli.savepoint", "Write a savepoint of a stopped run."),
     "state": CommandEntry("windrow.cli.state", "Show the state of a stopped run or a savepoint."),
     "status": CommandEntry("windrow.cli.status", "Show where a run stands, and what holds it back."),
+    "dashboard": CommandEntry("windrow.cli.dashboard", "Show runs on a page, live."),
     "stop": CommandEntry("windrow.cli.stop", "End a realtime run, from anywhere."),
     "latency": CommandEntry("windrow.cli.latency", "Print how long changes took to their topic, by stage."),
     "tune": CommandEntry("windrow.cli.tune", "Choose delay and lateness by the disorder of the records."),

@@ -177,7 +177,7 @@ def what_if(pipeline: Runnable, disorder: Disorder, delay: int | None = None, la
     if len({one.source for one in settings}) < len(graph.sources):
         msg = "the watermark of a source is adaptive or in the log, so other delays cannot be tried"
         raise InputError(msg)
-    own = {one.path: one.lateness for one in disorder.takers if one.path is not None}
+    own = {one.path: one.lateness for one in disorder.operators if one.path is not None}
     changed = own if lateness is None else dict.fromkeys(own, lateness)
     parts = [
         (one, disorder.of(one.partitions), one.delay if delay is None else delay) for one in settings if one.partitions

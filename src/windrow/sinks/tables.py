@@ -316,22 +316,3 @@ def with_plain_reasons(dead: pa.Table) -> pa.Table:
     column = dead.schema.get_field_index("reason")
     plain = pc.replace_substring(dead["reason"], "\x00", "\\u0000")
     return dead.set_column(column, dead.schema.field(column), plain)
-
-
-def plain_rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Yield rows as values of JSON: times in ISO 8601, decimals with all digits, bytes as text."""
-    return zip(*(_plain_column(column.combine_chunks()) for column in rows.columns), strict=True)
-
-
-def _plain_column(values: pa.Array) -> list[Any]:
-    if pa.types.is_timestamp(values.type):
-        return [None if text is None else f"{text.replace(' ', 'T')}Z" for text in utc_text(values).to_pylist()]
-    if pa.types.is_decimal(values.type):
-        values = decimal_text(values)
-    listed: list[Any] = values.to_pylist()
-    if pa.types.is_binary(values.type):
-        return [None if value is None else value.decode(errors="backslashreplace") for value in listed]
-    if pa.types.is_floating(values.type):
-        # JSON has no number for these
-        return [value if value is None or math.isfinite(value) else str(value) for value in listed]
-    return listed

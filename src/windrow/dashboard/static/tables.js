@@ -1,0 +1,167 @@
+// Tables that sort, and the numbers of charts as tables.
+
+import { bytes, count, duration, el, percent, short, state, time } from "./elements.js";
+
+export const WRITERS = {
+  number: count,
+  short,
+  bytes,
+  duration,
+  time,
+  percent,
+  text: (value) => (value === null || value === undefined ? "" : String(value)),
+};
+
+/**
+ * A table that sorts: columns are {name, title, kind, cell}, `cell` returns what a row shows instead of its value.
+ * The sorting is in the address as `key`; without one it does not sort. Returns {root, set(rows)}.
+ */
+export function sortable(label, columns, key, options = {}) {
+  const body = el("tbody");
+  const heads = columns.map((column) =>
+    el(
+      "th",
+      { scope: "col", class: isNumber(column) ? "number" : "", "aria-sort": key ? "none" : null },
+      key ? el("button", { type: "button", onclick: () => sort(column) }, column.title) : column.title,
+    ),
+  );
+  const root = el(
+    "div",
+    { class: `scroll ${options.tall ? "tall" : ""}`, tabindex: "0", role: "region", "aria-label": label },
+    el("table", {}, el("thead", {}, el("tr", {}, heads)), body),
+  );
+  let rows = [];
+  function sort(column) {
+    const [name, way] = (state.get(key) || "").split(":");
+    state.put(key, name === column.name && way !== "desc" ? `${name}:desc` : column.name);
+    draw();
+  }
+  function draw() {
+    const [name, way] = (key ? state.get(key) || "" : "").split(":");
+    if (key)
+      columns.forEach((column, at) =>
+        heads[at].setAttribute(
+          "aria-sort",
+          column.name !== name ? "none" : way === "desc" ? "descending" : "ascending",
+        ),
+      );
+    const sorted = name
+      ? [...rows].sort((one, two) => compare(one[name], two[name]) * (way === "desc" ? -1 : 1))
+      : rows;
+    body.replaceChildren(
+      ...sorted.map((row) =>
+        el(
+          "tr",
+          {},
+          columns.map((column) => cellOf(column, row)),
+        ),
+      ),
+    );
+    if (!rows.length)
+      body.append(el("tr", {}, el("td", { colspan: columns.length, class: "empty" }, options.empty || "Nothing yet")));
+  }
+  return {
+    root,
+    set(found) {
+      rows = found;
+      draw();
+    },
+  };
+}
+export const isNumber = (column) => ["number", "short", "bytes", "duration", "percent"].includes(column.kind);
+export function cellOf(column, row) {
+  const shown = column.cell ? column.cell(row) : WRITERS[column.kind || "text"](row[column.name]);
+  return el(
+    "td",
+    { class: isNumber(column) ? "number" : column.kind === "time" || column.nowrap ? "time" : column.raw ? "raw" : "" },
+    shown,
+  );
+}
+export function compare(one, two) {
+  if (one === two) return 0;
+  if (one === null || one === undefined) return 1;
+  if (two === null || two === undefined) return -1;
+  const numbers = [String(one), String(two)].map((text) => text.split("/").pop());
+  if (
+    typeof one !== "number" &&
+    numbers.every((text) => /^\d+$/.test(text)) &&
+    String(one).split("/")[0] === String(two).split("/")[0]
+  )
+    [one, two] = numbers.map(Number);
+  return one < two ? -1 : one > two ? 1 : 0;
+}
+
+/** The numbers of a chart as a table, which is filled when it is opened. */
+export function twinTable(label, columns) {
+  const holder = el("div");
+  let rows = () => [];
+  const root = el("details", { ontoggle: draw }, el("summary", {}, "The numbers as a table"), holder);
+  function draw() {
+    if (!root.open) return;
+    const shown = rows();
+    holder.replaceChildren(
+      el(
+        "div",
+        { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label}, as a table` },
+        el(
+          "table",
+          {},
+          el(
+            "thead",
+            {},
+            el(
+              "tr",
+              {},
+              columns.map((column) =>
+                el("th", { scope: "col", class: isNumber(column) ? "number" : "" }, column.title),
+              ),
+            ),
+          ),
+          el(
+            "tbody",
+            {},
+            shown.map((row) =>
+              el(
+                "tr",
+                {},
+                columns.map((column) => cellOf(column, row)),
+              ),
+            ),
+          ),
+        ),
+      ),
+    );
+  }
+  return {
+    root,
+    set(make) {
+      rows = make;
+      draw();
+    },
+  };
+}
+
+export const text = (value) => (value === null || value === undefined ? "null" : String(value));
+export const matches = (row, words) => !words || JSON.stringify(row).toLowerCase().includes(words.toLowerCase());
+
+/** A text that rows have to hold, in the address as `q`. */
+export function search(what) {
+  let use = () => {};
+  const input = el("input", {
+    type: "search",
+    id: "filter",
+    value: state.get("q") || "",
+    oninput: () => {
+      state.put("q", input.value);
+      use(input.value);
+    },
+  });
+  return {
+    root: el("label", {}, `Only ${what} with this text`, input),
+    value: () => input.value,
+    use(then) {
+      use = then;
+      use(input.value);
+    },
+  };
+}

@@ -1,0 +1,282 @@
+"""Views of the tables that a run writes: revisions, dead letters and late output; and the redrive of dead letters.
+
+They are read in snapshots of the sink's database, which lock nothing; only `redrive_letters` writes.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from windrow.dashboard.watch import Query, Seen, WatchedRun
+from windrow.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from windrow.sinks.database import Condition, Database, Snapshot, Value
+    from windrow.sinks.tables import Layout, Table
+
+_ROWS: Final = 200
+"""Rows that are shown, the newest first."""
+_CHANGES: Final = 1_000
+"""Changes of a key that are shown."""
+_LATE: Final = 10_000
+"""Rows of the late output that are searched for a key: it has no column for one."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ATTEMPTS: Final = 3
+_NEWEST: Final = ("log_time", "offset", "partition")
+"""What dead letters are ordered by, backwards: where the log has no timestamps, by offset."""
+
+
+def revisions(seen: Seen, query: Query) -> dict[str, Any]:
+    """Return rows that were replaced or taken back, the newest first, with their values before and after."""
+    from windrow.sinks.database import Condition  # noqa: PLC0415 - a page without tables needs no Arrow
+
+    sinks, name, database, tables = _sink(seen.run, query)
+    # delete < insert < update_after < update_before
+    rows = _newest(database, tables.changes, ("epoch", "seq"), [Condition("op", ">", "insert")], limit=2 * _ROWS)
+    deleted = _newest(database, tables.changes, ("epoch", "seq"), [Condition("op", "=", "delete")], limit=_ROWS)
+    found = sorted([*rows, *deleted], key=lambda row: (row["epoch"], row["seq"]), reverse=True)
+    own = {"epoch", "seq", "op", "pane", "revision"}
+    key = [column for column in tables.result.key if column not in own]
+    values = [column for column in tables.result.columns if column not in {*own, *key}]
+    return {
+        "sinks": sinks,
+        "sink": name,
+        "table": tables.changes.name,
+        "key": key,
+        "values": values,
+        "revisions": list(_pairs(found, key, values))[:_ROWS],
+    }
+
+
+def _pairs(rows: list[dict[str, Any]], key: list[str], values: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield what became of a row, with the row that it replaced, if that was retracted; `rows` are newest first."""
+    waiting: dict[tuple[Any, ...], dict[str, Any]] = {}
+    made: list[dict[str, Any]] = []
+    for row in rows:
+        place = tuple(row[column] for column in key)
+        if row["op"] == "update_before":
+            after = waiting.pop(place, None)
+            if after is not None:
+                after["before"] = {column: row[column] for column in values}
+                after["changed"] = [one for one in values if after["after"] and row[one] != after["after"][one]]
+            continue
+        is_deleted = row["op"] == "delete"
+        one = {
+            "epoch": row["epoch"],
+            "op": row["op"],
+            "pane": row["pane"],
+            "revision": row["revision"],
+            "key": {column: row[column] for column in key},
+            "before": {column: row[column] for column in values} if is_deleted else None,
+            "after": None if is_deleted else {column: row[column] for column in values},
+            "changed": [],
+        }
+        made.append(one)
+        if not is_deleted:
+            waiting[place] = one
+    yield from made
+
+
+def dead(seen: Seen, query: Query) -> dict[str, Any]:
+    """Return dead letters by reason, and the newest of them, of `reason` (its beginning) and `partition` if given."""
+    sinks, name, database, tables = _sink(seen.run, query)
+    where = _of_partition(query)
+    rows = list(_newest(database, tables.dead, _NEWEST, where, limit=None, columns=("reason",)))
+    reasons = Counter(row["reason"].partition(":")[0] for row in rows)
+    start = query.get("reason", "")
+    shown = _newest(database, tables.dead, _NEWEST, where, limit=None if start else _ROWS)
+    chosen = [row for row in shown if row["reason"].startswith(start)][:_ROWS]
+    return {
+        "sinks": sinks,
+        "sink": name,
+        "table": tables.dead.name,
+        "total": len(rows),
+        "reasons": [{"reason": reason, "letters": number} for reason, number in reasons.most_common()],
+        "rows": chosen,
+        "redrive": _redrive_command(seen.run, query),
+    }
+
+
+def _redrive_command(run: WatchedRun, query: Query) -> dict[str, str | None]:
+    """Return the command lines that redrive what the query chooses, or why such dead letters are not redriven."""
+    from windrow.hosts.redrive import redrivable  # noqa: PLC0415 - as above
+
+    try:
+        redrivable(_pipeline(run))
+    except InputError as exc:
+        return {"command": None, "why_not": exc.message}
+    words = ["windrow", "redrive", run.file or run.name, "--checkpoint", str(run.checkpoint)]
+    for option in ("reason", "partition"):
+        if query.get(option):
+            words += [f"--{option}", query[option]]
+    if not query.get("reason") and not query.get("partition"):
+        words.append("--all")
+    return {"command": shlex.join(words), "why_not": None}
+
+
+def late(seen: Seen, query: Query) -> dict[str, Any]:
+    """Return the newest expired records: rows of the late output, of `partition` if given."""
+    sinks, name, database, tables = _sink(seen.run, query)
+    where = _of_partition(query)
+    with database.snapshot() as snapshot:
+        total = snapshot.count(_present(snapshot, database, tables.late), where)
+    rows = _newest(database, tables.late, ("offset", "partition"), where, limit=_ROWS)
+    return {"sinks": sinks, "sink": name, "table": tables.late.name, "total": total, "rows": list(rows)}
+
+
+def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
+    """Return all that became of a key: its rows, the changes of each in order, and its expired records.
+
+    The query has a value for each of the `fields`, and may have the `window_start` of one window in ISO 8601.
+    """
+    from windrow.core.schema import key_fields  # noqa: PLC0415 - as above
+    from windrow.expressions import RecordStream, sink_views  # noqa: PLC0415
+    from windrow.model import as_graph  # noqa: PLC0415
+    from windrow.sinks.database import Condition  # noqa: PLC0415
+
+    sinks, name, database, tables = _sink(seen.run, query)
+    view = sink_views(as_graph(_pipeline(seen.run)))[name]
+    fields = [] if isinstance(view, RecordStream) else key_fields(view)
+    has_window = "window_start" in tables.result.columns
+    made = {"sinks": sinks, "sink": name, "table": tables.result.name, "fields": [one.name for one in fields]}
+    if not fields or any(f"key.{one.name}" not in query for one in fields):
+        return made | {"has_window": has_window, "rows": [], "changes": [], "late": []}
+    values = {one.name: _typed(one, query[f"key.{one.name}"]) for one in fields}
+    where = [Condition(field, "=", value) for field, value in values.items()]
+    start = query.get("window_start", "")
+    if start and has_window:
+        where.append(Condition("window_start", "=", _typed(tables.result.schema.field("window_start"), start)))
+    rows = list(_newest(database, tables.result, tables.result.key, where, limit=_ROWS))
+    changes = list(_newest(database, tables.changes, ("epoch", "seq"), where, limit=_CHANGES))
+    texts = {field: query[f"key.{field}"] for field in values}
+    late_rows = _newest(database, tables.late, ("offset", "partition"), [], limit=_LATE)
+    expired = [
+        row
+        for row in late_rows
+        if all(str(json.loads(row["record"]).get(field)) == text for field, text in texts.items())
+        and (not start or row["window_start"] == next((one["window_start"] for one in changes), start))
+    ]
+    return made | {"has_window": has_window, "rows": rows, "changes": changes[::-1], "late": expired[:_ROWS]}
+
+
+def _typed(field: pa.Field, text: str) -> Value:
+    """Read a value of a column's type; raise InputError if it is none."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    if pa.types.is_string(field.type):
+        return text
+    try:
+        if pa.types.is_timestamp(field.type):
+            time = datetime.fromisoformat(text)
+            return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+        value: Value = pa.array([text]).cast(field.type)[0].as_py()
+    except (ValueError, pa.ArrowInvalid) as exc:
+        msg = f"{field.name}={text!r} is not a value of that column, which has the type {field.type}"
+        raise InputError(msg) from exc
+    return value
+
+
+def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Redrive the dead letters of a `reason` and `partition`, or `all`; with `dry_run` say what would become of them.
+
+    Raise InputError if nothing is chosen, and the errors of `windrow.hosts.redrive.redrive`.
+    """
+    from windrow.hosts.redrive import Choice, redrivable, redrive  # noqa: PLC0415 - as above
+
+    reason, partition = asked.get("reason") or "", asked.get("partition")
+    if not isinstance(reason, str) or not isinstance(partition, int | None) or isinstance(partition, bool):
+        msg = "reason is a text and partition a number"
+        raise InputError(msg)
+    if not reason and partition is None and asked.get("all") is not True:
+        msg = "choose a reason or a partition, or all"
+        raise InputError(msg)
+    choice = Choice((reason,) if reason else (), partition)
+    is_dry = asked.get("dry_run") is not False
+    letters = redrive(redrivable(_pipeline(run)), choice, run.checkpoint, attempts=_ATTEMPTS, dry_run=is_dry)
+    return {
+        "dry_run": is_dry,
+        "outcomes": Counter(one.outcome for one in letters),
+        "letters": [vars(one) for one in letters[:_ROWS]],
+        "total": len(letters),
+    }
+
+
+def _pipeline(run: WatchedRun) -> Any:  # noqa: ANN401 - a Runnable, which is a union
+    if run.pipeline is None:
+        msg = f"the pipeline of {run.name} is not known, so its tables are not: name its file on the command line"
+        raise InputError(msg)
+    return run.pipeline
+
+
+def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layout]:
+    """Return the names of all sinks, and one of them by `sink` of the query: its name, its database and its tables."""
+    from windrow.expressions import sink_views  # noqa: PLC0415 - as above
+    from windrow.model import KafkaSink, as_graph  # noqa: PLC0415
+    from windrow.sinks import open_database  # noqa: PLC0415
+    from windrow.sinks.tables import layout  # noqa: PLC0415
+
+    views = sink_views(as_graph(_pipeline(run)))
+    name = query.get("sink") or next(iter(views))
+    if name not in views:
+        msg = f"the pipeline has no sink {name!r}: name one of {', '.join(views)}"
+        raise InputError(msg)
+    view = views[name]
+    if isinstance(view.sink, KafkaSink):
+        msg = f"the sink is the topic {view.sink.topic}, which has no tables to show"
+        raise InputError(msg)
+    return list(views), name, open_database(view.sink), layout(view, view.sink)
+
+
+def _present(snapshot: Snapshot, database: Database, table: Table) -> Table:
+    """Return a table with the columns that are there: the pipeline may have got others since its last run."""
+    from windrow.sinks.database import columns_of, only_columns  # noqa: PLC0415 - as above
+
+    there = columns_of(snapshot, database, table)
+    return only_columns(table, [name for name in table.columns if name in there])
+
+
+def _newest(
+    database: Database,
+    table: Table,
+    order: tuple[str, ...],
+    where: list[Condition],
+    *,
+    limit: int | None,
+    columns: tuple[str, ...] = (),
+) -> Iterator[dict[str, Any]]:
+    """Yield rows as values of JSON, from the last of an order on."""
+    from windrow.sinks.database import only_columns  # noqa: PLC0415 - as above
+    from windrow.sinks.tables import plain_rows  # noqa: PLC0415
+
+    with database.snapshot() as snapshot:
+        shown = _present(snapshot, database, table)
+        by = [name for name in order if name in shown.columns]
+        if columns:
+            shown = only_columns(shown, [*columns, *(name for name in by if name not in columns)])
+        batches: list[pa.Table] = list(snapshot.rows(shown, by, where, descending=by, limit=limit))
+    for batch in batches:
+        for row in plain_rows(batch):
+            yield dict(zip(shown.columns, row, strict=True))
+
+
+def _of_partition(query: Query) -> list[Condition]:
+    from windrow.sinks.database import Condition  # noqa: PLC0415 - as above
+
+    text = query.get("partition", "")
+    if not text:
+        return []
+    if not text.isdecimal():
+        msg = f"partition={text!r} is not the number of a partition"
+        raise InputError(msg)
+    return [Condition("partition", "=", int(text))]
+
+
+TABLE_VIEWS: Final = {"revisions": revisions, "dead": dead, "late": late, "key": history_of_key}
+"""The views by the names that the page and ``/api/`` have for them."""

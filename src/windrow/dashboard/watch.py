@@ -1,0 +1,217 @@
+"""What is known of a run while it is watched: its history as it grows, read beside its checkpoint.
+
+Nothing is asked of the process that runs. The file is read at most once a second, and only while somebody looks; each
+answer is made once for each change of the history, whoever asks for it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from operator import add
+from pathlib import Path
+from typing import Any, Final
+
+from windrow.errors import InputError
+from windrow.hosts.folders import Folder
+from windrow.hosts.history import RunRecord, history_of, read_new, read_runs
+from windrow.hosts.reports import StepReport, now_micros
+from windrow.hosts.status import RunStatus
+from windrow.model import Graph, Runnable, as_graph
+
+POINTS: Final = 600
+"""Points of a chart over time at most."""
+_READ: Final = 10_000
+"""Reports that are read of a history that is there already."""
+_RECENT: Final = 3_600
+"""Reports that are kept as they are; older ones are summed up."""
+_STATUS_STEPS: Final = 120
+_PAUSE: Final = 1.0
+"""Seconds between two looks at the file."""
+
+_ALERTS: Final = 200
+"""Alerts that are looked at."""
+_SHOWN: Final = 20
+_ANSWERS: Final = 256
+"""Answers that are kept."""
+
+Query = Mapping[str, str]
+"""What a view is asked for, by name."""
+
+
+@dataclass(frozen=True)
+class WatchedRun:
+    """A run by its name, its checkpoint, and its pipeline if that is known; `file` is how that was named."""
+
+    name: str
+    checkpoint: Folder
+    pipeline: Runnable | None = None
+    file: str | None = None
+
+    @property
+    def graph(self) -> Graph | None:
+        """The pipeline as a graph."""
+        return None if self.pipeline is None else as_graph(self.pipeline)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A run as it was seen last: its status, the newest steps as they are, and all as at most `2 * POINTS` sums.
+
+    `alerts` are the active and the newest others, as the history has them. `absent` says why there is no history, None
+    if there is one. `now` is the wall clock in microseconds.
+    """
+
+    run: WatchedRun
+    version: int
+    now: int
+    status: RunStatus
+    recent: Sequence[StepReport] = ()
+    series: Sequence[StepReport] = ()
+    alerts: Sequence[Mapping[str, Any]] = ()
+    absent: str | None = None
+
+    @cached_property
+    def total(self) -> StepReport | None:
+        """All steps as one; None if there was none."""
+        return reduce(add, self.series) if self.series else None
+
+    def over(self, seconds: float | None) -> list[StepReport]:
+        """Return the steps of the last seconds before the newest one, or all, as at most `2 * POINTS` sums."""
+        if seconds is None or not self.recent or self.recent[-1].committed is None:
+            return list(self.series)
+        since = self.recent[-1].committed - seconds * 1_000_000
+        steps = Series()
+        for report in self.recent:
+            if report.committed is not None and report.committed >= since:
+                steps.add(report)
+        return list(steps.sums)
+
+
+class Series:
+    """Sums of as many consecutive steps each, so that there are at most `2 * POINTS`."""
+
+    def __init__(self) -> None:
+        self.sums: list[StepReport] = []
+        self._size = 1
+        self._in_last = 0
+
+    def add(self, report: StepReport) -> None:
+        """Add the step behind all others."""
+        if self.sums and self._in_last < self._size:
+            self.sums[-1] += report
+            self._in_last += 1
+            return
+        if len(self.sums) == 2 * POINTS:
+            self.sums = [one + two for one, two in zip(self.sums[::2], self.sums[1::2], strict=True)]
+            self._size *= 2
+        self.sums.append(report)
+        self._in_last = 1
+
+
+@dataclass
+class _Known:
+    """What was read of a file."""
+
+    place: tuple[int, int, int | None] | None = None
+    recent: deque[StepReport] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    series: Series = field(default_factory=Series)
+
+
+View = Callable[[Seen, Query], dict[str, Any]]
+"""Makes the plain JSON of a view."""
+
+
+class Watch:
+    """Watches a run, and answers what `views` make of it, as JSON; safe to be asked by several threads."""
+
+    def __init__(self, run: WatchedRun, views: Mapping[str, View], clock: Callable[[], int] = now_micros) -> None:
+        self.run = run
+        self._views = views
+        self._clock = clock
+        self._path: Path = history_of(run.checkpoint)
+        self._lock = threading.Lock()
+        self._looked = -_PAUSE
+        self._known = _Known()
+        self._mark: object = None
+        self._seen = Seen(run, 0, clock(), RunStatus.of(None, [], clock()), absent="it was not looked at yet")
+        self._answers: dict[tuple[str, tuple[tuple[str, str], ...]], Future[bytes]] = {}
+
+    def look(self) -> Seen:
+        """Return what is known now; the file is read if a second has passed since it was."""
+        with self._lock:
+            if time.monotonic() - self._looked >= _PAUSE:
+                self._read()
+                self._looked = time.monotonic()
+            return self._seen
+
+    def answer(self, view: str, query: Query) -> tuple[int, bytes]:
+        """Return a view as JSON, with its version; raise KeyError if there is no such view, and the view's errors."""
+        make = self._views[view]
+        seen = self.look()
+        key = view, tuple(sorted(query.items()))
+        with self._lock:
+            future = self._answers.get(key) if seen is self._seen else None
+            is_mine = future is None
+            if future is None:
+                future = Future()
+                if seen is self._seen:
+                    if len(self._answers) >= _ANSWERS:
+                        self._answers.clear()
+                    self._answers[key] = future
+        if is_mine:
+            try:
+                made = {"run": self.run.name, "version": seen.version, **make(seen, query)}
+                future.set_result(json.dumps(made, ensure_ascii=False, allow_nan=False).encode())
+            except BaseException as exc:  # noqa: BLE001 - those who wait for it get it too
+                # what failed may succeed when it is asked for again
+                with self._lock:
+                    self._answers.pop(key, None)
+                future.set_exception(exc)
+        return seen.version, future.result()
+
+    def _read(self) -> None:
+        now = self._clock()
+        record: RunRecord | None = None
+        absent: str | None = None
+        try:
+            new = read_new(self._path, self._known.place, _READ)
+            runs = read_runs(self._path, last=1)
+            record = runs[0] if runs else None
+            alerts = _alerts(self._path)
+        except InputError as exc:
+            absent, self._known, alerts = exc.message, _Known(), ()
+        else:
+            if new.is_whole:
+                self._known = _Known()
+            self._known.place = new.last
+            for report in new.reports:
+                self._known.recent.append(report)
+                self._known.series.add(report)
+        steps = list(self._known.recent)
+        status = RunStatus.of(record, steps[-_STATUS_STEPS:], now, self.run.graph)
+        mark = self._known.place, record, status.state, absent, alerts
+        if mark != self._mark:
+            self._mark = mark
+            version = self._seen.version + 1
+            self._seen = Seen(self.run, version, now, status, steps, list(self._known.series.sums), alerts, absent)
+            self._answers = {}
+
+
+def _alerts(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """Return the alerts of a history that are active, and the newest others, newest first; none of an older version."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            rows = connection.execute("SELECT alert FROM alerts ORDER BY raised DESC LIMIT ?", (_ALERTS,)).fetchall()
+    except sqlite3.OperationalError:
+        return ()
+    found = [{"resolved": None, **json.loads(text)} for (text,) in rows]
+    return tuple(sorted(found, key=lambda one: one["resolved"] is not None)[:_SHOWN])

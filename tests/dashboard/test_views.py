@@ -1,0 +1,250 @@
+"""Views of the history: what they say is what the reports say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.core.pipelines import main as main_pipeline
+from tests.hosts.test_status import BASE, NOW, RUNNING, SECOND, steps
+
+from windrow.api.pipeline_file import read_document
+from windrow.core.histogram import BOUNDS, Histogram
+from windrow.core.samples import RecordSample
+from windrow.dashboard.views import HISTORY_VIEWS, graph, lateness, overview, throughput, watermark
+from windrow.dashboard.views import event_time as time_view
+from windrow.dashboard.views import steps as step_view
+from windrow.dashboard.watch import POINTS, Seen, Series, WatchedRun
+from windrow.errors import InputError
+from windrow.hosts.disorder import read_recorded
+from windrow.hosts.history import RunRecord
+from windrow.hosts.reports import Lag, StepReport
+from windrow.hosts.status import RunStatus
+from windrow.hosts.tuning import Goals, tune, what_if
+from windrow.model import Graph, Runnable, as_graph
+
+RUN = WatchedRun("spend", Path("checkpoint"), main_pipeline(), "spend.yaml")
+
+
+def seen(
+    reports: Sequence[StepReport],
+    record: RunRecord | None = RUNNING,
+    run: WatchedRun = RUN,
+    **changes: Any,  # noqa: ANN401
+) -> Seen:
+    series = Series()
+    for report in reports:
+        series.add(report)
+    status = RunStatus.of(record, reports[-120:], NOW, run.graph)
+    return Seen(run, 1, NOW, status, reports, series.sums, **changes)
+
+
+def answers(made: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one["level"], one["headline"]) for one in made["answers"]]
+
+
+@pytest.mark.parametrize("view", HISTORY_VIEWS.values(), ids=HISTORY_VIEWS)
+def test_a_run_without_steps_has_all_views(view: Any) -> None:  # noqa: ANN401 - a view
+    assert view(seen([], None, absent="there is none"), {})
+
+
+@pytest.mark.parametrize(
+    ("record", "changes", "expected"),
+    [
+        (RUNNING, {"lag": {0: 0}}, [("good", "Running"), ("good", "All records of the log are read")]),
+        (
+            replace(RUNNING, lag=Lag(NOW, {0: 900}, {0: 400.0})),
+            {"lag": {0: 0}},
+            [("good", "Running"), ("bad", "900 records behind, 6m40s")],
+        ),
+        (
+            replace(RUNNING, lag=Lag(NOW, {0: 900}, {0: 3.0})),
+            {"lag": {0: 0}},
+            [("good", "Running"), ("warn", "900 records behind, 3s")],
+        ),
+        (
+            replace(RUNNING, lag=Lag(NOW, {0: 50})),
+            {"lag": {0: 900}},
+            [("good", "Running"), ("warn", "50 records behind")],
+        ),
+        (
+            replace(RUNNING, is_retrying=True, fault="it is locked\nmore", fault_at=NOW - SECOND),
+            {"lag": None},
+            [("warn", "Retrying after a fault"), ("done", "The lag is not known")],
+        ),
+        (
+            replace(RUNNING, waiting=NOW - 300 * SECOND, lag=Lag(NOW, {0: 1})),
+            {"lag": {0: 0}},
+            [("bad", "Stuck: records wait, and no step is committed"), ("bad", "1 record behind")],
+        ),
+        (
+            replace(RUNNING, ended=NOW, error="no room"),
+            {"lag": {0: 2}},
+            [("bad", "Failed"), ("bad", "2 records behind, 1s")],
+        ),
+        (replace(RUNNING, ended=NOW), {"lag": {0: 2}}, [("done", "Ended"), ("done", "2 records behind, 1s")]),
+    ],
+)
+def test_whether_it_runs_and_is_up_to_date(
+    record: RunRecord, changes: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    made = overview(seen(steps({}, changes), record), {})
+    assert answers(made)[:2] == expected
+    assert (made["held"] == []) == (record.ended is not None)
+
+
+def test_a_watermark_that_stands_still_while_records_come_is_warned_of() -> None:
+    before = replace(BASE, epoch=0, committed=NOW - 400 * SECOND, low_watermark=BASE.low_watermark and 1)
+    made = overview(seen([before, *steps({}, {})]), {})
+    assert answers(made)[0] == ("warn", "Running, but the low watermark stands still")
+    assert "It has not moved for 6m40s although records come; see Watermark." in made["answers"][0]["reasons"]
+    assert watermark(seen([before, *steps({}, {})]), {})["standing_seconds"] == 400
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"records": 1000}, ("good", "All 1,000 records are counted")),
+        ({"records": 9999, "dead": 1}, ("good", "99.99 % of the records are counted")),
+        ({"records": 990, "expired": 5, "dead": 10}, ("warn", "98.5 % of the records are counted")),
+        ({"records": 10_000_000, "expired": 1}, ("good", "99.999 % of the records are counted")),
+        ({"records": 10, "expired": 1, "only_offsets": True}, ("done", "A realtime run counts offsets alone")),
+    ],
+)
+def test_whether_the_numbers_are_right(changes: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert answers(overview(seen(steps({"expired": 0, "dead": 0, "rejected": 0} | changes)), {}))[2] == expected
+
+
+def test_the_watermarks_of_partitions_say_who_holds_it() -> None:
+    made = watermark(seen(steps({"lag": {0: 5, 1: 0}, "idle": []})), {})
+    first, second = made["partitions"]
+    assert (first["holds"], first["why"]) == (True, "5 of its records are not read yet")
+    assert (second["holds"], second["ahead_seconds"]) == (False, 1.0)
+    assert made["held"] == [{"partition": 0, "why": first["why"]}]
+
+
+def test_long_histories_are_summed_up_and_nothing_is_lost() -> None:
+    reports = [replace(BASE, epoch=number, committed=NOW + number, records=number) for number in range(5 * POINTS)]
+    found = seen(reports)
+    made = throughput(found, {})
+    assert POINTS <= len(made["time"]) <= 2 * POINTS
+    assert found.total == reduce(add, reports)
+    assert made["time"][-1] == reports[-1].committed
+
+
+def test_a_span_is_of_the_newest_steps() -> None:
+    reports = steps(*[{}] * 100)
+    assert len(throughput(seen(reports), {"span": "10m"})["time"]) == 61
+    assert len(throughput(seen(reports), {"span": "all"})["time"]) == 100
+    with pytest.raises(InputError, match="is none of 10m, 1h, all"):
+        throughput(seen(reports), {"span": "2h"})
+
+
+def test_partitions_without_a_line_are_summed_up() -> None:
+    many = {number: number for number in range(40)}
+    made = throughput(seen(steps({"offsets": many, "watermarks": many, "lag": many, "read": many})), {})
+    assert len(made["partitions"]) == 13
+    assert made["partitions"][-1]["partition"] == "28 others"
+    assert sum(one["lag"][0] for one in made["partitions"]) == sum(many.values())
+
+
+def test_steps_are_the_last_with_their_parts() -> None:
+    made = step_view(seen(steps(*[{}] * 70)), {})["steps"]
+    assert [one["epoch"] for one in made] == list(range(10, 70))
+    assert made[0]["parts"] == BASE.parts
+
+
+def sample(offset: int, event_time: int, **verdicts: str) -> RecordSample:
+    return RecordSample(0, offset, event_time, None, offset, verdicts)  # type: ignore[arg-type]
+
+
+def test_samples_have_their_worst_verdict_and_the_watermark_before_their_step() -> None:
+    one = sample(1, NOW, a="on_time", b="late")
+    two = sample(2, NOW - SECOND)
+    made = time_view(seen(steps({"samples": (one,), "low_watermark": NOW - 5 * SECOND}, {"samples": (two,)})), {})
+    points = made["samples"]["points"]
+    assert [(p["offset"], p["verdict"], p["ahead_seconds"]) for p in points] == [(1, "late", None), (2, None, 4.0)]
+    assert made["samples"]["arrival_is"] == "commit"
+    logged = tuple(replace(s, log_time=NOW - 7) for s in (one, two))
+    by_log = time_view(seen(steps({"samples": logged, "log_times": {0: NOW - 6, 1: NOW - 9}})), {})["samples"]
+    assert by_log["arrival_is"] == "log"
+    assert [p["arrival"] for p in by_log["points"]] == [NOW - 7, NOW - 7]
+    assert by_log["line"] == {"arrival": [NOW - 6], "low_watermark": [BASE.low_watermark]}
+
+
+# what if
+
+
+def recorded(pipeline: Runnable, counts: Histogram) -> Seen:
+    return seen(steps({"lateness": {0: counts}}), run=WatchedRun("spend", Path("c"), pipeline))
+
+
+def test_other_settings_count_as_tune_does() -> None:
+    pipeline = main_pipeline()
+    counts = Histogram(tuple(range(100, 100 + len(BOUNDS))))
+    found = recorded(pipeline, counts)
+    disorder = read_recorded(as_graph(pipeline), found.series)
+    (choice,) = tune(pipeline, disorder, Goals(late=0.01)).delays
+    assert len(choice.table) > 1
+    for row in choice.table:
+        made = lateness(found, {"delay": f"{row.delay}us"})["what_if"]
+        missed = row.missed
+        assert made["then"]["not_on_time"] == [missed.late.least, missed.late.most]
+        assert made["then"]["expired"] == [missed.expired.least, missed.expired.most]
+        assert made["state_ratio"] == pytest.approx(row.held, abs=1e-4)
+        assert made["later_seconds"] == (row.delay - choice.setting.delay) / 1e6
+    (other,) = tune(pipeline, disorder, Goals(expired=0.01)).latenesses
+    for row in other.table:
+        made = lateness(found, {"lateness": f"{row.lateness}us"})["what_if"]
+        assert made["then"]["expired"] == [row.missed.expired.least, row.missed.expired.most]
+
+
+def test_what_if_needs_delays_and_a_pipeline() -> None:
+    text = """
+name: a
+source: {log: {path: log}}
+decode: {user: string, t: timestamp_millis, w: timestamp_millis}
+time: {field: t, punctuated: w}
+key: [user]
+window: {tumbling: 5m}
+aggregate: {n: count()}
+sink: {sqlite: {path: a.db, table: a}}
+"""
+    punctuated = read_document(text, "a.yaml").pipeline
+    made = lateness(recorded(punctuated, Histogram((1, 2))), {})
+    assert made["what_if"] is None
+    assert "adaptive or in the log" in made["why_not"]
+    unknown = seen(steps({}), run=WatchedRun("spend", Path("c")))
+    assert "name the pipeline's file" in lateness(unknown, {})["why_not"]
+    assert made["counts"] == [1, 2]
+    with pytest.raises(InputError, match="adaptive or in the log"):
+        what_if(punctuated, read_recorded(as_graph(punctuated), [replace(BASE, lateness={0: Histogram((1,))})]))
+
+
+# the graph
+
+
+def test_a_short_pipeline_has_a_source_a_stream_and_a_sink() -> None:
+    found = seen(steps({"tasks": {"read": 1.0, "decode": 1.0, "operate": 5.0}, "parts": {"commit": 1.0}}))
+    made = graph(found, {})
+    assert [(one["kind"], one["layer"], one["share"]) for one in made["nodes"]] == [
+        ("source", 0, 0.25), ("window", 1, 0.625), ("sink", 2, 0.125),
+    ]  # fmt: skip
+    assert [(edge["from"], edge["to"]) for edge in made["edges"]] == [(0, 1), (1, 2)]
+
+
+def test_a_graph_is_in_layers_and_its_secrets_are_masked() -> None:
+    text = Path("examples/shop.yaml").read_text()
+    pipeline = read_document(text, "shop.yaml").pipeline
+    assert isinstance(pipeline, Graph)
+    made = graph(seen(steps({}), run=WatchedRun("shop", Path("c"), pipeline)), {})
+    nodes = {one["id"]: one for one in made["nodes"]}
+    assert len(nodes) == len(pipeline.nodes)
+    for edge in made["edges"]:
+        assert nodes[edge["from"]]["layer"] < nodes[edge["to"]]["layer"]
+    assert {one["layer"] for one in made["nodes"] if one["kind"] == "source"} == {0}

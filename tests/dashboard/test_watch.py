@@ -1,0 +1,148 @@
+"""What is read of a history as it grows: each report once, and anew where the file is another one."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from tests.hosts.test_history import STEP, T0, written
+
+from windrow.dashboard.watch import Query, Seen, Watch, WatchedRun
+from windrow.errors import InputError
+from windrow.hosts.history import forget_history, history_of, read_new
+from windrow.hosts.reports import StepReport
+
+
+def steps(first: int, number: int) -> list[StepReport]:
+    return [replace(STEP, epoch=epoch, committed=T0 + epoch) for epoch in range(first, first + number)]
+
+
+@pytest.fixture(autouse=True)
+def _look_always() -> Iterator[None]:
+    with mock.patch("windrow.dashboard.watch._PAUSE", -1):
+        yield
+
+
+def watch(folder: Path, **views: Any) -> Watch:  # noqa: ANN401 - views
+    return Watch(WatchedRun("spend", folder), views)
+
+
+def test_each_report_is_read_once(tmp_path: Path) -> None:
+    one, path = watch(tmp_path), history_of(tmp_path)
+    assert "no step was taken" in (one.look().absent or "")
+    written(path, steps(0, 3))
+    first = one.look()
+    assert ([step.epoch for step in first.recent], first.absent) == ([0, 1, 2], None)
+    assert one.look() is first
+    written(path, steps(3, 2))
+    second = one.look()
+    assert second.version > first.version
+    assert [step.epoch for step in second.recent] == [0, 1, 2, 3, 4]
+    assert second.total is not None
+    assert second.total.records == 5 * STEP.records
+
+
+def test_sums_are_not_read_with_the_steps_that_are_in_them(tmp_path: Path) -> None:
+    path = tmp_path / "progress.sqlite"
+    written(path, steps(0, 30), full=20)
+    found = read_new(path, None, 1000)
+    written(path, steps(30, 5), full=20)
+    after = read_new(path, found.last, 1000)
+    assert [step.epoch for step in after.reports] == list(range(30, 35))
+    assert not after.is_whole
+    assert read_new(path, after.last, 1000).reports == ()
+    # who was away for so long that the place is in a sum reads all anew
+    written(path, steps(35, 40), full=20)
+    anew = read_new(path, found.last, 1000)
+    assert anew.is_whole
+    assert sum(step.records for step in anew.reports) == 75 * STEP.records
+
+
+def test_the_history_of_a_fresh_run_is_read_anew(tmp_path: Path) -> None:
+    one, path = watch(tmp_path), history_of(tmp_path)
+    written(path, steps(0, 9))
+    assert len(one.look().recent) == 9
+    forget_history(path)
+    written(path, [replace(step, committed=T0 + 77) for step in steps(0, 12)])
+    assert [step.committed for step in one.look().recent] == [T0 + 77] * 12
+
+
+def test_a_long_history_is_read_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "progress.sqlite"
+    written(path, steps(0, 50))
+    assert [step.epoch for step in read_new(path, None, 5).reports] == list(range(45, 50))
+
+
+def test_alerts_are_active_ones_first(tmp_path: Path) -> None:
+    path = history_of(tmp_path)
+    written(path, steps(0, 1))
+    one = watch(tmp_path)
+    assert one.look().alerts == ()
+    rows = [{"name": "lag", "message": "behind", "since": 1}, {"name": "no-step", "message": "x", "resolved": 9}]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE alerts (raised INTEGER, name TEXT, alert TEXT)")
+        for raised, row in enumerate(rows):
+            connection.execute("INSERT INTO alerts VALUES (?, ?, ?)", (raised, row["name"], json.dumps(row)))
+    found = one.look().alerts
+    assert [(alert["name"], alert["resolved"]) for alert in found] == [("lag", None), ("no-step", 9)]
+
+
+def test_an_answer_is_made_once_for_all(tmp_path: Path) -> None:
+    made, begun = 0, threading.Barrier(8)
+
+    def view(seen: Seen, query: Query) -> dict[str, Any]:
+        nonlocal made
+        made += 1
+        time.sleep(0.05)
+        return {"epochs": len(seen.recent), **query}
+
+    one = watch(tmp_path, view=view)
+    written(history_of(tmp_path), steps(0, 3))
+    found: list[tuple[int, bytes]] = []
+
+    def ask() -> None:
+        begun.wait()
+        found.append(one.answer("view", {"a": "1"}))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (made, len(set(found))) == (1, 1)
+    assert json.loads(found[0][1])["epochs"] == 3
+    one.answer("view", {"a": "2"})
+    written(history_of(tmp_path), steps(3, 1))
+    assert json.loads(one.answer("view", {"a": "1"})[1])["epochs"] == 4
+    assert made == 3
+
+
+def test_what_failed_is_tried_again(tmp_path: Path) -> None:
+    calls = iter([InputError("it is locked")])
+
+    def view(seen: Seen, query: Query) -> dict[str, Any]:
+        del seen, query
+        for error in calls:
+            raise error
+        return {}
+
+    one = watch(tmp_path, view=view)
+    with pytest.raises(InputError, match="locked"):
+        one.answer("view", {})
+    assert json.loads(one.answer("view", {})[1])["run"] == "spend"
+
+
+def test_answers_do_not_pile_up(tmp_path: Path) -> None:
+    one = watch(tmp_path, view=lambda _, query: dict(query))
+    for number in range(600):
+        one.answer("view", {"q": str(number)})
+    assert len(one._answers) <= 256  # noqa: SLF001
