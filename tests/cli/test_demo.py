@@ -9,11 +9,16 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
+from windrow.api.load import open_pipeline
 from windrow.cli import main
+from windrow.cli.demo import _watch
 
 COMMAND = (sys.executable, "-c", "from windrow.cli import main; main()", "demo")
 
@@ -35,6 +40,8 @@ def test_the_demo_says_what_it_did_and_that_a_replay_is_the_same(tmp_path: Path)
     assert "A day of 20,000 events of 10,000 users, in 4 partitions" in ran.stdout
     assert ran.stdout.count("table, changelog, late output and dead letters are the same\n") == 2
     assert "The results are the same to the last digit, whatever the steps." in ran.stdout
+    page = f"See the run:   windrow dashboard {folder}/pipeline.yaml --checkpoint {folder}/checkpoint --open"
+    assert ran.stdout.endswith(f"{page}\n")
     assert "No late record replaced a row, so there is no retraction to show: try more --events." in ran.stdout
     assert "A retraction" not in ran.stdout  # of so few events none is late in a window of another
     for noise in ("Traceback", "WARN", "Exception", "Error", "py4j"):
@@ -101,3 +108,27 @@ def test_a_folder_that_cannot_be_created_is_wrong_input() -> None:
     assert result.exit_code == 2
     assert result.stderr.startswith("windrow: /proc/windrow-demo cannot be created, or cannot be replaced: ")
     assert result.stderr.endswith("; name another --folder\n")
+
+
+@pytest.mark.parametrize("option", ["--json", "--host=memory"])
+def test_a_run_that_is_watched_is_a_stream(tmp_path: Path, option: str) -> None:
+    ran = CliRunner().invoke(main, ["demo", "--watch", "--folder", str(tmp_path / "demo"), option])
+    assert ran.exit_code == 2
+    assert f"leave out {option.replace('=', ' ')}" in ran.output
+    assert not (tmp_path / "demo").exists()
+
+
+def test_a_run_is_watched_on_a_page(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+
+    def run(*_: object, **__: object) -> None:
+        with urlopen(browsed.call_args.args[0], timeout=30) as answer:  # noqa: S310 - loopback
+            seen.append(answer.read())
+
+    with (
+        mock.patch("webbrowser.open") as browsed,
+        mock.patch("windrow.cli.demo._run", run),
+        mock.patch("windrow.cli.demo._wait_for_interrupt", side_effect=KeyboardInterrupt),
+    ):
+        _watch(Console(), open_pipeline("examples/user_spend.yaml").valid(), tmp_path, 1000)
+    assert b"<title>windrow</title>" in seen[0]

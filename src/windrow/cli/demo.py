@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import threading
 import time
-from contextlib import closing
+import webbrowser
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,11 @@ from windrow.cli.common import (
     print_json,
     saying_spark_starts,
 )
+from windrow.cli.dashboard import dashboard_beside
 from windrow.cli.options import FOLDER
 from windrow.cli.progress import ProgressLine
 from windrow.errors import InputError
+from windrow.hosts.history import history_of
 from windrow.hosts.launch import HostName, Options, launch
 from windrow.hosts.reports import Totals, counted
 from windrow.model import AnyPipeline, SqliteSink
@@ -47,6 +51,8 @@ sink: {{sqlite: {{path: {database}, table: user_spend_5m}}}}
 """
 _STEPS = 4
 """Steps of the first run; the replays read the log in one, and in twelve."""
+_WATCHED = 200
+"""Steps of a run that is watched."""
 _MARK = ".windrow-demo"
 
 
@@ -66,15 +72,25 @@ _MARK = ".windrow-demo"
     show_default=True,
     help="Run on Spark, or in this process.",
 )
+@click.option(
+    "--watch",
+    is_flag=True,
+    help=f"Run the day in {_WATCHED} steps with the dashboard open, and replay nothing; Ctrl-C ends it.",
+)
 @json_option
-def command(*, folder: Path, events: int, host: HostName, as_json: bool) -> int:
+def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: bool) -> int:
     """Generate a day of events, run a pipeline over it, and replay it with other step sizes.
 
     The exit code is 1 if a replay gives other results.
     """
+    if watch:
+        _refuse_watch(host, as_json=as_json)
     began = time.monotonic()
     console = Console(quiet=as_json, highlight=False, soft_wrap=True)
     pipeline = _prepare(console, folder, events)
+    if watch:
+        _watch(console, pipeline, folder, events)
+        return OK
     totals = _run(pipeline, folder / "checkpoint", host, -(-events // _STEPS), quiet=as_json)
     database = folder / "spend.db"
     if not as_json:
@@ -88,6 +104,9 @@ def command(*, folder: Path, events: int, host: HostName, as_json: bool) -> int:
             f"\nThe results are the same to the last digit, whatever the steps. ({time.monotonic() - began:.0f} s "
             f"in all)\nLook further:  sqlite3 {database}   and   windrow explain {folder / 'pipeline.yaml'}"
         )
+        if history_of(folder / "checkpoint").is_file():
+            page = f"{folder / 'pipeline.yaml'} --checkpoint {folder / 'checkpoint'} --open"
+            console.print(f"See the run:   windrow dashboard {page}")
     else:
         console.print("\nA replay gave other results: that is a defect of windrow, please report it.")
     return OK if same else DIFFERENT
@@ -128,6 +147,32 @@ def _empty_folder(folder: Path) -> None:
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / _MARK).touch()
+
+
+def _refuse_watch(host: HostName, *, as_json: bool) -> None:
+    """Raise InputError for what `--watch` does not go with."""
+    if host != "stream" or as_json:
+        msg = f"--watch shows a run of the stream host: leave out {'--json' if as_json else f'--host {host}'}"
+        raise InputError(msg)
+
+
+def _watch(console: Console, pipeline: AnyPipeline, folder: Path, events: int) -> None:
+    """Run the day in many steps while the page shows it, which then stays until Ctrl-C."""
+    checkpoint = folder / "checkpoint"
+    with (
+        suppress(KeyboardInterrupt),
+        interruptible(),
+        dashboard_beside(pipeline, folder / "pipeline.yaml", checkpoint) as address,
+    ):
+        console.print(f"The page: {address} (Ctrl-C ends it)\n")
+        webbrowser.open(address)
+        _run(pipeline, checkpoint, "stream", -(-events // _WATCHED), quiet=False)
+        console.print("The day is over; the page stays until Ctrl-C.")
+        _wait_for_interrupt()
+
+
+def _wait_for_interrupt() -> None:
+    threading.Event().wait()
 
 
 def _run(pipeline: AnyPipeline, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
