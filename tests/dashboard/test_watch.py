@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ from tests.hosts.test_history import STEP, T0, written
 
 from windrow.dashboard.watch import Query, Seen, Watch, WatchedRun
 from windrow.errors import InputError
-from windrow.hosts.history import forget_history, history_of, read_new
-from windrow.hosts.reports import StepReport
+from windrow.hosts.history import HistoryWriter, RunRecord, forget_history, history_of, read_new
+from windrow.hosts.reports import Alert, StepReport
 
 
 def steps(first: int, number: int) -> list[StepReport]:
@@ -87,11 +85,11 @@ def test_alerts_are_active_ones_first(tmp_path: Path) -> None:
     written(path, steps(0, 1))
     one = watch(tmp_path)
     assert one.look().alerts == ()
-    rows = [{"name": "lag", "message": "behind", "since": 1}, {"name": "no-step", "message": "x", "resolved": 9}]
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE alerts (raised INTEGER, name TEXT, alert TEXT)")
-        for raised, row in enumerate(rows):
-            connection.execute("INSERT INTO alerts VALUES (?, ?, ?)", (raised, row["name"], json.dumps(row)))
+    alerts = [Alert("user-spend", "lag", "behind", 1, 2), Alert("user-spend", "no-step", "stuck", 3, 4, resolved=9)]
+    with HistoryWriter(path, RunRecord.here("user-spend", "stream"), pytest.fail) as history:
+        history.begin()
+        for alert in alerts:
+            history.note_alert(alert)
     found = one.look().alerts
     assert [(alert["name"], alert["resolved"]) for alert in found] == [("lag", None), ("no-step", 9)]
 

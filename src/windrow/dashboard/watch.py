@@ -7,13 +7,11 @@ answer is made once for each change of the history, whoever asks for it.
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import add
@@ -22,7 +20,7 @@ from typing import Any, Final
 
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
-from windrow.hosts.history import RunRecord, history_of, read_new, read_runs
+from windrow.hosts.history import RunRecord, history_of, read_alerts, read_new, read_runs
 from windrow.hosts.reports import StepReport, now_micros
 from windrow.hosts.status import RunStatus
 from windrow.model import Graph, Runnable, as_graph
@@ -208,10 +206,5 @@ class Watch:
 
 def _alerts(path: Path) -> tuple[Mapping[str, Any], ...]:
     """Return the alerts of a history that are active, and the newest others, newest first; none of an older version."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            rows = connection.execute("SELECT alert FROM alerts ORDER BY raised DESC LIMIT ?", (_ALERTS,)).fetchall()
-    except sqlite3.OperationalError:
-        return ()
-    found = [{"resolved": None, **json.loads(text)} for (text,) in rows]
+    found = [one.plain() for one in reversed(read_alerts(path, _ALERTS))]
     return tuple(sorted(found, key=lambda one: one["resolved"] is not None)[:_SHOWN])

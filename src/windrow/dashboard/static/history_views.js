@@ -159,6 +159,7 @@ export const HISTORY_VIEWS = {
                           one.resolved === null
                             ? `since ${time(one.since)}`
                             : `${time(one.since)} to ${time(one.resolved)}`,
+                          `; ${one.runbook}`,
                         ),
                       ),
                     ),
