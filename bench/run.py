@@ -14,7 +14,10 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ALL = ("startup", "decode", "stages", "windows", "sinks", "demo", "live", "shapes", "replay", "guard")
 
-LONG = ("compare", "growth", "latency", "backlog", "observed", "realtime", "recovery", "soak", "scale", "cluster")
+LONG = (
+    *("compare", "growth", "latency", "backlog", "observed", "realtime"),
+    *("recovery", "soak", "scale", "cluster", "capacity"),
+)
 
 
 def main() -> int:

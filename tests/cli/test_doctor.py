@@ -44,6 +44,7 @@ sink: {sqlite: {path: spend.db, table: spend}}
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, with a pipeline in it, which is not below one for temporary files."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr("windrow.hosts.doctor.examine.TEMPORARY", ())
     Path("pipeline.yaml").write_text(PIPELINE)
     return tmp_path

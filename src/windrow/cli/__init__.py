@@ -97,6 +97,7 @@ COMMANDS = {
     "tune": CommandEntry("windrow.cli.tune", "Choose delay and lateness by the disorder of the records."),
     "monitoring": CommandEntry("windrow.cli.monitoring", "Print alerts for Prometheus, or a dashboard for Grafana."),
     "doctor": CommandEntry("windrow.cli.doctor", "Review a pipeline, its run, checkpoint, tables and log."),
+    "capacity": CommandEntry("windrow.cli.capacity", "Plan what a pipeline needs under a load, and what it costs."),
     "replay": CommandEntry("windrow.cli.replay", "Replay a log into a shadow of the live table."),
     "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),
     "promote": CommandEntry("windrow.cli.promote", "Replace the live table with its replay."),

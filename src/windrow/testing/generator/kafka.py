@@ -53,7 +53,7 @@ def write_kafka(
     sources = [KafkaSource(servers, f"{topic}-{log}" if log else topic, options=options) for log in spec.logs]
     for source in sources:
         _ensure_topic(source, spec.partitions)
-    producer = _Producer(sources[0])
+    producer = TopicWriter(sources[0])
     total = Made()
     try:
         with labels_beside(spec, labels) as write_labels:
@@ -70,7 +70,9 @@ def write_kafka(
     return total
 
 
-class _Producer:
+class TopicWriter:
+    """Appends batches of records to topics of a broker."""
+
     def __init__(self, source: KafkaSource) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415 - librdkafka only when a topic is written
 

@@ -1,0 +1,379 @@
+"""What `windrow capacity` predicts beside what runs take: ``python bench/capacity.py``.
+
+Each point is a pipeline over a topic, in a process of its own: it runs to the end of the topic once to warm up, and
+once more from an empty checkpoint. The load is measured on the topic, as ``windrow capacity --log`` does, and what the
+laws say of it is compared with the run: processor seconds a million events (between the first and the last step, so
+without the start of the query), rows and bytes of state at the end, bytes of the checkpoint a step and in all, rows of
+changes, bytes of tables, and memory. Asked is an error of at most 25 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from bench.pipelines import from_kafka, into_postgres, into_sqlite, main_job
+from bench.processes import MIB, Sampler, cpu
+
+from windrow.api.pipeline_file import read_document
+from windrow.core.columns import unpack
+from windrow.hosts.capacity import Demand
+from windrow.hosts.load import read_sample
+from windrow.hosts.reports import StepReport
+from windrow.hosts.settings import SparkOptions
+from windrow.hosts.spark import spark_session
+from windrow.hosts.stream.checkpoint import Checkpoint
+from windrow.hosts.stream.run import StreamRun, StreamSettings
+from windrow.hosts.stream.take_savepoint import read_states
+from windrow.model import KafkaSource, Runnable, as_graph
+from windrow.sinks import open_sinks
+from windrow.sinks.base import SinkGroup
+from windrow.sinks.memory import DiscardSink
+from windrow.testing.generator import LogSpec, NexmarkSpec, write_kafka
+from windrow.testing.generator.events import generate
+from windrow.testing.generator.kafka import TopicWriter
+from windrow.testing.servers.kafka import Kafka
+
+ROOT = Path(__file__).parents[1]
+WITHIN = 0.25
+PARTITIONS = 4
+_HOUR = 3_600_000_000
+_SECOND = 1_000_000
+_PAD = 400
+
+
+@dataclass(frozen=True)
+class Point:
+    """A configuration: its topic, the pipeline without source and sink, and how it is run."""
+
+    topic: str
+    window: str = "{tumbling: 5m}"
+    lateness: str = "1h"
+    delay: str = "10m"
+    step: int = 100_000
+    cores: int = 2
+    sink: str = ""
+    key_groups: int = 8
+    graph: str = ""
+
+
+JOIN = """\
+name: join
+sources:
+  auctions:
+    source: {auctions}
+    decode: {{id: long, seller: long, category: long, dateTime: timestamp}}
+    time: {{field: dateTime, delay: 10s, future: 1h}}
+    lateness: 10s
+  bids:
+    source: {bids}
+    decode: {{auction: long, bidder: long, price: long, dateTime: timestamp}}
+    time: {{field: dateTime, delay: 10s, future: 1h}}
+    lateness: 10s
+streams:
+"""
+WRITTEN = "sinks:\n  to_rows: {{from: made, sink: {{sqlite: {{path: unused.db, table: made}}}}}}\n"
+GRAPHS = {
+    "join": "  made: {{from: auctions, join: {{with: bids, by: {{id: auction}}, after: 1m}}}}\n",
+    "lookup": "  sold: {{from: auctions, table: {{key: id}}}}\n"
+    "  made: {{from: bids, lookup: {{table: sold, by: {{auction: id}}, how: left}}}}\n",
+}
+SPARSE, DENSE, KEYS, WIDE, AUCTION = "sparse", "dense", "keys", "wide", "auction"
+SHORT = ("{tumbling: 10s}", "13s", "2s")
+POINTS = {
+    "tumbling": Point(SPARSE),
+    "one core": Point(SPARSE, cores=1),
+    "small steps": Point(SPARSE, step=25_000),
+    "64 key groups": Point(SPARSE, key_groups=64),
+    "no lateness": Point(SPARSE, lateness="0s"),
+    "lateness of a day": Point(SPARSE, lateness="1d"),
+    "hopping, 12 slices": Point(SPARSE, "{hopping: {size: 1h, slide: 5m}}"),
+    "sessions": Point(SPARSE, "{session: 30m}"),
+    "records of 480 bytes": Point(WIDE, step=50_000),
+    "10,000 busy keys": Point(DENSE, *SHORT),
+    "1,000,000 busy keys": Point(KEYS, *SHORT),
+    "busy hopping": Point(DENSE, "{hopping: {size: 10s, slide: 1s}}", "13s", "2s"),
+    "busy sessions": Point(DENSE, "{session: 3s}", "13s", "2s"),
+    "SQLite": Point(SPARSE, sink="sqlite"),
+    "PostgreSQL": Point(SPARSE, sink="postgres"),
+    "join": Point(AUCTION, step=98_000, graph="join"),
+    "lookup in a table": Point(AUCTION, step=98_000, graph="lookup"),
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run took: seconds of the clock and of the processors, and events, between the first and the last step.
+
+    Rows and bytes of blobs of the state at its end; bytes that its checkpoint wrote a step for the state, and that it
+    has on disk; `inserts` and `updates` of all steps; bytes of the database; MiB of memory at most.
+    """
+
+    seconds: float
+    cpu: float
+    events: int
+    steps: int
+    total: int
+    rows: int
+    blobs: int
+    step_bytes: float
+    checkpoint: int
+    changes: int
+    tables: int
+    memory: float
+    kinds: dict[str, int] = field(default_factory=dict)
+
+
+def text_of(point: Point, servers: str, folder: Path, url: str) -> str:
+    """Return the pipeline of a point, which keeps its tables in a file in the folder, or in tables by its name."""
+    if point.graph:
+        sources = {name: from_kafka(servers, f"{point.topic}-{name}") for name in ("auctions", "bids")}
+        return (JOIN + GRAPHS[point.graph] + WRITTEN).format(**sources)
+    sink = (
+        into_postgres(url, f"spend_{folder.name}")
+        if point.sink == "postgres"
+        else into_sqlite(folder / "spend.db", "spend")
+    )
+    return main_job(
+        from_kafka(servers, point.topic),
+        sink,
+        time=f"delay: {point.delay}, future: 1h",
+        window=point.window,
+        emit=f"lateness: {point.lateness}, late: each, mode: retract, at_end: hold",
+        key_groups=point.key_groups,
+    )
+
+
+def run(point: Point, servers: str, folder: Path, url: str) -> Ran:
+    """Run a point in this process, which leads a session of its own, and measure the second run."""
+    options = SparkOptions(f"local[{point.cores}]")
+    spark = spark_session(options, log=folder / "spark.log")
+    leader, marks, reports = os.getpid(), list[tuple[float, float, int]](), list[StepReport]()
+
+    def on_step(report: StepReport) -> None:
+        reports.append(report)
+        marks.append((time.monotonic(), cpu(leader), report.events))
+
+    for number in range(2):
+        own = folder / str(number)
+        own.mkdir()
+        marks.clear()
+        reports.clear()
+        pipeline = read_document(text_of(point, servers, own, url), "point.yaml").pipeline
+        names = [sink.name for sink in as_graph(pipeline).sinks]
+        sinks = open_sinks(pipeline) if point.sink else SinkGroup((names, DiscardSink()))
+        settings = StreamSettings(own / "checkpoint", until_end=True, max_records=point.step, spark=options)
+        with Sampler(lambda: leader, 0.1) as sampler:
+            StreamRun(pipeline, sinks, settings).run(on_step)
+    (began, used, _), (ended, last, _) = marks[0], marks[-1]
+    checkpoint = Checkpoint.read(own / "checkpoint")
+    if checkpoint is None or checkpoint.batch is None:
+        msg = f"no step was committed in {own}"
+        raise RuntimeError(msg)
+    kinds, blobs = dict[str, int](), 0
+    for level in range(len(as_graph(pipeline).levels)):
+        for _, state in read_states(spark, checkpoint.spark, checkpoint.batch, pipeline.key_groups, level):
+            for (kind, _), blob in state.items():
+                kinds[kind] = kinds.get(kind, 0) + unpack(blob).num_rows
+                blobs += len(blob)
+    files = {path: path.stat().st_size for path in (own / "checkpoint").rglob("*") if path.is_file()}
+    logs = [size for path, size in files.items() if path.suffix == ".changelog"]
+    spark.stop()
+    return Ran(
+        seconds=ended - began,
+        cpu=last - used,
+        events=sum(events for _, _, events in marks[1:]),
+        steps=len(marks),
+        total=sum(events for _, _, events in marks),
+        rows=sum(kinds.values()),
+        blobs=blobs,
+        step_bytes=sum(logs) / len(marks),
+        checkpoint=sum(files.values()),
+        changes=sum(one.inserts + one.revisions for one in reports),
+        tables=_table_bytes(point, own, url),
+        memory=max(sample.total for sample in sampler.samples),
+        kinds=kinds,
+    )
+
+
+def _table_bytes(point: Point, folder: Path, url: str) -> int:
+    """Return the bytes of the table and its changelog."""
+    if point.sink == "sqlite":
+        import sqlite3  # noqa: PLC0415 - of one point
+
+        with sqlite3.connect(folder / "spend.db") as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return (folder / "spend.db").stat().st_size
+    if point.sink == "postgres":
+        import psycopg  # noqa: PLC0415 - of one point
+
+        with psycopg.connect(url) as connection:
+            table = f"spend_{folder.name}"
+            sizes = "SELECT pg_total_relation_size(%s) + pg_total_relation_size(%s)"
+            found = connection.execute(sizes, (table, f"{table}_changes")).fetchone()
+            return 0 if found is None else int(found[0])
+    return 0
+
+
+def predicted(point: Point, pipeline: Runnable, steps: int) -> dict[str, float]:
+    """Return what the laws say of a run of so many steps."""
+    load, graph = read_sample(pipeline, 10_000_000), as_graph(pipeline)
+    if point.graph == "join":  # each bid is on an auction, and most come in its first minute
+        load = replace(load, partners={"made": load.rates["bids"] / load.rates["auctions"]})
+    demand = Demand.of(graph, load, point.step / load.rate, PARTITIONS * len(graph.sources), point.cores)
+    parts = {name: one for name, one in demand.parts.items() if name != "sink" or point.sink}
+    span = (load.sample.records if load.sample else 0) / load.rate
+    written = sum(demand.sink_bytes.values())
+    one_jvm = demand.driver + demand.executors - demand.machine.jvm
+    return {
+        "CPU s a million": 1e6 * (sum(parts.values()) / load.rate + demand.of_step / point.step),
+        "rows of state": demand.rows,
+        "MB of state": demand.held / 1e6,
+        "KB a step": demand.step_bytes / 1e3,
+        "MB of checkpoint": demand.checkpoint(steps) / 1e6,
+        "changes": sum(one.inserts + one.updates for _, one in demand.sunk) * span,
+        "MB of tables": written * span / 1e6 if point.sink else 0.0,
+        "MiB of memory": one_jvm / MIB,
+    }
+
+
+def measured(ran: Ran) -> dict[str, float]:
+    """Return the same of a run."""
+    return {
+        "CPU s a million": 1e6 * ran.cpu / ran.events,
+        "rows of state": ran.rows,
+        "MB of state": ran.blobs / 1e6,
+        "KB a step": ran.step_bytes / 1e3,
+        "MB of checkpoint": ran.checkpoint / 1e6,
+        "changes": ran.changes,
+        "MB of tables": ran.tables / 1e6,
+        "MiB of memory": ran.memory,
+    }
+
+
+@contextmanager
+def topics(events: int, names: set[str]) -> Iterator[Kafka]:
+    """Start a broker with the topics that are asked for."""
+    long, short = 10 * 24 * _HOUR, 500 * _SECOND
+    sparse = LogSpec(events=events, duration=long, partitions=PARTITIONS, malformed_share=0)
+    specs: dict[str, LogSpec | NexmarkSpec] = {
+        SPARSE: sparse,
+        DENSE: LogSpec(events=events, duration=short, partitions=PARTITIONS, disorder=_SECOND, malformed_share=0),
+        KEYS: LogSpec(
+            events=events, duration=short, users=1_000_000, partitions=PARTITIONS, disorder=_SECOND, malformed_share=0
+        ),
+        AUCTION: NexmarkSpec(events=events, duration=short, partitions=PARTITIONS, disorder=_SECOND),
+    }
+    with tempfile.TemporaryDirectory(prefix="windrow-kafka-") as folder:
+        kafka = Kafka(Path(folder))
+        kafka.start()
+        try:
+            for name in sorted(names):
+                spec = specs.get(name, sparse)
+                for log in spec.logs:
+                    # event times are in the past: the topic must not let them go
+                    kafka.create_topic(f"{name}-{log}" if log else name, PARTITIONS, {"retention.ms": "-1"})
+                if name == WIDE:
+                    write_wide(sparse, kafka.servers)
+                else:
+                    write_kafka(spec, kafka.servers, name)
+            yield kafka
+        finally:
+            kafka.stop()
+
+
+def write_wide(spec: LogSpec, servers: str) -> None:
+    """Write records with a further field of `_PAD` bytes, half as many."""
+    producer = TopicWriter(KafkaSource(servers, WIDE))
+    end = pa.scalar(b',"note":"%s"}' % (b"x" * _PAD), pa.binary())
+    for batch in generate(spec):
+        part = batch.slice(0, batch.num_rows // 2)
+        part = batch.filter(pc.equal(pc.bit_wise_and(batch.column("offset"), 1), 0)) if part.num_rows else part
+        values = pc.binary_slice(part.column("value"), 0, -1)
+        joined = pc.binary_join_element_wise(values, end, pa.scalar(b"", pa.binary()))
+        producer.send(WIDE, part.set_column(part.schema.get_field_index("value"), "value", joined))
+    producer.flush()
+
+
+def measure(name: str, servers: str, url: str) -> Ran:
+    """Measure a point in a process of its own; raise CalledProcessError if it failed."""
+    with tempfile.TemporaryDirectory(prefix="windrow-capacity-") as folder:
+        command = [sys.executable, __file__, "--point", name, "--servers", servers, "--folder", folder, "--url", url]
+        setpriv = shutil.which("setpriv")
+        command = [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), *command]
+        ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, start_new_session=True)
+    return Ran(**json.loads(ran.stdout.splitlines()[-1]))
+
+
+def compare(given: argparse.Namespace) -> int:
+    """Measure the points that are asked for, and print the errors; return 1 if one is more than a quarter off."""
+    chosen = {name: POINTS[name] for name in given.points}
+    postgres = None
+    if any(point.sink == "postgres" for point in chosen.values()):
+        from tests.servers.postgres import Postgres  # noqa: PLC0415 - its wheel is large
+
+        postgres = Postgres()
+        postgres.start()
+    url, results, off = "" if postgres is None else postgres.url, [], 0
+    try:
+        with topics(given.events, {point.topic for point in chosen.values()}) as kafka:
+            for name, point in chosen.items():
+                try:
+                    ran = measure(name, kafka.servers, url)
+                except subprocess.CalledProcessError as exc:
+                    off += 1
+                    print(f"{name}: failed (exit code {exc.returncode})", flush=True)
+                    continue
+                pipeline = read_document(text_of(point, kafka.servers, Path("0"), url), "point.yaml").pipeline
+                laws, found = predicted(point, pipeline, ran.steps), measured(ran)
+                print(f"{name} ({ran.steps} steps, {ran.events / ran.seconds:,.0f} events/s)", flush=True)
+                for figure, law in laws.items():
+                    if not found[figure]:
+                        continue
+                    error = law / found[figure] - 1
+                    off += abs(error) > WITHIN
+                    mark = "" if abs(error) <= WITHIN else "  OFF"
+                    print(
+                        f"  {figure:18} {law:12,.2f} by law {found[figure]:12,.2f} measured {error:+6.0%}{mark}",
+                        flush=True,
+                    )
+                results.append({"point": name, "laws": laws, "measured": found, "ran": asdict(ran)})
+                given.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    finally:
+        if postgres is not None:
+            postgres.stop()
+    print(f"{off} figures are more than {WITHIN:.0%} off")
+    return int(off > 0)
+
+
+def main() -> int:
+    """Measure, or be one point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", nargs="+", choices=POINTS, default=list(POINTS), metavar="POINT")
+    parser.add_argument("--events", type=int, default=1_000_000)
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / f"capacity-{today}.json")
+    for name in ("point", "servers", "folder", "url"):
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.point is None:
+        return compare(given)
+    print(json.dumps(asdict(run(POINTS[given.point], given.servers, Path(given.folder), given.url))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""`windrow capacity`: figures with their laws, by a stated load, a log or a history; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.cli.test_progress import REPORT
+from tests.hosts.spend import Files, events
+
+from windrow.cli import main
+from windrow.core.histogram import Histogram
+from windrow.hosts.history import HistoryWriter, RunRecord
+
+PIPELINE = """\
+name: user-spend
+source: {log: {path: spend}}
+decode: {user_id: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
+time: {field: event_time, delay: 10m}
+key: [user_id]
+window: {tumbling: 5m}
+aggregate: {total: sum(amount)}
+emit: {lateness: 1h, late: each}
+sink: {sqlite: {path: spend.db, table: spend}}
+"""
+GRAPH = """\
+name: paid
+sources:
+  orders:
+    source: {log: {path: orders}}
+    decode: {id: string, user: string, t: timestamp}
+    time: {field: t, delay: 1m}
+    lateness: 5m
+  payments:
+    source: {log: {path: payments}}
+    decode: {id: string, t: timestamp, paid: long}
+    time: {field: t, delay: 1m}
+    lateness: 5m
+streams:
+  large: {from: payments, where: paid > 100}
+  paid: {from: orders, join: {with: large, by: id, after: 15m}}
+sinks:
+  to_paid: {from: paid, sink: {sqlite: {path: paid.db, table: paid}}}
+"""
+PRICES = """\
+currency: EUR
+core_hour: 0.04
+memory_gb_hour: 0.005
+storage_gb_month: 0.1
+network_gb: 0
+"""
+STATED = ("--rate", "20000/s", "--keys", "1m", "--record-bytes", "120", "--disorder", "p99=30s,max=1h")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with pipelines in it."""
+    monkeypatch.chdir(tmp_path)
+    Path("pipeline.yaml").write_text(PIPELINE)
+    Path("graph.yaml").write_text(GRAPH)
+    Path("prices.yaml").write_text(PRICES)
+    return tmp_path
+
+
+def capacity(*options: str, pipeline: str = "pipeline.yaml") -> Result:
+    return CliRunner().invoke(main, ["capacity", pipeline, *options])
+
+
+def plan(*options: str, pipeline: str = "pipeline.yaml") -> dict[str, Any]:
+    result = capacity(*options, "--json", pipeline=pipeline)
+    assert result.exit_code == 0, result.output
+    made: dict[str, Any] = json.loads(result.stdout)
+    return made
+
+
+def figures(*options: str, pipeline: str = "pipeline.yaml") -> dict[str, float]:
+    return {one["name"]: one["value"] for one in plan(*options, pipeline=pipeline)["figures"]}
+
+
+def test_each_figure_has_its_law_and_inputs() -> None:
+    found = {one["name"]: one for one in plan(*STATED)["figures"]}
+    cores = found["cores"]
+    assert cores["law"] == "headroom x processor time / busy, rounded up"
+    inputs = cores["inputs"]
+    assert cores["value"] >= inputs["headroom"] * inputs["processor time"] / inputs["busy"]
+    parts = found["processor time"]["inputs"]
+    each = sum(value for name, value in parts.items() if name not in {"step", "every"})
+    assert found["processor time"]["value"] == pytest.approx(each + parts["step"] / parts["every"])
+    state = found["state"]["inputs"]
+    rows = state["rows"] * state["bytes of a row"] + state["blobs"] * state["bytes of a blob"]
+    assert found["state"]["value"] == pytest.approx(rows)
+    log = found["log storage"]
+    assert log["value"] == 20_000 * 120 * 7 * 86_400 * 3
+    assert {one["within"] for one in found.values()} == {None, 0.25, 2.0}
+
+
+def test_text_has_a_line_for_a_figure_and_one_for_its_inputs() -> None:
+    result = capacity(*STATED)
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[:2] == [
+        "user-spend: capacity",
+        "load: 20,000 records/s of 120 bytes, 1,000,000 keys, 99 % at most 30 s behind; a step every 1s, headroom 1.5",
+    ]
+    (at,) = (number for number, line in enumerate(lines) if line.startswith("  log storage "))
+    assert " ".join(lines[at].split()) == "log storage 4,055.5 GiB ±25% bytes a second x retention x copies"
+    assert lines[at + 1].strip() == "bytes a second 2,400,000, retention 604,800, copies 3"
+
+
+def test_more_load_or_headroom_or_lateness_takes_more() -> None:
+    base = figures(*STATED)
+    assert figures(*STATED, "--headroom", "3")["cores"] > base["cores"]
+    assert figures(*STATED, "--rate", "2m/s")["cores"] > base["cores"]
+    assert figures(*STATED, "--every", "10s")["processor time"] < base["processor time"]
+    Path("later.yaml").write_text(PIPELINE.replace("lateness: 1h", "lateness: 1d"))
+    assert figures(*STATED, pipeline="later.yaml")["state rows"] > 10 * base["state rows"]
+    hot = figures(*STATED, "--hot-key", "30%")
+    assert hot["hottest key"] > 1_000 * base["hottest key"]
+    assert base["expired"] == 0
+
+
+def test_prices_add_the_cost_a_month() -> None:
+    found = figures(*STATED, "--prices", "prices.yaml")
+    assert found["cost of cores"] == pytest.approx(found["cores"] * 0.04 * 730)
+    assert found["cost of network"] == 0
+    parts = ("cores", "memory", "storage", "network")
+    assert found["cost"] == pytest.approx(sum(found[f"cost of {name}"] for name in parts))
+    assert "EUR a month" in capacity(*STATED, "--prices", "prices.yaml").output
+
+
+def test_a_price_that_is_missing_or_unknown_is_said_with_its_place() -> None:
+    Path("prices.yaml").write_text("currency: EUR\ncore_hour: 0.04\n")
+    result = capacity(*STATED, "--prices", "prices.yaml")
+    assert result.exit_code == 2
+    assert "prices.yaml:1: memory_gb_hour, storage_gb_month, network_gb: missing; write a price" in result.output
+    Path("prices.yaml").write_text(PRICES + "gpu_hour: 1\n")
+    assert "prices.yaml:6: 'gpu_hour' is no price" in capacity(*STATED, "--prices", "prices.yaml").output
+    Path("prices.yaml").write_text(PRICES.replace("0.04", "-1"))
+    assert "prices.yaml:2: core_hour is below 0" in capacity(*STATED, "--prices", "prices.yaml").output
+    assert "no file 'nowhere.yaml'" in capacity(*STATED, "--prices", "nowhere.yaml").output
+
+
+def test_a_log_is_measured_and_a_small_sample_is_said() -> None:
+    Files(Path("spend"), 2).append(events(3_000, partitions=2))
+    found = plan("--log")
+    read = found["load"]["sample"]["records"]
+    assert read >= 3_000
+    notes = "\n".join(found["notes"])
+    assert f"measured: {read:,} of {read:,} records of the log" in notes
+    assert f"too small: shares of late records below 0.33 % cannot be told from {read:,} records" in notes
+    few = plan("--log", "--sample", "10", "--rate", "5/s")
+    assert few["load"]["records_per_second"] == {"source": 5.0}
+    assert 10 <= few["load"]["sample"]["records"] <= 12
+
+
+def test_the_history_of_a_run_is_read() -> None:
+    lateness: dict[int | str, Histogram] = {0: Histogram((90, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10))}
+    steps = [
+        replace(
+            REPORT, epoch=number, committed=number, low_watermark=number * 10_000_000, read={0: 100}, lateness=lateness
+        )
+        for number in range(11)
+    ]
+    with HistoryWriter(Path("run/progress.sqlite"), RunRecord.here("user-spend", "stream"), pytest.fail) as history:
+        for step in steps:
+            history.noting(lambda _: None)(step)
+    options = ("--checkpoint", "run", "--keys", "50", "--record-bytes", "80")
+    found = plan(*options)["load"]
+    assert found["records_per_second"] == {"source": 10.0}
+    assert 0.5 < found["behind_seconds"]["p99"] <= 1
+    result = capacity("--checkpoint", "run")
+    assert result.exit_code == 2
+    assert "does not have this: say --keys and --record-bytes" in result.output
+
+
+def test_what_is_not_known_is_said() -> None:
+    notes = plan("--rate", "100/s", "--keys", "10")["notes"]
+    assert notes == [
+        "taken: records of 100 bytes; say --record-bytes",
+        "taken: records in the order of event time, so none are late; say --disorder",
+    ]
+    rates = ("--rate", "orders=100/s", "--rate", "payments=90/s", "--keys", "1m")
+    found = plan(*rates, pipeline="graph.yaml")
+    assert any("large: all records are taken to pass it (say --share paid=SHARE)" in one for one in found["notes"])
+    assert any("records are taken to meet by chance" in one for one in found["notes"])
+    by_name = {one["name"]: one for one in found["figures"]}
+    assert by_name["state rows"]["within"] == 2
+    paid = figures(*rates, "--partners", "paid=0.9", "--share", "paid=50%", pipeline="graph.yaml")
+    assert paid["changes"] == pytest.approx(45)
+
+
+PROCESS = """\
+import windrow as wr
+
+
+def count(ctx, record):
+    ctx.state.seen.set(ctx.state.seen.get(0) + 1)
+    ctx.emit(seen=ctx.state.seen.get(0))
+
+
+pipeline = (
+    wr.log("spend")
+    .decode(user_id="string", event_time="timestamp_millis")
+    .event_time("event_time", delay="1m")
+    .key_by("user_id")
+    .process(count, state={"seen": wr.value_state("long")}, returns={"seen": "long"}, ttl="1d")
+    .to(wr.sqlite("spend.db", table="seen"))
+)
+"""
+
+
+def test_the_state_of_a_process_function_cannot_be_planned() -> None:
+    Path("process.py").write_text(PROCESS)
+    notes = plan("--rate", "100/s", "--keys", "10", pipeline="process.py")["notes"]
+    assert any(one.startswith("cannot be planned: ") and "process function" in one for one in notes), notes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "no load is known"),
+        (("--rate", "20000/s"), "the number of keys is not stated: say --keys"),
+        (("--rate", "fast", "--keys", "1m"), "'fast' is not a number; write one such as 20000"),
+        (("--rate", "5/x", "--keys", "1m"), "'5/x' is not a rate"),
+        (("--rate", "5/s", "--keys", "0"), "less than one key"),
+        (("--rate", "other=5/s", "--keys", "1"), "'other' is no source (NAME=VALUE); there are: source"),
+        (("--rate", "5/s", "--keys", "1", "--disorder", "30s"), "'30s' is not a quantile; write such as p99=30s"),
+        (("--rate", "5/s", "--keys", "1", "--disorder", "p99=30s,p50=1m"), "is not farther behind than"),
+        (("--rate", "5/s", "--keys", "1", "--hot-key", "300%"), "'300%' is not a share"),
+        (("--rate", "5/s", "--keys", "1", "--share", "nothing=3%"), "'nothing' is no stream"),
+        (("--log", "--checkpoint", "there"), "leave one of them out"),
+    ],
+)
+def test_what_is_wrong_is_said(options: tuple[str, ...], message: str) -> None:
+    result = capacity(*options)
+    assert result.exit_code == 2
+    assert message in result.output.replace("\n", " ")
+
+
+def test_rates_of_several_sources_have_names() -> None:
+    result = capacity("--rate", "5/s", "--keys", "1", pipeline="graph.yaml")
+    assert "the rate of orders, payments is not stated: say --rate orders=RATE" in result.output
