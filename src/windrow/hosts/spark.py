@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import BinaryIO, TextIO
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped] # it has no types
 from pyspark import InheritableThread
@@ -218,20 +218,37 @@ JOBS = "windrow-prestart"
 
 
 @lru_cache(maxsize=1)
-def prestart(spark: SparkSession) -> None:
-    """Load what the first step needs: a Python process on each core, and the state store's library; once a session.
+def prestart(spark: SparkSession, *, has_state: bool) -> None:
+    """Load what the first step needs: a Python process on each core, and what keeps state; once a session.
 
-    Return at once; what fails here fails later, and is said. On a cluster the check of the executors does that.
+    State is kept by a processor of records that are then forgotten: of the classes that Java loads for it, and of the
+    room that it uses for the first time, a first step would take half a second more. Return at once; what fails here
+    fails later, and is said. On a cluster the check of the executors does that.
     """
     if not is_one_process(spark):
         return
 
     def start() -> None:
         with suppress(Exception):  # a session that has ended meanwhile has no context, and so on
-            tasks = spark.sparkContext.defaultParallelism
-            spark.sparkContext.setJobGroup(JOBS, "Python processes")
-            spark.range(0, tasks, 1, tasks).mapInArrow(lambda batches: batches, "id long").collect()
-            jvm: Any = spark._jvm  # noqa: SLF001 - no other way
-            jvm.org.rocksdb.RocksDB.loadLibrary()
+            _load(spark, has_state=has_state)
 
     InheritableThread(target=start, name=JOBS, daemon=True).start()
+
+
+def _load(spark: SparkSession, *, has_state: bool) -> None:
+    from windrow.hosts.stages import NoLevel  # noqa: PLC0415 - a run loads it anyway, and other commands need not
+
+    tasks = spark.sparkContext.defaultParallelism
+    spark.sparkContext.setJobGroup(JOBS, "Python processes")
+    own = spark.newSession()
+    own.conf.set("spark.sql.shuffle.partitions", tasks)
+    numbers = own.range(0, _KEYS, 1, tasks).mapInArrow(lambda batches: batches, "id long")
+    numbers.collect()
+    if has_state:
+        numbers.groupBy("id").transformWithStateInPandas(
+            statefulProcessor=NoLevel(), outputStructType="id long", outputMode="Append", timeMode="None"
+        ).toArrow()
+
+
+_KEYS = 64
+"""Enough for each task to have some."""

@@ -202,6 +202,28 @@ def _timed_step(runner: LevelRunner, level: int, group: int, messages: Iterable[
     return replace(output, packets=(*output.packets, *(Packet(group, one) for one in times)))
 
 
+class NoLevel(StatefulProcessor):
+    """A stateful processor that touches state as `LevelProcessor` does, and returns its rows."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state."""
+        self._state = _SparkState(handle)
+
+    def handleInputRows(  # type: ignore[override] # noqa: N802 - as above
+        self,
+        key: Any,  # noqa: ANN401, ARG002 - Spark's signature
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: ANN401, ARG002, N803 - Spark's signature
+    ) -> Iterator[pd.DataFrame]:
+        """Read and write some."""
+        self._state.set_summary(self._state.summary() or b"")
+        self._state.set("none", 0, self._state.get("none", 0) or b"")
+        yield from rows
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
+
+
 # not as text: Spark would parse it in each task
 _PLACE = StructType([StructField("kind", StringType()), StructField("bucket", LongType())])
 _BLOB = StructType([StructField("blob", BinaryType())])

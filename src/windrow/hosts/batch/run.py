@@ -70,7 +70,7 @@ class BatchRun:
         job, run = self._job(), settings.run or Run.new(self._pipeline.name)
         self._sinks.open(run)
         spark = spark_session(settings.spark, log=settings.log)
-        prestart(spark)
+        prestart(spark, has_state=False)
         preflight(spark, self._pipeline, None)
         tries = 1
         while True:

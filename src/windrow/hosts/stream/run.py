@@ -122,7 +122,7 @@ class StreamRun:
             checkpoint = self._prepare(held)
             # only now: what is wrong with the source, the sink or the checkpoint is said at once
             spark = spark_session(self._settings.spark, log=checkpoint.log)
-            prestart(spark)
+            prestart(spark, has_state=True)
             preflight(spark, self._pipeline, checkpoint.folder)
             watch = LagWatch(
                 self._source,
