@@ -19,25 +19,12 @@ from tests.cli.test_listen import STEP
 
 from windrow.cli import main
 from windrow.cli.metrics import METRICS, RunMetrics
+from windrow.model import ALERT_NAMES
 from windrow.monitoring.grafana import ROWS, dashboard
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "src" / "windrow" / "monitoring" / "windrow.rules.yml"
 CASES = Path(__file__).parent / "alerts.yaml"
-ALERTS = [
-    "no-step",
-    "lag",
-    "watermark-stuck",
-    "latency",
-    "late-spike",
-    "expired-share",
-    "dead-letters",
-    "sink-errors",
-    "checkpoint",
-    "backpressure",
-    "partition-idle",
-    "hot-key",
-]
 OF_PROMETHEUS = {"job", "instance"}
 
 
@@ -102,12 +89,13 @@ def test_each_alert_has_a_case_that_raises_it_and_one_that_does_not() -> None:
 
 def test_there_is_a_rule_for_each_alert_with_all_that_it_needs() -> None:
     found = {one["alert"]: one for one in rules() if "alert" in one}
-    assert list(found) == [f"Windrow{name.title().replace('-', '')}" for name in ALERTS]
-    for name, one in zip(ALERTS, found.values(), strict=True):
+    names = {f"Windrow{name.title().replace('-', '')}": name for name in ALERT_NAMES}
+    assert found.keys() == names.keys()
+    for alert, one in found.items():
         assert one["for"]
         assert one["labels"]["severity"] in {"critical", "warning", "info"}
         assert set(one["annotations"]) == {"summary", "description", "runbook_url"}
-        assert one["annotations"]["runbook_url"] == f"docs/runbooks/{name}.md"
+        assert one["annotations"]["runbook_url"] == f"docs/runbooks/{names[alert]}.md"
 
 
 def test_promtool_can_parse_each_expression_of_the_dashboard(tmp_path: Path) -> None:
