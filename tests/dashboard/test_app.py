@@ -19,7 +19,7 @@ from tests.dashboard.conftest import EVENTS, Served, serving
 from tests.hosts.test_history import STEP, T0
 
 from windrow.dashboard.app import STATIC, _name
-from windrow.dashboard.tables import TABLE_VIEWS
+from windrow.dashboard.tables import _EXPLAINING, TABLE_VIEWS
 from windrow.dashboard.views import HISTORY_VIEWS
 from windrow.dashboard.watch import WatchedRun
 from windrow.errors import SinkError
@@ -324,3 +324,30 @@ def test_all_that_became_of_a_key_is_shown(served: Served) -> None:
     assert late in twin(served, "key", **{"key.user_id": other})["late"]
     answer, body = ask(served, "/api/key?key.user_id=a&window_start=noon")
     assert (answer.status, b"is not a value of that column" in body) == (400, True)
+
+
+def test_a_row_is_explained_by_its_records(served: Served) -> None:
+    assert twin(served, "why")["explanation"] is None
+    revised = twin(served, "revisions")["revisions"][0]["key"]
+    query = {"key.user_id": revised["user_id"], "window_start": revised["window_start"]}
+    found = twin(served, "why", **query)["explanation"]
+    (row,) = twin(served, "key", **query)["rows"]
+    assert found["row"] == row
+    assert found["differences"] == []
+    assert found["counts"]["late"] > 0
+    assert found["counts"]["on_time"] + found["counts"]["late"] == row["events"]
+    answer, body = ask(served, "/api/why?key.user_id=nobody&window_start=2026-01-01T00:00:00Z")
+    assert (answer.status, b"has no such row" in body) == (400, True)
+
+
+def test_one_row_is_explained_at_a_time(served: Served) -> None:
+    revised = twin(served, "revisions")["revisions"][1]["key"]
+    path = f"/api/why?{urlencode({'key.user_id': revised['user_id'], 'window_start': revised['window_start']})}"
+    with mock.patch("windrow.hosts.why.explain_row") as made:
+        with _EXPLAINING:
+            answer, body = ask(served, path)
+        assert (answer.status, b"another row is being explained" in body) == (400, True)
+        # nor by a page of another site, which may send what reads
+        assert ask(served, path, Sec_Fetch_Site="cross-site")[0].status == 403
+        assert not made.called
+    assert ask(served, path)[0].status == 200

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
@@ -164,6 +165,22 @@ def test_dead_letters_are_chosen_by_reason(opened: Opened, served: Served) -> No
     expect(page.get_by_role("button", name="Redrive")).to_be_hidden()
     page.locator("#filter").fill(made["rows"][0]["raw"][:20])
     expect(page.locator("tbody tr").first).to_be_visible()
+
+
+def test_a_row_is_explained_when_asked_for(opened: Opened, served: Served) -> None:
+    revised = twin(served, "revisions")["revisions"][0]["key"]
+    query = urlencode({"key.user_id": revised["user_id"], "window_start": revised["window_start"]})
+    page = opened.show("key", f"&{query}")
+    made = twin(served, f"why?{query}")["explanation"]
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/why" in request.url else None)
+    page.get_by_role("button", name="Why?").click()
+    card = page.locator("section", has=page.get_by_role("heading", name="Why", exact=True))
+    expect(card).to_contain_text("make the row as it is")
+    expect(card).to_contain_text(f"{made['counts']['late']} late")
+    expect(card.locator("tbody tr")).to_have_count(len(made["records"]))
+    expect(page.locator("#why")).to_be_empty()
+    assert len(asked) == 1
 
 
 def test_charts_have_their_numbers_as_a_table(opened: Opened, served: Served) -> None:

@@ -225,7 +225,9 @@ class _Guard:
                 if request.url.path == "/":
                     return RedirectResponse("/login", 303)
                 return _refusal(401, "send the token as `Authorization: Bearer TOKEN`, or log in at /login")
-        return _foreign(request) if request.method == "POST" else None
+        # an explanation reads the whole log: no other site may begin one
+        is_own = request.method == "POST" or request.url.path == "/api/why"
+        return _foreign(request) if is_own else None
 
 
 def _foreign(request: Request) -> Response | None:

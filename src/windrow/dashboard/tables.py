@@ -1,12 +1,14 @@
 """Views of the tables that a run writes: revisions, dead letters and late output; and the redrive of dead letters.
 
-They are read in snapshots of the sink's database, which lock nothing; only `redrive_letters` writes.
+They are read in snapshots of the sink's database, which lock nothing, and for `why` the log is read, too. Only
+`redrive_letters` writes.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -29,6 +31,8 @@ _LATE: Final = 10_000
 """Rows of the late output that are searched for a key: it has no column for one."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTEMPTS: Final = 3
+_EXPLAINING: Final = threading.Lock()
+"""Held while the log is read to explain a row: one at a time, and nobody waits with a thread of the server."""
 _NEWEST: Final = ("log_time", "offset", "partition")
 """What dead letters are ordered by, backwards: where the log has no timestamps, by offset."""
 
@@ -136,14 +140,10 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
 
     The query has a value for each of the `fields`, and may have the `window_start` of one window in ISO 8601.
     """
-    from windrow.core.schema import key_fields  # noqa: PLC0415 - as above
-    from windrow.expressions import RecordStream, sink_views  # noqa: PLC0415
-    from windrow.model import as_graph  # noqa: PLC0415
-    from windrow.sinks.database import Condition  # noqa: PLC0415
+    from windrow.sinks.database import Condition  # noqa: PLC0415 - as above
 
     sinks, name, database, tables = _sink(seen.run, query)
-    view = sink_views(as_graph(_pipeline(seen.run)))[name]
-    fields = [] if isinstance(view, RecordStream) else key_fields(view)
+    fields = _key_fields(seen.run, name)
     has_window = "window_start" in tables.result.columns
     made = {"sinks": sinks, "sink": name, "table": tables.result.name, "fields": [one.name for one in fields]}
     if not fields or any(f"key.{one.name}" not in query for one in fields):
@@ -164,6 +164,47 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
         and (not start or row["window_start"] == next((one["window_start"] for one in changes), start))
     ]
     return made | {"has_window": has_window, "rows": rows, "changes": changes[::-1], "late": expired[:_ROWS]}
+
+
+def why(seen: Seen, query: Query) -> dict[str, Any]:
+    """Return what is behind one row, found by a replay of the log: it can take as long as that is to read.
+
+    The query names the row as that of `history_of_key` does, and by its `window_end` and `revision` where rows differ
+    in these alone; without a value for each of the `fields` nothing is explained. Raise InputError while another is.
+    """
+    from windrow.hosts.why import explain_row  # noqa: PLC0415 - as above
+    from windrow.sinks.database import Condition  # noqa: PLC0415
+
+    sinks, name, _, tables = _sink(seen.run, query)
+    fields = _key_fields(seen.run, name)
+    made = {"sinks": sinks, "sink": name, "table": tables.result.name, "fields": [one.name for one in fields]}
+    if not fields or any(f"key.{one.name}" not in query for one in fields):
+        return made | {"explanation": None}
+    where = [Condition(one.name, "=", _typed(one, query[f"key.{one.name}"])) for one in fields]
+    where += [
+        Condition(column, "=", _typed(tables.result.schema.field(column), query[column]))
+        for column in ("window_start", "window_end", "revision")
+        if query.get(column) and column in tables.result.columns
+    ]
+    if not _EXPLAINING.acquire(blocking=False):
+        msg = "another row is being explained: try again when that is done"
+        raise InputError(msg)
+    try:
+        # a run whose checkpoint cannot be read is explained up to the end of its log, and a note says so
+        found = explain_row(_pipeline(seen.run), name, where, checkpoint=seen.run.checkpoint, most=_ROWS)
+    finally:
+        _EXPLAINING.release()
+    return made | {"explanation": found.plain()}
+
+
+def _key_fields(run: WatchedRun, sink: str) -> list[pa.Field]:
+    """Return the fields of the key of a sink's rows; none if they have no key."""
+    from windrow.core.schema import key_fields  # noqa: PLC0415 - as above
+    from windrow.expressions import RecordStream, sink_views  # noqa: PLC0415
+    from windrow.model import as_graph  # noqa: PLC0415
+
+    view = sink_views(as_graph(_pipeline(run)))[sink]
+    return [] if isinstance(view, RecordStream) else list(key_fields(view))
 
 
 def _typed(field: pa.Field, text: str) -> Value:
@@ -278,5 +319,5 @@ def _of_partition(query: Query) -> list[Condition]:
     return [Condition("partition", "=", int(text))]
 
 
-TABLE_VIEWS: Final = {"revisions": revisions, "dead": dead, "late": late, "key": history_of_key}
+TABLE_VIEWS: Final = {"revisions": revisions, "dead": dead, "late": late, "key": history_of_key, "why": why}
 """The views by the names that the page and ``/api/`` have for them."""

@@ -34,7 +34,7 @@ function twin(view) {
   for (const name of ASKED[view] || []) if (state.get(name)) params.set(name, state.get(name));
   return `/api/${view}?${params}`;
 }
-async function ask(url) {
+export async function ask(url) {
   const answer = await fetch(url);
   if (answer.status === 401) {
     location.href = "/login";

@@ -3,7 +3,7 @@
 import { count, el, rights, state } from "./elements.js";
 import { matches, search, sortable, text } from "./tables.js";
 import { card } from "./history_views.js";
-import { refresh } from "./dashboard.js";
+import { ask, refresh } from "./dashboard.js";
 
 /** What becomes of dead letters, as `windrow redrive` says it. */
 const OUTCOMES = {
@@ -224,10 +224,41 @@ export const TABLE_VIEWS = {
             look();
           },
         }),
-        holder = el("div", { class: "cards" });
-      root.append(el("section", { class: "card" }, el("h2", {}, "Which key"), form), holder);
-      let inputs = {};
+        holder = el("div", { class: "cards" }),
+        explained = el("div"),
+        said = el("p", { id: "why", role: "status", "aria-live": "polite" });
+      root.append(el("section", { class: "card" }, el("h2", {}, "Which key"), form), said, explained, holder);
+      let inputs = {},
+        asked = 0,
+        isBusy = false;
+      /** Have the log read for a row: only when somebody asks, as that takes as long as the log is to read. */
+      async function explain(row) {
+        if (isBusy) return;
+        const mine = ++asked,
+          params = new URLSearchParams({ run: state.get("run") || "" });
+        for (const name of Object.keys(inputs)) if (state.get(name)) params.set(name, state.get(name));
+        for (const name of ["window_start", "window_end", "revision"])
+          if (row[name] !== undefined && row[name] !== null) params.set(name, row[name]);
+        if (state.get("sink")) params.set("sink", state.get("sink"));
+        said.textContent = "Reading the log for this row: that can take some time ...";
+        explained.replaceChildren();
+        isBusy = true;
+        try {
+          const data = await ask(`/api/why?${params}`);
+          if (mine !== asked) return;
+          said.textContent = "";
+          explained.replaceChildren(...explanation(data.explanation));
+        } catch (error) {
+          if (mine === asked) said.textContent = error.message;
+        } finally {
+          isBusy = false;
+        }
+      }
+      const whyButton = (row) => el("button", { type: "button", onclick: () => explain(row) }, "Why?");
       function look() {
+        asked++;
+        said.textContent = "";
+        explained.replaceChildren();
         for (const [name, input] of Object.entries(inputs)) state.put(name, input.value);
         refresh();
       }
@@ -254,33 +285,36 @@ export const TABLE_VIEWS = {
         const part = (title, note, rows, empty) => {
           const table = sortable(
             title,
-            Object.keys(rows[0] || {}).map((name) => ({
+            [...(rows.length && title === "Rows" ? ["why"] : []), ...Object.keys(rows[0] || {})].map((name) => ({
               name,
               title: name,
               raw: name === "record",
               kind: typeof rows[0][name] === "number" ? "number" : "text",
               cell:
-                name === "window_start"
-                  ? (row) =>
-                      el(
-                        "a",
-                        {
-                          href: `?${with_({ window_start: row[name] })}`,
-                          onclick: (event) => {
-                            event.preventDefault();
-                            inputs[name].value = row[name];
-                            look();
+                name === "why"
+                  ? whyButton
+                  : name === "window_start"
+                    ? (row) =>
+                        el(
+                          "a",
+                          {
+                            href: `?${with_({ window_start: row[name] })}`,
+                            onclick: (event) => {
+                              event.preventDefault();
+                              inputs[name].value = row[name];
+                              look();
+                            },
                           },
-                        },
-                        row[name],
-                      )
-                  : undefined,
+                          row[name],
+                        )
+                    : undefined,
             })),
             "",
             { empty },
           );
           table.set(rows);
-          return card(title, note, table.root);
+          const isMissing = title === "Rows" && !rows.length && data.fields.every((one) => state.get(`key.${one}`));
+          return card(title, note, table.root, isMissing ? whyButton({}) : null);
         };
         holder.replaceChildren(
           part(
@@ -301,6 +335,44 @@ export const TABLE_VIEWS = {
     },
   },
 };
+
+/** What is behind a row, as `windrow show --why` says it. */
+function explanation(made) {
+  const counts = Object.entries(made.counts).map(([name, n]) => `${count(n)} ${name.replace("_", " ")}`);
+  const row = made.row === null ? "There is no such row." : "";
+  const verdict = made.differences.length
+    ? `The records of the log do not make the row: ${made.differences.join("; ")}.`
+    : made.row === null
+      ? "The records of the log make no such row either."
+      : "The records that were not left out make the row as it is.";
+  const values = [...new Set(made.records.flatMap((one) => Object.keys(one.values)))];
+  const records = sortable(
+    "Records",
+    [
+      { name: "partition", title: "Partition" },
+      { name: "offset", title: "Offset", kind: "number" },
+      { name: "event_time", title: "Event time" },
+      { name: "watermark", title: "Watermark" },
+      ...values.map((name) => ({ name: `value.${name}`, title: name, cell: (one) => text(one.values[name]) })),
+      { name: "verdict", title: "Verdict", cell: (one) => one.verdict.replace("_", " ") },
+    ],
+    "",
+    { empty: "No record" },
+  );
+  records.set(made.records);
+  return [
+    card(
+      "Why",
+      Object.entries(made.key)
+        .map(([name, value]) => `${name}=${text(value)}`)
+        .concat(made.window === null ? [] : [`window ${made.window.join(" to ")}`])
+        .join(", "),
+      el("p", {}, `${row} ${verdict} Records of the log: ${counts.join(", ") || "none"}.`.trim()),
+      el("ul", { class: "list" }, made.notes.map((one) => el("li", {}, one))),
+      records.root,
+    ),
+  ];
+}
 
 /** The address with some parts changed. */
 function with_(changes) {
