@@ -157,6 +157,9 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
     """
     from windrow.hosts.capacity import MACHINE, Wishes, as_plain, cost, plan  # noqa: PLC0415 - help needs no Arrow
 
+    if given["every"] <= 0:
+        msg = "--every: there is no plan for steps of no length; say a duration such as 1s"
+        raise InputError(msg)
     valid = open_pipeline(pipeline).runnable()
     graph = as_graph(valid)
     priced = None if prices is None else _read_prices(prices)
@@ -264,6 +267,9 @@ def _stated(load: Load, graph: Graph, given: Mapping[str, Any]) -> Load:
     for name, text in _named(given["record_bytes"]):
         for source in sources if not name else [_one_of(name, sources, "--record-bytes", "source")]:
             sizes[source] = _number(text, "--record-bytes")
+    if not sum(rates.values()):
+        msg = "--rate: 0 records a second are no load to plan for; state a rate such as 20000/s"
+        raise InputError(msg)
     shares = dict(load.shares)
     for name, text in _named(given["share"]):
         shares["", _one_of(name, nodes, "--share", "stream")] = _share(text, "--share")

@@ -220,6 +220,20 @@ class Demand:
         """The seconds of each second."""
         return sum(self.parts.values()) + self.of_step / self.step
 
+    @cached_property
+    def in_groups(self) -> float:
+        """The seconds of each second that key groups work, of which only a state partition each has a core."""
+        return sum(self.parts[name] for name in ("operate", "results", "write state"))
+
+    @cached_property
+    def step_time(self) -> float:
+        """The seconds that a step takes: by all cores, by the state partitions, or by the driver's sink."""
+        busy = self.machine.busy
+        shares = (
+            self.processors / (self.cores * busy), self.in_groups / (self.tasks.state * busy), self.parts["sink"]
+        )  # fmt: skip
+        return max(self.machine.least_step, max(shares) * self.step)
+
     def _row_bytes(self, which: str) -> float:
         """Return the bytes of all rows of state, without their blobs: of those `rows` held, or `written_rows`."""
         total = sum(
@@ -345,7 +359,7 @@ def plan(graph: Graph, load: Load, wishes: Wishes) -> Capacity:
         *_network(demand),
         *_storage(demand, wishes),
     )
-    doubts = [*(one for node in demand.nodes for one in node.doubts), *_growing(demand)]
+    doubts = [*(one for node in demand.nodes for one in node.doubts), *_growing(demand), *_behind(demand)]
     unknown = tuple(f"{one.node.name or graph.name}: {one.unknown}" for one in demand.nodes if one.unknown is not None)
     return Capacity(figures, demand.nodes, tuple(dict.fromkeys(doubts)), unknown)
 
@@ -355,6 +369,18 @@ def _growing(demand: Demand) -> Iterator[str]:
         found = grows(one.node)
         if found:
             yield f"{', '.join(found)}: its state grows with the records of a window; what that adds is left out"
+
+
+def _behind(demand: Demand) -> Iterator[str]:
+    """Say which part of a step cannot keep up, however many cores there are."""
+    tasks, sink = demand.tasks.state, demand.parts["sink"]
+    if demand.in_groups > tasks * demand.machine.busy:
+        yield (
+            f"{demand.cores} cores, of which key groups use {tasks}: their {demand.in_groups:.3g} s/s are more than "
+            "these do, so the run falls behind; take more key_groups (up to 16 state partitions), or a longer --every"
+        )
+    if sink > 1:
+        yield f"one sink for all: its {sink:.3g} s/s are more than the driver does, so the run falls behind; divide it"
 
 
 def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
@@ -490,11 +516,14 @@ def _memory(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
 
 def _latency(demand: Demand) -> Iterator[Figure]:
     machine, step = demand.machine, demand.step
-    took = max(machine.least_step, demand.processors * step / (demand.cores * machine.busy))
+    took = demand.step_time
     delay = max(delay_of(source, demand.load)[0] for source in demand.graph.sources) + demand.load.skew
     yield Figure(
-        "step time", took, "s", "processor time x every / (cores x busy), and least_step at least",
+        "step time", took, "s",
+        "every x the greatest of processor time / (cores x busy), key groups / (state partitions x busy) and sink; "
+        "least_step at least",
         {"processor time": demand.processors, "every": step, "cores": demand.cores, "busy": machine.busy,
+         "key groups": demand.in_groups, "state partitions": demand.tasks.state, "sink": demand.parts["sink"],
          "least_step": machine.least_step}, ABOUT,
     )  # fmt: skip
     wait, inputs = max(step, took), {"delay": delay, "every": step, "step time": took}
