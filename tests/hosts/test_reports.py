@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import fields, replace
 from typing import Any
 
@@ -98,3 +99,8 @@ def test_dead_letters_are_counted_by_the_kind_of_their_reason() -> None:
         "wrong type: amount": 1,
     }
     assert reason_kinds([]) == {}
+
+
+def test_a_fault_is_copied_with_its_reason() -> None:
+    fault = deepcopy(Fault("the database is locked", "sink"))
+    assert (fault, fault.reason) == ("the database is locked", "sink")

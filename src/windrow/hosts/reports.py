@@ -46,6 +46,10 @@ class Fault(str):
         made.reason = reason
         return made
 
+    def __getnewargs__(self) -> tuple[str, FaultReason]:  # type: ignore[override] # a str has no reason
+        """Return what a copy is made of."""
+        return str(self), self.reason
+
     @staticmethod
     def of(error: WindrowError, message: str) -> Fault:
         """Return the fault that an error is."""
