@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
@@ -14,7 +13,7 @@ import click
 from windrow.errors import InputError, PipelineError
 from windrow.hosts.folders import Folder, folder_of
 from windrow.hosts.settings import SparkOptions
-from windrow.model import parse_duration
+from windrow.model import parse_duration, parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -124,7 +123,6 @@ TABLE = _Table()
 
 
 _OFFSETS = re.compile(r"[^,=]+=\d+(,[^,=]+=\d+)*")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Offsets = dict[int | str, int]
 
@@ -135,15 +133,6 @@ def parse_offsets(text: str) -> Offsets | None:
         return None
     pairs = (part.partition("=") for part in text.split(","))
     return {int(name) if name.isdecimal() else name: int(offset) for name, _, offset in pairs}
-
-
-def parse_time(text: str) -> int | None:
-    """Read an ISO 8601 time, in UTC if it names no zone, as microseconds; None for anything else."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
 
 class _Time(click.ParamType[int]):

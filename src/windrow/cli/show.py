@@ -23,7 +23,7 @@ from windrow.hosts.folders import Folder
 from windrow.hosts.reports import counted
 from windrow.model import as_graph
 from windrow.sinks import open_database
-from windrow.sinks.database import Condition, columns_of, only_columns
+from windrow.sinks.database import Condition, present
 from windrow.sinks.tables import Table, layout, plain_rows
 
 _HELP = {
@@ -154,13 +154,11 @@ def _read(view: View, table: Table, where: Sequence[str], order: Sequence[str], 
     """Read rows, in a transaction that is over before the first is printed."""
     database = open_database(view.sink)
     with database.snapshot() as snapshot:
-        there = columns_of(snapshot, database, table)
-        missing = [name for name in table.order if name not in there]
+        shown = present(snapshot, database, table)
+        missing = [name for name in table.order if name not in shown.columns]
         if missing:
             msg = f"table {table.name!r} in {database.place} has no column {missing[0]!r}, so it is not the pipeline's"
             raise InputError(msg)
-        # a column that the pipeline has got since its last run is not there yet
-        shown = only_columns(table, [name for name in table.columns if name in there])
         conditions = [_condition(shown, text) for text in where]
         sorting = dict(_sorting(shown, text) for text in order)
         by = (*sorting, *(name for name in table.order if name not in sorting))

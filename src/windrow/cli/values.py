@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pyarrow as pa
 
-from windrow.cli.options import parse_time
 from windrow.errors import InputError
-from windrow.sinks.database import Value
+from windrow.sinks.database import Value, read_value
 
 _KINDS = (
     (pa.types.is_string, "text in UTF-8"),
@@ -22,18 +19,8 @@ _KINDS = (
 
 def typed_value(field: pa.Field, text: str, option: str) -> Value:
     """Read the value in ``COLUMN=VALUE``, which an option has, by the column's type; raise InputError if it is none."""
-    value: Value | None = None
-    try:
-        if pa.types.is_string(field.type):
-            text.encode()
-            return text
-        if pa.types.is_timestamp(field.type):
-            value = parse_time(text)
-        elif not pa.types.is_binary(field.type):
-            value = pa.array([text]).cast(field.type)[0].as_py()
-    except (pa.ArrowInvalid, UnicodeEncodeError):
-        pass
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    value = read_value(field, text)
+    if value is None:
         kind = next((kind.format(field.type) for is_kind, kind in _KINDS if is_kind(field.type)), None)
         needs = "holds bytes, which are not compared" if kind is None else f"is {kind}"
         msg = f"{option} {f'{field.name}={text}'!r}: column {field.name!r} {needs}"

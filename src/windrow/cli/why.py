@@ -1,4 +1,4 @@
-"""What `windrow show --why` prints: the records, verdicts and revisions behind one row."""
+"""Output of `windrow show --why`: the records, verdicts and revisions behind one row."""
 
 from __future__ import annotations
 

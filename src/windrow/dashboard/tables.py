@@ -11,7 +11,6 @@ import shlex
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from windrow.dashboard.watch import Query, Seen, WatchedRun
@@ -20,7 +19,7 @@ from windrow.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from windrow.sinks.database import Condition, Database, Snapshot, Value
+    from windrow.sinks.database import Condition, Database, Value
     from windrow.sinks.tables import Layout, Table
 
 _ROWS: Final = 200
@@ -29,12 +28,11 @@ _CHANGES: Final = 1_000
 """Changes of a key that are shown."""
 _LATE: Final = 10_000
 """Rows of the late output that are searched for a key: it has no column for one."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTEMPTS: Final = 3
 _EXPLAINING: Final = threading.Lock()
 """Held while the log is read to explain a row: one at a time, and nobody waits with a thread of the server."""
 _NEWEST: Final = ("log_time", "offset", "partition")
-"""What dead letters are ordered by, backwards: where the log has no timestamps, by offset."""
+"""The order of dead letters, backwards: where the log has no timestamps, by offset."""
 
 
 def revisions(seen: Seen, query: Query) -> dict[str, Any]:
@@ -127,10 +125,12 @@ def _redrive_command(run: WatchedRun, query: Query) -> dict[str, str | None]:
 
 def late(seen: Seen, query: Query) -> dict[str, Any]:
     """Return the newest expired records: rows of the late output, of `partition` if given."""
+    from windrow.sinks.database import present  # noqa: PLC0415 - as above
+
     sinks, name, database, tables = _sink(seen.run, query)
     where = _of_partition(query)
     with database.snapshot() as snapshot:
-        total = snapshot.count(_present(snapshot, database, tables.late), where)
+        total = snapshot.count(present(snapshot, database, tables.late), where)
     rows = _newest(database, tables.late, ("offset", "partition"), where, limit=_ROWS)
     return {"sinks": sinks, "sink": name, "table": tables.late.name, "total": total, "rows": list(rows)}
 
@@ -209,18 +209,12 @@ def _key_fields(run: WatchedRun, sink: str) -> list[pa.Field]:
 
 def _typed(field: pa.Field, text: str) -> Value:
     """Read a value of a column's type; raise InputError if it is none."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
+    from windrow.sinks.database import read_value  # noqa: PLC0415 - as above
 
-    if pa.types.is_string(field.type):
-        return text
-    try:
-        if pa.types.is_timestamp(field.type):
-            time = datetime.fromisoformat(text)
-            return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
-        value: Value = pa.array([text]).cast(field.type)[0].as_py()
-    except (ValueError, pa.ArrowInvalid) as exc:
+    value = read_value(field, text)
+    if value is None:
         msg = f"{field.name}={text!r} is not a value of that column, which has the type {field.type}"
-        raise InputError(msg) from exc
+        raise InputError(msg)
     return value
 
 
@@ -275,14 +269,6 @@ def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layo
     return list(views), name, open_database(view.sink), layout(view, view.sink)
 
 
-def _present(snapshot: Snapshot, database: Database, table: Table) -> Table:
-    """Return a table with the columns that are there: the pipeline may have got others since its last run."""
-    from windrow.sinks.database import columns_of, only_columns  # noqa: PLC0415 - as above
-
-    there = columns_of(snapshot, database, table)
-    return only_columns(table, [name for name in table.columns if name in there])
-
-
 def _newest(
     database: Database,
     table: Table,
@@ -293,11 +279,11 @@ def _newest(
     columns: tuple[str, ...] = (),
 ) -> Iterator[dict[str, Any]]:
     """Yield rows as values of JSON, from the last of an order on."""
-    from windrow.sinks.database import only_columns  # noqa: PLC0415 - as above
+    from windrow.sinks.database import only_columns, present  # noqa: PLC0415 - as above
     from windrow.sinks.tables import plain_rows  # noqa: PLC0415
 
     with database.snapshot() as snapshot:
-        shown = _present(snapshot, database, table)
+        shown = present(snapshot, database, table)
         by = [name for name in order if name in shown.columns]
         if columns:
             shown = only_columns(shown, [*columns, *(name for name in by if name not in columns)])

@@ -1,4 +1,4 @@
-"""What is known of a run while it is watched: its history as it grows, read beside its checkpoint.
+"""Watch of a run: its history as it grows, read beside its checkpoint.
 
 Nothing is asked of the process that runs. The file is read at most once a second, and only while somebody looks; each
 answer is made once for each change of the history, whoever asks for it.
@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
-from windrow.hosts.history import RunRecord, history_of, read_alerts, read_new, read_runs
+from windrow.hosts.history import RunRecord, history_of, read_new, read_runs
 from windrow.hosts.reports import StepReport, now_micros
-from windrow.hosts.status import RunStatus
+from windrow.hosts.status import STEPS, RunStatus, last_alerts
 from windrow.model import Graph, Runnable, as_graph
 
 POINTS: Final = 600
@@ -31,18 +31,15 @@ _READ: Final = 10_000
 """Reports that are read of a history that is there already."""
 _RECENT: Final = 3_600
 """Reports that are kept as they are; older ones are summed up."""
-_STATUS_STEPS: Final = 120
 _PAUSE: Final = 1.0
 """Seconds between two looks at the file."""
 
-_ALERTS: Final = 200
-"""Alerts that are looked at."""
 _SHOWN: Final = 20
 _ANSWERS: Final = 256
 """Answers that are kept."""
 
 Query = Mapping[str, str]
-"""What a view is asked for, by name."""
+"""The parameters of a view by name."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ class Series:
 
 @dataclass
 class _Known:
-    """What was read of a file."""
+    """The reports of a file so far, and the place of the newest."""
 
     place: tuple[int, int, int | None] | None = None
     recent: deque[StepReport] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -195,7 +192,7 @@ class Watch:
                 self._known.recent.append(report)
                 self._known.series.add(report)
         steps = list(self._known.recent)
-        status = RunStatus.of(record, steps[-_STATUS_STEPS:], now, self.run.graph)
+        status = RunStatus.of(record, steps[-STEPS:], now, self.run.graph)
         mark = self._known.place, record, status.state, absent, alerts
         if mark != self._mark:
             self._mark = mark
@@ -206,5 +203,5 @@ class Watch:
 
 def _alerts(path: Path) -> tuple[Mapping[str, Any], ...]:
     """Return the alerts of a history that are active, and the newest others, newest first; none of an older version."""
-    found = [one.plain() for one in reversed(read_alerts(path, _ALERTS))]
+    found = [one.plain() for one in reversed(last_alerts(path))]
     return tuple(sorted(found, key=lambda one: one["resolved"] is not None)[:_SHOWN])

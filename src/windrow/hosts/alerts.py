@@ -41,7 +41,7 @@ _WEEK: Final = 7 * 24
 _QUIET: Final = _MINUTE
 """An alert is resolved if its condition has not held for so long; faults that are farther apart do not add up."""
 _SLACK: Final = 0.8
-"""What a limit is multiplied by while its alert is active."""
+"""Factor of a limit while its alert is active."""
 _PARTS: Final = 20
 """A span is looked at in so many parts."""
 _LEAST: Final = 100
@@ -64,7 +64,7 @@ _OF_COUNTS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Past:
-    """What is known of the run's checkpoint when a process begins.
+    """The past of a checkpoint when a process begins.
 
     `events` and `late` are counts of the week before, `reasons` the kinds of dead letters that there were, `saved` the
     time of the newest savepoint, or of the checkpoint's beginning, in microseconds (None if neither is known), and

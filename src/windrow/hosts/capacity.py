@@ -36,7 +36,7 @@ MONTH: Final = 730.0
 
 @dataclass(frozen=True)
 class Machine:
-    """What work costs on one core: microseconds of processor time, and bytes. `bench/capacity.py` measures them.
+    """Cost of work on one core: microseconds of processor time, and bytes. `bench/capacity.py` measures them.
 
     `record` and `byte` are to read and decode a record, and each of its bytes; `take` to bring it to its key group and
     aggregate it, once for each operator; `lookup` in the place of that for each record of a lookup, a table or a
@@ -108,7 +108,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What is asked for: seconds between steps, headroom (a factor), the seconds that each kind of data is kept.
+    """Requirements: seconds between steps, headroom (a factor), the seconds that each kind of data is kept.
 
     `partitions` are those of the log, if it is there. `copies` is how often the log is stored.
     """
@@ -155,7 +155,7 @@ class Tasks:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a pipeline takes under a load, in steps of so many seconds, divided in a way, on a number of cores.
+    """The work of a pipeline under a load, in steps of so many seconds, divided in a way, on a number of cores.
 
     `nodes` are what the model says of its nodes. Times are seconds of processor time, sizes bytes.
     """

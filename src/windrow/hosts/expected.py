@@ -86,7 +86,7 @@ class Held:
 
 @dataclass(frozen=True)
 class NodeExpected:
-    """What a node takes and gives a second, and holds.
+    """Rates of a node, a second: its input and output; and its state.
 
     `taken` are records, `pairs` those of a record and a window. `inserts` and `updates` are changes of rows, `deletes`
     rows that go; `late` and `expired` are pairs. `given` are records for the nodes behind it. `doubts` say why a figure

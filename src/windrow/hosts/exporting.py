@@ -1,4 +1,4 @@
-"""What exporters of a run share: they are for eyes alone, so none fails it, or holds up its end for long."""
+"""Shared parts of the exporters of a run: they are for eyes alone, so none fails it, or holds up its end for long."""
 
 from __future__ import annotations
 

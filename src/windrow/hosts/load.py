@@ -176,7 +176,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a load was measured of: so many records, over so many seconds of event time."""
+    """The sample that a load was measured on: so many records, over so many seconds of event time."""
 
     records: int
     seconds: float
@@ -187,7 +187,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Load:
-    """What comes to a pipeline: records a second and bytes a record by source, keys by node, and disorder.
+    """The input of a pipeline: records a second and bytes a record by source, keys by node, and disorder.
 
     `keys` of the node "" are those of nodes without their own. `shares` say which part of a source's records comes to a
     node, by (source, node) where it was measured, by ("", node) where it is stated, else 1. `partners` is how many

@@ -217,7 +217,7 @@ JOBS = "windrow-prestart"
 """The group of the jobs that do no more than that."""
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)  # with state, and without
 def prestart(spark: SparkSession, *, has_state: bool) -> None:
     """Load what the first step needs: a Python process on each core, and what keeps state; once a session.
 

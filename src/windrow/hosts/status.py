@@ -30,7 +30,7 @@ _SILENT: Final = 15_000_000
 """Microseconds after which a process that has not written is lost."""
 _PAUSE: Final = 5_000_000
 """Microseconds without a commit after which the lag's trend is since the last one."""
-_STEPS: Final = 120
+STEPS: Final = 120
 """Steps that are looked at."""
 _ALERTS: Final = 20
 """The last alerts, which are shown though they were resolved."""
@@ -99,7 +99,7 @@ class RunStatus:
         The `graph` that runs, if it is known, says which sources have `time.idle`.
         """
         runs = read_runs(path, last=1)
-        found = RunStatus.of(runs[0] if runs else None, read_history(path, last=_STEPS), now, graph)
+        found = RunStatus.of(runs[0] if runs else None, read_history(path, last=STEPS), now, graph)
         return replace(found, alerts=last_alerts(path))
 
     @staticmethod

@@ -40,7 +40,7 @@ from windrow.model import (
     as_graph,
 )
 from windrow.sinks import open_database
-from windrow.sinks.database import Condition, Snapshot, Value, columns_of, only_columns
+from windrow.sinks.database import Condition, Snapshot, Value, present
 from windrow.sinks.tables import Table, layout, plain_rows
 
 _OTHERS: Final = 5
@@ -64,8 +64,9 @@ class Revision:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is behind a row of `table`: `key` and `window` (microseconds) are the row's, None for a table by key.
+    """Records, verdicts and revisions behind a row of `table`.
 
+    `key` and `window` (microseconds) are the row's; a table by key has no window, which is None.
     `row` is what the table has, and `replayed` what the records of the log make, each None if there is none; both are
     plain JSON by column. `differences` say in which values they differ. `records` are in the order of partitions and
     offsets, the first of those on time and the first others; `counts` are of all of them by verdict. `dead` are the
@@ -168,8 +169,7 @@ def _find(target: RowTarget, where: Sequence[Condition]) -> TargetRow:
     """Return the row that meets all conditions, or that they name; raise InputError if they name none."""
     database, table = open_database(target.sink.sink), target.table
     with database.snapshot() as snapshot:
-        there = columns_of(snapshot, database, table)
-        shown = only_columns(table, [name for name in table.columns if name in there])
+        shown = present(snapshot, database, table)
         found = _rows(snapshot, shown, where)
         if found.num_rows == 1:
             return _row(target, found)
@@ -258,8 +258,7 @@ def _revisions(target: RowTarget, row: TargetRow) -> tuple[Revision, ...]:
             Condition("window_end", ">" if is_session else "=", start if is_session else end),
         ]
     with database.snapshot() as snapshot:
-        there = columns_of(snapshot, database, table)
-        shown = only_columns(table, [name for name in table.columns if name in there])
+        shown = present(snapshot, database, table)
         batches = list(snapshot.rows(shown, table.order, conditions))
     found: list[Revision] = []
     before: dict[str, Any] | None = None

@@ -130,6 +130,7 @@ from windrow.model.time import (
     Watermark,
     format_duration,
     parse_duration,
+    parse_time,
 )
 from windrow.model.triggers import (
     AllOf,
@@ -330,6 +331,7 @@ __all__ = [
     "outputs_of",
     "parse_duration",
     "parse_field_type",
+    "parse_time",
     "parse_type",
     "source_number",
     "state_partitions",

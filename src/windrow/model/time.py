@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from windrow.errors import PipelineError
@@ -100,6 +101,18 @@ def parse_duration(text: str) -> int:
         msg = f"{text!r} is not a duration; write a number and a unit (us, ms, s, m, h, d), such as 10m or 1h30m"
         raise PipelineError(msg)
     return sum(int(number) * UNITS[unit] for number, unit in _DURATION_PART.findall(text))
+
+
+def parse_time(text: str) -> int | None:
+    """Read an ISO 8601 time, in UTC if it names no zone, as microseconds; None for anything else."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def format_duration(micros: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Literal, Protocol
 import pyarrow as pa
 
 from windrow.errors import InputError
+from windrow.model import parse_time
 from windrow.sinks.base import Run
 from windrow.sinks.tables import Layout, Table
 
@@ -54,6 +56,20 @@ class Promoted:
 
 Value = str | int | float | bool | Decimal
 """A value of a column; a time is in microseconds UTC."""
+
+
+def read_value(field: pa.Field, text: str) -> Value | None:
+    """Read a value by the type of its column, a time in ISO 8601; None if it is none that can be compared."""
+    try:
+        if pa.types.is_string(field.type):
+            text.encode()
+            return text
+        if pa.types.is_timestamp(field.type):
+            return parse_time(text)
+        value: Value | None = None if pa.types.is_binary(field.type) else pa.array([text]).cast(field.type)[0].as_py()
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        return None
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 @dataclass(frozen=True)
@@ -158,6 +174,15 @@ def columns_of(snapshot: Snapshot, database: Database, table: Table) -> list[str
         )
         raise InputError(msg)
     return columns
+
+
+def present(snapshot: Snapshot, database: Database, table: Table) -> Table:
+    """Return a table with the columns that are there: the pipeline may have got others since its last run.
+
+    Raise InputError as `columns_of` does.
+    """
+    there = columns_of(snapshot, database, table)
+    return only_columns(table, [name for name in table.columns if name in there])
 
 
 def only_columns(table: Table, columns: Sequence[str]) -> Table:

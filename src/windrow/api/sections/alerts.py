@@ -139,7 +139,7 @@ _SPECS: dict[AlertName, tuple[str, type[AlertLimit], tuple[tuple[str, Spec[Any],
         (("share", FRACTION, "the share, 0 to 1."), _OVER),
     ),
 }
-"""What each alert says, and its limits with their keys."""
+"""The meaning of each alert, and its limits with their keys."""
 
 
 def _keys() -> Iterator[Key]:

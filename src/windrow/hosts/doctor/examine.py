@@ -43,7 +43,7 @@ from windrow.hosts.doctor.facts import (
 from windrow.hosts.folders import Folder, is_remote
 from windrow.hosts.history import FILES, RunRecord, history_of, installed_versions, read_history, read_runs
 from windrow.hosts.reports import StepReport, now_micros
-from windrow.hosts.status import RunStatus
+from windrow.hosts.status import STEPS, RunStatus
 from windrow.model import (
     FileSource,
     Graph,
@@ -126,7 +126,7 @@ def _run(path: Path, now: int, graph: Graph) -> RunFacts | Unknown:
     except InputError as exc:
         return Unknown("no run has left a history here" if not path.is_file() else str(exc))
     record = processes[-1] if processes else None
-    status = RunStatus.of(record, steps[-120:], now, graph)
+    status = RunStatus.of(record, steps[-STEPS:], now, graph)
     sizes = [step.state_bytes for step in steps if step.state_bytes is not None]
     return RunFacts(
         status=status,

@@ -99,7 +99,7 @@ GOING: Final[frozenset[State]] = frozenset({"running", "retrying", "stalled"})
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the history has of a run: its status, the last processes, and the sum of all its steps (None: no step).
+    """The history of a run: its status, the last processes, and the sum of all its steps (None: no step).
 
     `options` are the words of the command line, if the process runs on this machine. `state_bytes` are the sizes of the
     state after its steps, oldest first, where they are known. The low watermark `stands` for so long (microseconds,
