@@ -35,6 +35,17 @@ export function tick(seconds, all) {
       : text.slice(11, 19);
 }
 
+/** A card with a heading, a note and a control beside them, over what is drawn; null is left out. */
+export function figure(title, note, control, ...children) {
+  const words = typeof note === "string" ? el("p", { class: "note" }, note) : note;
+  return el(
+    "figure",
+    { class: "card" },
+    el("figcaption", {}, el("div", {}, el("h2", {}, title), words), control),
+    ...children,
+  );
+}
+
 /**
  * A chart over time: series are {name, color, dash, kind}; `kind` says how values are written.
  * Returns {root, set(times, ...columns)}; times are microseconds.
@@ -46,13 +57,7 @@ export function lineChart(title, note, series, kind, options = {}) {
     ...series.map((one, at) => ({ name: at, title: one.name, kind: kind === "time" ? "time" : kind })),
   ];
   const table = twinTable(title, columns);
-  const root = el(
-    "figure",
-    { class: "card" },
-    el("figcaption", {}, el("div", {}, el("h2", {}, title), note ? el("p", { class: "note" }, note) : null)),
-    plotted,
-    table.root,
-  );
+  const root = figure(title, note, null, plotted, table.root);
   let plot = null;
   let data = [[], ...series.map(() => [])];
   const write = (value) =>
@@ -199,15 +204,10 @@ export function scatter() {
     el("option", { value: "ahead" }, "ahead of the low watermark"),
   );
   pick.value = state.get("axis") || "time";
-  const root = el(
-    "figure",
-    { class: "card" },
-    el(
-      "figcaption",
-      {},
-      el("div", {}, el("h2", {}, "Records: event time against processing time"), note),
-      el("label", { class: "pick" }, "Upwards", pick),
-    ),
+  const root = figure(
+    "Records: event time against processing time",
+    note,
+    el("label", { class: "pick" }, "Upwards", pick),
     plotted,
     key,
     table.root,

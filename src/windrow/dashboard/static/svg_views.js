@@ -2,7 +2,7 @@
 
 import { bytes, count, duration, el, percent, range, short, some, state, svg, time } from "./elements.js";
 import { sortable, twinTable } from "./tables.js";
-import { SECONDS, hatches, legend, nice } from "./charts.js";
+import { SECONDS, figure, hatches, legend, nice } from "./charts.js";
 import { refresh } from "./dashboard.js";
 import { card, tile } from "./history_views.js";
 
@@ -58,19 +58,10 @@ export const SVG_VIEWS = {
         { tall: true },
       );
       root.append(
-        el(
-          "figure",
-          { class: "card" },
-          el(
-            "figcaption",
-            {},
-            el(
-              "div",
-              {},
-              el("h2", {}, "Records by how far they are behind"),
-              el("p", { class: "note" }, "the scale is logarithmic"),
-            ),
-          ),
+        figure(
+          "Records by how far they are behind",
+          "the scale is logarithmic",
+          null,
           drawing,
           legend([
             ["var(--on-time)", "within the delay: on time"],
@@ -315,23 +306,10 @@ export const SVG_VIEWS = {
         { empty: "No step yet" },
       );
       root.append(
-        el(
-          "figure",
-          { class: "card" },
-          el(
-            "figcaption",
-            {},
-            el(
-              "div",
-              {},
-              el("h2", {}, "Seconds of each step by part"),
-              el(
-                "p",
-                { class: "note" },
-                "plan: offsets and tasks; compute: the tasks; collect: their outputs; wait: for the commit of the step before; sync: the checkpoint; commit: the sink, beside the next step",
-              ),
-            ),
-          ),
+        figure(
+          "Seconds of each step by part",
+          "plan: offsets and tasks; compute: the tasks; collect: their outputs; wait: for the commit of the step before; sync: the checkpoint; commit: the sink, beside the next step",
+          null,
           drawing,
           key,
         ),
