@@ -52,7 +52,7 @@ def one(log: str, folder: Path, step: int, *, is_observed: bool) -> Took:
     from windrow.api.pipeline_file import parse_pipeline  # noqa: PLC0415
     from windrow.cli.listen import RunServer  # noqa: PLC0415 - only the process that measures loads Spark
     from windrow.hosts.history import HistoryWriter, RunRecord, history_of  # noqa: PLC0415
-    from windrow.hosts.reports import OnStep  # noqa: PLC0415
+    from windrow.hosts.reports import Observer, OnStep  # noqa: PLC0415
     from windrow.hosts.spark import spark_session  # noqa: PLC0415
     from windrow.hosts.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
     from windrow.sinks.memory import DiscardSink  # noqa: PLC0415
@@ -69,13 +69,13 @@ def one(log: str, folder: Path, step: int, *, is_observed: bool) -> Took:
             history = held.enter_context(HistoryWriter(history_of(checkpoint), record, print))
             server = held.enter_context(RunServer("127.0.0.1", 0, pipeline.name, 120.0))
             server.metrics.page = _timed(server.metrics.page, pages)  # type: ignore[assignment, method-assign]
-            on_step = history.noting(server.on_step(on_step))
+            on_step = server.on_step(history.on_step)
             settings = StreamSettings(
                 checkpoint,
                 until_end=True,
                 max_records=step,
-                on_ready=history.noting_ready(server.on_ready(lambda: None)),
-                on_lag=history.noting_lag(server.on_lag),
+                on_ready=server.on_ready(history.on_ready),
+                on_lag=Observer.all_of([history.observer, Observer(on_lag=server.on_lag)]).on_lag,
             )
             print(server.port, flush=True)
         began, used = time.monotonic(), processors()

@@ -167,7 +167,7 @@ def test_the_history_of_a_run_is_read() -> None:
     ]
     with HistoryWriter(Path("run/progress.sqlite"), RunRecord.here("user-spend", "stream"), pytest.fail) as history:
         for step in steps:
-            history.noting(lambda _: None)(step)
+            history.on_step(step)
     options = ("--checkpoint", "run", "--keys", "50", "--record-bytes", "80")
     found = plan(*options)["load"]
     assert found["records_per_second"] == {"source": 10.0}

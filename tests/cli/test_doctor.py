@@ -115,7 +115,7 @@ def test_a_secret_in_what_a_run_wrote_is_found(monkeypatch: pytest.MonkeyPatch) 
     )
     path = history_of(Path(".windrow/user-spend"))
     with HistoryWriter(path, RunRecord.here("user-spend", "stream"), pytest.fail) as history:
-        history.noting_fault(lambda _: None)(Fault("no password matches correct horse", "sink"))
+        history.on_trouble(Fault("no password matches correct horse", "sink"))
         history.begin()
     secret = found()["secrets"]
     assert (secret["severity"], "progress.sqlite has a secret" in secret["found"]) == ("serious", True)

@@ -108,7 +108,7 @@ class Chain:
             with HistoryWriter(
                 history_of(checkpoint), RunRecord.here(self.pipeline.name, "stream"), pytest.fail
             ) as history:
-                history.noting(lambda _: None)(report)
+                history.on_step(report)
 
     def resume(self, text: str, number: int = 1) -> Path:
         """Resume with another pipeline from a savepoint; return its checkpoint."""

@@ -90,7 +90,7 @@ def record(checkpoint: Path) -> None:
     seconds = np.concatenate([np.zeros(99_000), np.full(1_000, 1_200)]).astype(np.int64)
     report = replace(REPORT, committed=1, lateness={0: Histogram.of(seconds * 1_000_000), 1: Histogram((5,))})
     with HistoryWriter(checkpoint / "progress.sqlite", RunRecord.here("user-spend", "stream"), pytest.fail) as history:
-        history.noting(lambda _: None)(report)
+        history.on_step(report)
 
 
 def test_the_history_of_a_run_is_read() -> None:

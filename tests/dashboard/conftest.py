@@ -43,7 +43,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> WatchedRun:
     run = WatchedRun(pipeline.name, folder / "checkpoint", pipeline, str(file))
     sinks = open_sinks(pipeline)
     with HistoryWriter(history_of(run.checkpoint), RunRecord.here(run.name, "memory"), pytest.fail) as history:
-        MemoryRun(pipeline, sinks, EVENTS // 40).run(history.noting(lambda _: None))
+        MemoryRun(pipeline, sinks, EVENTS // 40).run(history.on_step)
     sinks.close()
     return run
 

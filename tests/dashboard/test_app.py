@@ -122,7 +122,7 @@ def test_a_step_is_told_at_once(tmp_path: Path) -> None:
         first = version()
         assert twin(served, "overview")["answers"][0]["headline"] == "No step yet"
         with HistoryWriter(history_of(run.checkpoint), record, pytest.fail) as history:
-            history.noting(lambda _: None)(replace(STEP, epoch=7, committed=T0))
+            history.on_step(replace(STEP, epoch=7, committed=T0))
             # the record of the process may come before its first step
             while twin(served, "overview")["epoch"] != 7:
                 assert version() > first

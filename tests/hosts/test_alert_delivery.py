@@ -45,7 +45,7 @@ class Watched:
         self.warnings: list[str] = []
         graph = replace(as_graph(main_pipeline()), alerts=alerts)
         self.watch = AlertWatch(graph, 1_000_000, past, self.said.append, self.warnings.append)
-        self.on_step = self.watch.noting(lambda _: None)
+        self.on_step = self.watch.on_step
 
     def step(self) -> None:
         self.on_step(replace(NEW, committed=now_micros()))
@@ -61,7 +61,7 @@ def test_an_alert_goes_to_all_of_them(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setenv("ALERTS_URL", hook.url)
         watched = Watched(to("${ALERTS_URL}", appending(file)))
         with watched.watch:
-            watched.watch.noting_ready(lambda: None)()
+            watched.watch.on_ready()
             watched.step()
             wait_until(lambda: hook.bodies and lines(file))
     (alert,) = watched.said
@@ -171,7 +171,7 @@ def test_a_run_that_never_began_raises_nothing() -> None:
 def test_a_run_that_fails_says_so_before_it_ends() -> None:
     watched = Watched(only(checkpoint={}))
     with pytest.raises(CheckpointError):
-        end(watched, watched.watch.noting_resume(lambda: None))
+        end(watched, watched.watch.begin)
     assert [one.name for one in watched.said] == ["checkpoint"]
 
 
@@ -197,8 +197,8 @@ def test_alerts_are_kept_with_the_history(tmp_path: Path) -> None:
 def test_a_process_knows_those_before_it(tmp_path: Path) -> None:
     path = tmp_path / "progress.sqlite"
     with writer(path) as history:
-        history.noting(lambda _: None)(replace(NEW, records=200, late=8))
-        history.noting_lag(lambda _: None)(Lag(T0, {0: 1}))
+        history.on_step(replace(NEW, records=200, late=8))
+        history.on_lag(Lag(T0, {0: 1}))
         history.note_alert(alert("hot-key", T0 + 1))
         history.note_alert(alert("lag", T0, T0 + 9))
     record = RunRecord.here("spend", "stream")

@@ -22,7 +22,7 @@ from windrow.core.hot_keys import HotKeys
 from windrow.core.samples import SAMPLE, RecordSample, least
 from windrow.errors import InputError, RunError
 from windrow.hosts.history import MERGED, RUNS, HistoryWriter, RunRecord, forget_history, read_history, read_runs
-from windrow.hosts.reports import Fault, Lag, StepReport
+from windrow.hosts.reports import Fault, Lag, Observer, StepReport
 
 T0 = 1_767_225_600_000_000
 STEP = replace(
@@ -54,7 +54,7 @@ def written(path: Path, reports: Sequence[StepReport], **limits: int) -> list[st
     warnings: list[str] = []
     seen: list[StepReport] = []
     with HistoryWriter(path, RunRecord.here("spend", "stream"), warnings.append, **limits) as history:
-        note = history.noting(seen.append)
+        note = Observer.all_of([history.observer, Observer(seen.append)]).on_step
         for report in reports:
             note(report)
     assert seen == list(reports)
@@ -111,10 +111,10 @@ def writer(path: Path) -> HistoryWriter:
 def test_a_run_leaves_how_it_stood(tmp_path: Path) -> None:
     path = tmp_path / "progress.sqlite"
     with writer(path) as history:
-        history.noting_ready(lambda: None)()
-        history.noting(lambda _: None)(replace(STEP, committed=T0))
-        history.noting_fault(lambda _: None)(Fault("the database is away", "sink"))
-        history.noting_lag(lambda _: None)(Lag(T0 + 1, {0: 9}, {0: 2.5}))
+        history.on_ready()
+        history.on_step(replace(STEP, committed=T0))
+        history.on_trouble(Fault("the database is away", "sink"))
+        history.on_lag(Lag(T0 + 1, {0: 9}, {0: 2.5}))
     (record,) = read_runs(path)
     assert (record.pipeline, record.host, record.pid) == ("spend", "stream", os.getpid())
     assert (record.fault, record.is_retrying, record.error) == ("the database is away", True, None)
@@ -131,7 +131,7 @@ def test_why_a_run_failed_is_kept_and_the_next_one_is_another(tmp_path: Path) ->
 
     def fail() -> None:
         with writer(path) as history:
-            history.noting(lambda _: None)(STEP)
+            history.on_step(STEP)
             msg = "the checkpoint is damaged"
             raise RunError(msg)
 
@@ -162,7 +162,7 @@ def test_a_run_that_does_not_start_with_its_checkpoint_is_kept(tmp_path: Path) -
 def test_a_run_that_waits_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "progress.sqlite"
     with writer(path) as history:
-        history.noting_ready(lambda: None)()
+        history.on_ready()
         deadline = time.monotonic() + 30
         while not path.is_file() or not read_runs(path):
             assert time.monotonic() < deadline

@@ -129,9 +129,9 @@ def write(folder: Path, reports: Sequence[StepReport], error: Exception | None =
     """Write a history as a process does that ends."""
     history = HistoryWriter(history_of(folder), RunRecord.here("main", "stream"), pytest.fail)
     with history:
-        history.noting_fault(lambda _: None)(Fault("the database is away\nit said so", "sink"))
+        history.on_trouble(Fault("the database is away\nit said so", "sink"))
         for report in reports:
-            history.noting(lambda _: None)(report)
+            history.on_step(report)
         history.__exit__(None if error is None else type(error), error, None)
 
 

@@ -24,6 +24,7 @@ from windrow.core.part_times import PartTime, join_part_times
 from windrow.errors import RunError
 from windrow.hosts.exporting import LEAVE
 from windrow.hosts.launch import Options, launch
+from windrow.hosts.reports import Fault
 from windrow.hosts.traces import trace_exporters, tracing
 from windrow.model import KafkaSource, PostgresSink, as_graph
 
@@ -148,8 +149,8 @@ def test_a_fault_lasts_until_the_run_is_ready_and_a_failure_is_the_last(monkeypa
         monkeypatch.setenv("OTEL_SERVICE_NAME", "shop-spend")
         with pytest.raises(RunError), tracing(GRAPH, "stream", pytest.fail) as traces:  # noqa: PT012 - what it raises
             traces.on_ready()
-            traces.on_trouble("the database is down; trying again in 0.5 s")
-            traces.on_trouble("the database is down; trying again in 1 s")
+            traces.on_trouble(Fault("the database is down; trying again in 0.5 s", "sink"))
+            traces.on_trouble(Fault("the database is down; trying again in 1 s", "sink"))
             traces.on_ready()
             traces.on_step(STEP)
             msg = "the database is down for good"
@@ -197,7 +198,7 @@ def test_what_cannot_be_exported_to_is_a_warning(
     warnings: list[str] = []
     with tracing(GRAPH, "stream", warnings.append) as traces:
         traces.on_step(STEP)
-        traces.on_trouble("a fault")
+        traces.on_trouble(Fault("a fault", "sink"))
     (warning,) = warnings
     assert said in warning
 

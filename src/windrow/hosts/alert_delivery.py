@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.alerts import AlertEvaluator, Past
 from windrow.hosts.history import RunRecord, read_alerts, read_runs, read_saved
-from windrow.hosts.reports import Alert, Fault, Lag, OnLag, OnStep, OnTrouble, StepReport, now_micros
+from windrow.hosts.reports import Alert, Fault, Lag, Observer, StepReport, now_micros
 from windrow.model import Alerts, Graph
 from windrow.model.connectors import mask_webhook, resolve_references
 
@@ -86,53 +86,29 @@ class AlertWatch:
             self._has_begun.set()
             self._coming.put(lambda _: None)
 
-    def noting(self, on_step: OnStep) -> OnStep:
-        """Return what is called with each step, has it looked at, and calls `on_step`."""
+    @property
+    def observer(self) -> Observer:
+        """Callbacks that have looked at what they are called with."""
+        return Observer(self.on_step, self.on_trouble, self.on_ready, self.on_lag, self.begin)
 
-        def note(report: StepReport) -> None:
-            now = now_micros()
-            self._tell(lambda alerts: alerts.add_step(report, now))
-            on_step(report)
+    def on_step(self, report: StepReport) -> None:
+        """Have a step looked at."""
+        now = now_micros()
+        self._tell(lambda alerts: alerts.add_step(report, now))
 
-        return note
+    def on_lag(self, lag: Lag) -> None:
+        """Have a lag looked at."""
+        self._tell(lambda alerts: alerts.add_lag(lag))
 
-    def noting_lag(self, on_lag: OnLag) -> OnLag:
-        """Return what is called with a lag, has it looked at, and calls `on_lag`."""
+    def on_trouble(self, fault: Fault) -> None:
+        """Have a fault looked at after which the run goes on."""
+        now = now_micros()
+        self._tell(lambda alerts: alerts.add_fault(fault, now))
 
-        def note(lag: Lag) -> None:
-            self._tell(lambda alerts: alerts.add_lag(lag))
-            on_lag(lag)
-
-        return note
-
-    def noting_fault(self, on_trouble: OnTrouble) -> OnTrouble:
-        """Return what is called with a fault after which the run goes on, has it looked at, and calls `on_trouble`."""
-
-        def note(fault: Fault) -> None:
-            now = now_micros()
-            self._tell(lambda alerts: alerts.add_fault(fault, now))
-            on_trouble(fault)
-
-        return note
-
-    def noting_resume(self, on_resume: Callable[[], None]) -> Callable[[], None]:
-        """Return what is called when the run resumes from a checkpoint of its own, and calls `on_resume`."""
-
-        def note() -> None:
-            self.begin()
-            on_resume()
-
-        return note
-
-    def noting_ready(self, on_ready: Callable[[], None]) -> Callable[[], None]:
-        """Return what is called when the run takes steps, for the first time or after a fault, and calls `on_ready`."""
-
-        def note() -> None:
-            self.begin()
-            self._tell(AlertEvaluator.add_ready)
-            on_ready()
-
-        return note
+    def on_ready(self) -> None:
+        """Take that the run takes steps, for the first time or after a fault."""
+        self.begin()
+        self._tell(AlertEvaluator.add_ready)
 
     def _tell(self, what: Callable[[AlertEvaluator], None]) -> None:
         if self._has_begun.is_set() and not self._has_failed.is_set():

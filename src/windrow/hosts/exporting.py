@@ -6,27 +6,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-from windrow.hosts.reports import OnStep
-
 LEAVE: Final = 2.0
 """Seconds that the end of a run waits for what is still to be sent."""
-
-
-@dataclass(frozen=True)
-class Observer:
-    """Callbacks of a run, which raise nothing: by default they do nothing.
-
-    `on_end` is called when the run has ended without an error, with whether it was asked to stop.
-    """
-
-    on_step: OnStep = lambda _: None
-    on_trouble: Callable[[str], None] = lambda _: None
-    on_ready: Callable[[], None] = lambda: None
-    on_end: Callable[[bool], None] = lambda _: None
 
 
 class ExportGuard(logging.Handler):

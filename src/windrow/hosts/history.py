@@ -31,7 +31,7 @@ from typing import Any, Final, Self
 
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder, on_this_machine
-from windrow.hosts.reports import Alert, Fault, Lag, OnLag, OnStep, OnTrouble, StepReport, Totals, now_micros
+from windrow.hosts.reports import Alert, Fault, Lag, Observer, StepReport, Totals, now_micros
 
 FILES: Final = ("progress.sqlite", "progress.sqlite-wal", "progress.sqlite-shm")
 """The files of a history: the database, and what SQLite has beside it while it is open."""
@@ -184,50 +184,35 @@ class HistoryWriter:
         """Begin to write: the checkpoint is the run's own, so why it does not start is to be seen there."""
         self._has_begun.set()
 
-    def noting(self, on_step: OnStep) -> OnStep:
-        """Return what is called with each step, has it written, and calls `on_step`."""
+    @property
+    def observer(self) -> Observer:
+        """Callbacks that have written what they are called with."""
+        return Observer(self.on_step, self.on_trouble, self.on_ready, self.on_lag, self.begin)
 
-        def note(report: StepReport) -> None:
-            lag = report.last_lag
-            known = {} if lag is None else {"lag": lag, "waiting": lag.asked if lag.behind else None}
-            self._note(is_retrying=False, **known)
-            try:
-                if not self._has_failed.is_set():
-                    self._coming.put_nowait(report)
-            except queue.Full:
-                self._fail("the disk is too slow for it")
-            on_step(report)
+    def on_step(self, report: StepReport) -> None:
+        """Have a step written."""
+        lag = report.last_lag
+        known = {} if lag is None else {"lag": lag, "waiting": lag.asked if lag.behind else None}
+        self._note(is_retrying=False, **known)
+        try:
+            if not self._has_failed.is_set():
+                self._coming.put_nowait(report)
+        except queue.Full:
+            self._fail("the disk is too slow for it")
 
-        return note
+    def on_lag(self, lag: Lag) -> None:
+        """Have a lag written."""
+        waiting = self._record.waiting or lag.asked
+        self._note(lag=lag, waiting=waiting if lag.behind else None)
 
-    def noting_lag(self, on_lag: OnLag) -> OnLag:
-        """Return what is called with a lag, has it written, and calls `on_lag`."""
+    def on_trouble(self, fault: Fault) -> None:
+        """Have a fault written after which the run goes on."""
+        self._note(fault=str(fault), fault_at=now_micros(), is_retrying=True)
 
-        def note(lag: Lag) -> None:
-            waiting = self._record.waiting or lag.asked
-            self._note(lag=lag, waiting=waiting if lag.behind else None)
-            on_lag(lag)
-
-        return note
-
-    def noting_fault(self, on_trouble: OnTrouble) -> OnTrouble:
-        """Return what is called with a fault after which the run goes on, has it written, and calls `on_trouble`."""
-
-        def note(fault: Fault) -> None:
-            self._note(fault=str(fault), fault_at=now_micros(), is_retrying=True)
-            on_trouble(fault)
-
-        return note
-
-    def noting_ready(self, on_ready: Callable[[], None]) -> Callable[[], None]:
-        """Return what is called when the run takes steps, for the first time or after a fault, and calls `on_ready`."""
-
-        def note() -> None:
-            self._note(is_retrying=False)
-            self.begin()
-            on_ready()
-
-        return note
+    def on_ready(self) -> None:
+        """Have written that the run takes steps, for the first time or after a fault."""
+        self._note(is_retrying=False)
+        self.begin()
 
     def note_alert(self, alert: Alert) -> None:
         """Have an alert written that was raised or resolved, with what is written next."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, ParamSpec, assert_never
+from typing import Literal, assert_never
 
 from windrow.core.lists import with_entries
 from windrow.errors import InputError
 from windrow.hosts.alert_delivery import AlertWatch, OnAlert, read_past
-from windrow.hosts.exporting import Observer
 from windrow.hosts.folders import Folder
 from windrow.hosts.group_offsets import GroupOffsets
 from windrow.hosts.history import HistoryWriter, RunRecord, forget_history, history_of
 from windrow.hosts.lineage import lineage
-from windrow.hosts.reports import Alert, OnLag, OnStep, OnTrouble, naming_lag, naming_partitions
+from windrow.hosts.reports import Alert, Observer, OnLag, OnStep, OnTrouble, naming_lag, naming_partitions
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.traces import tracing
 from windrow.model import Graph, Runnable, as_graph
@@ -25,7 +24,6 @@ from windrow.sinks.base import SinkGroup
 from windrow.sources import followed_files, open_sources, with_lists
 from windrow.sources.base import OnDataLoss
 
-P = ParamSpec("P")
 HostName = Literal["stream", "realtime", "batch", "memory"]
 Ended = Literal["end", "asked"]
 """Why a run ended: at the end of the input, or because it was asked to stop."""
@@ -74,52 +72,36 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
     Raise a WindrowError if it cannot be run, or fails; what was committed stays.
     """
     graph = as_graph(pipeline)
+    own = Observer(on_step, options.on_trouble, options.on_ready, options.on_lag, options.on_resume)
     with (
-        _noting(graph, options, on_step) as (noted, note),
-        GroupOffsets(graph, noted.on_warning) as groups,
+        _noting(graph, options) as noted,
+        GroupOffsets(graph, options.on_warning) as groups,
         tracing(graph, options.host, options.on_warning) as traces,
         lineage(graph, is_bounded=options.until_end, on_warning=options.on_warning) as events,
     ):
-        watched, watch = _observed(noted, note, traces, events)
-        named = replace(watched, on_lag=naming_lag(graph, watched.on_lag))
-        ended = _launch(pipeline, named, groups.committing(naming_partitions(graph, watch)), on_start)
-        for observer in (traces, events):
-            observer.on_end(ended == "asked")
+        all_ = Observer.all_of([*noted, own, traces, events])
+        watched = replace(
+            options,
+            on_trouble=all_.on_trouble,
+            on_ready=all_.on_ready,
+            on_lag=naming_lag(graph, all_.on_lag),
+            on_resume=all_.on_resume,
+        )
+        ended = _launch(pipeline, watched, groups.committing(naming_partitions(graph, all_.on_step)), on_start)
+        all_.on_end(ended == "asked")
         return ended
 
 
-def _observed(options: Options, on_step: OnStep, *observers: Observer) -> tuple[Options, OnStep]:
-    """Return options and `on_step` whose calls observers have, too."""
-    troubles = [options.on_trouble, *(one.on_trouble for one in observers)]
-    readies = [options.on_ready, *(one.on_ready for one in observers)]
-    return (
-        replace(options, on_trouble=_each(troubles), on_ready=_each(readies)),
-        _each([on_step, *(one.on_step for one in observers)]),
-    )
-
-
-def _each(functions: Sequence[Callable[P, None]]) -> Callable[P, None]:
-    def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        for function in functions:
-            function(*args, **kwargs)
-
-    return call
-
-
 @contextmanager
-def _noting(graph: Graph, options: Options, on_step: OnStep) -> Iterator[tuple[Options, OnStep]]:
-    """Yield options and `on_step` whose calls are also written to the history of the run, if it has a checkpoint.
-
-    The alerts of a live run are raised by the same calls.
-    """
+def _noting(graph: Graph, options: Options) -> Iterator[list[Observer]]:
+    """Yield what writes the history of a run that has a checkpoint, and what raises the alerts of a live one."""
     if options.host in {"batch", "memory"}:
-        yield options, on_step
+        yield []
         return
     record, path = RunRecord.here(graph.name, options.host), history_of(options.checkpoint)
     with HistoryWriter(path, record, options.on_warning) as history:
-        noted, note = _noting_history(history, options), history.noting(on_step)
         if options.until_end:
-            yield noted, note
+            yield [history.observer]
             return
 
         def on_alert(alert: Alert) -> None:
@@ -128,24 +110,7 @@ def _noting(graph: Graph, options: Options, on_step: OnStep) -> Iterator[tuple[O
 
         past = partial(read_past, path, record)
         with AlertWatch(graph, options.every, past, on_alert, options.on_warning) as alerts:
-            noted = replace(
-                noted,
-                on_trouble=alerts.noting_fault(noted.on_trouble),
-                on_resume=alerts.noting_resume(noted.on_resume),
-                on_ready=alerts.noting_ready(noted.on_ready),
-                on_lag=alerts.noting_lag(noted.on_lag),
-            )
-            yield noted, alerts.noting(note)
-
-
-def _noting_history(history: HistoryWriter, options: Options) -> Options:
-    return replace(
-        options,
-        on_trouble=history.noting_fault(options.on_trouble),
-        on_resume=history.begin,
-        on_ready=history.noting_ready(options.on_ready),
-        on_lag=history.noting_lag(options.on_lag),
-    )
+            yield [alerts.observer, history.observer]
 
 
 def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:

@@ -18,8 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
-from windrow.hosts.exporting import ExportGuard, Observer
-from windrow.hosts.reports import StepReport, Totals
+from windrow.hosts.exporting import ExportGuard
+from windrow.hosts.reports import Observer, StepReport, Totals
 from windrow.model import (
     FileSource,
     Graph,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, get_args
 
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys, add_by_node
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from windrow.core.operators.base import GroupStats
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 PartitionName = int | str
 """A partition's number; with several sources ``SOURCE/NUMBER``."""
@@ -395,6 +396,43 @@ def _known(watermark: int) -> int | None:
 OnStep = Callable[[StepReport], None]
 OnLag = Callable[[Lag], None]
 OnTrouble = Callable[[Fault], None]
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Callbacks of a run, which raise nothing: by default they do nothing.
+
+    `on_step` is called with each committed step, `on_lag` with how far the run is behind, `on_trouble` with each fault
+    after which it goes on, `on_ready` when it takes steps, for the first time or after a fault, `on_resume` when its
+    checkpoint is known to be its own, and `on_end` when it has ended without an error, with whether it was asked to.
+    """
+
+    on_step: OnStep = lambda _: None
+    on_trouble: OnTrouble = lambda _: None
+    on_ready: Callable[[], None] = lambda: None
+    on_lag: OnLag = lambda _: None
+    on_resume: Callable[[], None] = lambda: None
+    on_end: Callable[[bool], None] = lambda _: None
+
+    @staticmethod
+    def all_of(observers: Sequence[Observer]) -> Observer:
+        """Return one that calls several, in their order."""
+        return Observer(
+            _each([one.on_step for one in observers]),
+            _each([one.on_trouble for one in observers]),
+            _each([one.on_ready for one in observers]),
+            _each([one.on_lag for one in observers]),
+            _each([one.on_resume for one in observers]),
+            _each([one.on_end for one in observers]),
+        )
+
+
+def _each(functions: Sequence[Callable[P, None]]) -> Callable[P, None]:
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        for function in functions:
+            function(*args, **kwargs)
+
+    return call
 
 
 def _named_in(graph: Graph, values: Mapping[PartitionName, T]) -> dict[PartitionName, T]:

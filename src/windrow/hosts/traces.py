@@ -17,8 +17,8 @@ from importlib.metadata import entry_points, version
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from windrow.core.part_times import PartTime
-from windrow.hosts.exporting import ExportGuard, Observer
-from windrow.hosts.reports import StepReport, now_micros
+from windrow.hosts.exporting import ExportGuard
+from windrow.hosts.reports import Observer, StepReport, now_micros
 from windrow.model import Graph, KafkaSink, KafkaSource, PostgresSink, Sink, SqliteSink
 
 if TYPE_CHECKING:
