@@ -404,9 +404,10 @@ def wait_for(is_true: Callable[[], bool]) -> None:
 
 def workers(pid: int) -> list[int]:
     """Return the processes of Spark's Python below a process."""
-    listed = subprocess.run(["/bin/ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["/bin/ps", "-wweo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
     below = {pid}
     for _ in range(4):
         below |= {int(one) for one, parent, _ in rows if int(parent) in below}
-    return [int(one) for one, _, words in rows if int(one) in below and "worker_daemon" in words]
+    # Java's own arguments name the module too
+    return [int(one) for one, _, words in rows if int(one) in below and "-m windrow.hosts.worker_daemon" in words]
