@@ -21,7 +21,7 @@ from unittest.mock import patch
 from pyspark import TaskContext, cloudpickle
 
 from windrow.hosts import stages
-from windrow.hosts.stages import LevelProcessor
+from windrow.hosts.stages import LevelStep
 from windrow.hosts.stream import query
 from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.postgres.sink import PostgresStep
@@ -109,7 +109,7 @@ def installed(plan: Plan) -> Iterator[None]:
         ingest = stages.stream_ingest
         changed: list[tuple[Any, str, Any]] = [
             (query, "stream_ingest", lambda *args, **more: _reading(plan, ingest(*args, **more))),
-            (query, "LevelProcessor", lambda *args, **more: _Processor(plan, *args, **more)),
+            (query, "LevelStep", lambda *args, **more: _Step(plan, *args, **more)),
             (SqliteTables, "commit", _committing(plan, SqliteTables.commit)),
             (SqliteTable, "write", _within(plan, SqliteTable.write)),
             (PostgresTables, "commit", _committing(plan, PostgresTables.commit)),
@@ -136,14 +136,14 @@ def _reading(plan: Plan, run: Batches) -> Batches:
     return wrapper
 
 
-class _Processor(LevelProcessor):
-    def __init__(self, plan: Plan, *args: Any, **more: Any) -> None:  # noqa: ANN401 - whatever the processor takes
+class _Step(LevelStep):
+    def __init__(self, plan: Plan, *args: Any, **more: Any) -> None:  # noqa: ANN401 - whatever the step takes
         super().__init__(*args, **more)
         self._plan = plan
 
-    def handleInputRows(self, *args: Any) -> Any:  # noqa: ANN401, N802 - as above; Spark's name
+    def __call__(self, *args: Any) -> Any:  # noqa: ANN401 - as above
         self._plan.strike("operator", _epoch(), self._level)
-        frames = list(super().handleInputRows(*args))
+        frames = list(super().__call__(*args))
         self._plan.strike("stepped", _epoch(), self._level)
         return iter(frames)
 

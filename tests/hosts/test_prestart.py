@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -18,3 +20,9 @@ def test_it_is_loaded_without_a_fault_and_changes_no_setting(spark: SparkSession
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(JOBS)
     assert len(jobs) >= 2  # Python processes, and state
+
+
+def test_what_declares_the_state_loads_no_library() -> None:
+    """Spark waits for a process that does no more than that."""
+    code = "import sys, windrow.hosts.key_groups; print(*{'pandas', 'pyarrow', 'numpy', 'duckdb'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "\n"

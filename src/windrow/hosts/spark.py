@@ -236,7 +236,9 @@ def prestart(spark: SparkSession, *, has_state: bool) -> None:
 
 
 def _load(spark: SparkSession, *, has_state: bool) -> None:
-    from windrow.hosts.stages import NoLevel  # noqa: PLC0415 - a run loads it anyway, and other commands need not
+    # a run loads them anyway, and other commands need not
+    from windrow.hosts.key_groups import KeyGroupProcessor  # noqa: PLC0415
+    from windrow.hosts.stages import touch_state  # noqa: PLC0415
 
     tasks = spark.sparkContext.defaultParallelism
     spark.sparkContext.setJobGroup(JOBS, "Python processes")
@@ -246,7 +248,10 @@ def _load(spark: SparkSession, *, has_state: bool) -> None:
     numbers.collect()
     if has_state:
         numbers.groupBy("id").transformWithStateInPandas(
-            statefulProcessor=NoLevel(), outputStructType="id long", outputMode="Append", timeMode="None"
+            statefulProcessor=KeyGroupProcessor(touch_state),
+            outputStructType="id long",
+            outputMode="Append",
+            timeMode="None",
         ).toArrow()
 
 

@@ -18,8 +18,6 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from windrow.core.columns import to_micros
 from windrow.core.level import LevelRunner, join_levels, open_levels
@@ -136,8 +134,8 @@ class _Timer:
 _NO_ITEM: Any = object()
 
 
-class LevelProcessor(StatefulProcessor):
-    """A stateful processor of Spark that runs one level in a key group, one step after another.
+class LevelStep:
+    """Runs the steps of one level in a key group, for `KeyGroupProcessor`.
 
     The last level hands its output to the transport; the others return packets for the next one. A key group without
     state starts from the savepoint `start`, if there is one: in the first step, and again if that is run again.
@@ -158,38 +156,21 @@ class LevelProcessor(StatefulProcessor):
         self._partitions = partitions
         self._start = start
         self._transport = transport
-        self._state: _SparkState | None = None
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the state."""
-        self._state = _SparkState(handle)
-
-    def handleInputRows(  # type: ignore[override] # noqa: N802 - Spark's name; it gives frames, never rows
-        self,
-        key: Any,  # noqa: ANN401 - Spark's signature
-        rows: Iterator[pd.DataFrame],
-        timerValues: Any,  # noqa: ANN401, ARG002, N803 - Spark's signature
-    ) -> Iterator[pd.DataFrame]:
+    def __call__(self, slot: int, rows: Iterator[pd.DataFrame], state: State) -> Iterator[pd.DataFrame]:
         """Run one step of one key group."""
-        if self._state is None:
-            msg = "Spark called handleInputRows before init"
-            raise RuntimeError(msg)
-        (slot,) = key
-        group = self._slots.index(int(slot))
+        group = self._slots.index(slot)
         level = _levels(unpickle_pipeline(self._sent), self._partitions, self._transport)[self._level]
-        if self._start is not None and self._state.summary() is None:
-            level.begin(Savepoint.state(folder_of(self._start), group), self._state)
+        if self._start is not None and state.summary() is None:
+            level.begin(Savepoint.state(folder_of(self._start), group), state)
         messages = (packet.message for packet in read_packets(rows))
         # what is for a later level goes on as it came, which is in a file if it is large
         given = (with_records(one) if level.takes(one) else one for one in messages)
-        output = _timed_step(level, self._level, group, given, self._state)
+        output = _timed_step(level, self._level, group, given, state)
         if level.is_last:
             yield output_frame(group, output, self._transport)
         else:
             yield packet_frame(output.packets)
-
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
 
 
 def _timed_step(runner: LevelRunner, level: int, group: int, messages: Iterable[Message], state: State) -> GroupOutput:
@@ -202,63 +183,11 @@ def _timed_step(runner: LevelRunner, level: int, group: int, messages: Iterable[
     return replace(output, packets=(*output.packets, *(Packet(group, one) for one in times)))
 
 
-class NoLevel(StatefulProcessor):
-    """A stateful processor that touches state as `LevelProcessor` does, and returns its rows."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the state."""
-        self._state = _SparkState(handle)
-
-    def handleInputRows(  # type: ignore[override] # noqa: N802 - as above
-        self,
-        key: Any,  # noqa: ANN401, ARG002 - Spark's signature
-        rows: Iterator[pd.DataFrame],
-        timerValues: Any,  # noqa: ANN401, ARG002, N803 - Spark's signature
-    ) -> Iterator[pd.DataFrame]:
-        """Read and write some."""
-        self._state.set_summary(self._state.summary() or b"")
-        self._state.set("none", 0, self._state.get("none", 0) or b"")
-        yield from rows
-
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
-
-
-# not as text: Spark would parse it in each task
-_PLACE = StructType([StructField("kind", StringType()), StructField("bucket", LongType())])
-_BLOB = StructType([StructField("blob", BinaryType())])
-
-
-class _SparkState:
-    """A key group's state in Spark's state store."""
-
-    def __init__(self, handle: StatefulProcessorHandle) -> None:
-        self._summary = handle.getValueState("summary", _BLOB)
-        self._blobs = handle.getMapState("blobs", _PLACE, _BLOB)
-
-    def summary(self) -> bytes | None:
-        """Return the summary, None in the first step."""
-        return _blob(self._summary.get())
-
-    def set_summary(self, blob: bytes) -> None:
-        """Replace the summary."""
-        self._summary.update((blob,))
-
-    def get(self, kind: str, bucket: int) -> bytes | None:
-        """Return a blob, None if there is none."""
-        return _blob(self._blobs.getValue((kind, bucket)))
-
-    def set(self, kind: str, bucket: int, blob: bytes) -> None:
-        """Replace a blob."""
-        self._blobs.updateValue((kind, bucket), (blob,))
-
-    def drop(self, kind: str, bucket: int) -> None:
-        """Forget a blob."""
-        self._blobs.removeKey((kind, bucket))
-
-
-def _blob(row: tuple[Any, ...] | None) -> bytes | None:
-    return None if row is None else bytes(row[0])
+def touch_state(slot: int, rows: Iterator[pd.DataFrame], state: State) -> Iterator[pd.DataFrame]:  # noqa: ARG001 - a step's
+    """Read and write state as a step does, and return the rows."""
+    state.set_summary(state.summary() or b"")
+    state.set("none", 0, state.get("none", 0) or b"")
+    yield from rows
 
 
 Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]

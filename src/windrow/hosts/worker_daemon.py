@@ -29,6 +29,7 @@ if __name__ == "__main__":
     import pyspark.worker  # noqa: F401 - loaded for the workers, as the others
     from pyspark.daemon import manager
 
+    import windrow.hosts.key_groups
     import windrow.hosts.stages
     import windrow.sources.kafka.read  # noqa: F401 - the same
 

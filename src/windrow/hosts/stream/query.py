@@ -14,7 +14,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from windrow.core.changelog import concat_by_sink, empty_by_sink
 from windrow.core.level import number_of_levels
@@ -25,10 +24,11 @@ from windrow.errors import CheckpointBusyError, EngineError, RunError, WindrowEr
 from windrow.expressions import result_pipelines
 from windrow.hosts.cluster import SHUFFLE_PARTITIONS, partitions_of_state
 from windrow.hosts.folders import Folder, matching
+from windrow.hosts.key_groups import KeyGroupProcessor
 from windrow.hosts.reports import OnStep, StepReport, Stopwatch, ending_now, timing
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.spark_rows import OUTPUT_DDL, PACKET_DDL, outputs
-from windrow.hosts.stages import LevelProcessor, balanced_key_groups, stream_ingest
+from windrow.hosts.stages import LevelStep, balanced_key_groups, stream_ingest
 from windrow.hosts.stream.checkpoint import Checkpoint
 from windrow.hosts.stream.control import ControlReader, TickDataSource
 from windrow.hosts.transport import TableTransport
@@ -86,12 +86,12 @@ def key_group_outputs(
     known = checkpoint.partitions, None if checkpoint.follows is None else str(checkpoint.start.absolute())
     last = number_of_levels(pipeline) - 1
     for level in range(last + 1):
-        processor = LevelProcessor(pipeline, level, *known, transport)
-        packets = _by_key_group(packets, pipeline, processor, OUTPUT_DDL if level == last else PACKET_DDL)
+        step = LevelStep(pipeline, level, *known, transport)
+        packets = _by_key_group(packets, pipeline, KeyGroupProcessor(step), OUTPUT_DDL if level == last else PACKET_DDL)
     return packets
 
 
-def _by_key_group(packets: DataFrame, pipeline: Runnable, processor: StatefulProcessor, ddl: str) -> DataFrame:
+def _by_key_group(packets: DataFrame, pipeline: Runnable, processor: KeyGroupProcessor, ddl: str) -> DataFrame:
     numbers = f.array(*map(f.lit, balanced_key_groups(pipeline.key_groups)))
     slotted = packets.withColumn("slot", f.element_at(numbers, f.col("key_group") + 1))
     return slotted.groupBy("slot").transformWithStateInPandas(
