@@ -119,15 +119,15 @@ def command(
 
 def _pair(pipeline: Redrivable, text: str) -> tuple[str, Value]:
     """Read ``FIELD=VALUE``; raise InputError if it is no field of the key, or no value of its type."""
-    from windrow.cli.values import typed_value  # noqa: PLC0415 - as above
     from windrow.core.schema import key_fields  # noqa: PLC0415 - as above
+    from windrow.sinks.database import read_value  # noqa: PLC0415 - as above
 
     fields = {field.name: field for field in key_fields(pipeline)}
     name = max((name for name in fields if text.startswith(f"{name}=")), key=len, default=None)
     if name is None:
         msg = f"--key {text!r} names no field of the key, which has {', '.join(fields) or 'no fields'}: "
         raise InputError(msg + "write --key FIELD=VALUE")
-    return name, typed_value(fields[name], text[len(name) + 1 :], "--key")
+    return name, read_value(fields[name], text[len(name) + 1 :], "--key")
 
 
 def _list(pipeline: Redrivable, file: str, *, as_json: bool) -> int:

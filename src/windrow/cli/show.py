@@ -16,14 +16,13 @@ from rich.cells import cell_len
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, pipeline_argument
 from windrow.cli.options import STATE_FOLDER
-from windrow.cli.values import typed_value
 from windrow.errors import InputError
 from windrow.expressions import View, sink_views
 from windrow.hosts.folders import Folder
 from windrow.hosts.reports import counted
 from windrow.model import as_graph
 from windrow.sinks import open_database
-from windrow.sinks.database import Condition, present
+from windrow.sinks.database import Condition, present, read_value
 from windrow.sinks.tables import Table, layout, plain_rows
 
 _HELP = {
@@ -181,7 +180,7 @@ def _condition(table: Table, text: str) -> Condition:
         msg = f"--where {text!r} is not a condition: write --where COLUMN=VALUE"
         raise InputError(msg)
     name = _known(table, name or text.partition("=")[0], f"--where {text!r}")
-    return Condition(name, "=", typed_value(table.schema.field(name), text[len(name) + 1 :], "--where"))
+    return Condition(name, "=", read_value(table.schema.field(name), text[len(name) + 1 :], "--where"))
 
 
 def _sorting(table: Table, text: str) -> tuple[str, bool]:

@@ -19,7 +19,7 @@ from windrow.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from windrow.sinks.database import Condition, Database, Value
+    from windrow.sinks.database import Condition, Database
     from windrow.sinks.tables import Layout, Table
 
 _ROWS: Final = 200
@@ -140,7 +140,7 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
 
     The query has a value for each of the `fields`, and may have the `window_start` of one window in ISO 8601.
     """
-    from windrow.sinks.database import Condition  # noqa: PLC0415 - as above
+    from windrow.sinks.database import Condition, read_value  # noqa: PLC0415 - as above
 
     sinks, name, database, tables = _sink(seen.run, query)
     fields = _key_fields(seen.run, name)
@@ -148,11 +148,11 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
     made = {"sinks": sinks, "sink": name, "table": tables.result.name, "fields": [one.name for one in fields]}
     if not fields or any(f"key.{one.name}" not in query for one in fields):
         return made | {"has_window": has_window, "rows": [], "changes": [], "late": []}
-    values = {one.name: _typed(one, query[f"key.{one.name}"]) for one in fields}
+    values = {one.name: read_value(one, query[f"key.{one.name}"]) for one in fields}
     where = [Condition(field, "=", value) for field, value in values.items()]
     start = query.get("window_start", "")
     if start and has_window:
-        where.append(Condition("window_start", "=", _typed(tables.result.schema.field("window_start"), start)))
+        where.append(Condition("window_start", "=", read_value(tables.result.schema.field("window_start"), start)))
     rows = list(_newest(database, tables.result, tables.result.key, where, limit=_ROWS))
     changes = list(_newest(database, tables.changes, ("epoch", "seq"), where, limit=_CHANGES))
     texts = {field: query[f"key.{field}"] for field in values}
@@ -173,16 +173,16 @@ def why(seen: Seen, query: Query) -> dict[str, Any]:
     in these alone; without a value for each of the `fields` nothing is explained. Raise InputError while another is.
     """
     from windrow.hosts.why import explain_row  # noqa: PLC0415 - as above
-    from windrow.sinks.database import Condition  # noqa: PLC0415
+    from windrow.sinks.database import Condition, read_value  # noqa: PLC0415
 
     sinks, name, _, tables = _sink(seen.run, query)
     fields = _key_fields(seen.run, name)
     made = {"sinks": sinks, "sink": name, "table": tables.result.name, "fields": [one.name for one in fields]}
     if not fields or any(f"key.{one.name}" not in query for one in fields):
         return made | {"explanation": None}
-    where = [Condition(one.name, "=", _typed(one, query[f"key.{one.name}"])) for one in fields]
+    where = [Condition(one.name, "=", read_value(one, query[f"key.{one.name}"])) for one in fields]
     where += [
-        Condition(column, "=", _typed(tables.result.schema.field(column), query[column]))
+        Condition(column, "=", read_value(tables.result.schema.field(column), query[column]))
         for column in ("window_start", "window_end", "revision")
         if query.get(column) and column in tables.result.columns
     ]
@@ -205,17 +205,6 @@ def _key_fields(run: WatchedRun, sink: str) -> list[pa.Field]:
 
     view = sink_views(as_graph(_pipeline(run)))[sink]
     return [] if isinstance(view, RecordStream) else list(key_fields(view))
-
-
-def _typed(field: pa.Field, text: str) -> Value:
-    """Read a value of a column's type; raise InputError if it is none."""
-    from windrow.sinks.database import read_value  # noqa: PLC0415 - as above
-
-    value = read_value(field, text)
-    if value is None:
-        msg = f"{field.name}={text!r} is not a value of that column, which has the type {field.type}"
-        raise InputError(msg)
-    return value
 
 
 def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]:

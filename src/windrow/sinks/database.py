@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import pyarrow as pa
 
@@ -56,10 +56,32 @@ class Promoted:
 
 Value = str | int | float | bool | Decimal
 """A value of a column; a time is in microseconds UTC."""
+_KINDS: Final = (
+    (pa.types.is_string, "text in UTF-8"),
+    (pa.types.is_boolean, "true or false"),
+    (pa.types.is_integer, "a whole number of {0.bit_width} bits"),
+    (pa.types.is_floating, "a number"),
+    (pa.types.is_decimal, "a decimal({0.precision},{0.scale})"),
+    (pa.types.is_timestamp, "a time, such as 2026-01-31 or 2026-01-31T10:05 (UTC)"),
+)
+"""The types of columns in words."""
 
 
-def read_value(field: pa.Field, text: str) -> Value | None:
-    """Read a value by the type of its column, a time in ISO 8601; None if it is none that can be compared."""
+def read_value(field: pa.Field, text: str, option: str = "") -> Value:
+    """Read the value in ``COLUMN=VALUE``, which an option may have, by the column's type, a time in ISO 8601.
+
+    Raise InputError if it is no value of the type, or none that can be compared.
+    """
+    value = _value_or_none(field, text)
+    if value is None:
+        kind = next((kind.format(field.type) for is_kind, kind in _KINDS if is_kind(field.type)), None)
+        needs = "holds bytes, which are not compared" if kind is None else f"is {kind}"
+        msg = f"{option} {f'{field.name}={text}'!r}: column {field.name!r} {needs}".lstrip()
+        raise InputError(msg)
+    return value
+
+
+def _value_or_none(field: pa.Field, text: str) -> Value | None:
     try:
         if pa.types.is_string(field.type):
             text.encode()
