@@ -107,7 +107,7 @@ def test_the_overview_says_what_its_twin_has(opened: Opened, served: Served) -> 
 
 
 def stamp(micros: int) -> str:
-    from windrow.cli.numbers import format_time  # noqa: PLC0415 - of this test alone
+    from windrow.hosts.numbers import format_time  # noqa: PLC0415 - of this test alone
 
     return format_time(micros)
 

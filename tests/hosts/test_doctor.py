@@ -30,7 +30,6 @@ from windrow.hosts.doctor.facts import (
     RunFacts,
     TableFacts,
     Unknown,
-    duration,
     size,
 )
 from windrow.hosts.history import RunRecord
@@ -382,20 +381,6 @@ def test_rules_say_what_they_look_at() -> None:
         assert rule.question
         assert rule.when("Serious") or rule.when("Advice")
     assert len({rule.name for rule in RULES}) == len(RULES)
-
-
-@pytest.mark.parametrize(
-    ("micros", "text"),
-    [
-        (0, "0s"),
-        (12_300, "12ms"),
-        (3 * MINUTE + 20_400_000, "3m20s"),
-        (2 * DAY + 5 * HOUR + MINUTE, "2d5h"),
-        (59_999_999, "1m"),
-    ],
-)
-def test_durations_have_two_units(micros: int, text: str) -> None:
-    assert duration(micros) == text
 
 
 @pytest.mark.parametrize(

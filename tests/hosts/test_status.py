@@ -23,7 +23,7 @@ from windrow.core.hot_keys import HotKeys
 from windrow.errors import InputError
 from windrow.hosts.history import HistoryWriter, RunRecord, history_of
 from windrow.hosts.reports import Fault, Lag, StepReport
-from windrow.hosts.status import RunStatus
+from windrow.hosts.status import RunStatus, standing_since
 from windrow.model import as_graph
 
 SECOND = 1_000_000
@@ -181,3 +181,11 @@ def test_a_run_that_failed_is_exit_code_1(tmp_path: Path) -> None:
     assert said.returncode == 1
     assert said.stdout.splitlines()[1] == "  error: the topic was made anew"
     assert "no run has left a checkpoint" in status(tmp_path).stderr
+
+
+def test_the_low_watermark_stands_since_the_step_that_moved_it() -> None:
+    known = steps({"low_watermark": None}, {"low_watermark": 1}, {"low_watermark": 2}, {"low_watermark": 2})
+    assert standing_since(known) == known[2].committed
+    assert standing_since(known[3:]) == known[3].committed
+    assert standing_since(known[:1]) is None
+    assert standing_since([]) is None

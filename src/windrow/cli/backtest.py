@@ -10,9 +10,9 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from windrow.cli.numbers import format_time
 from windrow.core.columns import to_micros
 from windrow.hosts.backtest import Backtest, Counts, Side
+from windrow.hosts.numbers import format_time
 
 
 def show_backtest(found: Backtest) -> None:

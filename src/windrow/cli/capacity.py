@@ -12,10 +12,10 @@ import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json
-from windrow.cli.numbers import short_duration
 from windrow.cli.options import DURATION, STATE_FOLDER
 from windrow.errors import InputError, PipelineError
 from windrow.hosts.folders import Folder
+from windrow.hosts.numbers import short_duration
 from windrow.model import Graph, Runnable, as_graph, format_duration, parse_duration
 
 if TYPE_CHECKING:

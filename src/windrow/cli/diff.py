@@ -13,10 +13,10 @@ from rich.table import Table
 from windrow.api.checks import require_valid
 from windrow.api.load import open_pipeline
 from windrow.cli.common import DIFFERENT, OK, json_option, pipeline_argument, print_json
-from windrow.cli.numbers import format_time
 from windrow.cli.options import TABLE, TIME
 from windrow.errors import InputError
 from windrow.expressions import RecordStream, View, sink_views
+from windrow.hosts.numbers import format_time
 from windrow.hosts.replay import SHADOW
 from windrow.model import Graph, Runnable, as_graph, with_table
 from windrow.sinks import open_database

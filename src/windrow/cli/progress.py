@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from windrow.cli.numbers import format_time, short_duration, short_number
+from windrow.hosts.numbers import format_time, short_duration, short_number
 from windrow.hosts.reports import Alert, StepReport, Totals
 
 _LINE_SECONDS = 1.0

@@ -22,12 +22,12 @@ from windrow.cli.common import (
 )
 from windrow.cli.json_log import JsonLog
 from windrow.cli.listen import RunServer
-from windrow.cli.numbers import format_time
 from windrow.cli.options import ADDRESS, DURATION, STATE_FOLDER, spark_options
 from windrow.cli.progress import ProgressLine
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.folders import Folder
 from windrow.hosts.launch import Ended, HostName, Options, launch
+from windrow.hosts.numbers import format_time
 from windrow.hosts.reports import StepReport, Totals, counted
 from windrow.hosts.settings import SparkOptions
 from windrow.hosts.status import STALLED_AFTER

@@ -8,10 +8,10 @@ import click
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_argument, print_json, saying_spark_starts
-from windrow.cli.numbers import format_time
 from windrow.cli.options import STATE_FOLDER, spark_options
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
+from windrow.hosts.numbers import format_time
 from windrow.hosts.reports import counted
 from windrow.hosts.settings import SparkOptions
 from windrow.model import Runnable, as_graph

@@ -16,11 +16,11 @@ import click
 from windrow.api.load import OpenedPipeline, open_pipeline
 from windrow.cli.common import DIFFERENT, OK, default_checkpoint, interruptible, json_option, print_json
 from windrow.cli.latency import last_latencies, latency_lines
-from windrow.cli.numbers import format_time, short_duration, short_number
 from windrow.cli.options import STATE_FOLDER
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.history import FILES, history_of
+from windrow.hosts.numbers import format_time, short_duration, short_number
 from windrow.hosts.reports import Alert, counted, now_micros
 from windrow.hosts.status import PartitionStatus, RunStatus, State, last_alerts
 from windrow.model import KafkaSource, Runnable, as_graph

@@ -16,9 +16,10 @@ from windrow.core.histogram import BOUNDS, Histogram
 from windrow.core.samples import VERDICTS
 from windrow.dashboard.watch import Query, Seen
 from windrow.errors import InputError
+from windrow.hosts.numbers import short_duration
 from windrow.hosts.reports import PartitionName, StepReport, counted
-from windrow.hosts.status import RunStatus, State
-from windrow.model import Graph, Node, SinkNode, SourceNode, format_duration, parse_duration
+from windrow.hosts.status import RunStatus, State, standing_since
+from windrow.model import Graph, Node, SinkNode, SourceNode, parse_duration
 
 _MICROS: Final = 1_000_000
 _STEPS: Final = 60
@@ -84,12 +85,12 @@ def _stuck(seen: Seen) -> dict[str, Any]:
     level, headline = words[status.state]
     reasons = [] if record is None or record.error is None else [record.error.partition("\n")[0]]
     if record is not None and record.error is None and record.fault is not None and record.fault_at is not None:
-        ago = _duration((status.now - record.fault_at) / _MICROS)
+        ago = short_duration(max(0, status.now - record.fault_at) / _MICROS)
         reasons.append(f"The last fault was {ago} ago: {record.fault.partition(chr(10))[0]}")
     still = _standing(seen)
     if level == "good" and still is not None and still >= _STILL:
         level, headline = "warn", "Running, but the low watermark stands still"
-        reasons.append(f"It has not moved for {_duration(still)} although records come; see Watermark.")
+        reasons.append(f"It has not moved for {short_duration(still)} although records come; see Watermark.")
     if last is not None:
         reasons.append(f"Epoch {last.epoch:,} is the last that was committed.")
     return _answer(question, level, headline, *reasons)
@@ -97,13 +98,10 @@ def _stuck(seen: Seen) -> dict[str, Any]:
 
 def _standing(seen: Seen) -> float | None:
     """Return for how long the low watermark has not moved while records came."""
-    status, last = seen.status, seen.status.last
-    if last is None or last.only_offsets or status.recent is None or not status.recent.events:
+    status, since = seen.status, standing_since(seen.recent)
+    if since is None or status.recent is None or status.recent.only_offsets or not status.recent.events:
         return None
-    for step in reversed(seen.recent):
-        if step.low_watermark != last.low_watermark and step.committed is not None:
-            return (status.now - step.committed) / _MICROS
-    return None
+    return (status.now - since) / _MICROS
 
 
 def _late(status: RunStatus) -> dict[str, Any]:
@@ -115,7 +113,7 @@ def _late(status: RunStatus) -> dict[str, Any]:
         return _answer(question, "good", "All records of the log are read")
     headline = f"{counted(lag.behind, 'record')} behind"
     if lag.longest:
-        headline += f", {_duration(lag.longest)}"
+        headline += f", {short_duration(lag.longest)}"
     trend = status.lag_trend
     if status.state in {"ended", *_GONE}:
         return _answer(
@@ -126,7 +124,7 @@ def _late(status: RunStatus) -> dict[str, Any]:
         grows = f"The lag grows by {trend:,.0f} records/s: the results come later."
         return _answer(question, level, headline, grows, summary="falling behind")
     if status.until_clear is not None and trend is not None:
-        clear = f"none is left in {_duration(status.until_clear)} if that goes on."
+        clear = f"none is left in {short_duration(status.until_clear)} if that goes on."
         shrinks = f"The lag shrinks by {-trend:,.0f} records/s; {clear}"
         return _answer(question, "warn", headline, shrinks, summary="catching up")
     return _answer(question, "good", headline, "The lag neither grows nor shrinks.", summary="behind")
@@ -504,14 +502,6 @@ def _span(query: Query) -> float | None:
         msg = f"span={span!r} is none of {', '.join(_SPANS)}"
         raise InputError(msg)
     return _SPANS[span]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 1:
-        return f"{max(0, round(seconds * 1000))}ms"
-    whole = int(seconds)
-    unit = 1 if whole < 3_600 else 60 if whole < 86_400 else 3_600  # noqa: PLR2004 - an hour, a day
-    return format_duration(whole // unit * unit * _MICROS)
 
 
 def _percent(share: float) -> str:

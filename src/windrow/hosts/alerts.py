@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import reduce
 from operator import add
 from typing import Any, Final
 
 from windrow.errors import CheckpointError, RunError
+from windrow.hosts.numbers import format_time, short_duration
 from windrow.hosts.reports import Alert, Lag, PartitionName, StepReport, counted
 from windrow.hosts.status import STALLED_AFTER, RunStatus
 from windrow.model import (
@@ -509,14 +509,8 @@ def _span(limit: AlertLimit, every: int) -> int:
 
 
 def _time(micros: int) -> str:
-    """Return a point in time as text, to the second."""
-    try:
-        return f"{datetime.fromtimestamp(micros // _SECOND, UTC):%Y-%m-%d %H:%M:%S}Z"
-    except (ValueError, OverflowError):
-        return f"{micros / _SECOND:,.0f} s after 1970"  # no year that a date of Python's can have
+    return f"{format_time(micros)}Z"  # it is read apart from the run, where nothing else says that times are UTC
 
 
 def _lasting(micros: float) -> str:
-    """Return a duration as text: in milliseconds below a second, else in seconds."""
-    unit = 1_000 if micros < _SECOND else _SECOND
-    return format_duration(int(micros) // unit * unit)
+    return short_duration(micros / _SECOND)

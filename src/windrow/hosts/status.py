@@ -163,6 +163,19 @@ class RunStatus:
         }
 
 
+def standing_since(steps: Sequence[StepReport]) -> int | None:
+    """Return when the low watermark got to where it stands, in microseconds, by the steps that are known, oldest first.
+
+    If it stands there in all of them, that is the first one. None if there is no low watermark, or no time is known.
+    """
+    since = None
+    for step in reversed(steps):
+        if step.low_watermark is None or step.low_watermark != steps[-1].low_watermark:
+            break
+        since = step.committed or since
+    return since
+
+
 def last_alerts(path: Path) -> tuple[Alert, ...]:
     """Return the active alerts in a history and the last of the others; none if there is no history here."""
     alerts = read_alerts(path) if path.is_file() else []

@@ -42,8 +42,8 @@ from windrow.hosts.doctor.facts import (
 )
 from windrow.hosts.folders import Folder, is_remote
 from windrow.hosts.history import FILES, RunRecord, history_of, installed_versions, read_history, read_runs
-from windrow.hosts.reports import StepReport, now_micros
-from windrow.hosts.status import STEPS, RunStatus
+from windrow.hosts.reports import now_micros
+from windrow.hosts.status import STEPS, RunStatus, standing_since
 from windrow.model import (
     FileSource,
     Graph,
@@ -127,6 +127,7 @@ def _run(path: Path, now: int, graph: Graph) -> RunFacts | Unknown:
         return Unknown("no run has left a history here" if not path.is_file() else str(exc))
     record = processes[-1] if processes else None
     status = RunStatus.of(record, steps[-STEPS:], now, graph)
+    since = standing_since(steps)
     sizes = [step.state_bytes for step in steps if step.state_bytes is not None]
     return RunFacts(
         status=status,
@@ -134,21 +135,8 @@ def _run(path: Path, now: int, graph: Graph) -> RunFacts | Unknown:
         total=reduce(add, steps) if steps else None,
         options=_command_line(record) if status.state in GOING else None,
         state_bytes=(*sizes[:: max(1, len(sizes) // _SIZES)], *sizes[-1:]),
-        stands=_stands(steps, status),
+        stands=None if since is None else status.now - since,
     )
-
-
-def _stands(steps: list[StepReport], status: RunStatus) -> int | None:
-    """Return for how long the low watermark has been where it is, as far as steps are known, in microseconds."""
-    last = status.last
-    if last is None or last.committed is None or last.low_watermark is None:
-        return None
-    since = last.committed
-    for step in reversed(steps):
-        if step.low_watermark != last.low_watermark:
-            break
-        since = step.committed or since
-    return max(last.committed, status.lag.asked if status.lag is not None else 0) - since
 
 
 def _command_line(record: RunRecord | None) -> tuple[str, ...] | None:

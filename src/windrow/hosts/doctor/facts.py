@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from windrow.hosts.history import RunRecord
+from windrow.hosts.numbers import short_duration
 from windrow.hosts.reports import StepReport
 from windrow.hosts.status import RunStatus, State
-from windrow.model import Graph, Runnable, format_duration
+from windrow.model import Graph, Runnable
 
 if TYPE_CHECKING:
     from windrow.hosts.disorder import Disorder
@@ -260,11 +261,8 @@ SECOND, MINUTE, HOUR, DAY = MICROS, 60 * MICROS, 3_600 * MICROS, 86_400 * MICROS
 
 
 def duration(micros: float) -> str:
-    """Write a duration in at most two units: ``12ms``, ``3m20s``, ``2d5h``."""
-    sizes = (DAY, HOUR, MINUTE, SECOND, 1_000, 1)
-    size = next((one for one in sizes if abs(micros) >= one), 1)
-    smaller = sizes[min(sizes.index(size) + 1, len(sizes) - 1)] if size > SECOND else size
-    return format_duration(round(micros / smaller) * smaller)
+    """Write a duration in microseconds."""
+    return short_duration(micros / MICROS)
 
 
 def size(number: float) -> str:

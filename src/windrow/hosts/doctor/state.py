@@ -31,6 +31,7 @@ from windrow.model import (
     ProcessNode,
     Session,
     WindowNode,
+    format_duration,
 )
 
 _MANY: Final = 1_000
@@ -103,7 +104,8 @@ def _windows(x: Examined, longest: int) -> Iterator[Finding]:
         held = math.ceil(one.held(longest, one.lateness))
         what = f"{one.node.name}: " if one.node.name else ""
         text = f"{what}a key holds up to {counted(held, 'window')} at once"
-        by = f"size {duration(one.farthest)}, delay {duration(longest)}, lateness {duration(one.lateness)}"
+        spans = {"size": one.farthest, "delay": longest, "lateness": one.lateness}
+        by = ", ".join(f"{name} {format_duration(span)}" for name, span in spans.items())
         if held >= _MANY:
             where = f"streams.{one.node.name}.window" if one.node.name else "window"
             why = "each window that has fired and can still be revised is a row of state for each of its keys"

@@ -1,4 +1,4 @@
-"""How commands write numbers, durations and points in time."""
+"""How numbers, durations and points in time are written for people."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def short_number(number: float) -> str:
 
 
 def short_duration(seconds: float) -> str:
-    """Write a duration of at least 0 with two or three digits: 15ms, 2.5s, 3m20s, 4h5m, 12d3h."""
+    """Write a duration of at least 0 with two or three digits: 15ms, 2.5s, 9s, 3m20s, 4h5m, 12d3h."""
     if round(seconds, 3) < 1:
         return f"{round(seconds * _THOUSAND)}ms"
     if round(seconds, 1) < _MINUTE:
-        return f"{seconds:.1f}s"
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
     unit = 1 if seconds < _MINUTE * _MINUTE else _MINUTE if seconds < _DAY else _MINUTE * _MINUTE
     return format_duration(int(seconds) // unit * unit * _SECOND)
 
