@@ -69,13 +69,14 @@ def one(log: str, folder: Path, step: int, *, is_observed: bool) -> Took:
             history = held.enter_context(HistoryWriter(history_of(checkpoint), record, print))
             server = held.enter_context(RunServer("127.0.0.1", 0, pipeline.name, 120.0))
             server.metrics.page = _timed(server.metrics.page, pages)  # type: ignore[assignment, method-assign]
-            on_step = server.on_step(history.on_step)
+            observer = Observer.all_of([server.observer, history.observer])
+            on_step = observer.on_step
             settings = StreamSettings(
                 checkpoint,
                 until_end=True,
                 max_records=step,
-                on_ready=server.on_ready(history.on_ready),
-                on_lag=Observer.all_of([history.observer, Observer(on_lag=server.on_lag)]).on_lag,
+                on_ready=observer.on_ready,
+                on_lag=observer.on_lag,
             )
             print(server.port, flush=True)
         began, used = time.monotonic(), processors()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
 from windrow.cli.metrics import RunMetrics
 from windrow.errors import InputError
-from windrow.hosts.reports import Fault, Lag, OnStep, OnTrouble, StepReport
+from windrow.hosts.reports import Fault, Lag, Observer, StepReport
 
 _PATHS = ["/metrics", "/healthz", "/readyz"]
 
@@ -58,50 +57,31 @@ class RunServer:
         """The port that it listens on."""
         return int(self._server.server_address[1])
 
-    def on_ready(self, then: Callable[[], None]) -> Callable[[], None]:
-        """Return what notes that the run takes steps, for the first time or after a fault, and calls `then`."""
+    @property
+    def observer(self) -> Observer:
+        """What notes the steps, faults and lag of the run."""
+        return Observer(self.on_step, self.on_trouble, self.on_ready, self.on_lag)
 
-        def note() -> None:
-            with self._lock:
-                self._since, self._trouble = time.monotonic(), None
-            self.metrics.on_ready()
-            then()
+    def on_ready(self) -> None:
+        """Note that the run takes steps, for the first time or after a fault."""
+        with self._lock:
+            self._since, self._trouble = time.monotonic(), None
+        self.metrics.on_ready()
 
-        return note
+    def on_trouble(self, fault: Fault) -> None:
+        """Note a fault."""
+        with self._lock:
+            self._trouble = fault
+        self.metrics.on_trouble(fault)
 
-    def on_trouble(self, then: OnTrouble) -> OnTrouble:
-        """Return what notes a fault, and calls `then` with it."""
-
-        def note(fault: Fault) -> None:
-            with self._lock:
-                self._trouble = fault
-            self.metrics.on_trouble(fault)
-            then(fault)
-
-        return note
-
-    def on_warning(self, then: Callable[[str], None]) -> Callable[[str], None]:
-        """Return what counts a warning, and calls `then` with it."""
-
-        def note(message: str) -> None:
-            self.metrics.on_warning()
-            then(message)
-
-        return note
-
-    def on_step(self, then: OnStep) -> OnStep:
-        """Return what notes a step, and calls `then` with it."""
-
-        def note(report: StepReport) -> None:
-            with self._lock:
-                now = time.monotonic()
-                self._since, self._last, self._trouble = now, report, None
-                self._behind = report.behind
-                self._waiting = now if report.behind else None
-            self.metrics.on_step(report)
-            then(report)
-
-        return note
+    def on_step(self, report: StepReport) -> None:
+        """Note a step."""
+        with self._lock:
+            now = time.monotonic()
+            self._since, self._last, self._trouble = now, report, None
+            self._behind = report.behind
+            self._waiting = now if report.behind else None
+        self.metrics.on_step(report)
 
     def on_lag(self, lag: Lag) -> None:
         """Note how far the run is behind."""

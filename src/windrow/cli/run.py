@@ -28,7 +28,7 @@ from windrow.errors import InputError, WindrowError
 from windrow.hosts.folders import Folder
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.numbers import format_time
-from windrow.hosts.reports import StepReport, Totals, counted
+from windrow.hosts.reports import Observer, StepReport, Totals, counted
 from windrow.hosts.settings import SparkOptions
 from windrow.hosts.status import STALLED_AFTER
 from windrow.model import RunMode, Runnable, as_graph, companion
@@ -147,7 +147,14 @@ def command(
     stalled_after = max(STALLED_AFTER, 10 * every) / 1_000_000
     interval = every if host == "stream" and not until_end else None
     server = None if listen is None else RunServer(*listen, valid.name, stalled_after, interval)
-    on_step = progress.on_step if server is None else server.on_step(progress.on_step)
+    own = Observer(progress.on_step, progress.on_trouble, progress.on_ready)
+    observer = own if server is None else Observer.all_of([server.observer, own])
+
+    def warn(message: str) -> None:
+        if server is not None:
+            server.metrics.on_warning()
+        progress.on_warning(message)
+
     options = Options(
         checkpoint=checkpoint or default_checkpoint(valid.name),
         host=host,
@@ -159,11 +166,11 @@ def command(
         savepoint=from_savepoint,
         backfill=backfill,
         spark=spark,
-        on_trouble=progress.on_trouble if server is None else server.on_trouble(progress.on_trouble),
-        on_warning=progress.on_warning if server is None else server.on_warning(progress.on_warning),
+        on_trouble=observer.on_trouble,
+        on_warning=warn,
         retry=None if retry is None else retry / 1_000_000,
-        on_ready=progress.on_ready if server is None else server.on_ready(progress.on_ready),
-        on_lag=(lambda _: None) if server is None else server.on_lag,
+        on_ready=observer.on_ready,
+        on_lag=observer.on_lag,
         on_alert=progress.on_alert,
         on_data_loss=on_data_loss,
     )
@@ -175,7 +182,7 @@ def command(
     advice = NEEDS_NO_SPARK if until_end and not backfill and from_savepoint is None else ""
     starting = saying_spark_starts(quiet=is_quiet, advice=advice, tell=tell)
     with server or nullcontext(), progress, starting, stopping(tell) as on_start:
-        ended = launch(valid, options, on_step, on_start)
+        ended = launch(valid, options, observer.on_step, on_start)
     warnings = [*_all_dead(valid, progress.totals), *(_incomplete(valid) if ended == "end" else [])]
     for warning in warnings:
         progress.on_warning(warning)
