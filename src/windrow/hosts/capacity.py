@@ -48,9 +48,10 @@ class Machine:
     step in which the cores work, `least_step` the seconds that a step takes at least.
 
     Of bytes of state, `compressed` is the share that they take on disk, `logged` the share that a step writes of its
-    rows, with `logged_blob` bytes for each blob and `store` for each state partition and level. A key group notes
-    `summary` bytes a step and level, `clock` for each partition of the log, `window` for each window that it has and
-    `bucket` for each bucket of sessions. Spark keeps the state of the last `versions` steps, with a snapshot every
+    rows, or `logged_records` of those that are records, with `logged_blob` bytes for each blob and `store` for each
+    state partition and level. A key group notes `summary` bytes a step and level, `clock` for each partition of the
+    log, `window` for each window that it has and `bucket` for each bucket of sessions. Spark keeps the state of the
+    last `versions` steps, with a snapshot every
     `snapshots`. Memory is that of the `driver` in Python, of a `jvm`, of the Python `workers` at all, `worker` for
     those of a core, and `row` for each row of results that a step makes.
     """
@@ -73,6 +74,7 @@ class Machine:
     least_step: float = 0.2
     compressed: float = 0.41
     logged: float = 0.335
+    logged_records: float = 0.4
     logged_blob: float = 90.0
     store: float = 4_000.0
     summary: float = 284.0
@@ -234,12 +236,13 @@ class Demand:
         )  # fmt: skip
         return max(self.machine.least_step, max(shares) * self.step)
 
-    def _row_bytes(self, which: str) -> float:
-        """Return the bytes of all rows of state, without their blobs: of those `rows` held, or `written_rows`."""
+    def _row_bytes(self, which: str, *, records: bool) -> float:
+        """Return the bytes of rows of state that are records or not, without their blobs: of `rows`, `written_rows`."""
         total = sum(
             getattr(kind, which) * state_bytes(self.graph, one.node, kind.kind, self.load.text_bytes)
             for one in self.nodes
             for kind in one.held
+            if kind.are_records == records
         )
         return float(total)
 
@@ -259,12 +262,13 @@ class Demand:
     @cached_property
     def held(self) -> float:
         """The bytes of the blobs of state."""
-        return self._row_bytes("rows") + self.blobs * BLOB_BYTES
+        return sum(self._row_bytes("rows", records=one) for one in (False, True)) + self.blobs * BLOB_BYTES
 
     @cached_property
-    def written(self) -> tuple[float, float]:
-        """The bytes of rows, and the blobs, that a step writes."""
-        return self._row_bytes("written_rows") * self.step, self._blobs("written_blobs") * self.step
+    def written(self) -> tuple[float, float, float]:
+        """The bytes of rows of results, those of records, and the blobs, that a step writes."""
+        rows, records = (self._row_bytes("written_rows", records=one) for one in (False, True))
+        return rows * self.step, records * self.step, self._blobs("written_blobs") * self.step
 
     @cached_property
     def notes(self) -> float:
@@ -281,8 +285,8 @@ class Demand:
     @property
     def step_bytes(self) -> float:
         """The bytes that a step writes into the checkpoint."""
-        rows, blobs = self.written
-        return self.machine.logged * rows + self.machine.logged_blob * blobs + self.notes
+        (rows, records, blobs), machine = self.written, self.machine
+        return machine.logged * rows + machine.logged_records * records + machine.logged_blob * blobs + self.notes
 
     def checkpoint(self, steps: float = math.inf) -> float:
         """Return the bytes of the checkpoint after so many steps."""
@@ -476,11 +480,13 @@ def _state(demand: Demand) -> Iterator[Figure]:
         "state on disk", on_disk, "bytes", "state x compressed",
         {"state": demand.held, "compressed": machine.compressed}, ABOUT,
     )  # fmt: skip
-    rows_written, blobs_written = demand.written
+    rows_written, records_written, blobs_written = demand.written
     yield Figure(
         "checkpoint a step", demand.step_bytes, "bytes",
-        "logged x bytes of the rows that a step writes + logged_blob x blobs that it writes + notes",
+        "logged x bytes of the rows that a step writes + logged_records x bytes of the records that it writes"
+        " + logged_blob x blobs that it writes + notes",
         {"logged": machine.logged, "bytes of the rows that a step writes": rows_written,
+         "logged_records": machine.logged_records, "bytes of the records that it writes": records_written,
          "logged_blob": machine.logged_blob, "blobs that it writes": blobs_written, "notes": demand.notes}, ABOUT,
     )  # fmt: skip
     yield Figure(

@@ -75,13 +75,17 @@ _SOME: Final = 32
 
 @dataclass(frozen=True)
 class Held:
-    """State of one kind: rows, the blobs that they are in, and how many of both are written a second."""
+    """State of one kind: rows, the blobs that they are in, and how many of both are written a second.
+
+    The rows of results are alike, those of records (`are_records`) are not, and so take more when compressed.
+    """
 
     kind: str
     rows: float
     blobs: float
     written_rows: float
     written_blobs: float
+    are_records: bool = False
 
 
 @dataclass(frozen=True)
@@ -553,10 +557,15 @@ class _Model:
         return NodeExpected(node, flow.rate, flow.rate, (held,), doubts=doubts, expired=flow.expired)
 
     def _merged_runs(self, kind: str, rows: float, rate: float) -> Held:
-        """Rows in runs, to which so many come a second: each is written when it comes, and when its run is merged."""
+        """Rows in runs, to which so many come a second: each is written when it comes, and when its run is merged.
+
+        A run is merged with what came after it when that has a quarter of its rows or more (`windrow.core.state.runs`).
+        So the rows of runs grow fivefold, while a row is written again about each time that twice as many have come.
+        """
         step, groups = self._setting.step, self._setting.groups
-        times = 1 + math.log(max(1.0, rows / max(rate * step, 1e-9))) / math.log(1 + _FANOUT)
-        return Held(kind, rows, groups * times, min(rate, rows / step) * times, groups * 2 / step)
+        steps = max(1.0, rows / max(rate * step, 1e-9))
+        runs, times = 1 + math.log(steps, 5), 1 + math.log2(steps)
+        return Held(kind, rows, groups * runs, min(rate, rows / step) * times, groups * 2 / step, are_records=True)
 
 
 class _Sum:
