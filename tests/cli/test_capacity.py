@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,9 +153,20 @@ def test_a_log_is_measured_and_a_small_sample_is_said() -> None:
     notes = "\n".join(found["notes"])
     assert f"measured: {read:,} of {read:,} records of the log" in notes
     assert f"too small: shares of late records below 0.33 % cannot be told from {read:,} records" in notes
+    assert found["load"]["partitions"] == 2
+    assert "the log has 2 of the" not in notes
+    many = "\n".join(plan("--log", "--rate", "5000000/s")["notes"])
+    assert re.search(r"the log has 2 of the \d+ partitions that its tasks need to keep up", many)
     few = plan("--log", "--sample", "10", "--rate", "5/s")
     assert few["load"]["records_per_second"] == {"source": 5.0}
     assert 10 <= few["load"]["sample"]["records"] <= 12
+
+
+def test_cores_that_key_groups_leave_idle_are_said() -> None:
+    stated, said = ("--rate", "200000/s", "--keys", "10k", "--record-bytes", "120"), "key_groups: 1 is the limit"
+    assert not any(said in note for note in plan(*stated)["notes"])
+    Path("pipeline.yaml").write_text(f"{PIPELINE}key_groups: 1\n")
+    assert any(said in note for note in plan(*stated)["notes"])
 
 
 def test_the_history_of_a_run_is_read() -> None:

@@ -111,7 +111,7 @@ _HELP = {
     "checkpoint": "Checkpoint of the run in whose history the load is measured.  [default: .windrow/NAME]",
     "every": "Time between the starts of two steps.",
     "headroom": "Factor by which cores and memory are more than the load takes.",
-    "partitions": "Number of partitions that the log has.  [default: as many as are needed]",
+    "partitions": "Number of partitions of the log.  [default: with --log as it has, else as are needed]",
     "keep_log": "Retention of the log.",
     "keep_table": "Retention of rows of the tables.",
     "keep_changelog": "Retention of the changelog and the late output.",

@@ -347,9 +347,9 @@ def plan(graph: Graph, load: Load, wishes: Wishes) -> Capacity:
         rate * (MACHINE.record + MACHINE.byte * load.record_bytes[name]) / SECOND for name, rate in load.rates.items()
     )
     needed = max(1, math.ceil(wishes.headroom * read))
-    cores = 1
+    cores, there = 1, wishes.partitions or load.partitions
     while True:
-        demand = Demand.of(graph, load, wishes.every, wishes.partitions or max(needed, cores), cores)
+        demand = Demand.of(graph, load, wishes.every, there or max(needed, cores), cores)
         wanted = math.ceil(wishes.headroom * demand.processors / MACHINE.busy - 1e-9)
         if wanted <= cores or cores == _MOST_CORES:
             break
@@ -363,7 +363,7 @@ def plan(graph: Graph, load: Load, wishes: Wishes) -> Capacity:
         *_network(demand),
         *_storage(demand, wishes),
     )
-    doubts = [*(one for node in demand.nodes for one in node.doubts), *_growing(demand), *_behind(demand)]
+    doubts = [*(one for node in demand.nodes for one in node.doubts), *_growing(demand), *_behind(demand, needed)]
     unknown = tuple(f"{one.node.name or graph.name}: {one.unknown}" for one in demand.nodes if one.unknown is not None)
     return Capacity(figures, demand.nodes, tuple(dict.fromkeys(doubts)), unknown)
 
@@ -375,9 +375,16 @@ def _growing(demand: Demand) -> Iterator[str]:
             yield f"{', '.join(found)}: its state grows with the records of a window; what that adds is left out"
 
 
-def _behind(demand: Demand) -> Iterator[str]:
-    """Say which part of a step cannot keep up, however many cores there are."""
-    tasks, sink = demand.tasks.state, demand.parts["sink"]
+def _behind(demand: Demand, needed: int) -> Iterator[str]:
+    """Say which part of a step cannot keep up, or has no use for all of the cores."""
+    tasks, sink, groups = demand.tasks.state, demand.parts["sink"], demand.graph.key_groups
+    if demand.tasks.log < needed:
+        yield (
+            f"the log has {demand.tasks.log} of the {needed} partitions that its tasks need to keep up: one task reads "
+            "each; add partitions, or the run falls behind"
+        )
+    if groups < demand.cores <= _MOST_STATE_PARTITIONS:
+        yield f"key_groups: {groups} is the limit: of {demand.cores} cores, {groups} keep state at a time; take more"
     if demand.in_groups > tasks * demand.machine.busy:
         yield (
             f"{demand.cores} cores, of which key groups use {tasks}: their {demand.in_groups:.3g} s/s are more than "
@@ -440,7 +447,8 @@ def _parallelism(demand: Demand, wishes: Wishes, needed: int) -> Iterator[Figure
         "log partitions", max(needed, cores), "partitions",
         "the greater of headroom x rate / (records a second that one task reads), rounded up, and the cores",
         {"headroom": wishes.headroom, "rate": load.rate, "cores": cores,
-         "records a second that one task reads": SECOND / (machine.record + machine.byte * load.mean_bytes)},
+         "records a second that one task reads": SECOND / (machine.record + machine.byte * load.mean_bytes),
+         **({} if load.partitions is None else {"partitions now": load.partitions})},
     )  # fmt: skip
     groups = next((one for one in _GROUPS if one >= 2 * cores), _GROUPS[-1])
     yield Figure(

@@ -205,6 +205,8 @@ class Load:
     skew: float = 0.0
     text_bytes: float = 10.0
     sample: Sample | None = None
+    partitions: int | None = None
+    """Of the logs of all sources; None if they were not read."""
 
     @property
     def rate(self) -> float:
@@ -235,6 +237,7 @@ class Load:
             "skew_seconds": self.skew,
             "text_bytes": self.text_bytes,
             "sample": None if self.sample is None else vars(self.sample),
+            "partitions": self.partitions,
         }
 
 
@@ -254,7 +257,8 @@ def read_sample(pipeline: Runnable, records: int) -> Load:
         for partition, size in held.items()
         for batch in _first(sources.read_from(partition, ends[partition][0]), math.ceil(share * size))
     ]
-    return measure_load(pipeline, batches, f"{sum(held.values()):,} records of the log")
+    load = measure_load(pipeline, batches, f"{sum(held.values()):,} records of the log")
+    return replace(load, partitions=len(ends))
 
 
 def _first(batches: Iterator[pa.RecordBatch], records: int) -> Iterator[pa.RecordBatch]:
