@@ -18,6 +18,7 @@ import pytest
 from windrow.cli.listen import RunServer
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys
+from windrow.core.window_counts import WindowCounts
 from windrow.errors import InputError
 from windrow.hosts.reports import Fault, Lag, StepReport
 
@@ -59,6 +60,7 @@ STEP = replace(
     state_bytes=1000,
     state_by_node={"spend": (3, 1000)},
     hot_keys={"": HotKeys(40, {"ann": 30, "bob": 5})},
+    windows={"spend": WindowCounts((3, 1), (2, 0), (0, 1))},
 )
 
 Ask = Callable[[str], tuple[int, dict[str, Any]]]
@@ -207,6 +209,8 @@ def test_metrics_add_up_steps(server: RunServer) -> None:
         f"windrow_low_watermark_timestamp_seconds{{{own}}}": 1_767_225_600,
         f'windrow_consumer_lag_records{{partition="orders/0",{own}}}': 5,
         f"windrow_open_windows{{{own}}}": 0,
+        f'windrow_windows_fired_total{{node="spend",{own}}}': 4,
+        f'windrow_windows_closed_total{{node="spend",{own}}}': 2,
         f"windrow_key_group_load_ratio{{{own}}}": 1.5,
         f"windrow_state_bytes{{{own}}}": 1000,
         f'windrow_node_state_rows{{node="spend",{own}}}': 3,
@@ -224,7 +228,7 @@ def test_what_a_host_of_offsets_does_not_count_is_left_out(server: RunServer) ->
     server.on_step(replace(REPORT, committed=1, read={0: 1}, only_offsets=True))
     found = {name.partition("{")[0] for name in scrape(server)}
     assert {"windrow_records_total", "windrow_consumer_lag_records"} <= found
-    unknown = ("verdicts", "dead_letters", "duplicates", "changes", "event_lateness", "open_windows")
+    unknown = ("verdicts", "dead_letters", "duplicates", "changes", "event_lateness", "windows")
     assert not [name for name in found if any(one in name for one in unknown)]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,10 @@ def test_a_batch_run_gives_the_oracles_answer(
     assert_epochs(store, 4)
     assert sum(report.events for report in runner.reports) == sum(runner.reports[-1].offsets.values()) > 3000
     assert runner.reports[-1].open_windows == 0
+    together = reduce(add, runner.reports).windows
+    assert together is not None
+    assert together[pipeline.name].total.fired > together[pipeline.name].total.closed > 0
+    assert together[pipeline.name].open == (0,) * pipeline.key_groups
     clocks = store.read(store.tables(pipeline).clocks)
     assert [(row["partition"], row["reason"]) for row in clocks] == [(0, "end"), (1, "end"), (2, "end")]
     # what is there is not written over, but with --fresh

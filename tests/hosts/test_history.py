@@ -20,6 +20,7 @@ from tests.cli.test_progress import REPORT
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys
 from windrow.core.samples import SAMPLE, RecordSample, least
+from windrow.core.window_counts import GroupWindows, WindowCounts
 from windrow.errors import InputError, RunError
 from windrow.hosts.history import MERGED, RUNS, HistoryWriter, RunRecord, forget_history, read_history, read_runs
 from windrow.hosts.reports import Fault, Lag, Observer, StepReport
@@ -227,12 +228,23 @@ reports = st.builds(
         )
     ),
     parts=st.dictionaries(st.sampled_from(["plan", "commit"]), st.integers(0, 9)),
+    windows=st.none()
+    | st.dictionaries(
+        st.sampled_from(["clicks", "spend"]),
+        st.lists(st.builds(GroupWindows, counts, counts, counts), min_size=1, max_size=4).map(WindowCounts.of),
+    ),
 )
 
 
 @given(reports)
 def test_a_report_survives_json(report: StepReport) -> None:
     assert StepReport.of_plain(json.loads(json.dumps(report.plain()))) == report
+
+
+def test_the_windows_of_older_versions_are_not_known() -> None:
+    plain = replace(STEP, windows={}).plain()
+    del plain["windows"]
+    assert StepReport.of_plain(plain).windows is None
 
 
 @given(reports, reports, reports)

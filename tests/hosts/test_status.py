@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -20,6 +20,7 @@ from tests.hosts.test_history import STEP, T0
 from windrow.api.printing import to_yaml
 from windrow.cli import main
 from windrow.core.hot_keys import HotKeys
+from windrow.core.window_counts import WindowCounts
 from windrow.errors import InputError
 from windrow.hosts.history import HistoryWriter, RunRecord, history_of
 from windrow.hosts.reports import Fault, Lag, StepReport
@@ -32,7 +33,7 @@ RUNNING = RunRecord("spend", "stream", socket.gethostname(), os.getpid(), T0, NO
 BASE = replace(STEP, low_watermark=T0, watermarks={0: T0, 1: T0 + SECOND}, offsets={0: 7, 1: 9}, read={0: 60, 1: 0})
 
 
-def steps(*changes: dict[str, object]) -> list[StepReport]:
+def steps(*changes: Mapping[str, object]) -> list[StepReport]:
     """Steps ten seconds apart, the last a second ago."""
     first = NOW - (len(changes) * 10 - 9) * SECOND
     return [
@@ -123,6 +124,17 @@ def test_hot_keys_are_of_the_last_minute() -> None:
     old = {"committed": NOW - 90 * SECOND, "hot_keys": {"spend": HotKeys(100, {"old": 90})}}
     found = RunStatus.of(RUNNING, [replace(BASE, **old), *steps({}, {})], NOW)  # type: ignore[arg-type]
     assert found.hot_keys == {"spend": {"ann": 0.75}}
+
+
+def test_windows_are_open_now_and_fired_and_closed_in_the_last_minute() -> None:
+    old = replace(BASE, committed=NOW - 90 * SECOND, windows={"spend": WindowCounts((9, 9), (9, 9), (9, 9))})
+    recent = {"windows": {"spend": WindowCounts((3, 1), (2, 0), (0, 1))}}
+    found = RunStatus.of(RUNNING, [old, *steps(recent, recent)], NOW)
+    assert found.plain()["windows"] == {"spend": {"open": [3, 1], "fired": [4, 0], "closed": [0, 2]}}
+    assert RunStatus.of(RUNNING, [old], NOW).plain()["windows"] == {
+        "spend": {"open": [9, 9], "fired": [0, 0], "closed": [0, 0]}
+    }
+    assert RunStatus.of(RUNNING, steps({}), NOW).plain()["windows"] is None
 
 
 def write(folder: Path, reports: Sequence[StepReport], error: Exception | None = None) -> None:

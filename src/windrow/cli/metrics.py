@@ -48,6 +48,8 @@ METRICS: Final = (
     ),
     Described("windrow_duplicates_total", "counter", (), "Records left out by deduplications"),
     Described("windrow_changes_total", "counter", ("op",), "Rows of changelogs: insert, or update"),
+    Described("windrow_windows_fired_total", "counter", ("node",), "Windows that fired, each once in a key group"),
+    Described("windrow_windows_closed_total", "counter", ("node",), "Windows that no later record can revise"),
     Described("windrow_event_lateness_seconds", "histogram", (), "How far records were behind their partition's clock"),
     Described(
         "windrow_end_to_end_latency_seconds",
@@ -90,6 +92,8 @@ _OF_COUNTS: Final = frozenset(
         "windrow_changes_total",
         "windrow_event_lateness_seconds",
         "windrow_open_windows",
+        "windrow_windows_fired_total",
+        "windrow_windows_closed_total",
     }
 )
 """Those that a host that knows only offsets leaves out."""
@@ -194,6 +198,7 @@ class RunMetrics(Collector):
 
     def _counted(self) -> dict[str, _Values]:
         totals = self._totals
+        windows = {node: counts.total for node, counts in (totals.windows or {}).items()}
         return {
             "windrow_build_info": {(self._version,): 1},
             "windrow_start_timestamp_seconds": {(): _seconds(self._began)},
@@ -207,6 +212,8 @@ class RunMetrics(Collector):
             "windrow_dead_letters_total": {("unreadable",): totals.dead, ("rejected",): totals.rejected},
             "windrow_duplicates_total": {(): totals.duplicates},
             "windrow_changes_total": {("insert",): totals.inserts, ("update",): totals.revisions},
+            "windrow_windows_fired_total": {(node,): counts.fired for node, counts in windows.items()},
+            "windrow_windows_closed_total": {(node,): counts.closed for node, counts in windows.items()},
             "windrow_event_lateness_seconds": {(): _at_bounds(totals.lateness)},
             "windrow_end_to_end_latency_seconds": {(): _at_bounds(totals.latency) if totals.latency.total else None},
             "windrow_step_duration_seconds": {

@@ -65,6 +65,7 @@ from windrow.core.state.widening import StateChange
 from windrow.core.watermarks.clocks import PartitionClocks
 from windrow.core.watermarks.sources import SourceTimes, sources_of
 from windrow.core.watermarks.tracker import ClockAdvance, ClockSteps, EncodedClocks
+from windrow.core.window_counts import GroupWindows
 from windrow.expressions import RecordStream, stream_of, view_of
 from windrow.model import (
     DeduplicateNode,
@@ -186,7 +187,7 @@ def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> O
         is_settled = not isinstance(node, SinkNode) and graph.is_ordered(node)
         return SettledOperator(view, sessions) if is_settled else sessions
     given = stream_of(graph, node.inputs[0])
-    if isinstance(view.window, Global) and (given.is_changelog or is_traced):
+    if _is_running(graph, node, view):
         running = open_running(view, is_changelog=given.is_changelog, is_traced=is_traced)
         return running if graph.is_settled(node.inputs[0]) else SettledOperator(view, running)
     if given.is_changelog:
@@ -194,6 +195,21 @@ def _open_windows(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> O
         return changing if graph.is_settled(node.inputs[0]) else SettledOperator(view, changing)
     window = WindowOperator(view, is_traced=is_traced, has_id=given.has_id)
     return SettledOperator(view, window) if is_traced else window
+
+
+def _is_running(graph: Graph, node: KeyedNode | SinkNode, view: Pipeline) -> bool:
+    """Whether a node aggregates all rows so far, without windows."""
+    return isinstance(view.window, Global) and (graph.is_read(node) or stream_of(graph, node.inputs[0]).is_changelog)
+
+
+def _windowed(graph: Graph) -> dict[str, str]:
+    """Return the nodes that have windows, with the name that a report has for each."""
+    views = ((node, view_of(graph, node)) for node in graph.keyed)
+    return {
+        node.name: node.name or graph.name
+        for node, view in views
+        if isinstance(view, Pipeline) and not _is_running(graph, node, view)
+    }
 
 
 _CLOCKS, _OPERATORS = '{"clocks": ', ', "operators": '
@@ -374,7 +390,8 @@ class _Hosted:
         """Yield packets with what the sinks are given, for a later level."""
         if self.is_local:
             return
-        counts = output.late_records, output.open_windows, output.duplicates
+        windows = output.open_windows, output.fired_windows, output.closed_windows
+        counts = output.late_records, *windows, output.duplicates
         if output.changes.num_rows or any(counts):
             yield Packet(group, Results(self.name, "changes", pack(output.changes), *counts))
         if output.late.num_rows:
@@ -419,6 +436,7 @@ class LevelRunner:
             for sink in graph.sinks
             if self._makers[sink.name] == sink.name and not stream_of(graph, sink.input).has_id
         }
+        self._windowed = _windowed(graph)
         self._above_sink = {sink.name: _all_above(graph, sink) for sink in graph.sinks}
 
     def begin(self, known: MemoryState, state: State) -> None:
@@ -485,7 +503,9 @@ class LevelRunner:
         state.set_summary(summary.encode())
         if self.is_last:
             given = given.with_dead(packet.message for packet in packets)
-        stats = _stats(group, outputs.values(), given, advance.clocks, lateness)
+        stats = replace(
+            _stats(group, outputs.values(), given, advance.clocks, lateness), windows=self._windows(outputs, given)
+        )
         if not self.is_last:
             # of the latenesses those of this level are added
             own_data = (one for one in taken if not (self.takes(one) or _is_lateness(one)))
@@ -508,6 +528,18 @@ class LevelRunner:
             verdicts=join_verdicts([given.verdicts, verdicts]),
         )
         return GroupOutput(rows, stats)
+
+    def _windows(self, outputs: Mapping[str, OperatorOutput], given: StepInput) -> dict[str, GroupWindows]:
+        """Return the windows of each node that has some: of this level, and of earlier ones."""
+        found: dict[str, GroupWindows] = {}
+        for node, name in self._windowed.items():
+            counted = [outputs[node]] if node in outputs else given.results.get(node, ())
+            found[name] = GroupWindows(
+                sum(one.open_windows for one in counted),
+                sum(one.fired_windows for one in counted),
+                sum(one.closed_windows for one in counted),
+            )
+        return found
 
     def _output(
         self, sink: str, outputs: Mapping[str, OperatorOutput], given: StepInput, journal: pa.Table

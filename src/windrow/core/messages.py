@@ -57,7 +57,7 @@ class DeadLetters:
 class Results:
     """What the node `of` gave at an earlier level, on its way to the sinks: its changes, or its late output, packed.
 
-    `late_records`, `open_windows` and `duplicates` are counts of its operator, given with the changes.
+    `late_records`, the windows and `duplicates` are counts of its operator, given with the changes.
     """
 
     of: str
@@ -65,6 +65,8 @@ class Results:
     blob: Blob
     late_records: int = 0
     open_windows: int = 0
+    fired_windows: int = 0
+    closed_windows: int = 0
     duplicates: int = 0
 
 

@@ -17,6 +17,7 @@ from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys, add_by_node
 from windrow.core.part_times import PartTime, join_part_times
 from windrow.core.samples import RecordSample, least, with_verdicts
+from windrow.core.window_counts import WindowCounts, add_windows
 from windrow.errors import RecordsLostError, SinkError, SourceError, WindrowError
 from windrow.model import AlertName, Graph, Runnable, as_graph
 
@@ -164,8 +165,9 @@ class StepReport:
     `state_rows` and `state_bytes` are what the state store held about then, `state_by_node` the same by the nodes
     whose operators run together. `hot_keys` are estimates of the keys with most records, by node. `samples` are a
     uniform sample of its good records (`windrow.core.samples`). `dead_reasons` counts dead letters by the kind of their
-    reason. What a host does not know is empty or None; of a host that knows `only_offsets`, `records` are offsets, and
-    the other counts are 0 and say nothing.
+    reason. `windows` are those of each node that has windows, by key group (`windrow.core.window_counts`); None if they
+    are not known, as of older versions. What a host does not know is empty or None; of a host that knows
+    `only_offsets`, `records` are offsets, and the other counts are 0 and say nothing.
     """
 
     epoch: int
@@ -201,6 +203,7 @@ class StepReport:
     hot_keys: dict[str, HotKeys] = field(default_factory=dict)
     samples: tuple[RecordSample, ...] = ()
     dead_reasons: dict[str, int] = field(default_factory=dict)
+    windows: dict[str, WindowCounts] | None = None
     only_offsets: bool = False
 
     @property
@@ -282,6 +285,7 @@ class StepReport:
                 least(sample for one in stats for sample in one.samples), (one.verdicts for one in stats)
             ),
             dead_reasons=_sums(one.dead_reasons for one in stats),
+            windows={node: WindowCounts.of(one.windows[node] for one in stats) for node in stats[0].windows},
         )
 
     def up_to(self, reached: Mapping[int, int]) -> StepReport:
@@ -302,7 +306,8 @@ class StepReport:
 
     def again(self) -> StepReport:
         """Return the report of a step that was counted before: with nothing to add."""
-        return replace(self, **{name: _EMPTY.get(name, 0) for name in _COUNTS})
+        windows = self.windows and {node: one.again for node, one in self.windows.items()}
+        return replace(self, windows=windows, **{name: _EMPTY.get(name, 0) for name in _COUNTS})
 
     def __add__(self, later: StepReport) -> StepReport:
         """Return this step and a later one as one: counts and seconds add up, the rest is the later's."""
@@ -321,6 +326,7 @@ class StepReport:
             hot_keys=add_by_node((self.hot_keys, later.hot_keys)),
             samples=least((*self.samples, *later.samples)),
             dead_reasons=_sums((self.dead_reasons, later.dead_reasons)),
+            windows=add_windows(self.windows, later.windows),
         )
 
     def plain(self) -> dict[str, Any]:
@@ -330,6 +336,7 @@ class StepReport:
         made["latency"] = list(self.latency.counts)
         made["hot_keys"] = {node: {"records": one.records, "counts": one.counts} for node, one in self.hot_keys.items()}
         made["samples"] = [asdict(one) for one in self.samples]
+        made["windows"] = self.windows and {node: one.plain() for node, one in self.windows.items()}
         return made
 
     @staticmethod
@@ -347,6 +354,8 @@ class StepReport:
         values["state_by_node"] = {node: tuple(held) for node, held in values.get("state_by_node", {}).items()}
         values["hot_keys"] = {node: HotKeys(**one) for node, one in values.get("hot_keys", {}).items()}
         values["samples"] = tuple(RecordSample(**one) for one in values.get("samples", ()))
+        if values.get("windows") is not None:
+            values["windows"] = {node: WindowCounts.of_plain(one) for node, one in values["windows"].items()}
         return StepReport(**values)
 
 
@@ -531,6 +540,7 @@ class Totals:
     parts: dict[str, float] = field(default_factory=dict, repr=False)
     tasks: dict[str, float] = field(default_factory=dict, repr=False)
     dead_reasons: dict[str, int] = field(default_factory=dict, repr=False)
+    windows: dict[str, WindowCounts] | None = field(default=None, repr=False)
     last: StepReport | None = field(default=None, repr=False)
 
     @property
@@ -561,6 +571,7 @@ class Totals:
         self.parts = _sums((self.parts, report.parts))
         self.tasks = _sums((self.tasks, report.tasks))
         self.dead_reasons = _sums((self.dead_reasons, report.dead_reasons))
+        self.windows = add_windows(self.windows, report.windows)
         self.last = report
 
     @property
@@ -575,6 +586,7 @@ class Totals:
         made["seconds"] = round(self.seconds, 3)
         made["lateness_seconds"] = _quantiles(self.lateness)
         made["latency_seconds"] = _quantiles(self.latency)
+        made["windows"] = self.windows and {node: one.total._asdict() for node, one in self.windows.items()}
         made["commit_seconds"] = _quantiles(self.commits)
         for name in ("parts", "tasks"):
             made[name] = {part: round(seconds, 3) for part, seconds in made[name].items()}

@@ -21,6 +21,7 @@ from windrow.core.operators.base import GroupOutput, GroupStats
 from windrow.core.part_times import PartTime
 from windrow.core.samples import RecordSample
 from windrow.core.state.store import MemoryState
+from windrow.core.window_counts import GroupWindows
 from windrow.hosts.transport import TableTransport, opened, taken
 from windrow.model import Runnable
 
@@ -112,6 +113,7 @@ def group_stats(text: str) -> GroupStats:
     stats["part_times"] = tuple(PartTime(**one) for one in stats["part_times"])
     stats["hot_keys"] = {node: HotKeys(**keys) for node, keys in stats["hot_keys"].items()}
     stats["samples"] = tuple(RecordSample(**one) for one in stats["samples"])
+    stats["windows"] = {node: GroupWindows(*counts) for node, counts in stats["windows"].items()}
     return GroupStats(**stats)
 
 

@@ -15,6 +15,7 @@ from operator import add
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from windrow.core.window_counts import WindowCounts
 from windrow.hosts.history import RunRecord, read_alerts, read_history, read_runs
 from windrow.hosts.reports import Alert, Lag, PartitionName, StepReport
 from windrow.model import Graph
@@ -92,6 +93,12 @@ class RunStatus:
         """The keys with most records in the last minute by node, with their share of its records."""
         return {} if self.recent is None else {node: keys.shares for node, keys in self.recent.hot_keys.items()}
 
+    @property
+    def windows(self) -> dict[str, WindowCounts] | None:
+        """The windows by node and key group: open now, fired and closed in the last minute; None if not known."""
+        known = self.recent or (None if self.last is None else self.last.again())
+        return None if known is None else known.windows
+
     @staticmethod
     def read(path: Path, now: int, graph: Graph | None = None) -> RunStatus:
         """Read the status of the last process that ran; raise InputError if there is no history.
@@ -153,6 +160,7 @@ class RunStatus:
             "lag_trend": self.lag_trend,
             "seconds_until_clear": self.until_clear,
             "open_windows": None if last is None or last.only_offsets else last.open_windows,
+            "windows": self.windows and {node: one.plain() for node, one in self.windows.items()},
             "state_rows": None if last is None else last.state_rows,
             "state_bytes": None if last is None else last.state_bytes,
             "state_by_node": {} if last is None else last.state_by_node,

@@ -209,6 +209,15 @@ ROWS: Final[Mapping[str, tuple[Panel, ...]]] = {
             {"open windows": "windrow_open_windows{$own}"},
         ),
         Panel(
+            "Windows fired and closed",
+            "short",
+            "Windows a second that fire, and that no later record can revise, by node; of all key groups.",
+            {
+                "{{node}} fired": "rate(windrow_windows_fired_total{$own}[$each])",
+                "{{node}} closed": "rate(windrow_windows_closed_total{$own}[$each])",
+            },
+        ),
+        Panel(
             "Hottest key",
             "percentunit",
             "The share of records that the hottest key has in the last step, estimated; `windrow status` names it.",

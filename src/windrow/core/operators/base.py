@@ -45,6 +45,7 @@ from windrow.core.state.store import OperatorState
 from windrow.core.state.widening import StateChange
 from windrow.core.tick import Tick
 from windrow.core.watermarks.tracker import StepTime
+from windrow.core.window_counts import GroupWindows
 from windrow.expressions import RecordStream, View
 from windrow.model import Custom, Pipeline
 
@@ -188,7 +189,7 @@ class GroupStats:
     operator that takes it from its source; `ages` are rows (partition, newest log timestamp, counts of how much older
     records are). `part_times` are those of tasks, `hot_keys` the keys with most records, by node. `samples` are of the
     records that tasks have read, `verdicts` those on records that may be among them, by node. `dead_reasons` counts
-    dead letters by the kind of their reason.
+    dead letters by the kind of their reason. `windows` are those of each node that has windows.
     """
 
     records: int
@@ -212,6 +213,7 @@ class GroupStats:
     samples: tuple[RecordSample, ...] = ()
     verdicts: dict[str, list[VerdictRow]] = field(default_factory=dict)
     dead_reasons: dict[str, int] = field(default_factory=dict)
+    windows: dict[str, GroupWindows] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -274,14 +276,17 @@ class OperatorOutput:
     """The output of an operator in a step: rows for its sinks, or packets for the key groups of the next level.
 
     `records` are those of its streams, in the order of `windrow.model.made_by`, if nodes read them. `late_records`
-    of its records were late, `duplicates` duplicates; `open_windows` are open after the step. `judged` are its records
-    if it judges them by their time.
+    of its records were late, `duplicates` duplicates; `open_windows` are open after the step, `fired_windows` and
+    `closed_windows` did so in it (`windrow.core.window_counts`). `judged` are its records if it judges them by their
+    time.
     """
 
     changes: pa.Table
     late: pa.Table = field(default_factory=lambda: schema.NO_LATE)
     late_records: int = 0
     open_windows: int = 0
+    fired_windows: int = 0
+    closed_windows: int = 0
     duplicates: int = 0
     records: tuple[pa.Table, ...] = ()
     packets: tuple[Packet, ...] = ()

@@ -137,6 +137,16 @@ def fragment_extents(parts: Fragments, gap: int) -> tuple[Micros, Micros]:
 Numbers = npt.NDArray[np.int64]
 
 
+def distinct_fragments(parts: Fragments, by: str) -> Numbers:
+    """Return the first fragment of each key and value of a field."""
+    order = np.lexsort((parts[by], parts["key"]))
+    ordered = parts[order]
+    is_first = np.ones(len(parts), dtype=np.bool_)
+    is_first[1:] = (np.diff(ordered["key"]) != 0) | (np.diff(ordered[by]) != 0)
+    firsts: Numbers = order[is_first]
+    return firsts
+
+
 @dataclass(frozen=True)
 class SessionTime:
     """Time in a step: the low watermark `before` and after it, and whether the input has ended.

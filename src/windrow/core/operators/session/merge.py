@@ -39,6 +39,7 @@ from windrow.core.operators.session.fragments import (
     SessionTime,
     cluster_fragments,
     coalesce,
+    distinct_fragments,
     make_fragments,
 )
 from windrow.core.operators.session.rows import (
@@ -59,7 +60,7 @@ class SessionPlan:
     `place` is that of each record, `stored` that of each stored fragment, -1 if it stays as it is or is `dropped`.
     `made` are the fragments that the fast path leaves, with the accumulators of the places `made_of`; those that are
     `written` are inserts, those that are not `kept` are dropped. Parts of the slow path have the place `slow_from` +
-    their number.
+    their number. Rows that are `closed` are kept no longer.
     """
 
     place: Numbers
@@ -71,6 +72,13 @@ class SessionPlan:
     kept: Mask
     slow_from: int
     slow: MergeResult
+    closed: int
+
+    @property
+    def fired(self) -> int:
+        """How many rows are written as sessions fire."""
+        slow = sum(one.pane == "on_time" and one.op in _WRITTEN for _, _, one in self.slow.changes)
+        return int(np.count_nonzero(self.made["seen"] == FIRED)) + slow
 
 
 def plan_step(rules: SessionSpec, moment: SessionTime, stored: Fragments, arrivals: SessionRecords) -> SessionPlan:
@@ -82,7 +90,7 @@ def plan_step(rules: SessionSpec, moment: SessionTime, stored: Fragments, arriva
     if len(parts) == 0:
         nothing = np.zeros(0, dtype=np.int64)
         none = nothing == 1
-        return SessionPlan(of, nothing, none, parts, nothing, none, none, 0, MergeResult())
+        return SessionPlan(of, nothing, none, parts, nothing, none, none, 0, MergeResult(), 0)
     ordered = parts[order]
     cluster = np.empty(len(parts), dtype=np.int64)
     cluster[order] = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(parts)))
@@ -123,8 +131,11 @@ def plan_step(rules: SessionSpec, moment: SessionTime, stored: Fragments, arriva
     place[~moves[cluster]] = -1
     dropped = rules.is_evictable(stored, moment) & ~holds[cluster[: len(stored)]]
     of_record = np.where(of_record < len(parts), place[np.minimum(of_record, len(parts) - 1)], slow_from + of_record)
+    closed = int(np.count_nonzero(~kept)) + outcome.closed
+    if dropped.any():
+        closed += len(distinct_fragments(stored[dropped], "start"))
     return SessionPlan(
-        of_record, place[: len(stored)], dropped, made, np.flatnonzero(fast), written, kept, slow_from, outcome
+        of_record, place[: len(stored)], dropped, made, np.flatnonzero(fast), written, kept, slow_from, outcome, closed
     )
 
 
@@ -188,6 +199,7 @@ def _mark_panes(rules: SessionSpec, moment: SessionTime, made: Fragments) -> Mas
 
 
 _STORED, _ON_TIME, _LATE = range(3)
+_WRITTEN = frozenset({"insert", "update_after"})
 
 
 class _ClusterPart(NamedTuple):
@@ -209,13 +221,14 @@ class MergeResult:
     """Result of the slow path.
 
     `changes` are (number of the key, first event time of the cluster, change). A fragment in `made` (its fields) has
-    the accumulators of the places in `made_of`.
+    the accumulators of the places in `made_of`. Rows that are `closed` are kept no longer.
     """
 
     histories: RowHistory = field(default_factory=RowHistory)
     changes: list[tuple[int, int, SessionChange]] = field(default_factory=list)
     made: list[tuple[int, ...]] = field(default_factory=list)
     made_of: list[list[int]] = field(default_factory=list)
+    closed: int = 0
 
 
 @dataclass(frozen=True)
@@ -315,6 +328,8 @@ def _merge_cluster(rules: SessionSpec, moment: SessionTime, given: list[_Cluster
     for fields, members in _remaining_fragments(rules, moment, sweep):
         outcome.made.append((key, *fields))
         outcome.made_of.append([part.number for part in members])
+    if not sweep.open:
+        outcome.closed += sum(_is_final(rules, moment, row) for row in table.rows)
 
 
 def _take_records(sweep: SessionMerger, parts: Iterable[tuple[_ClusterPart, SessionPart]]) -> Iterator[SessionPart]:

@@ -20,6 +20,7 @@ from windrow.core.changelog import late_output
 from windrow.core.columns import MIN_TIME, Micros, pack, to_micros, unpack, unscale
 from windrow.core.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.core.operators.session.fragments import (
+    EARLY,
     FIRED,
     FRAGMENT_FIELDS,
     ON_TIME,
@@ -29,11 +30,12 @@ from windrow.core.operators.session.fragments import (
     SessionRecords,
     SessionSpec,
     SessionTime,
+    distinct_fragments,
     make_fragments,
     number_keys,
     session_keys,
 )
-from windrow.core.operators.session.merge import plan_step
+from windrow.core.operators.session.merge import SessionPlan, plan_step
 from windrow.core.operators.session.sql import SessionValues
 from windrow.core.operators.window.operator import change_records
 from windrow.core.schema import END, OFFSET, PARTITION, PLACE, TIME, WATERMARK, WINDOW, record_schema
@@ -103,11 +105,12 @@ class SessionOperator:
             lasts=ends - self._rules.gap,
         )
         touched = {*np.unique(buckets).tolist(), *summary.pressing(moment)}
-        changes = self._values.no_changes
+        changes, fired, closed = self._values.no_changes, 0, 0
         if touched:
             there = self._stored.load(state, summary, touched, keys, buckets)
-            changes, left = self._work(moment, there, arrivals, records)
+            worked, changes, left = self._work(moment, there, arrivals, records)
             self._stored.save(state, summary, touched, left, time.low)
+            fired, closed = worked.fired, worked.closed
         state.summary = summary.encode()
         made: tuple[pa.Table, ...] = ()
         if self._is_traced:
@@ -119,6 +122,8 @@ class SessionOperator:
             late=missed,
             late_records=int(np.count_nonzero(late)),
             open_windows=sum(bucket.open for bucket in summary.buckets.values()),
+            fired_windows=fired,
+            closed_windows=closed,
             judged=(judged,),
         )
 
@@ -167,8 +172,8 @@ class SessionOperator:
 
     def _work(
         self, moment: SessionTime, there: LoadedSessions, arrivals: SessionRecords, records: pa.Table
-    ) -> tuple[pa.Table, LoadedSessions]:
-        """Merge the sessions of the loaded buckets; return the changes, and what is left in the buckets."""
+    ) -> tuple[SessionPlan, pa.Table, LoadedSessions]:
+        """Merge the sessions of the loaded buckets; return the plan, the changes, and what is left in the buckets."""
         concerned = np.zeros(there.keys.num_rows, dtype=np.bool_)
         concerned[arrivals.keys] = True
         of = there.atoms["key"]
@@ -180,12 +185,13 @@ class SessionOperator:
         made, values = self._values.made(worked, totals)
         stays = np.ones(len(of), dtype=np.bool_)
         stays[chosen] = (worked.stored < 0) & ~worked.dropped
-        return changes, LoadedSessions(
+        left = LoadedSessions(
             np.concatenate([there.atoms[stays], made]),
             pa.concat_tables([there.values.filter(pa.array(stays)), values]),
             there.keys,
             there.buckets,
         )
+        return worked, changes, left
 
 
 def _early_panes(trigger: Trigger) -> tuple[int | None, int | None]:
@@ -334,7 +340,9 @@ class StoredSessions:
         self, state: BlobStore, summary: SessionSummary, bucket: int, rows: pa.Table, low: int, *, now: bool
     ) -> None:
         """Store a bucket's rows as another state held them; with `now` the next step looks at them, whatever is due."""
-        (look,) = self._look(_from_column(rows.column(_FIELDS)), np.array([0]), low)
+        its_atoms = _from_column(rows.column(_FIELDS))
+        its_atoms["key"], _ = number_keys(session_keys(rows, self._keys))
+        (look,) = self._look(its_atoms, np.array([0]), low)
         state.set(_SESSION_KIND, bucket, pack(rows.select(self._no_rows.column_names)))
         summary.buckets[bucket] = look._replace(due=low) if now else look
 
@@ -349,11 +357,16 @@ class StoredSessions:
         goes = np.where((its_atoms["seen"] != UNSEEN) & (goes > low), goes, _NEVER)
         due = np.minimum(np.where(is_open, ends, _NEVER), goes)
         since = np.where(is_open & (its_atoms["seen"] == UNSEEN), its_atoms["since"], _NEVER)
-        unfired = (is_open & (its_atoms["seen"] != FIRED)).astype(np.int64)
+        unfired = is_open & (its_atoms["seen"] != FIRED)
+        if (its_atoms["seen"] == EARLY).any():
+            # a session has a fragment for each of its rows, and one for what is in none
+            its_own = np.flatnonzero(unfired)
+            unfired[:] = False
+            unfired[its_own[distinct_fragments(its_atoms[its_own], "closes")]] = True
         columns = (
             np.minimum.reduceat(due, firsts),
             np.minimum.reduceat(since, firsts),
-            np.add.reduceat(unfired, firsts),
+            np.add.reduceat(unfired.astype(np.int64), firsts),
         )
         return [SessionBucket(*one) for one in zip(*(column.tolist() for column in columns), strict=True)]
 

@@ -109,7 +109,7 @@ class ChangelogWindowOperator:
         rows = unscale(in_windows(self._window, step.records))
         is_late = to_micros(rows.column(WATERMARK)) >= to_micros(rows.column(END)) + self._hold
         touched = windows_in(rows)
-        known = summary.open | summary.fired
+        known, revisable = summary.open | summary.fired, len(summary.fired)
         summary.fired |= begun_windows(self._window, touched, time.ended)
         summary.open |= touched - summary.fired
         firing = self._ended(summary.open, MAX_TIME if time.end else time.low - self._hold)
@@ -126,6 +126,7 @@ class ChangelogWindowOperator:
         for start in sorted(evicted & known):
             state.drop(_ROWS, start)
             state.drop(_REVISIONS, start)
+        fired = len(summary.fired) - revisable
         summary.fired -= evicted
         state.summary = summary.encode()
         return OperatorOutput(
@@ -133,6 +134,8 @@ class ChangelogWindowOperator:
             records=(change_records(changes),) if self._is_traced else (),
             late_records=int(np.count_nonzero(is_late)),
             open_windows=len(summary.open),
+            fired_windows=fired,
+            closed_windows=len(evicted),
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened

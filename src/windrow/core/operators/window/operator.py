@@ -87,7 +87,7 @@ class WindowOperator:
             slices |= windows_in(parts)
         else:
             touched |= windows_in(parts)
-        known = frozenset(summary.open | summary.fired)
+        known, revisable = frozenset(summary.open | summary.fired), len(summary.fired)
         if not isinstance(self._window, Global):
             summary.fired |= begun_windows(self._window, touched, time.ended)
         on_time = judged.on_time & ~is_in_windows(windows, summary.fired)
@@ -99,6 +99,7 @@ class WindowOperator:
         if not isinstance(self._window, Global):
             summary.open -= firing
             summary.fired |= firing
+        fired = len(summary.fired) - revisable
         evicted = self._passed(summary.fired, time.low - self._pipeline.emit.lateness)
         if self._groups is not None:
             due = self._groups.take(due, summary.fired if time.end else evicted, summary, state)
@@ -130,6 +131,8 @@ class WindowOperator:
             late=missed,
             late_records=int(np.count_nonzero(~judged.on_time & ~judged.expired)),
             open_windows=len(summary.open | self._of_slices(set(), summary, reached)),
+            fired_windows=fired,
+            closed_windows=len(evicted),
             judged=(
                 Judged(judged.rows, judged.on_time, judged.expired),
                 Judged.of_all(judged.whole.drop_columns([WINDOW, END]), expired=False),
