@@ -25,6 +25,7 @@ VIEWS = (
     "time",
     "lateness",
     "throughput",
+    "windows",
     "steps",
     "graph",
     "revisions",
@@ -190,6 +191,17 @@ def test_charts_have_their_numbers_as_a_table(opened: Opened, served: Served) ->
     expect(details.locator("tbody tr")).to_have_count(len(made["time"]))
     first = details.locator("tbody tr").first.locator("td").all_text_contents()
     assert first[0] == stamp(made["time"][-1])
+
+
+def test_windows_are_a_table_by_key_group(opened: Opened, served: Served) -> None:
+    page, (made,) = opened.show("windows"), twin(served, "windows")["nodes"]
+    table = page.get_by_role("region", name="Windows of user-spend by key group").get_by_role("table")
+    expect(table.get_by_role("columnheader")).to_have_text(["Key group", *map(str, range(8))])
+    for name in ("open", "fired", "closed"):
+        row = table.get_by_role("row", name=re.compile(f"^{name}"))
+        expect(row.get_by_role("rowheader")).to_have_text(name)
+        expect(row.get_by_role("cell")).to_have_text([str(one[name]) for one in made["key_groups"]])
+    assert made["fired"] > made["closed"] > 0
 
 
 def test_the_keyboard_reaches_all_views(opened: Opened) -> None:

@@ -16,7 +16,8 @@ from tests.hosts.test_status import BASE, NOW, RUNNING, SECOND, steps
 from windrow.api.pipeline_file import read_document
 from windrow.core.histogram import BOUNDS, Histogram
 from windrow.core.samples import RecordSample
-from windrow.dashboard.views import HISTORY_VIEWS, graph, lateness, overview, throughput, watermark
+from windrow.core.window_counts import WindowCounts
+from windrow.dashboard.views import HISTORY_VIEWS, graph, lateness, overview, throughput, watermark, windows
 from windrow.dashboard.views import event_time as time_view
 from windrow.dashboard.views import steps as step_view
 from windrow.dashboard.watch import POINTS, Seen, Series, WatchedRun
@@ -152,6 +153,35 @@ def test_partitions_without_a_line_are_summed_up() -> None:
     assert len(made["partitions"]) == 13
     assert made["partitions"][-1]["partition"] == "28 others"
     assert sum(one["lag"][0] for one in made["partitions"]) == sum(many.values())
+
+
+def test_windows_are_open_now_and_fired_and_closed_in_the_span() -> None:
+    counts = WindowCounts((3, 1), (2, 0), (0, 1))
+    found = seen(steps(*[{"windows": {"user-spend": counts}}] * 100))
+    (node,) = windows(found, {"span": "10m"})["nodes"]
+    assert (node["node"], node["kind"], node["open"], node["fired"], node["closed"]) == (
+        "user-spend",
+        "tumbling",
+        4,
+        2 * 61,
+        61,
+    )
+    assert node["key_groups"][0] == {"key_group": 0, "open": 3, "fired": 2 * 61, "closed": 0}
+    (every,) = windows(found, {})["nodes"]
+    assert (every["open"], every["fired"]) == (4, 200)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"windows": {}}, "the pipeline has no windows"),
+        ({"windows": None}, "an older version of windrow has reported these steps, without windows by key group"),
+        ({"windows": None, "only_offsets": True}, "a realtime run reports offsets alone"),
+    ],
+)
+def test_why_there_are_no_windows(changes: dict[str, Any], why: str) -> None:
+    made = windows(seen(steps(changes)), {})
+    assert (made["nodes"], made["why_not"]) == ([], why)
 
 
 def test_steps_are_the_last_with_their_parts() -> None:

@@ -7,6 +7,7 @@ and a table lists is here: the page computes nothing but how it looks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from heapq import nsmallest
 from typing import Any, Final
 
@@ -14,12 +15,22 @@ from windrow.api.printing import node_text
 from windrow.api.sections import mask_graph
 from windrow.core.histogram import BOUNDS, Histogram
 from windrow.core.samples import VERDICTS
+from windrow.core.window_counts import WindowCounts, add_windows
 from windrow.dashboard.watch import Query, Seen
 from windrow.errors import InputError
 from windrow.hosts.numbers import short_duration
 from windrow.hosts.reports import PartitionName, StepReport, counted
 from windrow.hosts.status import RunStatus, State, standing_since
-from windrow.model import Graph, Node, SinkNode, SourceNode, parse_duration
+from windrow.model import (
+    Global,
+    Graph,
+    Node,
+    Session,
+    SinkNode,
+    SourceNode,
+    WindowNode,
+    parse_duration,
+)
 
 _MICROS: Final = 1_000_000
 _STEPS: Final = 60
@@ -380,6 +391,46 @@ def throughput(seen: Seen, query: Query) -> dict[str, Any]:
     return {**_over_time(series), "partitions": partitions, "key_group_load": [one.key_group_load for one in series]}
 
 
+def windows(seen: Seen, query: Query) -> dict[str, Any]:
+    """Return the windows of each node by key group: open now, and fired and closed in the span."""
+    series = seen.over(_span(query))
+    found = reduce(add_windows, (one.windows for one in series), None)
+    why_not = None
+    if seen.total is None:
+        why_not = "no step has been committed yet"
+    elif seen.total.only_offsets:
+        why_not = "a realtime run reports offsets alone"
+    elif found is None:
+        why_not = "an older version of windrow has reported these steps, without windows by key group"
+    elif not found:
+        why_not = "the pipeline has no windows"
+    return {
+        "since": _first_time(series),
+        "nodes": [_windows_of_node(seen.run.graph, node, counts) for node, counts in (found or {}).items()],
+        "why_not": why_not,
+    }
+
+
+def _windows_of_node(known: Graph | None, name: str, counts: WindowCounts) -> dict[str, Any]:
+    made: dict[str, Any] = {"node": name, "kind": None, "note": None, **counts.total._asdict()}
+    node = None if known is None else next((one for one in known.keyed if (one.name or known.name) == name), None)
+    if isinstance(node, WindowNode):
+        made["kind"] = type(node.window).__name__.lower()
+        match node.window:
+            case Session():
+                made["note"] = "each session is a window of one key; one that grows after it fired fires again"
+            case Global():
+                made["note"] = "the global window stays open; early panes are inserts and revisions"
+            case _:
+                made["note"] = "a window is one for all keys of a key group"
+    rows = zip(counts.open, counts.fired, counts.closed, strict=True)
+    made["key_groups"] = [
+        {"key_group": group, "open": is_open, "fired": fired, "closed": closed}
+        for group, (is_open, fired, closed) in enumerate(rows)
+    ]
+    return made
+
+
 def steps(seen: Seen, query: Query) -> dict[str, Any]:
     """Return the last steps as they were, with the seconds of their parts."""
     del query
@@ -515,6 +566,7 @@ HISTORY_VIEWS: Final = {
     "time": event_time,
     "lateness": lateness,
     "throughput": throughput,
+    "windows": windows,
     "steps": steps,
     "graph": graph,
 }

@@ -15,6 +15,7 @@ const ASKED = {
   overview: ["span"],
   time: ["span"],
   throughput: ["span"],
+  windows: ["span"],
   lateness: ["delay", "lateness"],
   revisions: ["sink"],
   dead: ["sink", "reason"],

@@ -1,7 +1,7 @@
 // Views of the history. Each has a title, an introduction, and `build`, which returns what draws a twin.
 
 import { bytes, count, duration, el, none, percent, short, time } from "./elements.js";
-import { sortable } from "./tables.js";
+import { heat, sortable } from "./tables.js";
 import { DASHES, lineChart, scatter } from "./charts.js";
 import { go } from "./dashboard.js";
 
@@ -391,7 +391,55 @@ export const HISTORY_VIEWS = {
       };
     },
   },
+
+  windows: {
+    title: "Windows",
+    intro:
+      "Windows by key group: open ones wait for the low watermark to pass their end, then they fire; they are closed when no later record can revise them. A key group that holds far more than the others has more keys, or keys that are active at more times.",
+    build(root) {
+      const why = el("p", { class: "note" }),
+        holder = el("div", { class: "cards" });
+      root.append(why, holder);
+      let names = null,
+        shown = [];
+      return (data) => {
+        why.textContent = data.why_not ? `There are none to show: ${data.why_not}.` : "";
+        why.hidden = !data.why_not;
+        const found = JSON.stringify(data.nodes.map((one) => [one.node, one.kind, one.note]));
+        if (names !== found) {
+          names = found;
+          shown = data.nodes.map((one) => {
+            const tiles = el("dl", { class: "tiles" });
+            const table = heat(`Windows of ${one.node} by key group`, "Key group", "key_group", [
+              { name: "open", title: "open", color: "--s0" },
+              { name: "fired", title: "fired", color: "--s2" },
+              { name: "closed", title: "closed", color: "--s3" },
+            ]);
+            return { tiles, table, root: card(title(one), one.note, tiles, table.root) };
+          });
+          holder.replaceChildren(...shown.map((one) => one.root));
+        }
+        data.nodes.forEach((one, at) => {
+          const most = one.key_groups.reduce((most, part) => (part.open > most.open ? part : most));
+          const mean = one.open / one.key_groups.length;
+          shown[at].tiles.replaceChildren(
+            tile("Open", count(one.open), "in all key groups, now"),
+            tile("Fired", count(one.fired), data.since ? `since ${time(data.since)}` : null),
+            tile("Closed", count(one.closed), data.since ? `since ${time(data.since)}` : null),
+            tile(
+              "Most open",
+              most.open === mean ? none : `key group ${most.key_group}`,
+              most.open === mean ? "all key groups alike" : `${count(most.open)}; ${short(mean)} in the mean`,
+            ),
+          );
+          shown[at].table.set(one.key_groups);
+        });
+      };
+    },
+  },
 };
+
+const title = (one) => (one.kind ? `${one.node}: ${one.kind} windows` : one.node);
 
 const width = (element, share) => {
   element.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;

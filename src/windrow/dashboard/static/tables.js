@@ -91,6 +91,42 @@ export function compare(one, two) {
   return one < two ? -1 : one > two ? 1 : 0;
 }
 
+/**
+ * A table with a row a measure, {name, title, color}, and a column a part, shaded by its share of the row's greatest
+ * number. Returns {root, set(parts)}: a part has the number of each measure, and its own as `key`.
+ */
+export function heat(label, corner, key, measures) {
+  const head = el("tr"),
+    body = el("tbody");
+  const root = el(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+    el("table", { class: "heat" }, el("thead", {}, head), body),
+  );
+  return {
+    root,
+    set(parts) {
+      head.replaceChildren(
+        el("th", { scope: "col" }, corner),
+        ...parts.map((part) => el("th", { scope: "col", class: "number" }, String(part[key]))),
+      );
+      body.replaceChildren(
+        ...measures.map((measure) => {
+          const most = Math.max(1, ...parts.map((part) => part[measure.name]));
+          const row = el("tr", {}, el("th", { scope: "row" }, measure.title));
+          for (const part of parts) {
+            const cell = el("td", { class: "number" }, short(part[measure.name]));
+            cell.style.setProperty("--share", part[measure.name] / most);
+            row.append(cell);
+          }
+          row.style.setProperty("--heat", `var(${measure.color})`);
+          return row;
+        }),
+      );
+    },
+  };
+}
+
 /** The numbers of a chart as a table, which is filled when it is opened. */
 export function twinTable(label, columns) {
   const holder = el("div");
