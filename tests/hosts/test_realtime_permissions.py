@@ -9,7 +9,7 @@ from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from tests.hosts.realtime_jobs import Committed, feed, open_jobs, process_pipeline
 
@@ -17,6 +17,7 @@ from windrow.errors import InputError, RunError, SinkError, SourceError
 from windrow.hosts.realtime import partition, topics
 from windrow.hosts.realtime.supervise import serve
 from windrow.model import ProcessPipeline
+from windrow.sources.kafka import read
 from windrow.sources.kafka.client import group_answer
 from windrow.sources.kafka.read import Tail
 from windrow.testing.servers.kafka import Kafka
@@ -149,7 +150,7 @@ def refused(code: int) -> Future[Any]:
 @pytest.mark.parametrize(
     ("call", "code", "kind", "grant"),
     [
-        ("list_consumer_group_offsets", GROUP, SourceError, "may not be used with these options: grant READ on it"),
+        ("committed", GROUP, SourceError, "may not be used with these options: grant READ on it"),
         ("create_topics", TOPIC, InputError, "or grant CREATE on it; if it is there already, grant DESCRIBE and WRITE"),
         ("create_topics", CLUSTER, InputError, "or grant CREATE on it"),
         ("describe_configs", TOPIC, InputError, "grant DESCRIBE_CONFIGS on it"),
@@ -167,10 +168,12 @@ def test_what_is_not_allowed_is_reported_before_the_run_takes_over(  # noqa: PLR
     if call != "create_topics":
         open_jobs(pipeline)
     answers = {
-        "list_consumer_group_offsets": lambda *_: {"group": refused(code)},
+        "committed": lambda *_: refused(code).result(),
         "create_topics": lambda _, asked: {one.topic: refused(code) for one in asked},
         "describe_configs": lambda _, asked: {one: refused(code) for one in asked},
     }
-    monkeypatch.setattr(topics, "AdminClient", type("Refused", (AdminClient,), {call: answers[call]}))
+    client: type = Consumer if call == "committed" else AdminClient
+    asking = read if call == "committed" else topics
+    monkeypatch.setattr(asking, client.__name__, type("Refused", (client,), {call: answers[call]}))
     with pytest.raises(kind, match=grant):
         open_jobs(pipeline)

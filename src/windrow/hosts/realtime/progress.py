@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
-
 from windrow.errors import RecordsLostError, RunError, WindrowError
 from windrow.hosts.realtime.partition import Owner
 from windrow.hosts.realtime.topics import group_of, moved_keys, source_of
 from windrow.hosts.reports import Fault, Lag, OnLag, OnStep, OnTrouble, PartitionName, StepReport, Stopwatch, now_micros
 from windrow.model import Runnable
 from windrow.sources.base import another_log
-from windrow.sources.kafka.client import Admin, client_of, group_answer
+from windrow.sources.kafka.client import Admin
 from windrow.sources.kafka.options import TIMEOUT, client_options
+from windrow.sources.kafka.read import CommittedOffsets
 
 REPORT_SECONDS = 1.0
 """Between two reports, and how long one waits for the ends of the topic."""
@@ -42,9 +40,8 @@ class Positions:
 
     def __init__(self, pipeline: Runnable, seconds: float = TIMEOUT) -> None:
         self._source = source_of(pipeline)
-        self._group = group_of(pipeline)
         settings = client_options(self._source)
-        self._admin = client_of(AdminClient, self._source.topic, {**settings, "error_cb": lambda _: None})
+        self._committed = CommittedOffsets(group_of(pipeline), self._source.topic, settings)
         self._topic = Admin(self._source.topic, settings, seconds)
 
     def topic_id(self) -> str:
@@ -53,20 +50,15 @@ class Positions:
 
     def ask(self) -> list[Position]:
         """Return how far each partition is; raise SourceError if the broker or the topic is not there."""
+        partitions = self._topic.partitions()
         # before the ends, so that nothing is committed behind them
-        committed = self._committed()
-        ends = self._topic.offsets(self._topic.partitions())
+        committed = self._committed.ask(partitions, TIMEOUT)
+        ends = self._topic.offsets(partitions)
         return [
             Position(number, None if at is None else at.offset, Owner.of(at), first, end)
             for number, (first, end) in sorted(ends.items())
             for at in [committed.get(number)]
         ]
-
-    def _committed(self) -> dict[int, TopicPartition]:
-        asked = ConsumerGroupTopicPartitions(self._group)
-        (answer,) = self._admin.list_consumer_group_offsets([asked], request_timeout=TIMEOUT).values()
-        found = group_answer(answer, self._group, self._source.servers, TIMEOUT).topic_partitions
-        return {one.partition: one for one in found if one.topic == self._source.topic and one.offset >= 0}
 
 
 class Progress:

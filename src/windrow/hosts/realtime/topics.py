@@ -6,14 +6,15 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
 from windrow.errors import InputError, SourceError, SourceUnavailableError
 from windrow.model import OWN_GROUPS, KafkaSink, KafkaSource, RulesPipeline, Runnable, TopicList, as_graph, companion
 from windrow.sources.kafka import preflight
-from windrow.sources.kafka.client import Admin, client_of, group_answer, unreachable
+from windrow.sources.kafka.client import Admin, client_of, unreachable
 from windrow.sources.kafka.options import TIMEOUT, client_options
+from windrow.sources.kafka.read import CommittedOffsets
 
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
@@ -97,9 +98,8 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
     except KafkaException as exc:
         raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
     for group in (group_of(pipeline), stop_group(pipeline)):
-        (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
         with suppress(SourceUnavailableError):  # the tasks ask again
-            group_answer(answer, group, source.servers, TIMEOUT)
+            CommittedOffsets(group, source.topic, settings).ask(partitions, TIMEOUT)
     for one in topic_lists(pipeline):
         Admin(one.topic, settings, TIMEOUT).partitions()
     if state is not None and len(state.partitions) != len(partitions):

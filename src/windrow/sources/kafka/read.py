@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -165,6 +165,48 @@ _TAILING = {
 }
 
 
+class CommittedOffsets:
+    """Reads the offsets that a consumer group has committed to a topic; it gets no member by that, and commits none.
+
+    A consumer asks for them: librdkafka's admin client ends the whole process where the group has another coordinator
+    than before, as after a restart of a broker (its issue 5040).
+    """
+
+    def __init__(self, group: str, topic: str, settings: Mapping[str, str]) -> None:
+        self._group = group
+        self._topic = topic
+        self._servers = settings["bootstrap.servers"]
+        self._said: list[KafkaError] = []
+        made = {"enable.auto.commit": "false", **settings, "group.id": group, "error_cb": self._said.append}
+        self._consumer = client_of(Consumer, topic, made)
+
+    def ask(self, partitions: Iterable[int], seconds: float) -> dict[int, TopicPartition]:
+        """Return the committed offset of each partition that has one, with its metadata; raise as `Tail.committed`."""
+        self._said.clear()
+        places = [TopicPartition(self._topic, partition) for partition in partitions]
+        return _committed(self._consumer, places, seconds, self._group, self._servers, self._said)
+
+
+def _committed(  # noqa: PLR0917 - what a consumer is known by
+    consumer: Consumer,
+    places: list[TopicPartition],
+    seconds: float,
+    group: str,
+    servers: str,
+    said: Sequence[KafkaError],
+) -> dict[int, TopicPartition]:
+    try:
+        found = consumer.committed(places, seconds)
+    except KafkaException as exc:
+        raise denied(exc.args[0], group, servers) or SourceUnavailableError(
+            unreachable(servers, [*said] or [exc.args[0]])
+        ) from exc
+    for one in found:
+        if one.error is not None:
+            raise denied(one.error, group, servers) or _read_error(one.topic, one.partition, servers, one.error)
+    return {one.partition: one for one in found if one.offset >= 0}
+
+
 class Tail:
     """Follows a partition: gives its committed records as they come, from the offset on that `seek` is given.
 
@@ -186,17 +228,8 @@ class Tail:
 
         Raise SourceError if the group may not be used, SourceUnavailableError if no broker answers in time.
         """
-        try:
-            (found,) = self._consumer.committed([self._place], seconds)
-        except KafkaException as exc:
-            raise denied(exc.args[0], self._group, self._servers) or SourceUnavailableError(
-                unreachable(self._servers, self._said or [exc.args[0]])
-            ) from exc
-        if found.error is not None:
-            raise denied(found.error, self._group, self._servers) or _read_error(
-                self._place.topic, self._place.partition, self._servers, found.error
-            )
-        return found if found.offset >= 0 else None
+        found = _committed(self._consumer, [self._place], seconds, self._group, self._servers, self._said)
+        return found.get(self._place.partition)
 
     def seek(self, offset: int) -> None:
         """Give the records from an offset on."""
