@@ -44,7 +44,13 @@ def test_steps_and_key_groups_add_up() -> None:
     assert HotKeys() + found == found + HotKeys() == found
 
 
+def test_a_key_group_with_few_records_counts_among_all() -> None:
+    groups = [table(["hot"] * 50), *(table([f"u{number}"] * (LEAST - 1)) for number in range(7))]
+    found = HotKeys.sum(HotKeys.of(group, ["user"]) for group in groups)
+    assert found.shares == {"hot": 50 / (50 + 7 * (LEAST - 1))}
+
+
 def test_nothing_is_said_of_few_records_or_without_a_key() -> None:
-    assert HotKeys.of(table(["a"] * (LEAST - 1)), ["user"]) == HotKeys()
+    assert HotKeys.of(table(["a"] * (LEAST - 1)), ["user"]) == HotKeys(LEAST - 1)
     assert HotKeys.of(table(["a"] * LEAST), []) == HotKeys()
     assert HotKeys.of(table(["a"] * LEAST), ["user", "amount"]).counts.keys() >= {"a, 0"}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SAMPLE: Final = 256
 """Records that a key group looks at in a step."""
 LEAST: Final = 32
-"""A key group that has fewer records in a step looks at none: they are no load."""
+"""A key group that has fewer records in a step counts them, and looks at none: they are no load."""
 KEPT: Final = 20
 """Keys that are kept."""
 
@@ -31,7 +31,8 @@ KEPT: Final = 20
 class HotKeys:
     """About how many of a number of `records` have each of the keys with most of them, the first with most.
 
-    A key is the text of its columns' values, separated by commas.
+    A key is the text of its columns' values, separated by commas. The records of key groups that have looked at none
+    are counted, too: else a share would be that of the busy key groups alone.
     """
 
     records: int = 0
@@ -39,10 +40,12 @@ class HotKeys:
 
     @staticmethod
     def of(records: pa.Table, key: Sequence[str]) -> HotKeys:
-        """Estimate the keys of records; nothing where there are few of them, or no key."""
+        """Estimate the keys of records; of few of them their number alone, and nothing where there is no key."""
         rows = records.num_rows
-        if rows < LEAST or not key or not set(key) <= set(records.column_names):
+        if not key or not set(key) <= set(records.column_names):
             return _NONE
+        if rows < LEAST:
+            return HotKeys(rows)
         sample = records.select(list(key))
         if rows > SAMPLE:
             sample = sample.take([int(share * rows) for share in _PLACES])

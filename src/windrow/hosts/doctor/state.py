@@ -218,7 +218,7 @@ def hot_keys(x: Examined) -> Iterator[Finding]:
     Advice: a key with a quarter of the records and more, where a step is busy.
     """
     total = x.total
-    if isinstance(total, Unknown) or not total.hot_keys:
+    if isinstance(total, Unknown) or not any(keys.shares for keys in total.hot_keys.values()):
         if any(node.key for node in x.graph.keyed):
             yield unknown(total.why if isinstance(total, Unknown) else "the run has sampled no keys yet")
         return
