@@ -69,7 +69,7 @@ def test_an_alert_goes_to_all_of_them(tmp_path: Path, monkeypatch: pytest.Monkey
     body = hook.bodies[0]
     assert (body["pipeline"], body["name"], body["state"]) == ("user-spend", "dead-letters", "raised")
     assert body["runbook"] == "docs/runbooks/dead-letters.md"
-    assert "Not met before: missing: amount." in body["message"]
+    assert "a reason that this pipeline has not met before: missing: amount (1)." in body["message"]
     assert watched.warnings == []
 
 
@@ -99,16 +99,19 @@ FAILING: dict[str, tuple[Callable[[str], Alerts], str]] = {
 @pytest.mark.parametrize("kind", FAILING)
 def test_what_cannot_be_sent_is_a_warning(kind: str) -> None:
     make, message = FAILING[kind]
+    at_once = {"no secret", "no program"} & {kind}
     with webhook(*[301] * 9) as hook:
         watched = Watched(make(hook.url))
         with watched.watch:
+            assert len(watched.warnings) == len(at_once), "what is known before an alert is a warning then"
             watched.watch.begin()
             watched.step()
-            wait_until(lambda: watched.warnings)
-    (warning,) = watched.warnings
+            wait_until(lambda: len(watched.warnings) > len(at_once))
+    *before, warning = watched.warnings
+    assert all(one.startswith("no alert will reach the ") for one in before)
     assert warning.startswith("the alert dead-letters could not be sent to ")
     assert message in warning
-    assert "secret" not in warning
+    assert "secret" not in " ".join(watched.warnings)
     assert [one.name for one in watched.said] == ["dead-letters"]
 
 
@@ -205,8 +208,8 @@ def test_a_process_knows_those_before_it(tmp_path: Path) -> None:
     past = read_past(path, record)
     assert (past.events, past.late, past.reasons) == (200, 8, frozenset({"missing: amount"}))
     assert past.active == (alert("hot-key", T0 + 1),)
-    assert past.saved is not None
-    assert read_saved(path) is None
+    assert past.saved is read_saved(path) is None
+    assert past.began is not None
     note_savepoint(path, tmp_path / "spend-3")
     assert record.began <= (read_saved(path) or 0) == read_past(path, record).saved
     nothing = read_past(tmp_path / "none.sqlite", record)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,14 +17,17 @@ from tests.core.pipelines import main as main_pipeline
 from tests.hosts.test_history import STEP, T0
 
 import windrow as wr
+from windrow.cli import main
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys
 from windrow.errors import CheckpointError, SinkUnavailableError
 from windrow.hosts.alerts import NO_PAST, AlertEvaluator, Past
-from windrow.hosts.reports import Alert, Lag, StepReport
+from windrow.hosts.command_lines import CommandLines
+from windrow.hosts.reports import Alert, Fault, Lag, StepReport
 from windrow.model import ALERT_NAMES, AlertName, Alerts, as_graph
 
 SECOND = 1_000_000
+AWAY = Fault("the database is away; trying again in 1 s", "sink")
 QUIET = wr.alerts(**dict.fromkeys((name.replace("-", "_") for name in ALERT_NAMES), "off"))
 BASE = replace(
     STEP,
@@ -166,6 +171,20 @@ def test_a_watermark_that_stands_without_records_is_not_stuck() -> None:
     assert run.said == []
 
 
+def test_a_watermark_stays_stuck_when_no_more_records_come() -> None:
+    """Nor is it mended by an outage of the database, in which no step is taken."""
+    run = Run(only(watermark_stuck="20s"))
+    run.steps(30)
+    low = run.now
+    for _ in range(25):
+        run.steps(1, low_watermark=low, watermarks={0: run.now, 1: low})
+    run.waits(300)
+    run.steps(60, low_watermark=low, watermarks={0: run.now, 1: low}, records=0, read={})
+    assert run.states == ["raised"]
+    run.steps(30)
+    assert run.states == ["raised", "resolved"]
+
+
 def test_latency() -> None:
     run = Run(only(latency={"p99": "2s", "for": "20s"}))
     slow = Histogram.of_one(5 * SECOND)
@@ -186,7 +205,7 @@ def test_late_records_against_the_past() -> None:
     run.steps(30, late=10)
     assert run.states == ["raised"]
     assert "160 of 2,100 records since" in run.message
-    assert "were late (7.62%), against 2.50% before; the limit is 3 times as many" in run.message
+    assert "were late (7.62%), against 2.50% before; the limit is 7.50%: 3 times as many, and 1.00% at" in run.message
     run.steps(60, late=2)
     assert run.states == ["raised", "resolved"]
 
@@ -222,27 +241,65 @@ def test_dead_letters_of_a_new_kind_and_many_of_a_known_one() -> None:
     assert run.said == []
     run.steps(1, dead=1, dead_reasons={"null: user": 1})
     assert run.said[0].since == run.now
-    assert "missing: amount (20), null: user (1). Not met before: null: user." in run.message
     run.steps(60)
     assert run.states == ["raised", "resolved"]
     run.steps(60, dead=20, dead_reasons={"null: user": 20})
     assert run.states == ["raised", "resolved", "raised"]
+    run = Run(only(dead_letters={"share": 0.05, "for": "20s"}), Past(reasons=frozenset({"missing: amount"})))
+    run.steps(20, dead=5, dead_reasons={"missing: amount": 5})
+    run.steps(1, dead=30, dead_reasons={"missing: amount": 10, "null: user": 20})
+    assert "missing: amount (110), null: user (20). Not met before: null: user. First" in run.message
+
+
+def test_a_dead_letter_for_a_new_reason_is_not_said_to_exceed_the_share() -> None:
+    run = Run(only(dead_letters={"share": 0.05, "for": "20s"}), Past(reasons=frozenset({"missing: amount"})))
+    run.steps(30, dead=1, dead_reasons={"missing: amount": 1})
+    run.steps(1, dead=1, dead_reasons={"null: user": 1})
+    assert run.message.startswith(
+        "1 dead letter for a reason that this pipeline has not met before: null: user (1). All dead letters are 21 of "
+        "2,121 records since 2026-01-01 00:00:11Z (0.99%), within the limit of 5.00%. First see them by `windrow"
+    )
+    assert run.said[0].figures == {"share": 21 / 2121, "dead": 21, "reasons": {"null: user": 1}, "new": ["null: user"]}
+
+
+def test_messages_advise_commands_that_can_be_pasted() -> None:
+    """Of the pipeline's file and its checkpoint; a graph's dead letters are shown, as they cannot be redriven."""
+    commands = CommandLines("my spend.yaml", "/data/spend")
+    alerts = only(dead_letters={"for": "20s"}, checkpoint={"savepoint": "10s"}, late_spike={"for": "20s"})
+    for made, dead in ((main_pipeline(), "redrive 'my spend.yaml' --list"), (as_graph(main_pipeline()), "show")):
+        evaluator = AlertEvaluator(
+            replace(made, alerts=alerts), every=SECOND, now=T0, past=Past(10_000, 1, began=T0), commands=commands
+        )
+        report = replace(BASE, late=50, dead=1, dead_reasons={"null: user": 1})
+        for second in range(30):
+            evaluator.add_step(replace(report, committed=T0 + second * SECOND), T0 + second * SECOND)
+        said = {one.name: one.message for one in evaluator.evaluate(T0 + 30 * SECOND)}
+        assert f"`windrow {dead}" in said["dead-letters"]
+        assert "`windrow tune 'my spend.yaml' --checkpoint /data/spend`" in said["late-spike"]
+        assert "`windrow savepoint 'my spend.yaml' --to" in said["checkpoint"]
+        for line in re.findall("`(windrow [^`]+)`", " ".join(said.values())):
+            _, name, *arguments = shlex.split(line)
+            group = click.Context(main, **main.context_settings)
+            command = main.get_command(group, name)
+            assert command is not None
+            command.make_context(name, arguments, group)  # raises where it has no such option
 
 
 def test_faults_that_come_again() -> None:
     run = Run(only(sink_errors="10s"))
-    run.evaluator.add_fault("the database is away; trying again in 1 s", run.now)
+    run.evaluator.add_fault(AWAY, run.now)
     run.steps(70)
     assert run.said == [], "one fault is none"
-    run.evaluator.add_fault("the broker is away; trying again in 1 s", run.now)
+    run.evaluator.add_fault(Fault("the broker is away; trying again in 1 s", "source"), run.now)
     run.waits(5)
     run.evaluator.add_ready()
     run.waits(60)
     assert run.said == [], "nor are two that end soon"
     for _ in range(6):
-        run.evaluator.add_fault("the database is away; trying again in 1 s", run.now)
+        run.evaluator.add_fault(AWAY, run.now)
         run.steps(2)
-    assert run.message.startswith("the run has had 6 faults since 2026-01-01 00:02:15Z, and tried again after each; ")
+    assert run.message.startswith("the run has had 6 faults since 2026-01-01 00:02:15Z, and tries again; the ")
+    assert run.message.endswith("First see whether the database answers")
     run.steps(67)
     assert run.states == ["raised"]
     run.steps(1)
@@ -251,7 +308,7 @@ def test_faults_that_come_again() -> None:
 
 def test_a_run_that_hangs_after_a_fault() -> None:
     run = Run(only(sink_errors="10s"))
-    run.evaluator.add_fault("the database is away; trying again in 1 s", run.now)
+    run.evaluator.add_fault(AWAY, run.now)
     run.waits(10)
     assert run.states == ["raised"]
 
@@ -268,12 +325,32 @@ def test_a_run_that_has_ended() -> None:
     assert [one.name for one in run.said] == ["checkpoint"]
 
 
+def test_a_run_that_tries_again_and_then_ends_says_both() -> None:
+    run = Run(only(sink_errors="10s"))
+    run.evaluator.add_fault(AWAY, run.now)
+    run.waits(10)
+    assert "and tries again" in run.message
+    run.evaluator.add_end(SinkUnavailableError("the database is away"))
+    run.look()
+    run.look()
+    assert run.states == ["raised", "resolved", "raised"]
+    assert run.said[-1].message.startswith("the run has ended: the database is away")
+    (again,) = Run(only(sink_errors="10s"), Past(active=(run.said[-1],))).evaluator.active.values()
+    assert again.is_active, "and the next process resolves it"
+
+
 def test_a_savepoint_that_is_old() -> None:
     for saved, states in ((T0 - 86_400 * SECOND, ["raised"]), (T0 - 86_300 * SECOND, []), (None, [])):
         run = Run(only(checkpoint={"savepoint": "24h"}), Past(saved=saved))
         run.steps(50)
         assert run.states == states
     run.steps(60)
+
+
+def test_where_no_savepoint_was_taken_none_is_named() -> None:
+    run = Run(only(checkpoint={"savepoint": "24h"}), Past(began=T0 - 86_400 * SECOND))
+    run.steps(1)
+    assert run.message.startswith("no savepoint was taken since the first run, of 2025-12-31 00:00:00Z, 1d1s ago; the")
 
 
 def test_steps_that_take_longer_than_the_trigger() -> None:
@@ -396,7 +473,7 @@ def played(events: list[tuple[str, Any, int]]) -> list[Alert]:
             run.waits(times, behind(what, float(what)))
         else:
             if kind == "fault":
-                run.evaluator.add_fault("away", run.now)
+                run.evaluator.add_fault(AWAY, run.now)
             run.waits(times)
     return run.said
 

@@ -16,6 +16,7 @@ from tests.hosts.test_history import STEP, T0
 from windrow.api.load import open_pipeline
 from windrow.core.histogram import Histogram
 from windrow.core.hot_keys import HotKeys
+from windrow.hosts.command_lines import CommandLines
 from windrow.hosts.disorder import read_recorded
 from windrow.hosts.doctor import RULES, Examined, Finding, review
 from windrow.hosts.doctor.examine import secret_references, unmet_requirements
@@ -100,11 +101,10 @@ def examined(pipeline: Runnable = PIPELINE, **facts: Any) -> Examined:  # noqa: 
     run = facts.get("run", run_of())
     total = None if isinstance(run, Unknown) else run.total
     known: dict[str, Any] = {
-        "file": "spend.yaml",
         "pipeline": pipeline,
         "graph": graph,
         "now": NOW,
-        "checkpoint_option": "",
+        "commands": CommandLines("spend.yaml"),
         "machine": Machine(2, 16 * GB, VERSIONS, (), replace(DISK, path="/var/scratch")),
         "place": DISK,
         "run": run,
@@ -293,7 +293,7 @@ CASES: list[tuple[str, Mapping[str, Any], str, str]] = [
     ("retention", kept(time=DAY) | record(ended=NOW, lag=Lag(NOW - DAY, {0: 0})), "serious", "the last 1d"),
     ("retention", {"logs": {"source": Unknown("no broker")}}, "unknown", "no broker"),
     ("clocks", step(log_times={0: NOW + 5 * SECOND}), "advice", "partition 0 was logged 6s after"),
-    ("clocks", step(log_times={}), "unknown", "no timestamps"),
+    ("clocks", step(log_times={}), "unknown", "no log timestamps are known"),
     ("clocks", step(only_offsets=True), "unknown", "offsets only"),
     ("hot-keys", step(only_offsets=True), "unknown", "offsets only"),
     ("secrets", sink("postgresql://windrow:hunter2@localhost/spend"), "serious", "sink.postgres.url has a password"),
@@ -367,7 +367,7 @@ def test_no_example_is_serious_by_its_design(example: Path, monkeypatch: pytest.
 
 
 def test_advice_names_the_file_and_the_checkpoint() -> None:
-    x = examined(checkpoint_option="--checkpoint there", **slow(0.02))
+    x = examined(commands=CommandLines("spend.yaml", "there"), **slow(0.02))
     (found,) = findings("delay", x)
     assert found.to_do == ("windrow tune spend.yaml --checkpoint there",)
     assert found.where == "time.delay"

@@ -25,6 +25,7 @@ from windrow.cli.listen import RunServer
 from windrow.cli.options import ADDRESS, DURATION, STATE_FOLDER, spark_options
 from windrow.cli.progress import ProgressLine
 from windrow.errors import InputError, WindrowError
+from windrow.hosts.command_lines import CommandLines
 from windrow.hosts.folders import Folder
 from windrow.hosts.launch import Ended, HostName, Options, launch
 from windrow.hosts.numbers import format_time
@@ -173,6 +174,7 @@ def command(
         on_lag=observer.on_lag,
         on_alert=progress.on_alert,
         on_data_loss=on_data_loss,
+        commands=CommandLines(pipeline, "" if checkpoint is None else str(checkpoint)),
     )
     changes = _changes(valid, options)
     is_quiet = as_json and not isinstance(progress, JsonLog)

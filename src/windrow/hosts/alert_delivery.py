@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import shutil
 import subprocess
 import threading
 import time
@@ -19,9 +20,10 @@ from urllib.parse import quote, urlsplit
 
 from windrow.errors import InputError, WindrowError
 from windrow.hosts.alerts import AlertEvaluator, Past
+from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
 from windrow.hosts.history import RunRecord, read_alerts, read_runs, read_saved
 from windrow.hosts.reports import Alert, Fault, Lag, Observer, StepReport, now_micros
-from windrow.model import Alerts, Graph
+from windrow.model import Alerts, Runnable
 from windrow.model.connectors import mask_webhook, resolve_references
 
 OnAlert = Callable[[Alert], None]
@@ -44,13 +46,21 @@ class AlertWatch:
 
     It begins with `begin`, or when the run is ready. `on_alert` is called with each alert that is raised or resolved,
     before it is sent to the webhook and the command; `on_warning` with why one could not be sent. `past` is called in
-    the thread, when it begins.
+    the thread, when it begins; `commands` are those that alerts advise.
     """
 
     def __init__(
-        self, graph: Graph, every: int, past: Callable[[], Past], on_alert: OnAlert, on_warning: Callable[[str], None]
+        self,
+        pipeline: Runnable,
+        every: int,
+        past: Callable[[], Past],
+        on_alert: OnAlert,
+        on_warning: Callable[[str], None],
+        *,
+        commands: CommandLines = PLACEHOLDER,
     ) -> None:
-        self._graph = graph
+        self._pipeline = pipeline
+        self._commands = commands
         self._every = every
         self._past = past
         self._on_alert = on_alert
@@ -58,10 +68,12 @@ class AlertWatch:
         self._coming: queue.SimpleQueue[Callable[[AlertEvaluator], None] | None] = queue.SimpleQueue()
         self._has_begun = threading.Event()
         self._has_failed = threading.Event()
-        self._senders = _Sender.all_of(graph.alerts, on_warning)
+        self._senders = _Sender.all_of(pipeline.alerts, on_warning)
         self._thread = threading.Thread(target=self._watch, name="windrow-alerts", daemon=True)
 
     def __enter__(self) -> Self:
+        for warning in _unreachable(self._pipeline.alerts):
+            self._on_warning(warning)
         for sender in self._senders:
             sender.start()
         self._thread.start()
@@ -118,7 +130,9 @@ class AlertWatch:
         try:
             if self._coming.get() is None:
                 return  # it never began
-            evaluator = AlertEvaluator(self._graph, every=self._every, now=now_micros(), past=self._past())
+            evaluator = AlertEvaluator(
+                self._pipeline, every=self._every, now=now_micros(), past=self._past(), commands=self._commands
+            )
             for _ in self._turns(evaluator):
                 for alert in evaluator.evaluate(now_micros()):
                     self._on_alert(alert)
@@ -209,6 +223,17 @@ class _Sender:
         return None
 
 
+def _unreachable(alerts: Alerts) -> Iterator[str]:
+    """Yield why alerts cannot reach a receiver, as far as that is known before one is sent."""
+    if alerts.webhook is not None:
+        try:
+            resolve_references(alerts.webhook, "alerts.webhook", str)
+        except InputError as exc:
+            yield f"no alert will reach the webhook {mask_webhook(alerts.webhook)}: {exc}"
+    if alerts.command and shutil.which(alerts.command[0]) is None:
+        yield f"no alert will reach the command: there is no program {alerts.command[0]!r} here"
+
+
 def _post(url: str, body: bytes) -> None:
     """Send a JSON body by POST; raise OSError, HTTPException, ValueError or InputError if it is not taken."""
     url = resolve_references(url, "alerts.webhook", lambda text: quote(text, safe=""))
@@ -240,14 +265,15 @@ def read_past(path: Path, record: RunRecord) -> Past:
         active = tuple(one for one in read_alerts(path) if one.is_active)
         saved = read_saved(path)
     except InputError:
-        return Past(saved=now)
+        return Past(began=now)
     totals = [one.totals for one in runs if one.totals is not None]
     week = [one.totals for one in runs if one.totals is not None and one.seen > now - _WEEK]
     return Past(
         events=sum(one["events"] - one["dead"] for one in week),
         late=sum(one["late"] for one in week),
         reasons=frozenset(kind for one in totals for kind in one.get("dead_reasons", {})),
-        saved=saved or min((one.began for one in runs), default=now),
+        saved=saved,
+        began=min((one.began for one in runs), default=now),
         active=active,
     )
 

@@ -9,27 +9,32 @@ fifth lower, so a figure near the limit does not raise it again and again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
-from typing import Any, Final
+from shlex import quote
+from typing import Any, Final, assert_never
 
-from windrow.errors import CheckpointError, RunError
+from windrow.errors import CheckpointError, InputError, RunError
+from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
 from windrow.hosts.numbers import format_time, short_duration
-from windrow.hosts.reports import Alert, Lag, PartitionName, StepReport, counted
+from windrow.hosts.reports import Alert, Fault, FaultReason, Lag, PartitionName, StepReport, counted
 from windrow.hosts.status import STALLED_AFTER, RunStatus
 from windrow.model import (
     ALERT_NAMES,
+    COUNTING_ALERTS,
     AlertLimit,
     AlertName,
     CheckpointLimit,
-    Graph,
     LagLimit,
     LatencyLimit,
+    Runnable,
     ShareLimit,
     SpikeLimit,
     TimeLimit,
+    as_graph,
+    companion,
     format_duration,
 )
 
@@ -48,18 +53,6 @@ _LEAST: Final = 100
 """Of fewer records no share is taken."""
 _NAMED: Final = 5
 """Partitions and reasons that are named."""
-_OF_COUNTS: Final = frozenset(
-    {
-        "watermark-stuck",
-        "latency",
-        "late-spike",
-        "expired-share",
-        "dead-letters",
-        "backpressure",
-        "hot-key",
-    }
-)
-"""Alerts that are not raised about a host that knows only offsets."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +60,15 @@ class Past:
     """The past of a checkpoint when a process begins.
 
     `events` and `late` are counts of the week before, `reasons` the kinds of dead letters that there were, `saved` the
-    time of the newest savepoint, or of the checkpoint's beginning, in microseconds (None if neither is known), and
-    `active` the alerts that were active when the process before ended.
+    time of the newest savepoint and `began` that of the first run (microseconds, None if not known), and `active` the
+    alerts that were active when the process before ended.
     """
 
     events: int = 0
     late: int = 0
     reasons: frozenset[str] = frozenset()
     saved: int | None = None
+    began: int | None = None
     active: tuple[Alert, ...] = ()
 
 
@@ -83,22 +77,24 @@ NO_PAST: Final = Past()
 
 @dataclass(frozen=True)
 class _Found:
-    """A condition that holds since a time; with `at_once` its alert does not wait."""
+    """A condition that holds since a time; with `at_once` its alert does not wait, with `is_end` the run has ended."""
 
     since: int
     message: str
     figures: dict[str, Any] = field(default_factory=dict)
     at_once: bool = False
+    is_end: bool = False
 
 
 @dataclass(frozen=True)
 class _Faults:
-    """Faults that are no more than a minute apart: the times of the first and the last, and what that was."""
+    """Faults that are no more than a minute apart: the times of the first and the last, and what and where that was."""
 
     since: int
     last: int = 0
     count: int = 0
     message: str = ""
+    reason: FaultReason = "engine"
 
 
 class _Recent:
@@ -140,10 +136,17 @@ class _Recent:
 
 
 class AlertEvaluator:
-    """Decides which alerts of a run are raised and resolved; its steps begin at `now`, `every` microseconds apart."""
+    """Decides which alerts of a run are raised and resolved; its steps begin at `now`, `every` microseconds apart.
 
-    def __init__(self, graph: Graph, *, every: int, now: int, past: Past = NO_PAST) -> None:
-        self._graph = graph
+    `commands` are the command lines that messages advise.
+    """
+
+    def __init__(
+        self, pipeline: Runnable, *, every: int, now: int, past: Past = NO_PAST, commands: CommandLines = PLACEHOLDER
+    ) -> None:
+        self._pipeline = pipeline
+        self._graph = graph = as_graph(pipeline)
+        self._commands = commands
         self._every = every
         self._began = now
         self._past = past
@@ -209,12 +212,12 @@ class AlertEvaluator:
         self._waiting = (self._waiting or lag.asked) if lag.behind else None
         self._note_lag(lag)
 
-    def add_fault(self, message: str, now: int) -> None:
+    def add_fault(self, fault: Fault, now: int) -> None:
         """Take a fault after which the run goes on."""
         known = self._faults
         if known is None or now - known.last >= _QUIET:
             known = _Faults(since=now)
-        self._faults = _Faults(known.since, now, known.count + 1, message)
+        self._faults = _Faults(known.since, now, known.count + 1, fault, fault.reason)
         self._is_retrying = True
 
     def add_ready(self) -> None:
@@ -234,6 +237,10 @@ class AlertEvaluator:
             condition = None if limit is None else self._look(name, limit, now)
             if condition is not None and (condition.at_once or now - condition.since >= span):
                 self._clear.pop(name, None)
+                if active is not None and condition.is_end and active.message != condition.message:
+                    # whoever was told that the run tries again has to hear that it does not any more
+                    found.append(replace(active, resolved=now))
+                    active = None
                 if active is None:
                     message, figures = condition.message, condition.figures
                     found.append(Alert(self._graph.name, name, message, condition.since, now, None, figures))
@@ -266,7 +273,7 @@ class AlertEvaluator:
 
     def _look(self, name: AlertName, limit: AlertLimit, now: int) -> _Found | None:
         """Return whether the condition of an alert holds."""
-        if name in _OF_COUNTS and (self._last is None or self._last.only_offsets):
+        if name in COUNTING_ALERTS and (self._last is None or self._last.only_offsets):
             return None
         return self._conditions[name](self, limit, now)
 
@@ -282,13 +289,13 @@ class AlertEvaluator:
         time = "" if lag.longest is None else f", {_lasting(lag.longest * _SECOND)}"
         trend = f"growing by {grown / seconds:,.0f} a second" if grown and seconds else "not catching up"
         farthest = max(lag.records, key=lag.records.__getitem__)
-        more = "" if limit.records is None else f" or {limit.records:,} records"
+        limits = [format_duration(limit.time)] if lag.longest is not None else []
+        limits += [counted(limit.records, "record")] if limit.records is not None else []
         return _Found(
             self._far_since,
             f"the run is {counted(lag.behind, 'record')}{time} behind the end of the log, and {trend}; the limit is "
-            f"{format_duration(limit.time)}{more}, exceeded since {_time(self._far_since)}. Farthest behind is "
-            f"partition {farthest} with {counted(lag.records[farthest], 'record')}. First see in which part its steps "
-            "spend their time",
+            f"{' or '.join(limits)}, exceeded since {_time(self._far_since)}. Farthest behind is "
+            f"partition {farthest} with {counted(lag.records[farthest], 'record')}. First see {self._see_parts}",
             {"records": lag.behind, "seconds": lag.longest, "grown": grown, "partition": farthest},
         )
 
@@ -302,8 +309,8 @@ class AlertEvaluator:
         return _Found(
             self._waiting,
             f"{counted(waits, 'record')} {'waits' if waits == 1 else 'wait'}, and no step was committed for "
-            f"{_lasting(now - self._waiting)}, since {_time(self._waiting)}.{fault} First see whether the database and "
-            "Spark answer, then the log of Spark",
+            f"{_lasting(now - self._waiting)}, since {_time(self._waiting)}.{fault} First see whether {self._servers} "
+            f"and Spark answer (`{self._status}`, and `spark.log` in the checkpoint's folder)",
             {"records": waits, "seconds": (now - self._waiting) / _SECOND},
         )
 
@@ -311,6 +318,9 @@ class AlertEvaluator:
         span = _span(limit, self._every)
         low, since, records = self._low
         steps, last = self._recent[span].steps(now), self._last
+        active = self.active.get("watermark-stuck")
+        if active is not None and last is not None and last.held_back_by:
+            return _Found(since, active.message)  # that no records come any more does not move it
         if last is None or not records or not any(step.records for step in steps) or not last.held_back_by:
             return None
         held = [one for one in RunStatus.of(None, steps, now, self._graph).partitions if one.held is not None]
@@ -335,7 +345,7 @@ class AlertEvaluator:
             now - limit.span,
             f"of the {counted(total.latency.total, 'record')} since {_time(now - limit.span)}, 99 % took up to "
             f"{_lasting(p99)} from the log to the commit; the limit is {format_duration(limit.p99)}. First see whether "
-            "the run is behind, or in which part its steps spend their time",
+            f"the run is behind, and {self._see_parts}",
             {"p99_seconds": p99 / _SECOND, "records": total.latency.total},
         )
 
@@ -346,13 +356,15 @@ class AlertEvaluator:
         past = self._past.events + sum(events for _, events, _ in self._hours) - total.records
         usual = (self._past.late + sum(late for _, _, late in self._hours) - total.late) / past if past else 0.0
         share = total.late / total.records
-        if past < _LEAST or share <= max(limit.times * usual, limit.share) * self._slack("late-spike"):
+        most = max(limit.times * usual, limit.share)
+        if past < _LEAST or share <= most * self._slack("late-spike"):
             return None
         return _Found(
             now - limit.span,
             f"{total.late:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} were late "
-            f"({share:.2%}), against {usual:.2%} before; the limit is {limit.times:g} times as many. First compare "
-            "delays by `windrow tune`, and ask whether a producer sends old records",
+            f"({share:.2%}), against {usual:.2%} before; the limit is {most:.2%}: {limit.times:g} times as many, and "
+            f"{limit.share:.2%} at the least. First compare delays by `{self._commands.of('tune {c}')}`, and ask "
+            "whether a producer sends old records",
             {"share": share, "usual": usual, "late": total.late, "records": total.records},
         )
 
@@ -366,8 +378,8 @@ class AlertEvaluator:
         return _Found(
             now - limit.span,
             f"{total.expired:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} have expired "
-            f"({share:.2%}): no result has them; the limit is {limit.share:.2%}. First see by `windrow tune` which "
-            "lateness they would have needed",
+            f"({share:.2%}): no result has them; the limit is {limit.share:.2%}. First see by "
+            f"`{self._commands.of('tune {c}')}` which lateness they would have needed",
             {"share": share, "expired": total.expired, "records": total.records},
         )
 
@@ -381,16 +393,24 @@ class AlertEvaluator:
         is_large = is_large and share > limit.share * self._slack("dead-letters")
         if total is None or not (new or is_large):
             return None
-        kinds = sorted(total.dead_reasons.items(), key=lambda pair: -pair[1])[:_NAMED]
-        named = ", ".join(f"{kind} ({count:,})" for kind, count in kinds)
-        first = f" Not met before: {', '.join(list(new)[:_NAMED])}." if new else ""
-        since = min(new.values()) if new else now - limit.span
+        begin = _time(max(self._began, now - limit.span))
+        of = f"of {counted(total.events, 'record')} since {begin}"
+        met = {kind: total.dead_reasons.get(kind, 1) for kind in new}
+        if is_large:
+            shown = total.dead_reasons
+            what = f"{dead:,} {of} are dead letters ({share:.2%}; the limit is {limit.share:.2%}): {_most(shown)}"
+            what += f". Not met before: {', '.join(list(new)[:_NAMED])}" if new else ""
+        else:
+            shown = met
+            what = (
+                f"{counted(sum(met.values()), 'dead letter')} for a reason that this pipeline has not met before: "
+                f"{_most(shown)}. All dead letters are {dead:,} {of} ({share:.2%}), within the limit of "
+                f"{limit.share:.2%}"
+            )
         return _Found(
-            since,
-            f"{dead:,} of {counted(total.events, 'record')} since {_time(max(self._began, now - limit.span))} are dead "
-            f"letters ({share:.2%}; the limit is {limit.share:.2%}): {named}.{first} First see them by `windrow "
-            "redrive --list`; when the pipeline is mended, `windrow redrive` puts them back",
-            {"share": share, "dead": dead, "reasons": dict(kinds), "new": sorted(new)},
+            min(new.values()) if new else now - limit.span,
+            f"{what}. First see {self._see_dead}",
+            {"share": share, "dead": dead, "reasons": _first(shown), "new": sorted(new)},
             at_once=bool(new),
         )
 
@@ -398,7 +418,9 @@ class AlertEvaluator:
         span = _span(limit, self._every)
         if isinstance(self._error, RunError):
             message = str(self._error).partition("\n")[0]
-            return _Found(now, f"the run has ended: {message}. First mend that, then start it again", at_once=True)
+            return _Found(
+                now, f"the run has ended: {message}. First mend that, then start it again", at_once=True, is_end=True
+            )
         faults = self._faults
         if faults is None:
             return None
@@ -407,23 +429,28 @@ class AlertEvaluator:
             return None
         return _Found(
             faults.since,
-            f"the run has had {counted(faults.count, 'fault')} since {_time(faults.since)}, and tried again after "
-            f"each; the last: {faults.message}. First see whether the database and the broker answer",
+            f"the run has had {counted(faults.count, 'fault')} since {_time(faults.since)}, and tries again; the last: "
+            f"{faults.message}. First see {self._see_fault(faults.reason)}",
             {"faults": faults.count, "last": faults.message},
         )
 
     def _checkpoint(self, limit: CheckpointLimit, now: int) -> _Found | None:
         if isinstance(self._error, CheckpointError):
             message = str(self._error).partition("\n")[0]
-            return _Found(now, f"the run has ended, as its checkpoint cannot be used: {message}", at_once=True)
+            return _Found(
+                now, f"the run has ended, as its checkpoint cannot be used: {message}", at_once=True, is_end=True
+            )
         saved = self._past.saved
-        if limit.savepoint is None or saved is None or now - saved <= limit.savepoint:
+        since = self._past.began if saved is None else saved
+        if limit.savepoint is None or since is None or now - since <= limit.savepoint:
             return None
+        which = "no savepoint was taken since the first run, of" if saved is None else "the newest savepoint is of"
+        takes = self._commands.of(f"savepoint --to {quote(f'{self._graph.name}-{_time(now)[:10]}')} {{c}}")
         return _Found(
-            saved + limit.savepoint,
-            f"the newest savepoint is of {_time(saved)}, {_lasting(now - saved)} ago; the limit is "
-            f"{format_duration(limit.savepoint)}. First stop the run and take one by `windrow savepoint`",
-            {"saved": saved, "seconds": (now - saved) / _SECOND},
+            since + limit.savepoint,
+            f"{which} {_time(since)}, {_lasting(now - since)} ago; the limit is {format_duration(limit.savepoint)}. "
+            f"First stop the run, take one by `{takes}`, and start the run again",
+            {"saved": saved, "seconds": (now - since) / _SECOND},
         )
 
     def _backpressure(self, limit: TimeLimit, now: int) -> _Found | None:
@@ -438,8 +465,8 @@ class AlertEvaluator:
         return _Found(
             self._slow_since,
             f"each step since {_time(self._slow_since)} took longer than the {format_duration(self._every)} between "
-            f"two of them, the last {last.took:,.1f} s{where}. First see whether the lag grows; if so, mend that part, "
-            "or give the run more cores",
+            f"two of them, the last {last.took:,.1f} s{where}. First see by `{self._status}` "
+            "whether the lag grows; if so, mend that part, or give the run more cores",
             {"seconds": last.took, "parts": total.parts, "every_seconds": self._every / _SECOND},
         )
 
@@ -482,6 +509,50 @@ class AlertEvaluator:
             {"key": key, "share": share, "node": node},
         )
 
+    @property
+    def _is_realtime(self) -> bool:
+        return self._pipeline.mode == "realtime"
+
+    @property
+    def _status(self) -> str:
+        """The command that shows the status; of a realtime run it asks the brokers, and takes no checkpoint."""
+        return self._commands.of("status" if self._is_realtime else "status {c}")
+
+    @property
+    def _servers(self) -> str:
+        return "the brokers" if self._is_realtime else "the database"
+
+    def _see_fault(self, reason: FaultReason) -> str:
+        match reason:
+            case "source" | "lost":
+                return f"whether {'the brokers answer' if self._is_realtime else 'the log can be read'}"
+            case "sink":
+                return f"whether {self._servers} answer{'' if self._is_realtime else 's'}"
+            case "engine":
+                return "`spark.log` in the checkpoint's folder"
+            case _:
+                assert_never(reason)
+
+    @property
+    def _see_parts(self) -> str:
+        """What shows where the time of a run goes: of a realtime run its partitions are known alone."""
+        if self._is_realtime:
+            return f"by `{self._status}` whether one partition is behind, or all of them"
+        return f"by `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
+
+    @property
+    def _see_dead(self) -> str:
+        """What shows dead letters, and puts them back where that can be done."""
+        from windrow.hosts.redrive import redrivable  # noqa: PLC0415 - needs Arrow, which evaluating does not
+
+        try:
+            redrivable(self._pipeline)
+        except InputError:
+            table = companion(self._graph.sinks[0].sink, "dead")
+            return f"them by `{self._commands.of(f'show {table} --limit 20')}`"
+        lists, again = self._commands.of("redrive --list"), self._commands.of("redrive --all {c}")
+        return f"them by `{lists}`; when the pipeline is mended, `{again}` puts them back"
+
     _conditions: Final[dict[AlertName, Callable[[AlertEvaluator, Any, int], _Found | None]]] = {
         "lag": _behind,
         "no-step": _no_step,
@@ -506,6 +577,16 @@ def _span(limit: AlertLimit, every: int) -> int:
     if limit.span is None:
         return max(STALLED_AFTER, 10 * every)
     return limit.span
+
+
+def _first(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the greatest counts, in their order."""
+    return dict(sorted(counts.items(), key=lambda pair: -pair[1])[:_NAMED])
+
+
+def _most(counts: Mapping[str, int]) -> str:
+    """Return the greatest counts as text."""
+    return ", ".join(f"{kind} ({count:,})" for kind, count in _first(counts).items())
 
 
 def _time(micros: int) -> str:

@@ -11,6 +11,7 @@ from typing import Literal, assert_never
 from windrow.core.lists import with_entries
 from windrow.errors import InputError
 from windrow.hosts.alert_delivery import AlertWatch, OnAlert, read_past
+from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
 from windrow.hosts.folders import Folder
 from windrow.hosts.group_offsets import GroupOffsets
 from windrow.hosts.history import HistoryWriter, RunRecord, forget_history, history_of
@@ -18,7 +19,7 @@ from windrow.hosts.lineage import lineage
 from windrow.hosts.reports import Alert, Observer, OnLag, OnStep, OnTrouble, naming_lag, naming_partitions
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.traces import tracing
-from windrow.model import Graph, Runnable, as_graph
+from windrow.model import Runnable, as_graph
 from windrow.sinks import open_sinks
 from windrow.sinks.base import SinkGroup
 from windrow.sources import followed_files, open_sources, with_lists
@@ -43,7 +44,7 @@ class Options:
     of, such as a file that is followed and cannot be read; `on_ready` when a stream begins to take steps, also after
     a fault; `on_resume` when its checkpoint is known to be its own; `on_lag` every second or so with how far a stream
     is behind; `on_alert` with each alert of a live run that is raised or resolved. A stream gives up after `retry`
-    seconds of faults without a step (None: a minute, on a cluster ten).
+    seconds of faults without a step (None: a minute, on a cluster ten). `commands` are those that alerts advise.
     """
 
     checkpoint: Folder
@@ -64,6 +65,7 @@ class Options:
     on_alert: OnAlert = lambda _: None
     retry: float | None = None
     on_data_loss: OnDataLoss = "stop"
+    commands: CommandLines = PLACEHOLDER
 
 
 def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
@@ -74,7 +76,7 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
     graph = as_graph(pipeline)
     own = Observer(on_step, options.on_trouble, options.on_ready, options.on_lag, options.on_resume)
     with (
-        _noting(graph, options) as noted,
+        _noting(pipeline, options) as noted,
         GroupOffsets(graph, options.on_warning) as groups,
         tracing(graph, options.host, options.on_warning) as traces,
         lineage(graph, is_bounded=options.until_end, on_warning=options.on_warning) as events,
@@ -93,12 +95,12 @@ def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnSt
 
 
 @contextmanager
-def _noting(graph: Graph, options: Options) -> Iterator[list[Observer]]:
+def _noting(pipeline: Runnable, options: Options) -> Iterator[list[Observer]]:
     """Yield what writes the history of a run that has a checkpoint, and what raises the alerts of a live one."""
     if options.host in {"batch", "memory"}:
         yield []
         return
-    record, path = RunRecord.here(graph.name, options.host), history_of(options.checkpoint)
+    record, path = RunRecord.here(pipeline.name, options.host), history_of(options.checkpoint)
     with HistoryWriter(path, record, options.on_warning) as history:
         if options.until_end:
             yield [history.observer]
@@ -109,7 +111,9 @@ def _noting(graph: Graph, options: Options) -> Iterator[list[Observer]]:
             options.on_alert(alert)
 
         past = partial(read_past, path, record)
-        with AlertWatch(graph, options.every, past, on_alert, options.on_warning) as alerts:
+        with AlertWatch(
+            pipeline, options.every, past, on_alert, options.on_warning, commands=options.commands
+        ) as alerts:
             yield [alerts.observer, history.observer]
 
 

@@ -36,6 +36,7 @@ from windrow.model.aggregates import (
 )
 from windrow.model.alerts import (
     ALERT_NAMES,
+    COUNTING_ALERTS,
     DEFAULT_ALERTS,
     OFF,
     AlertLimit,
@@ -178,6 +179,7 @@ from windrow.model.windows import (
 __all__ = [
     "AGGREGATE_FUNCTIONS",
     "ALERT_NAMES",
+    "COUNTING_ALERTS",
     "DEFAULT_ALERTS",
     "DEFAULT_KEY_GROUPS",
     "DELETED",

@@ -22,6 +22,10 @@ AlertName = Literal[
     "hot-key",
 ]
 ALERT_NAMES: Final[tuple[AlertName, ...]] = get_args(AlertName)
+COUNTING_ALERTS: Final[frozenset[AlertName]] = frozenset(
+    {"watermark-stuck", "latency", "late-spike", "expired-share", "dead-letters", "backpressure", "hot-key"}
+)
+"""Alerts that a run which knows only offsets, in real time, does not raise."""
 
 
 def field_of(name: AlertName) -> str:

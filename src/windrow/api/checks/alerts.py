@@ -9,7 +9,16 @@ from urllib.parse import urlsplit
 
 from windrow.api.checks.base import Finding, error, warning
 from windrow.api.checks.time import LONGEST
-from windrow.model import CheckpointLimit, KafkaSource, Runnable, as_graph, format_duration
+from windrow.model import (
+    COUNTING_ALERTS,
+    DEFAULT_ALERTS,
+    CheckpointLimit,
+    KafkaSource,
+    LagLimit,
+    Runnable,
+    as_graph,
+    format_duration,
+)
 from windrow.model.connectors import is_reference, with_placeholders
 
 _SHORTEST = 1_000_000
@@ -28,12 +37,27 @@ def alert_limits(pipeline: Runnable) -> Iterator[Finding]:
     savepoint = alerts.checkpoint.savepoint if isinstance(alerts.checkpoint, CheckpointLimit) else None
     if pipeline.mode == "realtime" and savepoint is not None:
         yield error("alerts.checkpoint.savepoint", "is for savepoints, and a realtime run has none: leave it out")
-    if "latency" in alerts.limits and not any(
-        isinstance(one.source, KafkaSource) for one in as_graph(pipeline).sources
-    ):
-        message = "is known of records with a log timestamp of Kafka's; of other logs the alert is never raised"
-        yield warning("alerts.latency", message)
+    yield from _never_raised(pipeline)
     yield from _receivers(pipeline)
+
+
+def _never_raised(pipeline: Runnable) -> Iterator[Finding]:
+    """Yield warnings of alerts that the pipeline asks for, and whose figures its runs do not know."""
+    limits, usual = pipeline.alerts.limits, DEFAULT_ALERTS.limits
+    asked = [name for name, limit in limits.items() if limit != usual.get(name)]
+    is_realtime = pipeline.mode == "realtime"
+    if is_realtime:
+        for name in asked:
+            if name in COUNTING_ALERTS:
+                yield warning(f"alerts.{name}", "is never raised, as a realtime run knows its offsets alone")
+    has_times = any(isinstance(one.source, KafkaSource) for one in as_graph(pipeline).sources)
+    if "latency" in asked and not (has_times or is_realtime):
+        message = "is known of records with a log timestamp of Kafka's alone; for other logs it is never raised"
+        yield warning("alerts.latency", message)
+    lag = limits.get("lag")
+    if "lag" in asked and isinstance(lag, LagLimit) and lag.records is None and (is_realtime or not has_times):
+        of = "a realtime run" if is_realtime else "a log other than Kafka"
+        yield warning("alerts.lag", f"is never raised, as its time is not known of {of}: give `records`, too")
 
 
 def _limit(where: str, kind: str, value: Any) -> Iterator[Finding]:  # noqa: ANN401 - a number or None
@@ -52,7 +76,13 @@ def _limit(where: str, kind: str, value: Any) -> Iterator[Finding]:  # noqa: ANN
 
 
 def _receivers(pipeline: Runnable) -> Iterator[Finding]:
-    """Yield what is wrong with the webhook; its URL is not repeated, as it may hold a secret."""
+    """Yield what is wrong with the command and the webhook, whose URL is not repeated, as it may hold a secret."""
+    match pipeline.alerts.command:
+        case (text,) if len(words := text.split()) > 1 and "/" not in words[0]:
+            written = f"[{', '.join(words)}]"
+            yield warning(
+                "alerts.command", f"{text!r} is one program with spaces in its name, as no shell reads it: {written}?"
+            )
     url = pipeline.alerts.webhook
     if url is None or is_reference(url):
         return

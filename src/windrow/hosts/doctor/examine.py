@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import re
-import shlex
 import shutil
 import socket
 import tempfile
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from windrow.api.checks import validate
 from windrow.errors import CheckpointError, EngineError, InputError, WindrowError
+from windrow.hosts.command_lines import CommandLines
 from windrow.hosts.doctor.facts import (
     GOING,
     CheckpointFacts,
@@ -98,11 +98,10 @@ def examine(
         found_logs = {name: one.result() for name, one in logs.items()}
         found_tables = {name: one.result() for name, one in tables.items()}
     return Examined(
-        file=file,
         pipeline=pipeline,
         graph=graph,
         now=now,
-        checkpoint_option=f"--checkpoint {shlex.quote(option)}" if option else "",
+        commands=CommandLines(file, option),
         machine=_machine(),
         place=disk(checkpoint) if isinstance(checkpoint, Path) else None,
         run=run,

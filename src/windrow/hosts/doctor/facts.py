@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from windrow.hosts.command_lines import CommandLines
 from windrow.hosts.history import RunRecord
 from windrow.hosts.numbers import short_duration
 from windrow.hosts.reports import StepReport
@@ -203,11 +203,10 @@ class Examined:
     `leaks` are files that hold a secret, and `readable` secrets and folders that others can read or write, with why.
     """
 
-    file: str
     pipeline: Runnable
     graph: Graph
     now: int
-    checkpoint_option: str
+    commands: CommandLines
     machine: Machine
     place: Disk | None
     run: RunFacts | Unknown
@@ -224,9 +223,7 @@ class Examined:
 
     def command(self, words: str) -> str:
         """Return a command line for this pipeline: ``windrow COMMAND FILE OPTIONS``; ``{c}`` is the checkpoint."""
-        name, _, options = words.partition(" ")
-        given = options.replace("{c}", self.checkpoint_option).strip()
-        return " ".join(["windrow", name, shlex.quote(self.file), *([given] if given else [])])
+        return self.commands.of(words)
 
     def setting(self, path: str, value: str) -> str:
         """Return a setting as a line of YAML; a run that is there takes most of them from a savepoint."""

@@ -299,7 +299,7 @@ def clocks(x: Examined) -> Iterator[Finding]:
         yield unknown(last.why)
         return
     if last.committed is None or not last.log_times:
-        yield unknown("the log has no timestamps")
+        yield unknown("no log timestamps are known: of other logs than Kafka a run keeps none")
         return
     partition, newest = max(last.log_times.items(), key=lambda pair: pair[1])
     ahead = (newest - last.committed) / MICROS
