@@ -195,6 +195,8 @@ def test_a_place_without_a_dead_letter_is_said(chain: Chain) -> None:
     result = redrive(*places, "--checkpoint", ".windrow/1", code=1)
     assert "offset 77: no dead letter" in result.stdout
     assert json.loads(redrive(*places, "--checkpoint", ".windrow/1", "--json", code=1).stdout)["missing"] == [5, 77]
+    beyond = redrive("--partition", "99999999999999999999", "--dry-run", "--checkpoint", ".windrow/1", code=2)
+    assert "99999999999999999999 is not in the range 0<=x<=1048575" in beyond.stderr
     assert len(outcomes("--partition", "0", "--dry-run", code=1)) == len(outcomes("--all", "--dry-run", code=1))
 
 

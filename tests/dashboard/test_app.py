@@ -87,6 +87,8 @@ def test_an_answer_is_not_sent_again_while_it_is_true(served: Served) -> None:
         ("/api/overview?span=2h", 400, "is none of 10m, 1h, all"),
         ("/api/lateness?delay=soon", 400, "soon"),
         ("/api/dead?partition=x", 400, "is not the number of a partition"),
+        ("/api/dead?partition=9999999999999999999", 400, "is not the number of a partition"),
+        ("/api/dead?sink=x", 400, "the pipeline has no sink 'x': it has one sink, so leave this out"),
         ("/api/late?sink=other", 400, "the pipeline has no sink 'other'"),
     ],
 )

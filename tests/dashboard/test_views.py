@@ -88,6 +88,11 @@ def test_a_run_without_steps_has_all_views(view: Any) -> None:  # noqa: ANN401 -
             {"lag": {0: 2}},
             [("bad", "Failed"), ("bad", "2 records behind, 1.5s")],
         ),
+        (
+            replace(RUNNING, ended=NOW),
+            {"lag": {0: 0}},
+            [("done", "Ended"), ("done", "All records were read that the log had")],
+        ),
         (replace(RUNNING, ended=NOW), {"lag": {0: 2}}, [("done", "Ended"), ("done", "2 records behind, 1.5s")]),
     ],
 )
@@ -120,6 +125,23 @@ def test_a_watermark_that_stands_still_while_records_come_is_warned_of() -> None
 )
 def test_whether_the_numbers_are_right(changes: dict[str, Any], expected: tuple[str, str]) -> None:
     assert answers(overview(seen(steps({"expired": 0, "dead": 0, "rejected": 0} | changes)), {}))[2] == expected
+
+
+def test_what_a_realtime_run_does_not_count_is_not_0() -> None:
+    made = overview(seen(steps({"only_offsets": True, "late": 0, "expired": 0})), {})
+    totals = made["totals"]
+    assert totals["events"] > 0
+    assert {value for name, value in totals.items() if name not in {"events", "records"}} == {None}
+    assert {value for name in ("late", "dead", "revisions", "open_windows") for value in made["series"][name]} == {None}
+    assert set(time_view(seen(steps({"only_offsets": True})), {})["inserts"]) == {None}
+
+
+def test_a_lag_of_what_comes_between_two_steps_is_none_to_warn_of() -> None:
+    record = replace(RUNNING, lag=Lag(NOW, {0: 100}))
+    busy = steps({"records": 6_000, "lag": {0: 0}}, {"records": 6_000, "lag": {0: 0}})
+    assert answers(overview(seen(busy, record), {}))[1] == ("good", "100 records behind")
+    slow = steps({"records": 60, "lag": {0: 0}}, {"records": 60, "lag": {0: 0}})
+    assert answers(overview(seen(slow, record), {}))[1] == ("warn", "100 records behind")
 
 
 def test_the_watermarks_of_partitions_say_who_holds_it() -> None:

@@ -14,9 +14,10 @@ from unittest import mock
 import pytest
 from tests.hosts.test_history import STEP, T0, written
 
+from windrow.dashboard.views import overview
 from windrow.dashboard.watch import Query, Seen, Watch, WatchedRun
 from windrow.errors import InputError
-from windrow.hosts.history import HistoryWriter, RunRecord, forget_history, history_of, read_new
+from windrow.hosts.history import HistoryWriter, RunRecord, forget_history, history_of, read_new, read_runs
 from windrow.hosts.reports import Alert, StepReport
 
 
@@ -78,6 +79,36 @@ def test_a_long_history_is_read_from_its_end(tmp_path: Path) -> None:
     path = tmp_path / "progress.sqlite"
     written(path, steps(0, 50))
     assert [step.epoch for step in read_new(path, None, 5).reports] == list(range(45, 50))
+
+
+def test_what_is_left_out_of_a_long_history_is_counted_and_said(tmp_path: Path) -> None:
+    path = history_of(tmp_path)
+    with mock.patch("windrow.dashboard.watch._READ", 20):
+        written(path, steps(0, 15))
+        one = watch(tmp_path)
+        assert one.look().partial is None
+        # more than are read at once came while nobody looked: no step is missing between those that are shown
+        written(path, steps(15, 30))
+        seen = one.look()
+        assert [step.epoch for step in seen.recent] == list(range(25, 45))
+        assert seen.counts is not None
+        assert seen.counts["events"] == 45 * STEP.events
+        assert seen.counts["records"] == 45 * STEP.records
+        assert seen.partial == {"since": T0 + 25, "counts_since": read_runs(path)[0].began}
+        assert overview(seen, {})["totals"] == seen.counts
+        written(path, steps(45, 1))
+        assert (one.look().counts or {})["events"] == 46 * STEP.events
+        anew = watch(tmp_path).look()
+    assert one.look().status.record == read_runs(path)[-1], "of several processes the last one's"
+    assert (anew.counts, anew.partial is None) == (one.look().counts, False)
+
+
+def test_an_hour_of_many_short_steps_is_a_whole_hour(tmp_path: Path) -> None:
+    many = [replace(STEP, epoch=epoch, committed=T0 + epoch * 1_000_000) for epoch in range(100)]
+    written(history_of(tmp_path), many)
+    with mock.patch("windrow.dashboard.watch._RECENT", 10):
+        shown = watch(tmp_path).look().over(60)
+    assert sum(step.records for step in shown) == 61 * STEP.records
 
 
 def test_alerts_are_active_ones_first(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from windrow.cli.options import STATE_FOLDER, TIME
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.reports import counted
+from windrow.model import MAX_PARTITIONS
 
 if TYPE_CHECKING:
     from windrow.hosts.redrive import Letter, Redrivable
@@ -47,7 +48,7 @@ _NOT: dict[str, str] = {
 @click.option("--list", "as_list", is_flag=True, help=_HELP["list"])
 @click.option("--all", "all_", is_flag=True, help=_HELP["all"])
 @click.option("--reason", metavar="TEXT", multiple=True, help=_HELP["reason"])
-@click.option("--partition", type=click.IntRange(min=0), help=_HELP["partition"])
+@click.option("--partition", type=click.IntRange(0, MAX_PARTITIONS - 1), help=_HELP["partition"])
 @click.option("--offset", type=click.IntRange(min=0), multiple=True, help=_HELP["offset"])
 @click.option("--since", type=TIME, metavar="TIME", help=_HELP["since"])
 @click.option("--key", metavar="FIELD=VALUE", multiple=True, help=_HELP["key"])

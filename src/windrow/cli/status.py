@@ -22,7 +22,7 @@ from windrow.hosts.folders import Folder
 from windrow.hosts.history import FILES, history_of
 from windrow.hosts.numbers import format_time, short_duration, short_number
 from windrow.hosts.reports import Alert, counted, now_micros
-from windrow.hosts.status import PartitionStatus, RunStatus, State, last_alerts
+from windrow.hosts.status import OVER, PartitionStatus, RunStatus, State, last_alerts
 from windrow.model import KafkaSource, Runnable, as_graph
 
 if TYPE_CHECKING:
@@ -191,8 +191,9 @@ def _lag_lines(status: RunStatus) -> Iterator[str]:
     lag = status.lag
     if lag is None:
         return
+    then = " then" if status.state in OVER else ""
     if not lag.behind:
-        yield "  lag: none, all records of the log are read"
+        yield f"  lag{then}: none, all records of the log {'were' if then else 'are'} read"
         return
     seconds = "" if lag.longest is None else f", {short_duration(lag.longest)}"
     trend = ""
@@ -200,7 +201,7 @@ def _lag_lines(status: RunStatus) -> Iterator[str]:
         word = "growing" if status.lag_trend > 0 else "shrinking"
         trend = f", {word} by {short_number(abs(status.lag_trend))}/s"
     clear = "" if status.until_clear is None else f" (none in {short_duration(status.until_clear)})"
-    yield f"  lag: {counted(lag.behind, 'record')}{seconds}{trend}{clear}"
+    yield f"  lag{then}: {counted(lag.behind, 'record')}{seconds}{trend}{clear}"
 
 
 def _watermark_lines(status: RunStatus) -> Iterator[str]:
@@ -211,7 +212,8 @@ def _watermark_lines(status: RunStatus) -> Iterator[str]:
         yield "  low watermark: none yet"
     else:
         behind = short_duration(max(0.0, status.watermark_lag))
-        yield f"  low watermark: {format_time(last.low_watermark)}, {behind} behind the clock"
+        then = " then" if status.state in OVER else ""
+        yield f"  low watermark: {format_time(last.low_watermark)}, {behind} behind the clock{then}"
     for one in [one for one in status.partitions if one.held is not None][:_NAMED]:
         yield f"    held by partition {one.partition}: {one.held}"
     if last.idle:

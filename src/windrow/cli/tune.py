@@ -207,8 +207,13 @@ def _show(pipeline: Runnable, found: Tuning, origin: str, diff: str, effects: Se
         if delay.records:
             console.print(_delay_table(delay))
             console.print(_partition_table(pipeline, delay))
+    under = (
+        ", under what is chosen above"
+        if any(one.chosen not in {None, one.setting.delay} for one in found.delays)
+        else ""
+    )
     for lateness in found.latenesses:
-        click.echo(f"\n{lateness.path}: {_words(lateness.lateness, lateness.chosen)}; of {lateness.records:,}")
+        click.echo(f"\n{lateness.path}: {_words(lateness.lateness, lateness.chosen)}; of {lateness.records:,}{under}")
         if lateness.records:
             console.print(_lateness_table(lateness))
     click.echo("")

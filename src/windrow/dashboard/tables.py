@@ -249,7 +249,8 @@ def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layo
     views = sink_views(as_graph(_pipeline(run)))
     name = query.get("sink") or next(iter(views))
     if name not in views:
-        msg = f"the pipeline has no sink {name!r}: name one of {', '.join(views)}"
+        named = f"name one of {', '.join(views)}" if any(views) else "it has one sink, so leave this out"
+        msg = f"the pipeline has no sink {name!r}: {named}"
         raise InputError(msg)
     view = views[name]
     if isinstance(view.sink, KafkaSink):
@@ -283,12 +284,13 @@ def _newest(
 
 
 def _of_partition(query: Query) -> list[Condition]:
-    from windrow.sinks.database import Condition  # noqa: PLC0415 - as above
+    from windrow.model import MAX_PARTITIONS  # noqa: PLC0415 - as above
+    from windrow.sinks.database import Condition  # noqa: PLC0415
 
     text = query.get("partition", "")
     if not text:
         return []
-    if not text.isdecimal():
+    if not text.isdecimal() or int(text) >= MAX_PARTITIONS:
         msg = f"partition={text!r} is not the number of a partition"
         raise InputError(msg)
     return [Condition("partition", "=", int(text))]

@@ -19,8 +19,8 @@ from windrow.core.window_counts import WindowCounts, add_windows
 from windrow.dashboard.watch import Query, Seen
 from windrow.errors import InputError
 from windrow.hosts.numbers import short_duration
-from windrow.hosts.reports import PartitionName, StepReport, counted
-from windrow.hosts.status import RunStatus, State, standing_since
+from windrow.hosts.reports import Lag, PartitionName, StepReport, counted
+from windrow.hosts.status import OVER, RunStatus, State, standing_since
 from windrow.model import (
     Global,
     Graph,
@@ -43,9 +43,10 @@ _STILL: Final = 300.0
 """Seconds without a move of the low watermark, while records come, after which it is said to stand still."""
 _LONG: Final = 300.0
 """Seconds of a growing lag after which a run is far behind."""
+_SHORT: Final = 5.0
+"""Seconds in which a lag is read that is no more than what comes between two steps."""
 _MISSING: Final = 0.001
 """The share of records in no result that is worth a warning."""
-_GONE: frozenset[State] = frozenset({"failed", "killed", "lost", "stalled"})
 _SPANS: Final = {"10m": 600.0, "1h": 3_600.0, "all": None}
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
@@ -60,10 +61,10 @@ def overview(seen: Seen, query: Query) -> dict[str, Any]:
         "absent": seen.absent,
         "now": status.now,
         "seen_at": seen.now,
-        "answers": [_stuck(seen), _late(status), _right(total)],
+        "answers": [_stuck(seen), _late(status), _right(seen)],
         "held": _held(status),
-        "totals": None if total is None else _totals(total),
-        "since": _first_time(seen.series),
+        "totals": _known_counts(seen),
+        "since": seen.counts_since,
         "latency_seconds": {} if total is None else _quantiles(total.latency),
         "only_offsets": status.last is not None and status.last.only_offsets,
         "pipeline_file": seen.run.file,
@@ -121,51 +122,62 @@ def _late(status: RunStatus) -> dict[str, Any]:
     if lag is None:
         return _answer(question, "done", "The lag is not known")
     if not lag.behind:
-        return _answer(question, "good", "All records of the log are read")
+        over = ("done", "All records were read that the log had", "Nothing reads newer ones now.")
+        return _answer(question, *(over if status.state in OVER else ("good", "All records of the log are read")))
     headline = f"{counted(lag.behind, 'record')} behind"
     if lag.longest:
         headline += f", {short_duration(lag.longest)}"
+    level, reason, summary = _behind(status, lag)
+    return _answer(question, level, headline, reason, summary=summary)
+
+
+def _behind(status: RunStatus, lag: Lag) -> tuple[str, str, str]:
+    """Return the level, the reason and the summary of a lag that there is."""
     trend = status.lag_trend
-    if status.state in {"ended", *_GONE}:
-        return _answer(
-            question, "bad" if status.state in _GONE else "done", headline, "Nothing reads them now.", summary="behind"
-        )
+    if status.state in OVER or status.state == "stalled":
+        return "done" if status.state == "ended" else "bad", "Nothing reads them now.", "behind"
+    if lag.behind < _SHORT * status.per_second:
+        return "good", f"As many are read in {short_duration(lag.behind / status.per_second)}.", "up to date"
     if trend is not None and trend >= 1:
         level = "bad" if lag.longest is not None and lag.longest > _LONG else "warn"
-        grows = f"The lag grows by {trend:,.0f} records/s: the results come later."
-        return _answer(question, level, headline, grows, summary="falling behind")
+        return level, f"The lag grows by {trend:,.0f} records/s: the results come later.", "falling behind"
     if status.until_clear is not None and trend is not None:
         clear = f"none is left in {short_duration(status.until_clear)} if that goes on."
-        shrinks = f"The lag shrinks by {-trend:,.0f} records/s; {clear}"
-        return _answer(question, "warn", headline, shrinks, summary="catching up")
-    return _answer(question, "good", headline, "The lag neither grows nor shrinks.", summary="behind")
+        return "warn", f"The lag shrinks by {-trend:,.0f} records/s; {clear}", "catching up"
+    return "good", "The lag neither grows nor shrinks.", "behind"
 
 
-def _right(total: StepReport | None) -> dict[str, Any]:
-    question = "Are the numbers right?"
-    if total is None or total.only_offsets:
-        return _answer(question, "done", "Not known yet" if total is None else "A realtime run counts offsets alone")
-    missing = total.expired + total.dead + total.rejected
-    revised = (
-        f"{counted(total.revisions, 'row')} revised by late records." if total.revisions else "No row was revised."
-    )
+def _right(seen: Seen) -> dict[str, Any]:
+    question, last, counts = "Are the numbers right?", seen.status.last, seen.counts
+    if last is None or counts is None or last.only_offsets:
+        return _answer(question, "done", "Not known yet" if last is None else "A realtime run counts offsets alone")
+    events, expired, dead = counts["events"], counts["expired"], counts["dead"] + counts["rejected"]
+    missing, revisions = expired + dead, counts["revisions"]
+    revised = f"{counted(revisions, 'row')} revised by late records." if revisions else "No row was revised."
     if not missing:
-        return _answer(question, "good", f"All {total.events:,} records are counted", revised, summary="all counted")
-    share = missing / max(1, total.events)
-    parts = [f"{total.expired:,} expired"] if total.expired else []
-    dead = total.dead + total.rejected
+        return _answer(question, "good", f"All {events:,} records are counted", revised, summary="all counted")
+    share = missing / max(1, events)
+    parts = [f"{expired:,} expired"] if expired else []
     parts += [counted(dead, "dead letter")] if dead else []
     level = "warn" if share > _MISSING else "good"
     headline = f"{_percent(1 - share)} of the records are counted"
-    missed = f"Not counted: {' and '.join(parts)} of {total.events:,}."
+    missed = f"Not counted: {' and '.join(parts)} of {events:,}."
     return _answer(question, level, headline, missed, revised, summary="some records are not counted")
 
 
 def _held(status: RunStatus) -> list[dict[str, Any]]:
     """Return what holds the low watermark back, of a run that goes on."""
-    if status.state in {"ended", *_GONE} - {"stalled"}:
+    if status.state in OVER:
         return []
     return [{"partition": one.partition, "why": one.held} for one in status.partitions if one.held is not None]
+
+
+def _known_counts(seen: Seen) -> dict[str, int | None] | None:
+    """Return the counts of all steps; of a run that counts offsets alone the others are not known."""
+    counts, last = seen.counts, seen.status.last
+    if counts is None or last is None or not last.only_offsets:
+        return None if counts is None else dict(counts)
+    return {name: number if name in {"events", "records"} else None for name, number in counts.items()}
 
 
 def _totals(total: StepReport) -> dict[str, int]:
@@ -193,12 +205,12 @@ def _over_time(series: Sequence[StepReport]) -> dict[str, list[Any]]:
         "behind": [one.behind for one in known],
         "watermark_lag": [one.watermark_lag for one in known],
         "latency_p99": [_quantiles(one.latency).get("p99") for one in known],
-        "late": [one.late for one in known],
-        "expired": [one.expired for one in known],
-        "dead": [one.dead + one.rejected for one in known],
-        "revisions": [one.revisions for one in known],
-        "inserts": [one.inserts for one in known],
-        "open_windows": [one.open_windows for one in known],
+        "late": [None if one.only_offsets else one.late for one in known],
+        "expired": [None if one.only_offsets else one.expired for one in known],
+        "dead": [None if one.only_offsets else one.dead + one.rejected for one in known],
+        "revisions": [None if one.only_offsets else one.revisions for one in known],
+        "inserts": [None if one.only_offsets else one.inserts for one in known],
+        "open_windows": [None if one.only_offsets else one.open_windows for one in known],
         "state_bytes": [one.state_bytes for one in known],
     }
 
@@ -256,8 +268,8 @@ def event_time(seen: Seen, query: Query) -> dict[str, Any]:
         ],
         "left_out": left_out,
         "samples": _samples(series),
-        "inserts": [one.inserts for one in series],
-        "revisions": [one.revisions for one in series],
+        "inserts": [None if one.only_offsets else one.inserts for one in series],
+        "revisions": [None if one.only_offsets else one.revisions for one in series],
     }
 
 
@@ -308,7 +320,7 @@ def lateness(seen: Seen, query: Query) -> dict[str, Any]:
     """
     counts = Histogram() if seen.total is None else Histogram.sum(seen.total.lateness.values())
     return {
-        "since": _first_time(seen.series),
+        "since": seen.first,
         "records": counts.total,
         "bounds_seconds": [bound / _MICROS for bound in BOUNDS],
         "counts": list(counts.counts),
@@ -405,7 +417,7 @@ def windows(seen: Seen, query: Query) -> dict[str, Any]:
     elif not found:
         why_not = "the pipeline has no windows"
     return {
-        "since": _first_time(series),
+        "since": next((one.committed for one in series if one.committed is not None), None),
         "nodes": [_windows_of_node(seen.run.graph, node, counts) for node, counts in (found or {}).items()],
         "why_not": why_not,
     }
@@ -540,10 +552,6 @@ def _facts(seen: Seen, shown: Graph, node: Node) -> list[dict[str, Any]]:
             if len(shown.keyed) == 1 and node in shown.keyed and not last.only_offsets:
                 found.append(("open windows", last.open_windows, "number"))
     return [{"name": name, "value": value, "unit": unit} for name, value, unit in found]
-
-
-def _first_time(series: Sequence[StepReport]) -> int | None:
-    return next((one.committed for one in series if one.committed is not None), None)
 
 
 def _span(query: Query) -> float | None:

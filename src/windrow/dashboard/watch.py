@@ -34,6 +34,7 @@ _RECENT: Final = 3_600
 _PAUSE: Final = 1.0
 """Seconds between two looks at the file."""
 
+COUNTS: Final = ("events", "late", "expired", "dead", "rejected", "duplicates", "inserts", "revisions")
 _SHOWN: Final = 20
 _ANSWERS: Final = 256
 """Answers that are kept."""
@@ -62,7 +63,8 @@ class Seen:
     """A run as it was seen last: its status, the newest steps as they are, and all as at most `2 * POINTS` sums.
 
     `alerts` are the active and the newest others, as the history has them. `absent` says why there is no history, None
-    if there is one. `now` is the wall clock in microseconds.
+    if there is one. `now` is the wall clock in microseconds. `older` are the records of all processes where the history
+    is longer than what was read of it, empty where all was read.
     """
 
     run: WatchedRun
@@ -73,6 +75,35 @@ class Seen:
     series: Sequence[StepReport] = ()
     alerts: Sequence[Mapping[str, Any]] = ()
     absent: str | None = None
+    older: Sequence[RunRecord] = ()
+
+    @property
+    def first(self) -> int | None:
+        """When the first step was committed of those that were read (microseconds)."""
+        return next((one.committed for one in self.series if one.committed is not None), None)
+
+    @property
+    def partial(self) -> dict[str, Any] | None:
+        """What is known where the history is longer than what was read: since when its sums are, and its counts."""
+        return {"since": self.first, "counts_since": self.counts_since} if self.older else None
+
+    @cached_property
+    def counts(self) -> Mapping[str, int] | None:
+        """The counts of all steps by name; None if there was none."""
+        if self.total is None:
+            return None
+        known = [one.totals for one in self.older if one.totals is not None]
+        counts = {name: sum(int(one[name]) for one in known) for name in COUNTS}
+        if counts["events"] < self.total.events:  # all was read, or an older version has left no such totals
+            counts = {name: int(getattr(self.total, name)) for name in COUNTS}
+        return counts | {"records": counts["events"] - counts["dead"]}
+
+    @property
+    def counts_since(self) -> int | None:
+        """When the first step of those was committed that are counted, or the first process began that took them."""
+        counts, total = self.counts, self.total
+        is_all = counts is not None and total is not None and counts["events"] > total.events
+        return self.older[0].began if is_all else self.first
 
     @cached_property
     def total(self) -> StepReport | None:
@@ -84,8 +115,10 @@ class Seen:
         if seconds is None or not self.recent or self.recent[-1].committed is None:
             return list(self.series)
         since = self.recent[-1].committed - seconds * 1_000_000
+        first = self.recent[0].committed
         steps = Series()
-        for report in self.recent:
+        # where steps are many, the newest do not reach back so far, and their sums do
+        for report in self.recent if first is None or first <= since else self.series:
             if report.committed is not None and report.committed >= since:
                 steps.add(report)
         return list(steps.sums)
@@ -119,6 +152,7 @@ class _Known:
     place: tuple[int, int, int | None] | None = None
     recent: deque[StepReport] = field(default_factory=lambda: deque(maxlen=_RECENT))
     series: Series = field(default_factory=Series)
+    has_older: bool = False
 
 
 View = Callable[[Seen, Query], dict[str, Any]]
@@ -164,7 +198,8 @@ class Watch:
                     self._answers[key] = future
         if is_mine:
             try:
-                made = {"run": self.run.name, "version": seen.version, **make(seen, query)}
+                about = {"run": self.run.name, "version": seen.version, "partial": seen.partial}
+                made = {**about, **make(seen, query)}
                 future.set_result(json.dumps(made, ensure_ascii=False, allow_nan=False).encode())
             except BaseException as exc:  # noqa: BLE001 - those who wait for it get it too
                 # what failed may succeed when it is asked for again
@@ -176,18 +211,20 @@ class Watch:
     def _read(self) -> None:
         now = self._clock()
         record: RunRecord | None = None
+        older: Sequence[RunRecord] = ()
         absent: str | None = None
         try:
             new = read_new(self._path, self._known.place, _READ)
-            runs = read_runs(self._path, last=1)
-            record = runs[0] if runs else None
+            runs = read_runs(self._path)
+            record = runs[-1] if runs else None
             alerts = _alerts(self._path)
         except InputError as exc:
             absent, self._known, alerts = exc.message, _Known(), ()
         else:
             if new.is_whole:
-                self._known = _Known()
+                self._known = _Known(has_older=new.has_older)
             self._known.place = new.last
+            older = runs if self._known.has_older else ()
             for report in new.reports:
                 self._known.recent.append(report)
                 self._known.series.add(report)
@@ -197,7 +234,8 @@ class Watch:
         if mark != self._mark:
             self._mark = mark
             version = self._seen.version + 1
-            self._seen = Seen(self.run, version, now, status, steps, list(self._known.series.sums), alerts, absent)
+            sums = list(self._known.series.sums)
+            self._seen = Seen(self.run, version, now, status, steps, sums, alerts, absent, older)
             self._answers = {}
 
 

@@ -330,16 +330,20 @@ def read_history(path: Path, since: int | None = None, last: int | None = None) 
 class NewSteps:
     """Reports that a reader has not seen yet, oldest first; they follow those that it has seen unless `is_whole`.
 
-    `last` is the place of the newest of all, with which the next ones are asked for.
+    `last` is the place of the newest of all, with which the next ones are asked for. `has_older` says that older ones
+    were left out.
     """
 
     reports: tuple[StepReport, ...]
     last: tuple[int, int, int | None]
     is_whole: bool
+    has_older: bool = False
 
 
 def read_new(path: Path, seen: tuple[int, int, int | None] | None, most: int) -> NewSteps:
-    """Return the reports behind the place `seen`, or the newest if that is None or not in the file any more, at `most`.
+    """Return the reports behind the place `seen`, or the newest `most`.
+
+    These are returned where `seen` is None, not in the file any more, or farther back than that.
 
     Raise InputError as `read_history` does.
     """
@@ -351,11 +355,12 @@ def read_new(path: Path, seen: tuple[int, int, int | None] | None, most: int) ->
             ).fetchone()
         )
         after = seen[0] if seen is not None and is_known else 0
-        rows = connection.execute(
-            "SELECT id, epoch, committed, report FROM steps WHERE id > ? ORDER BY id DESC LIMIT ?", (after, most)
-        ).fetchall()
+        newest = "SELECT id, epoch, committed, report FROM steps WHERE id > ? ORDER BY id DESC LIMIT ?"
+        rows = connection.execute(newest, (after, most + 1)).fetchall()
+        has_older = len(rows) > most
+        is_known, rows = is_known and not has_older, rows[:most]
         last = rows[0][:3] if rows else seen if seen is not None and is_known else (0, 0, None)
-        return NewSteps(tuple(_unpacked(row[3]) for row in reversed(rows)), last, not is_known)
+        return NewSteps(tuple(_unpacked(row[3]) for row in reversed(rows)), last, not is_known, has_older)
 
 
 def read_runs(path: Path, last: int = RUNS) -> list[RunRecord]:
@@ -414,7 +419,7 @@ def _has(connection: sqlite3.Connection, table: str) -> bool:
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a history for reading; raise InputError if there is none, or the block cannot read it."""
     if not path.is_file():
-        msg = f"there is no {path}: no step was taken with this checkpoint"
+        msg = f"there is no {path}: no step was taken with this checkpoint; run the pipeline first, or name another one"
         raise InputError(msg)
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:

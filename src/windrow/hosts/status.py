@@ -23,6 +23,8 @@ from windrow.model import Graph
 State = Literal["running", "retrying", "stalled", "ended", "failed", "killed", "lost", "unknown"]
 """`killed`: its process is gone and left no word; `lost`: it has not written for a while, on another machine, say."""
 
+OVER: Final[frozenset[State]] = frozenset({"ended", "failed", "killed", "lost"})
+"""States of a run that does not go on, as far as is known."""
 RECENT: Final = 60_000_000
 """Microseconds over which rates and trends are."""
 STALLED_AFTER: Final = 120_000_000
@@ -113,7 +115,7 @@ class RunStatus:
     def of(record: RunRecord | None, steps: Sequence[StepReport], now: int, graph: Graph | None = None) -> RunStatus:
         """Return the status by a record, and the last steps, oldest first."""
         state = _state(record, now)
-        if record is not None and state in {"ended", "failed", "killed", "lost"}:
+        if record is not None and state in OVER:
             now = record.ended or record.seen
         last = steps[-1] if steps else None
         lag = None if last is None else last.last_lag

@@ -55,6 +55,11 @@ export async function refresh() {
     $("problem").hidden = true;
     say(over || data);
     update(data);
+    $("partial").hidden = !(data.partial && ["overview", "time", "lateness", "throughput"].includes(name));
+    if (data.partial)
+      $("partial").textContent =
+        `The history is longer than what is shown: the newest steps, since ${time(data.partial.since)}.` +
+        (name === "overview" ? ` The counts are of all since ${time(data.partial.counts_since)}.` : "");
     document.body.dataset.version = data.version;
     document.body.dataset.view = name;
   } catch (error) {

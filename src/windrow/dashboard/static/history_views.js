@@ -70,9 +70,10 @@ export const HISTORY_VIEWS = {
           ),
         );
         const totals = data.totals || {};
-        const share = (n) => (totals.events ? percent(n / totals.events) : null);
+        const unknown = data.only_offsets ? "not counted in real time" : null;
+        const share = (n) => unknown || (totals.events ? percent(n / totals.events) : null);
         const trend = data.lag_trend;
-        const ended = data.ended !== null;
+        const ended = ["ended", "failed", "killed", "lost"].includes(data.state);
         tiles.replaceChildren(
           tile("Events", count(totals.events), data.since ? `since ${time(data.since)}` : null),
           tile("Events a second", short(data.events_per_second), ended ? "in its last minute" : "in the last minute"),
@@ -90,15 +91,15 @@ export const HISTORY_VIEWS = {
           ),
           tile(
             "Time to clear",
-            data.behind ? duration(data.seconds_until_clear) : "0s",
-            data.behind && data.seconds_until_clear === null ? "the lag does not shrink" : null,
+            ended ? none : data.behind ? duration(data.seconds_until_clear) : "0s",
+            !ended && data.behind && data.seconds_until_clear === null ? "the lag does not shrink" : null,
           ),
           tile(
             "Low watermark",
             time(data.low_watermark).slice(-8),
             data.low_watermark === null
               ? null
-              : `${time(data.low_watermark).slice(0, -9)}, ${duration(data.watermark_lag)} behind the clock`,
+              : `${time(data.low_watermark).slice(0, -9)}, ${duration(data.watermark_lag)} behind the clock${ended ? " then" : ""}`,
           ),
           tile(
             "Held by",
@@ -116,17 +117,17 @@ export const HISTORY_VIEWS = {
             "From log to commit",
             data.latency_seconds.p50 === undefined ? none : duration(data.latency_seconds.p50),
             data.latency_seconds.p99 === undefined
-              ? "the log has no timestamps"
+              ? unknown || "known of Kafka's log timestamps alone"
               : `p50; p99 ${duration(data.latency_seconds.p99)}`,
           ),
           tile("Late", count(totals.late), share(totals.late)),
           tile("Expired", count(totals.expired), share(totals.expired)),
           tile(
             "Dead letters",
-            count((totals.dead || 0) + (totals.rejected || 0)),
+            unknown ? none : count((totals.dead || 0) + (totals.rejected || 0)),
             share(totals.dead + totals.rejected),
           ),
-          tile("Rows and revisions", count(totals.inserts), `${count(totals.revisions)} revised`),
+          tile("Rows and revisions", count(totals.inserts), unknown || `${count(totals.revisions)} revised`),
           tile(
             "State",
             bytes(data.state_bytes),

@@ -282,7 +282,9 @@ export const TABLE_VIEWS = {
           holder.replaceChildren(el("p", { class: "empty" }, "The rows of this sink have no key"));
           return;
         }
-        const part = (title, note, rows, empty) => {
+        const isAsked = data.fields.some((name) => state.get(`key.${name}`));
+        const part = (title, note, rows, missing) => {
+          const empty = isAsked ? missing : "Give a key above";
           const table = sortable(
             title,
             [...(rows.length && title === "Rows" ? ["why"] : []), ...Object.keys(rows[0] || {})].map((name) => ({
