@@ -31,7 +31,6 @@ from windrow.hosts.doctor.facts import (
     RunFacts,
     TableFacts,
     Unknown,
-    size,
 )
 from windrow.hosts.history import RunRecord
 from windrow.hosts.reports import Lag, StepReport
@@ -381,13 +380,6 @@ def test_rules_say_what_they_look_at() -> None:
         assert rule.question
         assert rule.when("Serious") or rule.when("Advice")
     assert len({rule.name for rule in RULES}) == len(RULES)
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(5, "5 bytes"), (388_000, "388 kB"), (1_200_000, "1.2 MB"), (3e15, "3,000.0 TB")]
-)
-def test_sizes_have_three_digits(number: float, text: str) -> None:
-    assert size(number) == text
 
 
 def test_references_are_secrets_by_their_place() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.hosts.numbers import format_time, short_duration, short_number
+from windrow.hosts.numbers import format_time, short_bytes, short_duration, short_number
 from windrow.sinks.tables import utc_text
 
 T0 = 1_767_225_600_000_000
@@ -75,3 +75,10 @@ def test_a_time_of_any_year_is_written(micros: int, text: str) -> None:
 def test_a_time_is_written_as_the_tables_of_sqlite_have_it(seconds: int) -> None:
     there = utc_text(pa.array([seconds * SECOND], pa.timestamp("us", "UTC")))[0].as_py()
     assert format_time(seconds * SECOND) == there
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(5, "5 bytes"), (388_000, "388 kB"), (1_200_000, "1.2 MB"), (3e15, "3,000.0 TB")]
+)
+def test_sizes_have_three_digits(number: float, text: str) -> None:
+    assert short_bytes(number) == text

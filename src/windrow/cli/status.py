@@ -20,7 +20,7 @@ from windrow.cli.options import STATE_FOLDER
 from windrow.errors import InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.history import FILES, history_of
-from windrow.hosts.numbers import format_time, short_duration, short_number
+from windrow.hosts.numbers import format_time, short_bytes, short_duration, short_number
 from windrow.hosts.reports import Alert, counted, now_micros
 from windrow.hosts.status import OVER, PartitionStatus, RunStatus, State, last_alerts
 from windrow.model import KafkaSource, Runnable, as_graph
@@ -240,13 +240,13 @@ def _total_lines(totals: Any, *, only_offsets: bool) -> Iterator[str]:  # noqa: 
 def _state_lines(last: Any) -> Iterator[str]:  # noqa: ANN401 - a report
     if last.only_offsets:
         return
-    size = "" if last.state_bytes is None else f"{short_number(last.state_bytes)} bytes"
+    size = "" if last.state_bytes is None else short_bytes(last.state_bytes)
     rows = "" if last.state_rows is None else f" in {counted(last.state_rows, 'row')}"
     held = f"state: {size}{rows}; " if size else ""
     yield f"  {held}{counted(last.open_windows, 'open window')}"
     if len(last.state_by_node) > 1:
         for node, (rows, size) in last.state_by_node.items():
-            yield f"    {node}: {short_number(size)} bytes in {counted(rows, 'row')}"
+            yield f"    {node}: {short_bytes(size)} in {counted(rows, 'row')}"
 
 
 def _table(partitions: Sequence[PartitionStatus]) -> Iterator[str]:

@@ -26,6 +26,15 @@ def short_number(number: float) -> str:
     return f"{value:.0f}{unit}" if round(value, 1) >= _THOUSAND / 10 else f"{value:.1f}{unit}"
 
 
+def short_bytes(number: float) -> str:
+    """Write a number of bytes of at least 0: 5 bytes, 388 kB, 1.2 GB."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < _THOUSAND:
+            return f"{number:.0f} {unit}" if unit == "bytes" or number >= _THOUSAND / 10 else f"{number:.1f} {unit}"
+        number /= _THOUSAND
+    return f"{number:,.1f} TB"
+
+
 def short_duration(seconds: float) -> str:
     """Write a duration of at least 0 with two or three digits: 15ms, 2.5s, 9s, 3m20s, 4h5m, 12d3h."""
     if round(seconds, 3) < 1:

@@ -262,15 +262,6 @@ def duration(micros: float) -> str:
     return short_duration(micros / MICROS)
 
 
-def size(number: float) -> str:
-    """Write a number of bytes: ``388 kB``, ``1.2 GB``."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if number < 1_000:  # noqa: PLR2004 - the next unit
-            return f"{number:.0f} {unit}" if unit == "bytes" or number >= 100 else f"{number:.1f} {unit}"  # noqa: PLR2004
-        number /= 1_000
-    return f"{number:,.1f} TB"
-
-
 def percent(share: float) -> str:
     """Write a share with two significant digits: 12 %, 0.34 %, 0.0012 %."""
     from windrow.hosts.tuning import percent as written  # noqa: PLC0415 - it loads Arrow

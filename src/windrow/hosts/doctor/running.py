@@ -20,9 +20,9 @@ from windrow.hosts.doctor.facts import (
     fine,
     percent,
     serious,
-    size,
     unknown,
 )
+from windrow.hosts.numbers import short_bytes
 from windrow.hosts.reports import counted
 from windrow.hosts.status import RECENT
 from windrow.model import KafkaSource, PostgresSink
@@ -260,7 +260,7 @@ def _kept(x: Examined, name: str, kept: Retention) -> Iterator[Finding]:
     longer = f"kafka-configs --alter --entity-type topics --entity-name {name} --add-config retention.ms=604800000"
     if kept.bytes is not None:
         yield advice(
-            f"{name} keeps {size(kept.bytes)} of each partition, however old that is",
+            f"{name} keeps {short_bytes(kept.bytes)} of each partition, however old that is",
             "a peak of records shortens the time that the run may be away",
             f"kafka-configs --alter --entity-type topics --entity-name {name} --delete-config retention.bytes",
         )

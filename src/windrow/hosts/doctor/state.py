@@ -18,9 +18,9 @@ from windrow.hosts.doctor.facts import (
     fine,
     percent,
     serious,
-    size,
     unknown,
 )
+from windrow.hosts.numbers import short_bytes
 from windrow.hosts.reports import counted
 from windrow.model import (
     Adaptive,
@@ -61,17 +61,19 @@ def window_state(x: Examined) -> Iterator[Finding]:
             yield fine(designed)
         return
     last, held, memory = x.run.status.last, x.run.status.last.state_bytes, x.machine.memory
-    said = f"{size(held)} in {counted(last.state_rows or 0, 'row')}, {counted(last.open_windows, 'open window')}"
+    said = f"{short_bytes(held)} in {counted(last.state_rows or 0, 'row')}, {counted(last.open_windows, 'open window')}"
     if x.place is not None and held > x.place.free:
         why = "a snapshot of the state does not fit, and the run ends when the disk is full"
-        yield serious(f"{said}; {size(x.place.free)} are free on the disk of the checkpoint", why, "make room")
+        yield serious(f"{said}; {short_bytes(x.place.free)} are free on the disk of the checkpoint", why, "make room")
     elif memory is not None and held > memory * _SHARE:
         why = "what each step changes is read and written whole; that takes longer than the step should"
-        yield advice(f"{said}, of {size(memory)} of memory", why, *_less(x))
+        yield advice(f"{said}, of {short_bytes(memory)} of memory", why, *_less(x))
     elif _has_grown(x.run.state_bytes):
         first = x.run.state_bytes[len(x.run.state_bytes) // 2]
         why = "state that grows with time, and not with the load, does not end growing"
-        yield advice(f"{said}; it was {size(first)} halfway through the run", why, x.command("state {c}"), *_less(x))
+        yield advice(
+            f"{said}; it was {short_bytes(first)} halfway through the run", why, x.command("state {c}"), *_less(x)
+        )
     else:
         yield fine("; ".join([said, *([designed] if designed else [])]))
 
@@ -139,7 +141,7 @@ def checkpoint(x: Examined) -> Iterator[Finding]:
                 f"the savepoint {name} cannot be restored: {one.why}", "no run can resume from it", f"rm -r {name}"
             )
         else:
-            yield fine(f"the savepoint {name} was read whole: epoch {one.epoch}, {size(one.bytes)}")
+            yield fine(f"the savepoint {name} was read whole: epoch {one.epoch}, {short_bytes(one.bytes)}")
 
 
 def _resumable(x: Examined) -> Iterator[Finding]:
@@ -159,11 +161,11 @@ def _resumable(x: Examined) -> Iterator[Finding]:
             x.command("run --from-savepoint SAVEPOINT --checkpoint NEW"),
         )
         return
-    text = f"epoch {known.epoch}{_age(x)}, {size(known.size)}"
+    text = f"epoch {known.epoch}{_age(x)}, {short_bytes(known.size)}"
     match x.restored:
         case Restored(epoch, held, keys, windows, seconds):
             yield fine(
-                f"{text}; a copy was restored in {seconds:.1f} s: epoch {epoch}, {size(held)}, "
+                f"{text}; a copy was restored in {seconds:.1f} s: epoch {epoch}, {short_bytes(held)}, "
                 f"{counted(keys, 'key')}, {counted(windows, 'open window')}"
             )
         case Damaged(why):
@@ -202,7 +204,7 @@ def place(x: Examined) -> Iterator[Finding]:
     others = [x.machine.temporary] if disk is None or x.machine.temporary.device != disk.device else []
     for one in [*([] if disk is None else [disk]), *others]:
         what = "checkpoint" if one is disk else "temporary files"
-        found = f"{size(one.free)} of {size(one.total)} are free on the disk of the {what} ({one.path})"
+        found = f"{short_bytes(one.free)} of {short_bytes(one.total)} are free on the disk of the {what} ({one.path})"
         to_do = "make room" if one is disk else "make room, or set TMPDIR to a folder on another disk"
         if one.free < max(needed, _LEAST_FREE // 10):
             yield serious(found, "a run ends when its disk is full", to_do)
@@ -270,7 +272,7 @@ def parallelism(x: Examined) -> Iterator[Finding]:
     if x.is_realtime:
         yield fine(f"{text}; a partition is a task that does not end")
     elif partitions * groups >= _CLOCKS:
-        why = f"each step writes {size(40 * partitions * groups)} of clocks, whatever it reads"
+        why = f"each step writes {short_bytes(40 * partitions * groups)} of clocks, whatever it reads"
         yield advice(text, why, "fewer key_groups (with a savepoint), or longer steps: --every", where="key_groups")
     elif groups < cores:
         why = f"{counted(cores - groups, 'core')} have nothing to do but read and decode"
