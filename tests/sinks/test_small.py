@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
 from decimal import Decimal
@@ -19,7 +21,7 @@ from windrow.sinks.base import Run, Sink
 from windrow.sinks.memory import CollectSink, DiscardSink
 from windrow.sinks.postgres import PostgresTables
 from windrow.sinks.sqlite import SqliteTables
-from windrow.sinks.tables import decimal_text, quote, quote_all, significant_digits, utc_text
+from windrow.sinks.tables import decimal_text, plain_values, quote, quote_all, significant_digits, utc_text
 
 MODEL = pipeline(SqliteSink("spend.db", "spend"))
 OUTPUT = step(MODEL, [change("insert", 0, "A", Decimal(1), 1)], clocks=[["spend", 0, 1, DAY, DAY, "end"]])
@@ -101,3 +103,11 @@ def test_decimals_in_plain_notation(numbers: list[int], scale: int, skip: int) -
     column = pa.array(values, pa.decimal128(38, scale)).slice(skip)
     assert decimal_text(column).to_pylist() == [f"{value:f}" if value else f"{abs(value):f}" for value in values[skip:]]
     assert significant_digits(column).to_pylist() == [len(str(abs(n)).strip("0")) for n in numbers[skip:]]
+
+
+def test_values_in_values_are_json() -> None:
+    element = pa.struct([("price", pa.decimal128(12, 2)), ("at", pa.timestamp("us", "UTC")), ("share", pa.float64())])
+    rows = [[{"price": Decimal("1.5"), "at": 0, "share": math.nan}, None], None, []]
+    made = plain_values(pa.array(rows, pa.list_(element)))
+    assert made == [[{"price": "1.50", "at": "1970-01-01T00:00:00Z", "share": "nan"}, None], None, []]
+    json.dumps(made, allow_nan=False)

@@ -293,6 +293,16 @@ def plain_values(values: pa.Array) -> list[Any]:
         return [None if text is None else f"{text.replace(' ', 'T')}Z" for text in utc_text(values).to_pylist()]
     if pa.types.is_decimal(values.type):
         values = decimal_text(values)
+    if pa.types.is_list(values.type):
+        return [
+            None if one is None else plain_values(pa.array(one, values.type.value_type)) for one in values.to_pylist()
+        ]
+    if pa.types.is_struct(values.type):
+        names = [values.type.field(number).name for number in range(values.type.num_fields)]
+        rows = zip(*(plain_values(one) for one in values.flatten()), strict=True)
+        return [
+            dict(zip(names, row, strict=True)) if one.is_valid else None for one, row in zip(values, rows, strict=True)
+        ]
     listed: list[Any] = values.to_pylist()
     if pa.types.is_binary(values.type):
         return [None if value is None else value.decode(errors="backslashreplace") for value in listed]
