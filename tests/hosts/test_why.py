@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from windrow.core.windows import window_bounds
 from windrow.errors import InputError
 from windrow.expressions import sink_view
 from windrow.hosts.memory import MemoryHost, MemoryRun
-from windrow.hosts.row_replay import ExplainedRecord
+from windrow.hosts.row_replay import ExplainedRecord, StoppedError
 from windrow.hosts.why import Explanation, explain_row
 from windrow.model import (
     Calendar,
@@ -40,7 +40,11 @@ from windrow.model import (
     Hopping,
     LogSource,
     Pipeline,
+    Recent,
     Records,
+    Rule,
+    RuleSet,
+    RulesPipeline,
     Runnable,
     SelectNode,
     Session,
@@ -336,6 +340,22 @@ def test_another_log_is_found_out(tmp_path: Path) -> None:
     assert found.differences == ("the table has a row, and the log makes none",)
 
 
+def test_the_words_of_an_error_are_the_asker_s(tmp_path: Path) -> None:
+    pipeline = pipeline_of(tmp_path, line("ann", 1), line("ann", 6))
+    ran(pipeline)
+    with pytest.raises(InputError) as found:
+        explain_row(pipeline, "", [USER], checkpoint=tmp_path / "none", option="")
+    assert "--" not in str(found.value)
+    assert "window_start=1970-01-01T00:05:00Z" in str(found.value)
+
+
+def test_an_explanation_that_nobody_waits_for_stops(tmp_path: Path) -> None:
+    pipeline = pipeline_of(tmp_path, line("ann", 1), line("ann", 6))
+    ran(pipeline)
+    with pytest.raises(StoppedError):
+        explain_row(pipeline, "", [USER, START], checkpoint=tmp_path / "none", is_stopped=lambda: True)
+
+
 def test_duplicates_are_named(tmp_path: Path) -> None:
     graph = deduplicated(pipeline_of(tmp_path, line("ann", 1, "2"), line("ann", 1, "2"), line("bob", 2, "2")))
     ran(graph)
@@ -344,22 +364,14 @@ def test_duplicates_are_named(tmp_path: Path) -> None:
     assert found.differences == ()
 
 
-def test_rows_of_rows_are_refused(tmp_path: Path) -> None:
+def test_alerts_are_refused(tmp_path: Path) -> None:
     plain = pipeline_of(tmp_path, line("ann", 1))
-    source = SourceNode("payments", plain.source, plain.decode, plain.time)
-    minutes = WindowNode("minutes", "payments", plain.key, plain.window, plain.aggregates, plain.emit)
-    hours = WindowNode(
-        "hours", "minutes", plain.key, Hopping(60 * MINUTE, 60 * MINUTE), (replace(plain.aggregates[1]),), Emit()
+    rules = RuleSet((Rule("large", "amount > 1"),), Recent(8, 60 * MINUTE))
+    pipeline = RulesPipeline(
+        plain.name, plain.source, plain.decode, plain.time, plain.key, rules, plain.sink, plain.key_groups
     )
-    sinks = [SinkNode(f"to_{name}", name, SqliteSink(str(tmp_path / "out.db"), name)) for name in ("minutes", "hours")]
-    graph = Graph("two", (source, minutes, hours, *sinks), 2)
-    with pytest.raises(
-        InputError, match="rows of the stream 'minutes', not of records; its rows are in the table 'minutes'"
-    ):
-        explain_row(graph, "to_hours", [], checkpoint=tmp_path)
-    graph = Graph("rows", (source, SinkNode("out", "payments", plain.sink)), 2)
-    with pytest.raises(InputError, match="it has records of the log as they are; what it explains are windows"):
-        explain_row(graph, "out", [], checkpoint=tmp_path)
+    with pytest.raises(InputError, match="rows of 'spend' are not explained: it has alerts, which carry"):
+        explain_row(pipeline, "", [], checkpoint=tmp_path)
 
 
 @pytest.mark.usefixtures("spark")

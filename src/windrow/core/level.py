@@ -372,19 +372,9 @@ class _Hosted:
         if self.router is not None:
             streams = dict(zip(self.outputs, output.records, strict=True))
             if REVISION in output.records[0].column_names:
-                streams = {name: self._with_ids(name, table) for name, table in streams.items()}
+                streams = {name: with_window_ids(name, self.view.key, table) for name, table in streams.items()}
             yield from self.router.add(streams, self.dead_letters)
             yield from self.router.close()
-
-    def _with_ids(self, name: str, rows: pa.Table) -> pa.Table:
-        """Return the rows of windows with their `ID`: the names of the stream, the window and the key, the revision."""
-        window = [rows.column(one).cast(pa.string()) for one in ("window_start", "window_end")]
-        keys = [rows.column(one).cast(pa.string()) for one in self.view.key]
-        # so that a/b and c are not a and b/c
-        for plain, escaped in (("\\", "\\\\"), ("/", "\\/")):
-            keys = [pc.replace_substring(one, plain, escaped) for one in keys]
-        parts = [pa.scalar(name), *window, *keys, rows.column(REVISION).cast(pa.string())]
-        return rows.append_column(ID, pc.binary_join_element_wise(*parts, "/"))
 
     def results(self, group: int, output: OperatorOutput) -> Iterator[Packet]:
         """Yield packets with what the sinks are given, for a later level."""
@@ -396,6 +386,17 @@ class _Hosted:
             yield Packet(group, Results(self.name, "changes", pack(output.changes), *counts))
         if output.late.num_rows:
             yield Packet(group, Results(self.name, "late", pack(output.late)))
+
+
+def with_window_ids(name: str, key: Sequence[str], rows: pa.Table) -> pa.Table:
+    """Return the rows of windows with their `ID`: the names of the stream, the window and the key, the revision."""
+    window = [rows.column(one).cast(pa.string()) for one in ("window_start", "window_end")]
+    keys = [rows.column(one).cast(pa.string()) for one in key]
+    # so that a/b and c are not a and b/c
+    for plain, escaped in (("\\", "\\\\"), ("/", "\\/")):
+        keys = [pc.replace_substring(one, plain, escaped) for one in keys]
+    parts = [pa.scalar(name), *window, *keys, rows.column(REVISION).cast(pa.string())]
+    return rows.append_column(ID, pc.binary_join_element_wise(*parts, "/"))
 
 
 class LevelRunner:

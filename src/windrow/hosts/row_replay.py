@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -28,7 +28,7 @@ from windrow.core.windows import window_bounds
 from windrow.errors import InputError
 from windrow.expressions import View, sink_view, stream_of
 from windrow.expressions.inputs import arguments, computed_arguments
-from windrow.hosts.batch.plan import BatchPlan, BatchSettings, batch_plan
+from windrow.hosts.batch.plan import BatchPlan, BatchSettings
 from windrow.hosts.memory import MemoryHost
 from windrow.hosts.reports import PartitionName
 from windrow.model import (
@@ -40,7 +40,11 @@ from windrow.model import (
     Global,
     Graph,
     Hopping,
+    KeyedNode,
+    Node,
     Pipeline,
+    ResultNode,
+    RulesNode,
     Runnable,
     SelectNode,
     Session,
@@ -54,13 +58,14 @@ from windrow.model import (
 )
 from windrow.sinks.database import Condition, Value
 from windrow.sinks.tables import Table, layout, plain_rows, plain_values, utc_text
-from windrow.sources import Source, open_sources
+from windrow.sources import Source
 
 RECORDS: Final = 10_000
 """Records on time that are listed, and others that are; more are only counted."""
 DEAD: Final = 20
 """Dead letters that are listed."""
-_STEP: Final = 250_000
+STEP: Final = 250_000
+"""Records of a step of the replay."""
 _IN_TIME: Final = ("on_time", "taken")
 VERDICTS: Final = ("on_time", "taken", "late", "expired", "duplicate")
 """The verdicts on records, as `Explanation.counts` has them."""
@@ -98,35 +103,54 @@ class ExplainedDeadLetter:
 
 @dataclass(frozen=True)
 class RowTarget:
-    """The operator that makes the rows of a sink, and what it takes; `above` are the deduplications before it."""
+    """What makes the rows of a sink: the producer of its stream; `above` are the deduplications before it.
+
+    It `is_direct` if it takes records of a log, and so judges each of them.
+    """
 
     graph: Graph
     sink: SinkNode
-    node: WindowNode | TableNode
+    node: Node
     view: View
     above: tuple[str, ...]
+    is_direct: bool
 
     @staticmethod
     def of(graph: Graph, name: str) -> RowTarget:
         """Return the target of a sink; raise InputError if its rows are not explained."""
         sink = next(one for one in graph.sinks if one.name == name)
-        node, table = graph.producer(sink.input), sink.sink.table
-        if not isinstance(node, WindowNode | TableNode) or (isinstance(node, TableNode) and sink.input != node.name):
-            kind = _KINDS.get(type(node).__name__, "no windows, and no last records by key")
-            raise _refused(table, f"has {kind}")
+        node = graph.producer(sink.input)
+        if isinstance(node, RulesNode):
+            msg = (
+                f"rows of {sink.sink.table!r} are not explained: it has alerts, which carry their evidence: "
+                "see the column 'evidence'"
+            )
+            raise InputError(msg)
+        is_direct = isinstance(node, WindowNode) or (isinstance(node, TableNode) and sink.input == node.name)
         above: dict[str, None] = {}
         waiting = list(node.inputs)
         while waiting:
-            stream = waiting.pop()
-            before = graph.producer(stream)
-            if not isinstance(before, _PASSED):
-                told = [one.sink.table for one in graph.sinks if one.input == before.name]
-                more = f"; its rows are in the table {told[0]!r}" if told else ""
-                raise _refused(table, f"is made of the rows of the stream {before.name!r}, not of records{more}")
+            before = graph.producer(waiting.pop())
+            is_direct = is_direct and isinstance(before, _PASSED)
             if isinstance(before, DeduplicateNode):
                 above[before.name] = None
             waiting += before.inputs
-        return RowTarget(graph, sink, node, sink_view(graph, sink), tuple(above))
+        return RowTarget(graph, sink, node, sink_view(graph, sink), tuple(above), is_direct)
+
+    @property
+    def operator(self) -> KeyedNode | SinkNode:
+        """The node whose operator makes the rows."""
+        return self.node if isinstance(self.node, ResultNode) else self.sink
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that name a row, but for its window: its key, or the place of a record."""
+        return tuple(one.name for one in schema.row_key(self.view) if one.name not in WINDOW_COLUMNS)
+
+    @property
+    def has_window(self) -> bool:
+        """Whether the window is in the identity of a row."""
+        return WINDOW_COLUMNS[0] in self.identity
 
     @property
     def table(self) -> Table:
@@ -154,7 +178,7 @@ class RowTarget:
         """The columns of records that a row is made of, by what they are called."""
         if not isinstance(self.view, Pipeline):
             fields = stream_of(self.graph, self.node.inputs[0]).fields
-            return {one.name: one.name for one in fields if one.name not in self.node.key}
+            return {one.name: one.name for one in fields if one.name not in self.key}
         texts = {one.name: one.expression.text for one in computed_arguments(self.view)}
         columns = dict.fromkeys(one.column for given in arguments(self.view) for one in given)
         return {texts.get(column, column): column for column in columns}
@@ -162,32 +186,21 @@ class RowTarget:
 
 _PASSED: Final = (SourceNode, SelectNode, SplitNode, FlatMapNode, DeduplicateNode)
 """Nodes whose records are still records of a log."""
-_KINDS: Final = {
-    "ProcessNode": "the rows of a process function",
-    "RulesNode": "alerts, which carry their evidence",
-    "SourceNode": "records of the log as they are",
-    "SelectNode": "records of the log, or rows of a stream, as they are",
-    "JoinNode": "the rows of a join",
-    "LookupNode": "the rows of a lookup",
-    "TableJoinNode": "the rows of a join of tables",
-}
-
-
-def _refused(table: str, why: str) -> InputError:
-    return InputError(
-        f"--why cannot explain {table!r}: it {why}; what it explains are windows, sessions, aggregates over all time "
-        "and tables by key of records of a log, also behind where, select, split, flat_map, union and deduplicate"
-    )
+WINDOW_COLUMNS: Final = ("window_start", "window_end")
 
 
 @dataclass(frozen=True)
 class TargetRow:
-    """The row that is explained: its key as Arrow scalars, its window, and what the table has of it, as plain JSON."""
+    """The row that is explained: its key as Arrow scalars, its window, and what the table has of it, as plain JSON.
+
+    `values` are those of its columns that are known and not null.
+    """
 
     key: Mapping[str, pa.Scalar]
     window: tuple[int, int] | None
     revision: int | None
     there: dict[str, Any] | None
+    values: Mapping[str, pa.Scalar]
 
     @property
     def plain_key(self) -> dict[str, Any]:
@@ -201,10 +214,7 @@ class TargetRow:
 
     def mask(self, records: pa.Table) -> Mask:
         """Return the mask of records that have the key."""
-        mask = np.ones(records.num_rows, dtype=np.bool_)
-        for name, value in self.key.items():
-            mask &= pc.equal(records.column(name), value).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow's
-        return mask
+        return has_values(records, self.key)
 
     def changes(self, changes: pa.Table, *, is_session: bool) -> pa.Table:
         """Return the changes of the row, of a session also those of others that overlap it."""
@@ -215,6 +225,14 @@ class TargetRow:
         start, end = self.window
         is_own = (starts < end) & (ends > start) if is_session else (starts == start) & (ends == end)
         return changes.filter(pa.array(is_own))
+
+
+def has_values(records: pa.Table, values: Mapping[str, pa.Scalar]) -> Mask:
+    """Return the mask of records that have the values."""
+    mask = np.ones(records.num_rows, dtype=np.bool_)
+    for name, value in values.items():
+        mask &= pc.equal(records.column(name), value).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow's
+    return mask
 
 
 def condition_value(scalar: pa.Scalar) -> Value:
@@ -231,19 +249,26 @@ def iso_time(micros: int | None) -> str | None:
     return f"{text.replace(' ', 'T')}Z"
 
 
-def replay_row(pipeline: Runnable, target: RowTarget, row: TargetRow, settings: BatchSettings, most: int) -> RowHost:
-    """Read the log through the operators of the row."""
-    source = open_sources(pipeline)
-    plan = batch_plan(pipeline, source, replace(settings, max_records=_STEP))
-    host = RowHost(pipeline, plan.partitions, settings, target=target, row=row, most=most)
+def run_steps(
+    host: RowHost, source: Source, plan: BatchPlan, settings: BatchSettings, is_stopped: Callable[[], bool]
+) -> None:
+    """Read the log through the operators of the row; raise StoppedError between steps if it is stopped."""
     for number, raw in enumerate(_steps(source, plan)):
+        if is_stopped():
+            raise StoppedError
         host.read(raw)
         control = plan.cut.control.get(number, ())
         if any(isinstance(message, PartitionIdle) for message in control):
             host.keep(host.rest(settings.idle_at_end))
         if EndOfInput() in control:
             host.keep(host.end())
-    return host
+
+
+class StoppedError(InputError):
+    """The explanation was stopped before the log was read."""
+
+    def __init__(self) -> None:
+        super().__init__("the explanation was stopped, as nobody waited for it: ask again")
 
 
 def _steps(source: Source, plan: BatchPlan) -> Iterator[pa.Table]:
@@ -277,6 +302,8 @@ class _Cursor:
 
 class RowHost(MemoryHost):
     """Runs a pipeline for one row, and takes down what its operator does."""
+
+    _log_times_per_row = 4
 
     def __init__(
         self,
@@ -403,7 +430,7 @@ class RowHost(MemoryHost):
 
     def _note_log_times(self, records: pa.Table) -> None:
         """Note the log timestamps of records that were just read."""
-        room = 4 * self._most - len(self._log_times)
+        room = self._log_times_per_row * self._most - len(self._log_times)
         if not records.num_rows or room <= 0 or not self._raw.num_rows:
             return
         numbers, offsets = (
@@ -486,13 +513,17 @@ class RowHost(MemoryHost):
         mask: Mask = (times >= start) & (times < end)
         return mask
 
-    def _add(self, records: pa.Table, verdicts: Sequence[Any]) -> None:
-        """Count records, and list them as long as there is room."""
+    def _add(self, records: pa.Table, verdicts: Sequence[Any], named: Mapping[str, str] | None = None) -> None:
+        """Count records, and list them as long as there is room, with the values of `named`, or of the row."""
         self.counts.update(verdicts)
         chosen = [row for row, verdict in enumerate(verdicts) if self._has_room(is_on_time=verdict in _IN_TIME)]
         records = records.take(pa.array(chosen, pa.int64()))
         places = [to_micros(records.column(name)).tolist() for name in (PARTITION, OFFSET, TIME, WATERMARK)]
-        columns = {name: column for name, column in self._target.values.items() if column in records.column_names}
+        columns = {
+            name: column
+            for name, column in (self._target.values if named is None else named).items()
+            if column in records.column_names
+        }
         values = list(
             zip(*(plain_values(records.column(one).combine_chunks()) for one in columns.values()), strict=True)
         )

@@ -7,7 +7,7 @@ up to where the table stands, and make the row again. What the replay holds does
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -21,15 +21,16 @@ from windrow.errors import CheckpointError, InputError
 from windrow.hosts.folders import Folder
 from windrow.hosts.replay import ReplayOptions, plan_replay
 from windrow.hosts.reports import PartitionName
+from windrow.hosts.row_lineage import replay_row
 from windrow.hosts.row_replay import (
     RECORDS,
     VERDICTS,
+    WINDOW_COLUMNS,
     ExplainedDeadLetter,
     ExplainedRecord,
     RowTarget,
     TargetRow,
     iso_time,
-    replay_row,
 )
 from windrow.model import (
     Calendar,
@@ -114,18 +115,21 @@ def explain_row(
     checkpoint: Folder,
     is_default: bool = True,
     most: int = RECORDS,
+    is_stopped: Callable[[], bool] = lambda: False,
+    option: str = "--where ",
 ) -> Explanation:
     """Explain the row of the sink `sink` that meets all conditions; nothing is written.
 
     If no row does, but the conditions name one (its key, and its window), the explanation is of why there is none.
     `checkpoint` is that of the run that writes the table: it says how far the table is. If it is the default one and
-    not there, the log is read to its end.
+    not there, the log is read to its end. `option` is what errors write before a condition.
 
-    Raise InputError if the conditions do not name one row, there is nothing of it in the log either, or the table is
-    not of a kind that can be explained; and what reading the log and the tables raises.
+    Raise InputError if the conditions do not name one row, there is nothing of it in the log either, or the table
+    has alerts, which carry their evidence; StoppedError if `is_stopped` becomes true; and what reading the log and the
+    tables raises.
     """
     target = RowTarget.of(as_graph(pipeline), sink)
-    row = _find(target, where)
+    row = _find(target, where, option)
     offsets_notes: list[str] = []
     options = ReplayOptions(checkpoint, default=is_default, host="memory")
     try:
@@ -136,7 +140,7 @@ def explain_row(
         offsets_notes.append(f"the log is read to its end, as the checkpoint does not say how far the table is: {exc}")
         replay = plan_replay(pipeline, replace(options, end="log"))
     graph = as_graph(replay.pipeline)
-    host = replay_row(replay.pipeline, target, row, replay.settings, most)
+    host = replay_row(replay.pipeline, target, row, replay.settings, most, is_stopped)
     replayed, others = host.result()
     differences = _differences(row.there, replayed, target)
     differences += [f"the log makes a session from {one[0]} to {one[1]}" for one in others]
@@ -165,7 +169,7 @@ def explain_row(
     return found
 
 
-def _find(target: RowTarget, where: Sequence[Condition]) -> TargetRow:
+def _find(target: RowTarget, where: Sequence[Condition], option: str) -> TargetRow:
     """Return the row that meets all conditions, or that they name; raise InputError if they name none."""
     database, table = open_database(target.sink.sink), target.table
     with database.snapshot() as snapshot:
@@ -178,17 +182,17 @@ def _find(target: RowTarget, where: Sequence[Condition]) -> TargetRow:
         missing = [name for name in names if name not in named and name not in {"window_end", "revision"}]
         if found.num_rows:
             total = snapshot.count(shown, where)
-            msg = f"--why explains one row, and {total:,} of {table.name!r} are like that: name one of them, as by"
+            msg = f"one row is explained, and {total:,} of {table.name!r} are like that: name one of them, as by"
         elif missing:
-            same = [one for one in where if one.column in target.node.key]
+            same = [one for one in where if one.column in target.key]
             found, total = _rows(snapshot, shown, same), snapshot.count(shown, same)
             msg = f"no row of {table.name!r} is like that" + (", and none has that key" if same and not total else "")
-            msg += f"; of a row that is not there name {missing[0]}, too, with --where {missing[0]}=VALUE"
+            msg += f"; of a row that is not there name {missing[0]}, too, with {option}{missing[0]}=VALUE"
             msg += "; there are:" if total else ""
     if found.num_rows or missing:
-        raise InputError("\n".join([msg, *_listed(found.select(names), total)]))
-    key = {name: _scalar(named[name], shown.schema.field(name).type) for name in target.node.key}
-    return TargetRow(key, _named_window(target, named), None, None)
+        raise InputError("\n".join([msg, *_listed(found.select(names), total, option)]))
+    key = {name: _scalar(named[name], shown.schema.field(name).type) for name in target.key}
+    return TargetRow(key, _named_window(target, named, option), None, None, key)
 
 
 def _rows(snapshot: Snapshot, table: Table, where: Sequence[Condition]) -> pa.Table:
@@ -200,19 +204,20 @@ def _rows(snapshot: Snapshot, table: Table, where: Sequence[Condition]) -> pa.Ta
 def _row(target: RowTarget, found: pa.Table) -> TargetRow:
     """Return the row that was found."""
     (plain,) = plain_rows(found)
-    key = {name: found.column(name)[0] for name in target.node.key}
+    key = {name: found.column(name)[0] for name in target.key}
     window = None
-    if target.window is not None:
-        start, end = (int(to_micros(found.column(name))[0]) for name in ("window_start", "window_end"))
+    if target.has_window:
+        start, end = (int(to_micros(found.column(name))[0]) for name in WINDOW_COLUMNS)
         window = (start, end)
     there = dict(zip(found.column_names, plain, strict=True))
-    return TargetRow(key, window, there.get("revision"), there)
+    values = {name: found.column(name)[0] for name in found.column_names if there[name] is not None}
+    return TargetRow(key, window, there.get("revision"), there, values)
 
 
-def _named_window(target: RowTarget, named: Mapping[str, Value]) -> tuple[int, int] | None:
+def _named_window(target: RowTarget, named: Mapping[str, Value], option: str) -> tuple[int, int] | None:
     """Return the window that conditions name by its start, and its end where that is not known by it."""
     window = target.window
-    if window is None:
+    if not target.has_window:
         return None
     start, end = int(named["window_start"]), named.get("window_end")
     table = target.table.name
@@ -228,15 +233,15 @@ def _named_window(target: RowTarget, named: Mapping[str, Value]) -> tuple[int, i
             raise InputError(msg)
         return start, int(ends[0])
     if end is None:
-        msg = f"no row of {table!r} is like that; of one that is not there name the end, too: --where window_end=VALUE"
+        msg = f"no row of {table!r} is like that; of one that is not there name the end, too: {option}window_end=VALUE"
         raise InputError(msg)
     return start, int(end)
 
 
-def _listed(rows: pa.Table, total: int) -> list[str]:
+def _listed(rows: pa.Table, total: int, option: str) -> list[str]:
     """Return rows as lines of conditions."""
     lines = [
-        "  " + " ".join(f"--where {name}={value}" for name, value in zip(rows.column_names, row, strict=True))
+        "  " + " ".join(f"{option}{name}={value}" for name, value in zip(rows.column_names, row, strict=True))
         for row in plain_rows(rows)
     ]
     return [*lines, *([f"  ... and {total - len(lines):,} more"] if total > len(lines) else [])]

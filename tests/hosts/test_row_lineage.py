@@ -1,0 +1,228 @@
+"""The rows of graphs are explained: the replay makes the row, and the records are those that it depends on."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.pipelines import MINUTE
+from tests.examples import examples
+from tests.hosts.test_why import conditions, ran, rows
+
+from windrow.hosts.why import Explanation, explain_row
+from windrow.model import (
+    Aggregate,
+    Count,
+    Decode,
+    Delay,
+    Derive,
+    Emit,
+    EventTime,
+    Field,
+    Graph,
+    Hopping,
+    JoinNode,
+    LogSource,
+    LongType,
+    LookupNode,
+    Node,
+    Process,
+    ProcessNode,
+    SelectNode,
+    Session,
+    SinkNode,
+    SourceNode,
+    SqliteSink,
+    StringType,
+    Sum,
+    TableJoinNode,
+    TableNode,
+    TimestampType,
+    Tumbling,
+    ValueState,
+    WindowNode,
+)
+
+SUMS = (Aggregate("total", Sum("v")), Aggregate("n", Count()))
+AGAIN = (Aggregate("total", Sum("total")), Aggregate("n", Sum("n")))
+
+
+def window(name: str, given: str, size: int, aggregates: tuple[Aggregate, ...] = SUMS, *key: str) -> WindowNode:
+    return WindowNode(name, given, key or ("user",), Tumbling(size * MINUTE), aggregates, Emit())
+
+
+def summed(ctx: Any, record: Any) -> None:  # noqa: ANN401 - as users write them
+    """Emit the sum of a key so far."""
+    total = ctx.state.total.get(0) + record["v"]
+    ctx.state.total.set(total)
+    ctx.emit(total=total, n=1)
+
+
+SUMMING = Process(summed, (ValueState("total", LongType()),), (Field("total", LongType()), Field("n", LongType())))
+SECOND = (Derive("w", "v"),)
+GRAPHS: dict[str, tuple[Node, ...]] = {
+    "window over window": (window("fours", "left", 4), window("out", "fours", 12, AGAIN)),
+    "hopping over window": (
+        window("fours", "left", 4),
+        replace(window("out", "fours", 12, AGAIN), window=Hopping(12 * MINUTE, 6 * MINUTE)),
+    ),
+    "window over hopping": (
+        replace(window("sixes", "left", 6), window=Hopping(6 * MINUTE, 2 * MINUTE)),
+        window("out", "sixes", 12, AGAIN),
+    ),
+    "re-keyed window": (window("fours", "left", 4, SUMS, "user", "shop"), window("out", "fours", 12, AGAIN, "shop")),
+    "window over session": (
+        replace(window("visits", "left", 4), window=Session(3 * MINUTE)),
+        window("out", "visits", 12, AGAIN),
+    ),
+    "window over union": (SelectNode("both", ("left", "right")), window("out", "both", 6)),
+    "window over inner join": (
+        SelectNode("other", ("right",), None, SECOND, ("user", "w")),
+        JoinNode("pairs", "left", "other", ("user",), ("user",), 2 * MINUTE, 3 * MINUTE),
+        window("out", "pairs", 6, (Aggregate("total", Sum("v + w")), Aggregate("n", Count())), "shop"),
+    ),
+    "window over left join": (
+        SelectNode("other", ("right",), None, SECOND, ("user", "w")),
+        JoinNode("pairs", "left", "other", ("user",), ("user",), 2 * MINUTE, 3 * MINUTE, "left"),
+        window("out", "pairs", 6, (Aggregate("total", Sum("v + coalesce(w, 0)")), Aggregate("n", Count()))),
+    ),
+    "join": (
+        SelectNode("other", ("right",), None, SECOND, ("user", "w")),
+        JoinNode("pairs", "left", "other", ("user",), ("user",), 2 * MINUTE, 3 * MINUTE, "full"),
+        SelectNode("out", ("pairs",), None, (Derive("total", "coalesce(v, 0) + coalesce(w, 0)"),)),
+    ),
+    "window over lookup": (
+        SelectNode("other", ("right",), None, SECOND, ("user", "w")),
+        TableNode("last", "other", ("user",)),
+        LookupNode("known", "left", "last", ("user",), ("user",)),
+        window("out", "known", 6, (Aggregate("total", Sum("v + w")), Aggregate("n", Count())), "shop"),
+    ),
+    "lookup": (
+        SelectNode("other", ("right",), None, SECOND, ("user", "w")),
+        TableNode("last", "other", ("user",)),
+        LookupNode("known", "left", "last", ("user",), ("user",), "left", "order"),
+        SelectNode("out", ("known",), None, (Derive("total", "v + coalesce(w, 0)"),)),
+    ),
+    "join of tables": (
+        SelectNode("other", ("right",), None, SECOND, ("user", "w")),
+        TableNode("first", "left", ("user",)),
+        TableNode("last", "other", ("user",)),
+        TableJoinNode("pairs", "first", "last", ("user",), ("user",)),
+        SelectNode("out", ("pairs",), None, (Derive("total", "v + w"),)),
+    ),
+    "process": (ProcessNode("out", "left", ("user",), SUMMING),),
+    "window over process": (ProcessNode("sums", "left", ("user",), SUMMING), window("out", "sums", 12, AGAIN)),
+    "records": (SelectNode("out", ("left",), "v > 1", (Derive("total", "v"),)),),
+}
+EXACT = {
+    "window over window", "hopping over window", "window over hopping", "re-keyed window", "window over session",
+    "window over union", "window over inner join", "window over left join", "join", "window over lookup", "records",
+}  # fmt: skip
+Log = list[tuple[str, str, str, int]]
+"""Of each record the source, user, shop and minute."""
+logs: st.SearchStrategy[Log] = st.lists(
+    st.tuples(
+        st.sampled_from(["left", "right"]), st.sampled_from(["ann", "bob"]), st.sampled_from("xy"), st.integers(0, 30)
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+
+def written(folder: Path, log: Log, heavier: int | None = None) -> dict[str, list[int]]:
+    """Write a log, of which one record has another value; return by source the numbers of its records."""
+    places: dict[str, list[int]] = {"left": [], "right": []}
+    lines: dict[str, list[str]] = {"left": [], "right": []}
+    for number, (source, user, shop, minute) in enumerate(log):
+        value = number + 1 + (1000 if number == heavier else 0)
+        lines[source].append(json.dumps({"user": user, "shop": shop, "t": minute * MINUTE, "v": value}))
+        places[source].append(number)
+    for source, texts in lines.items():
+        (folder / source).mkdir(parents=True, exist_ok=True)
+        (folder / source / "partition-0.jsonl").write_text("".join(f"{text}\n" for text in texts))
+    return places
+
+
+def graph(name: str, folder: Path) -> Graph:
+    fields = (
+        Field("user", StringType()), Field("shop", StringType()),
+        Field("t", TimestampType("micros")), Field("v", LongType()),
+    )  # fmt: skip
+    taken = {given for node in GRAPHS[name] for given in node.inputs}
+    sources = [
+        SourceNode(
+            one, LogSource(str(folder / one)), Decode(fields), EventTime("t", Delay(MINUTE)), lateness=9 * MINUTE
+        )
+        for one in ("left", "right")
+        if one in taken
+    ]
+    return Graph("g", (*sources, *GRAPHS[name], SinkNode("to", "out", SqliteSink(str(folder / "out.db"), "out"))), 2)
+
+
+def explained(pipeline: Graph, row: dict[str, Any], folder: Path) -> Explanation:
+    return explain_row(pipeline, "to", conditions(pipeline, row), checkpoint=folder / "none")
+
+
+def identity(pipeline: Graph, row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple((one.column, one.value) for one in conditions(pipeline, row))
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@examples(4)
+@given(logs, st.randoms(use_true_random=False))
+def test_the_records_are_those_that_the_row_depends_on(name: str, log: Log, random: Random) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        places = written(folder, log)
+        pipeline = graph(name, folder)
+        ran(pipeline, 5)
+        there = rows(pipeline)
+        if not there:
+            return
+        row = random.choice(there)
+        found = explained(pipeline, row, folder)
+        assert found.differences == ()
+        assert found.row == row
+        assert found.replayed is not None
+        assert {one: found.replayed[one] for one in row.keys() - {"pane", "revision"}} == {
+            one: row[one] for one in row.keys() - {"pane", "revision"}
+        }
+        listed = {
+            places[str(one.partition).split("/")[0] if "/" in str(one.partition) else "left"][one.offset]
+            for one in found.records
+            if one.verdict in {"on_time", "late", "taken"}
+        }
+        assert len(listed) == found.counted
+        matter = set()
+        for number in range(len(log)):
+            with tempfile.TemporaryDirectory() as other:
+                written(Path(other), log, number)
+                changed = graph(name, Path(other))
+                ran(changed, 5)
+                same = [one for one in rows(changed) if identity(changed, one) == identity(pipeline, row)]
+                if [one["total"] for one in same] != [row["total"]]:
+                    matter.add(number)
+        assert matter <= listed
+        if name in EXACT:
+            assert matter == listed
+
+
+def test_a_log_that_lacks_records_is_found_out(tmp_path: Path) -> None:
+    log: Log = [("left", "ann", "x", 1), ("right", "ann", "x", 2), ("left", "ann", "x", 3), ("left", "bob", "x", 30)]
+    written(tmp_path, log)
+    pipeline = graph("window over left join", tmp_path)
+    ran(pipeline)
+    row = rows(pipeline)[0]
+    found = explained(pipeline, row, tmp_path)
+    assert [(one.partition, one.offset) for one in found.records] == [("left/0", 0), ("left/0", 1), ("right/0", 0)]
+    assert found.differences == ()
+    written(tmp_path, [log[0], log[2], log[3]])
+    found = explained(pipeline, row, tmp_path)
+    assert any(one.startswith("total is ") for one in found.differences)
