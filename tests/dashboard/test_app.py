@@ -5,6 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
+import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -24,6 +27,7 @@ from windrow.dashboard.views import HISTORY_VIEWS
 from windrow.dashboard.watch import WatchedRun
 from windrow.errors import SinkError
 from windrow.hosts.history import HistoryWriter, RunRecord, history_of
+from windrow.hosts.row_replay import StoppedError
 
 TOKEN = "0123456789abcdef-of-a-test"  # noqa: S105 - of a test
 LETTERS = "windrow.dashboard.app.redrive_letters"
@@ -352,4 +356,27 @@ def test_one_row_is_explained_at_a_time(served: Served) -> None:
         # nor by a page of another site, which may send what reads
         assert ask(served, path, Sec_Fetch_Site="cross-site")[0].status == 403
         assert not made.called
+    assert ask(served, path)[0].status == 200
+
+
+def test_an_explanation_stops_when_its_client_leaves(served: Served) -> None:
+    revised = twin(served, "revisions")["revisions"][2]["key"]
+    path = f"/api/why?{urlencode({'key.user_id': revised['user_id'], 'window_start': revised['window_start']})}"
+    begun, left = threading.Event(), threading.Event()
+
+    def explain(*_: object, is_stopped: Callable[[], bool], **__: object) -> None:
+        begun.set()
+        deadline = time.monotonic() + 20
+        while not is_stopped() and time.monotonic() < deadline:
+            left.wait(0.01)
+        if is_stopped():
+            left.set()
+        raise StoppedError
+
+    with mock.patch("windrow.hosts.why.explain_row", explain):
+        at = urlsplit(served.address)
+        with closing(socket.create_connection((at.hostname, at.port))) as client:
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            assert begun.wait(20)
+        assert left.wait(20)
     assert ask(served, path)[0].status == 200

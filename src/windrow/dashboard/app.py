@@ -13,6 +13,7 @@ import hashlib
 import json
 import secrets
 import socket
+import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,8 @@ STATIC: Final = Path(__file__).parent / "static"
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _LOOK: Final = 1.0
 """Seconds between two looks for news."""
+_LEFT: Final = 0.2
+"""Seconds between two looks whether a client is still there."""
 _LARGEST: Final = 64 << 10
 """Bytes of a request that are read at most."""
 _LAST_PORT: Final = 65_535
@@ -141,10 +144,14 @@ class _Pages:
         watch = self._watch(request)
         name = request.path_params["view"]
         query = {key: value for key, value in request.query_params.items() if key != "run"}
+        stopped = threading.Event()
+        leaving = asyncio.create_task(_stop_when_left(request, stopped))
         try:
-            version, body = await run_sync(partial(watch.answer, name, query))
+            version, body = await run_sync(partial(watch.answer, name, query, stopped.is_set))
         except KeyError:
             return _refusal(404, f"there is no view {name!r}")
+        finally:
+            leaving.cancel()
         asked = hashlib.sha256(json.dumps([watch.run.name, name, query]).encode()).hexdigest()[:12]
         headers = {"ETag": f'"{self._process}-{version}-{asked}"', "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == headers["ETag"]:
@@ -237,6 +244,13 @@ def _foreign(request: Request) -> Response | None:
     if (origin is not None and origin.partition("://")[2] != host) or site not in {"same-origin", "none"}:
         return _refusal(403, "this request was made by a page of another site")
     return None
+
+
+async def _stop_when_left(request: Request, stopped: threading.Event) -> None:
+    """Set the event once the client has gone away."""
+    while not await request.is_disconnected():  # noqa: ASYNC110 - there is nothing else to wait for
+        await asyncio.sleep(_LEFT)
+    stopped.set()
 
 
 def _name(host: str) -> str:

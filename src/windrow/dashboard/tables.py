@@ -30,7 +30,9 @@ _LATE: Final = 10_000
 """Rows of the late output that are searched for a key: it has no column for one."""
 _ATTEMPTS: Final = 3
 _EXPLAINING: Final = threading.Lock()
-"""Held while the log is read to explain a row: one at a time, and nobody waits with a thread of the server."""
+"""Held while the log is read to explain a row: one at a time."""
+_STOPPING: Final = 2.0
+"""Seconds that an explanation waits for another one, which may be stopping."""
 _NEWEST: Final = ("log_time", "offset", "partition")
 """The order of dead letters, backwards: where the log has no timestamps, by offset."""
 
@@ -186,25 +188,33 @@ def why(seen: Seen, query: Query) -> dict[str, Any]:
         for column in ("window_start", "window_end", "revision")
         if query.get(column) and column in tables.result.columns
     ]
-    if not _EXPLAINING.acquire(blocking=False):
+    if not _EXPLAINING.acquire(timeout=_STOPPING):
         msg = "another row is being explained: try again when that is done"
         raise InputError(msg)
     try:
         # a run whose checkpoint cannot be read is explained up to the end of its log, and a note says so
-        found = explain_row(_pipeline(seen.run), name, where, checkpoint=seen.run.checkpoint, most=_ROWS)
+        found = explain_row(
+            _pipeline(seen.run),
+            name,
+            where,
+            checkpoint=seen.run.checkpoint,
+            most=_ROWS,
+            is_stopped=seen.is_stopped,
+            option="",
+        )
     finally:
         _EXPLAINING.release()
     return made | {"explanation": found.plain()}
 
 
 def _key_fields(run: WatchedRun, sink: str) -> list[pa.Field]:
-    """Return the fields of the key of a sink's rows; none if they have no key."""
-    from windrow.core.schema import key_fields  # noqa: PLC0415 - as above
+    """Return the fields of the key of a sink's rows, or of their places; none if they have no key."""
+    from windrow.core.schema import key_fields, row_key  # noqa: PLC0415 - as above
     from windrow.expressions import RecordStream, sink_views  # noqa: PLC0415
     from windrow.model import as_graph  # noqa: PLC0415
 
     view = sink_views(as_graph(_pipeline(run)))[sink]
-    return [] if isinstance(view, RecordStream) else list(key_fields(view))
+    return row_key(view) if isinstance(view, RecordStream) else list(key_fields(view))
 
 
 def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]:

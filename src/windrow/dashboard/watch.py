@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import add
 from pathlib import Path
@@ -43,6 +43,10 @@ Query = Mapping[str, str]
 """The parameters of a view by name."""
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class WatchedRun:
     """A run by its name, its checkpoint, and its pipeline if that is known; `file` is how that was named."""
@@ -58,13 +62,18 @@ class WatchedRun:
         return None if self.pipeline is None else as_graph(self.pipeline)
 
 
+_LONG: Final = "why"
+"""The view that can take long."""
+
+
 @dataclass(frozen=True)
 class Seen:
     """A run as it was seen last: its status, the newest steps as they are, and all as at most `2 * POINTS` sums.
 
     `alerts` are the active and the newest others, as the history has them. `absent` says why there is no history, None
     if there is one. `now` is the wall clock in microseconds. `older` are the records of all processes where the history
-    is longer than what was read of it, empty where all was read.
+    is longer than what was read of it, empty where all was read. `is_stopped` returns true once nobody waits for the
+    view.
     """
 
     run: WatchedRun
@@ -76,6 +85,7 @@ class Seen:
     alerts: Sequence[Mapping[str, Any]] = ()
     absent: str | None = None
     older: Sequence[RunRecord] = ()
+    is_stopped: Callable[[], bool] = field(default=_never, compare=False)
 
     @property
     def first(self) -> int | None:
@@ -182,8 +192,11 @@ class Watch:
                 self._looked = time.monotonic()
             return self._seen
 
-    def answer(self, view: str, query: Query) -> tuple[int, bytes]:
-        """Return a view as JSON, with its version; raise KeyError if there is no such view, and the view's errors."""
+    def answer(self, view: str, query: Query, is_stopped: Callable[[], bool] = _never) -> tuple[int, bytes]:
+        """Return a view as JSON, with its version; raise KeyError if there is no such view, and the view's errors.
+
+        A view that takes long stops once `is_stopped` returns true, with an error for all who wait for it.
+        """
         make = self._views[view]
         seen = self.look()
         key = view, tuple(sorted(query.items()))
@@ -199,7 +212,9 @@ class Watch:
         if is_mine:
             try:
                 about = {"run": self.run.name, "version": seen.version, "partial": seen.partial}
-                made = {**about, **make(seen, query)}
+                # what the other views have computed of `seen` is shared
+                given = replace(seen, is_stopped=is_stopped) if view == _LONG else seen
+                made = {**about, **make(given, query)}
                 future.set_result(json.dumps(made, ensure_ascii=False, allow_nan=False).encode())
             except BaseException as exc:  # noqa: BLE001 - those who wait for it get it too
                 # what failed may succeed when it is asked for again

@@ -35,8 +35,8 @@ function twin(view) {
   for (const name of ASKED[view] || []) if (state.get(name)) params.set(name, state.get(name));
   return `/api/${view}?${params}`;
 }
-export async function ask(url) {
-  const answer = await fetch(url);
+export async function ask(url, signal) {
+  const answer = await fetch(url, { signal });
   if (answer.status === 401) {
     location.href = "/login";
     throw new Error("logged out");

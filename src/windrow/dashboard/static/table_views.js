@@ -230,10 +230,12 @@ export const TABLE_VIEWS = {
       root.append(el("section", { class: "card" }, el("h2", {}, "Which key"), form), said, explained, holder);
       let inputs = {},
         asked = 0,
-        isBusy = false;
+        asking = null;
       /** Have the log read for a row: only when somebody asks, as that takes as long as the log is to read. */
       async function explain(row) {
-        if (isBusy) return;
+        // the replay of a row that is no longer asked for stops
+        asking?.abort();
+        asking = new AbortController();
         const mine = ++asked,
           params = new URLSearchParams({ run: state.get("run") || "" });
         for (const name of Object.keys(inputs)) if (state.get(name)) params.set(name, state.get(name));
@@ -242,21 +244,19 @@ export const TABLE_VIEWS = {
         if (state.get("sink")) params.set("sink", state.get("sink"));
         said.textContent = "Reading the log for this row: that can take some time ...";
         explained.replaceChildren();
-        isBusy = true;
         try {
-          const data = await ask(`/api/why?${params}`);
+          const data = await ask(`/api/why?${params}`, asking.signal);
           if (mine !== asked) return;
           said.textContent = "";
           explained.replaceChildren(...explanation(data.explanation));
         } catch (error) {
           if (mine === asked) said.textContent = error.message;
-        } finally {
-          isBusy = false;
         }
       }
       const whyButton = (row) => el("button", { type: "button", onclick: () => explain(row) }, "Why?");
       function look() {
         asked++;
+        asking?.abort();
         said.textContent = "";
         explained.replaceChildren();
         for (const [name, input] of Object.entries(inputs)) state.put(name, input.value);
