@@ -115,6 +115,7 @@ __all__ = [
     "repeat",
     "rule",
     "session",
+    "sql",
     "sqlite",
     "stddev",
     "sum",
@@ -128,7 +129,7 @@ __all__ = [
 
 
 def load(path: str | _os.PathLike[str]) -> _Runnable:
-    """Read a pipeline, or a graph of named streams, from a YAML file, or from ``file.py`` or ``file.py:variable``.
+    """Read a pipeline, or a graph of named streams, from a YAML or SQL file, ``file.py`` or ``file.py:variable``.
 
     Paths in the file are relative to the current directory. Raise PipelineError, with file:line, for all problems.
     """
@@ -136,3 +137,10 @@ def load(path: str | _os.PathLike[str]) -> _Runnable:
     from windrow.api.load import open_pipeline  # noqa: PLC0415
 
     return open_pipeline(_os.fspath(path)).runnable()
+
+
+def sql(text: str) -> _Runnable:
+    """Read a pipeline, or a graph of named streams, from text in SQL, with the errors of `load`."""
+    from windrow.api.load import parse_sql  # noqa: PLC0415 - as above
+
+    return parse_sql(text)

@@ -37,13 +37,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Place:
-    """A position in a file that a person wrote; lines count from 1."""
+    """A position in a file that a person wrote; lines and columns count from 1."""
 
     file: str
     line: int
+    column: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.file}:{self.line}" + ("" if self.column is None else f":{self.column}")
 
 
 class WindrowError(Exception):

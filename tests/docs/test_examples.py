@@ -23,7 +23,9 @@ from windrow.cli import main
 
 PLAYED = sorted((ROOT / "examples").glob("*/play.py"))
 """Programs, which start what they need; the pages of the other folders are run."""
-EXAMPLES = sorted(path for path in {*(ROOT / "examples").rglob("*")} - {*PLAYED} if path.suffix in {".yaml", ".py"})
+EXAMPLES = sorted(
+    path for path in {*(ROOT / "examples").rglob("*")} - {*PLAYED} if path.suffix in {".yaml", ".sql", ".py"}
+)
 FOLDERS = sorted(
     path.parent for path in (ROOT / "examples").glob("*/README.md") if path.parent / "play.py" not in PLAYED
 )
@@ -38,8 +40,9 @@ def test_check_finds_no_errors(example: Path) -> None:
     assert [finding for finding in checked["findings"] if finding["where"] != "key_groups"] == []
 
 
-def test_both_forms_say_the_same() -> None:
-    assert wr.load(ROOT / "examples" / "user_spend.py") == wr.load(ROOT / "examples" / "user_spend.yaml")
+@pytest.mark.parametrize("form", ["py", "sql"])
+def test_all_forms_say_the_same(form: str) -> None:
+    assert wr.load(ROOT / "examples" / f"user_spend.{form}") == wr.load(ROOT / "examples" / "user_spend.yaml")
 
 
 OVER_PURCHASES = {

@@ -1,4 +1,4 @@
-"""Loading of a pipeline by the name that a command is given: a YAML file, ``file.py`` or ``file.py:variable``."""
+"""Loading of a pipeline by the name that a command is given: YAML, SQL, ``file.py`` or ``file.py:variable``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from windrow.api.checks import Finding, require_valid, validate
-from windrow.api.pipeline_file import Document, read_document, read_file
+from windrow.api.pipeline_file import Document, is_sql, read_document, read_file
 from windrow.errors import PipelineError, Place, each_error, join_errors
 from windrow.model import AnyPipeline, Graph, RunMode, Runnable
 
@@ -36,6 +36,11 @@ class OpenedPipeline:
         """Return it as it runs in another mode."""
         return replace(self, pipeline=replace(self.pipeline, mode=mode))
 
+    @property
+    def is_yaml(self) -> bool:
+        """Whether the file can be edited by the keys of its document; not if it is Python or SQL."""
+        return self.document is not None and not is_sql(self.file)
+
     def runnable(self) -> Runnable:
         """Return the pipeline or graph; raise PipelineError if it has errors."""
         return require_valid(self.pipeline, self.document.place if self.document else None)
@@ -55,6 +60,12 @@ def open_pipeline(spec: str) -> OpenedPipeline:
         return OpenedPipeline(spec, load_python(*python), None)
     document = read_document(read_file(spec), spec)
     return OpenedPipeline(spec, document.pipeline, document)
+
+
+def parse_sql(text: str) -> Runnable:
+    """Read and validate a pipeline said as SQL; raise PipelineError, with line and column, if it is wrong."""
+    document = read_document(text, "<string>.sql")
+    return require_valid(document.pipeline, document.place)
 
 
 DEFAULT_VARIABLE = "pipeline"

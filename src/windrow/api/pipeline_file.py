@@ -9,8 +9,8 @@ import yaml
 
 from windrow.api.checks import require_valid
 from windrow.api.sections import GRAPH, PIPELINE, RULES_PIPELINE
-from windrow.api.yaml_node import YamlNode, compose
-from windrow.errors import PipelineError, Place
+from windrow.api.yaml_node import YamlNode, compose, place_of
+from windrow.errors import PipelineError, Place, SetupError
 from windrow.model import Graph, Pipeline, RulesPipeline
 
 
@@ -45,14 +45,14 @@ class Document:
     def place(self, where: str) -> Place:
         """Return where a part stands, such as ``aggregate.total``; the nearest part around it if it is left out."""
         where = self._derived_in_key(where)
-        node, line, rest = self.root, self.root.start_mark.line, where
+        node, at, rest = self.root, self.root, where
         while rest:
             step = _step(node, rest)
             if step is None:
                 break
             key, node, rest = step
-            line = key.start_mark.line
-        return Place(self.file, line + 1)
+            at = key
+        return place_of(at, self.file)
 
     def _derived_in_key(self, where: str) -> str:
         """Return the way to a derived field that stands in the key, ``key.1.domain`` for ``derive.domain``."""
@@ -68,7 +68,7 @@ class Document:
 
 def read_document(text: str, file: str) -> Document:
     """Read the text of a pipeline file; raise PipelineError, with file:line, for all that is wrong with its form."""
-    root = compose(text, file)
+    root = _compose_sql(text, file) if is_sql(file) else compose(text, file)
     if looks_like_a_story(root):
         msg = "this is a story, not a pipeline; run it with `windrow transcript`"
         raise PipelineError(msg, root.place)
@@ -76,6 +76,22 @@ def read_document(text: str, file: str) -> Document:
     if is_graph:
         return Document(GRAPH.read(root), file, root.node)
     return Document(RULES_PIPELINE.read(root) if "rules" in root.keys else PIPELINE.read(root), file, root.node)
+
+
+def is_sql(file: str) -> bool:
+    """Return whether a file has a pipeline said as SQL, by its name."""
+    return file.lower().endswith(".sql")
+
+
+def _compose_sql(text: str, file: str) -> YamlNode:
+    try:
+        from windrow.api.sql import compose_sql  # noqa: PLC0415 - sqlglot is an extra, and YAML needs none
+    except ModuleNotFoundError as exc:
+        if exc.name != "sqlglot":
+            raise
+        msg = "a pipeline in SQL needs sqlglot: pip install 'windrow[sql]'"
+        raise SetupError(msg) from exc
+    return compose_sql(text, file)
 
 
 def looks_like_a_story(root: YamlNode) -> bool:

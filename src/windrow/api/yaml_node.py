@@ -49,6 +49,16 @@ def _error_line(exc: yaml.MarkedYAMLError) -> int:
     return mark.line + 1 if mark else 1
 
 
+class SqlMark(yaml.Mark):
+    """The position of a node that stands for a part of a text in SQL, where one line has many parts."""
+
+
+def place_of(node: yaml.Node, file: str) -> Place:
+    """Return where a node starts: its line, in SQL also its column."""
+    mark = node.start_mark
+    return Place(file, mark.line + 1, mark.column + 1 if isinstance(mark, SqlMark) else None)
+
+
 T = TypeVar("T")
 _NULL = "tag:yaml.org,2002:null"
 
@@ -68,7 +78,7 @@ class YamlNode:
     @property
     def place(self) -> Place:
         """The place where the node starts."""
-        return Place(self.file, self.node.start_mark.line + 1)
+        return place_of(self.node, self.file)
 
     @property
     def called(self) -> str:

@@ -147,7 +147,7 @@ _HELP = {
 def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) -> int:  # noqa: ANN401 - options
     """Plan the cores, memory, state, partitions, latency, network and storage that a pipeline needs.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. The load is stated (--rate,
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The load is stated (--rate,
     --keys, --record-bytes, --disorder), measured on the log (--log), or taken from the history of a run, where keys and
     sizes have to be stated. Each figure comes with the law that it follows, its inputs, and how far it can be off:
     within 25 %, or within a factor of 2. The laws and their measurements are in docs/guides/capacity.md.

@@ -38,7 +38,7 @@ class _FileFinding:
 def command(pipelines: tuple[str, ...], *, strict: bool, as_json: bool) -> int:
     """Report errors in pipelines, and warn of likely mistakes.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. Findings are printed as
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Findings are printed as
     `file:line: error|warning: message`. The exit code is 2 if there is an error.
     """
     found = {file: _check(file) for file in pipelines}

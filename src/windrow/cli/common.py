@@ -136,8 +136,10 @@ def _error_fields(exc: Exception, code: int) -> dict[str, Any]:
 
 
 def place_fields(place: Place | None) -> dict[str, Any]:
-    """Return a place as the JSON fields `file` and `line`, or nothing."""
-    return {} if place is None else {"file": place.file, "line": place.line}
+    """Return a place as the JSON fields `file`, `line` and, in SQL, `column`, or nothing."""
+    if place is None:
+        return {}
+    return {"file": place.file, "line": place.line} | ({} if place.column is None else {"column": place.column})
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:

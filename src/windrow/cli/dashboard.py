@@ -52,7 +52,7 @@ def command(
 ) -> int:
     """Show runs on a page: whether they run, what holds them back, and what other settings would do.
 
-    Each PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python; without one the runs with a
+    Each PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python; without one the runs with a
     checkpoint in .windrow are shown, without what needs their pipelines: settings, graph and tables. The page reads
     the history beside the checkpoint, on the machine where the run is, and the tables of the sink; the process that
     runs is asked nothing, and may have ended. Each view is also there as JSON, at /api/VIEW.

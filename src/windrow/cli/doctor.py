@@ -44,7 +44,7 @@ _HEADS: Final = {"serious": "serious", "advice": "advice", "fine": "fine", "unkn
 def command(*, pipeline: str, checkpoint: Folder | None, no_restore: bool, as_json: bool) -> int:
     """Review a pipeline, its run, checkpoint, tables and log: what is serious, what is advice, and what is fine.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. Each finding says what was found,
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Each finding says what was found,
     why it matters and what to do. What could not be looked at (no run yet, a broker that cannot be reached) has neither
     passed nor failed, and is listed at the end. Nothing is changed, and a run can go on meanwhile.
 

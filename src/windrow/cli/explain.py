@@ -25,7 +25,7 @@ _FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mer
 def command(pipeline: str, format_: str, *, as_json: bool) -> int:
     """Print a pipeline as text, YAML, JSON, Python or a Mermaid chart.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. Passwords are printed as ***.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Passwords are printed as ***.
     """
     valid = open_pipeline(pipeline).runnable()
     click.echo(_FORMATS["json" if as_json else format_](valid), nl=False)

@@ -128,7 +128,7 @@ def command(
 ) -> int:
     """Run a pipeline: live until Ctrl-C, or with --until-end to the end of its input.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. Ctrl-C finishes the current step
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Ctrl-C finishes the current step
     and commits it; the next run with the same checkpoint continues from there.
     """
     opened, host = _on_host(open_pipeline(pipeline), host)

@@ -27,7 +27,7 @@ _HELP = {
 def command(*, pipeline: str, checkpoint: Folder | None, to: Folder | None, spark: SparkOptions, as_json: bool) -> int:
     """Write a savepoint: the state of a stopped run after its last committed step.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. It must be the pipeline as it was
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. It must be the pipeline as it was
     run. `windrow run PIPELINE --from-savepoint DIR` then continues with other key groups, another version of Spark or
     of a function, or a changed pipeline. The checkpoint is not changed, and can be used until then.
     """

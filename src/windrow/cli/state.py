@@ -36,7 +36,7 @@ def command(
 ) -> int:
     """Show the state of a pipeline's key groups: clocks, windows, keys and bytes.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python.
     """
     from windrow.core.state.inspect import inspect_state  # noqa: PLC0415 - help needs no Arrow
 

@@ -53,7 +53,7 @@ _HELP = {
 def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None, watch: bool, as_json: bool) -> int:
     """Show whether a run runs, where it stands, and what holds it back.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python; without it the runs with a
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python; without it the runs with a
     checkpoint in .windrow are shown. What is shown of a stream is what it has written beside its checkpoint, on the
     machine where it runs, in the last two seconds, or when it ended, with the alerts that are active. The exit code
     is 1 if a run has failed, is stalled (records have waited for 2 minutes without a commit), or its process is gone.

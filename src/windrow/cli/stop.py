@@ -19,7 +19,7 @@ _MICROS = 1_000_000
 def command(*, pipeline: str, wait: int, as_json: bool) -> int:
     """End a realtime run, from anywhere that reaches its broker, and wait until it has ended.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. Its tasks
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Its tasks
     finish their transactions, as after Ctrl-C where it runs. The exit code is 1 if no run is going on, or if it does
     not end in time.
     """

@@ -105,7 +105,7 @@ def command(
 ) -> int:
     """Choose the delay and the lateness by how far records have been out of order.
 
-    PIPELINE is a YAML file, or FILE.py[:VARIABLE] for a pipeline written in Python. The lateness of records is that in
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The lateness of records is that in
     the history of a run, which is exact up to the size of a window and of a bucket, or with --log that of the whole
     log, which is exact. Prints what other delays and latenesses would have done to the same records, the disorder of
     each partition, and the change of the file as a diff. Values that meet the goals are chosen from those that people
@@ -117,8 +117,11 @@ def command(
 
     opened = open_pipeline(pipeline)
     valid = opened.runnable()
-    if write and opened.document is None:
-        msg = f"{pipeline} is Python, which this command does not edit: leave out --write, and set the values by hand"
+    if write and not opened.is_yaml:
+        language = "Python" if opened.document is None else "SQL"
+        msg = (
+            f"{pipeline} is {language}, which this command does not edit: leave out --write, and set the values by hand"
+        )
         raise InputError(msg)
     if log and checkpoint is not None:
         msg = "--log reads the log and no history: leave out --checkpoint"
@@ -168,7 +171,7 @@ def _disorder(pipeline: Runnable, checkpoint: Folder | None, *, log: bool) -> tu
 
 
 def _change(opened: OpenedPipeline, pipeline: Runnable, changes: Mapping[str, int]) -> tuple[str, list[PipelineChange]]:
-    """Return the change of the file as a diff (empty for Python), and what it means for a run that is resumed."""
+    """Return the change of the file as a diff (none if it is not YAML), and what it means for a run that is resumed."""
     from windrow.hosts.compatibility import pipeline_changes  # noqa: PLC0415 - help needs no Arrow
     from windrow.hosts.savepoint import fingerprint  # noqa: PLC0415 - the same
     from windrow.hosts.tuning import with_settings  # noqa: PLC0415 - the same
@@ -176,7 +179,7 @@ def _change(opened: OpenedPipeline, pipeline: Runnable, changes: Mapping[str, in
     if not changes:
         return "", []
     found = pipeline_changes(fingerprint(pipeline), fingerprint(with_settings(pipeline, changes)))
-    if opened.document is None:
+    if not opened.is_yaml:
         return "", found
     text = read_file(opened.file)
     before, after = (one.splitlines(keepends=True) for one in (text, _edited(opened, pipeline, text, changes)))

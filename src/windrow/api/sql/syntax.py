@@ -1,0 +1,248 @@
+"""The SQL of pipelines as sqlglot parses it: that of DuckDB, with windows, watermarks and settings as Flink has them.
+
+A tree of sqlglot knows where its names stand, and here also where each expression does, so that an expression is passed
+on as it was written. `Script` gives the place of each part in the text, and refuses parts that nothing translates.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NoReturn
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.tokenizer_core import TokenType
+
+from windrow.errors import PipelineError, Place
+
+SPAN, CALL_END = "span", "call_end"
+"""What a node's `meta` has: the first position and that after the last; of an aggregate, that behind its brackets."""
+
+
+class WindowTable(exp.Expression):
+    """``TUMBLE(TABLE this PARTITION BY partition, DESCRIPTOR(descriptor), expressions)``."""
+
+    arg_types = {"this": True, "kind": True, "partition": False, "descriptor": True, "expressions": True}  # noqa: RUF012
+
+
+class Setting(exp.Expression):
+    """``SET 'this' = 'expression'``."""
+
+    arg_types = {"this": True, "expression": True}  # noqa: RUF012
+
+
+_WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+
+
+class _Dialect(DuckDB):
+    """DuckDB's SQL, which expressions of windrow are, with the clauses of Flink that say what a stream is."""
+
+    class Tokenizer(DuckDB.Tokenizer):
+        IDENTIFIERS = ['"', "`"]  # noqa: RUF012 - sqlglot's form
+
+    class Parser(DuckDBParser):
+        FUNCTION_PARSERS = {  # noqa: RUF012 - sqlglot's form
+            **DuckDBParser.FUNCTION_PARSERS,
+            **{kind: lambda self, kind=kind: self._window_table(kind) for kind in _WINDOWS},
+        }
+        CONSTRAINT_PARSERS = {  # noqa: RUF012 - sqlglot's form
+            **DuckDBParser.CONSTRAINT_PARSERS,
+            "WATERMARK": lambda self: self._watermark(),
+        }
+        FUNC_TOKENS = {*DuckDBParser.FUNC_TOKENS, TokenType.SESSION}  # noqa: RUF012 - sqlglot's form
+        SCHEMA_UNNAMED_CONSTRAINTS = {  # noqa: RUF012 - sqlglot's form
+            *DuckDBParser.SCHEMA_UNNAMED_CONSTRAINTS,
+            "WATERMARK",
+        }
+
+        def _window_table(self, kind: str) -> exp.Expr:
+            start = self._prev
+            if not self._match_text_seq("TABLE"):
+                self.raise_error(f"{kind} begins with TABLE and a name")
+            table = self._parse_table_parts()
+            partition = None
+            if self._match(TokenType.PARTITION_BY):
+                wrapped = self._match(TokenType.L_PAREN, advance=False)
+                partition = self._parse_wrapped_csv(self._parse_column) if wrapped else [self._parse_column()]
+            if not (self._match(TokenType.COMMA) and self._match_text_seq("DESCRIPTOR")):
+                self.raise_error(f"after its table, {kind} has DESCRIPTOR with the event time")
+            descriptor = self._parse_wrapped(self._parse_column)
+            sizes = []
+            while self._match(TokenType.COMMA):
+                sizes.append(self._parse_disjunction())
+            made = WindowTable(this=table, kind=kind, partition=partition, descriptor=descriptor, expressions=sizes)
+            made.meta[SPAN] = (start.start, self._prev.end + 1)
+            return made
+
+        def _watermark(self) -> exp.Expr:
+            if not self._match_text_seq("FOR"):
+                self.raise_error("WATERMARK is followed by FOR and the event time")
+            field = self._parse_id_var()
+            self._match(TokenType.ALIAS)
+            return exp.WatermarkColumnConstraint(this=field, expression=self._parse_disjunction())
+
+        def _parse_set(self, unset: bool = False, tag: bool = False) -> Any:  # noqa: ANN401, ARG002, FBT001, FBT002 - sqlglot's
+            name = self._parse_string()
+            if name is None or not self._match(TokenType.EQ):
+                self.raise_error("a setting is SET 'name' = 'value'")
+            value = self._parse_string()
+            if value is None:
+                self.raise_error("a setting is SET 'name' = 'value'")
+            return Setting(this=name, expression=value)
+
+        def _parse_string(self) -> Any:  # noqa: ANN401 - sqlglot's
+            return self._spanned(super()._parse_string)
+
+        def _parse_disjunction(self) -> Any:  # noqa: ANN401 - sqlglot's
+            return self._spanned(super()._parse_disjunction)
+
+        def _parse_equality(self, parse_is: bool = True) -> Any:  # noqa: ANN401, FBT001, FBT002 - sqlglot's
+            return self._spanned(partial(super()._parse_equality, parse_is))
+
+        def _spanned(self, parse: Any) -> Any:  # noqa: ANN401 - sqlglot's
+            start = self._curr
+            node = parse()
+            if start and isinstance(node, exp.Expr):
+                node.meta[SPAN] = (start.start, self._prev.end + 1)
+            return node
+
+        def _parse_window(self, this: Any, alias: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - sqlglot's
+            if isinstance(this, exp.Expr):
+                this.meta[CALL_END] = self._prev.end + 1
+            return super()._parse_window(this, alias)
+
+        def _parse_as_command(self, start: Any) -> Any:  # noqa: ANN401 - sqlglot's
+            self.raise_error("this statement is not known here", start)
+
+
+_OF_SQLGLOT = re.compile(r" but got <.*|Required keyword: .*", re.DOTALL)
+_OPEN_QUOTE = re.compile(r"Missing .+ from \d+:(\d+)")
+
+
+@dataclass(frozen=True)
+class Script:
+    """The text of a file of SQL; `file` is its name."""
+
+    text: str
+    file: str
+
+    def parse(self) -> list[exp.Expr]:
+        """Return the trees of the statements; raise PipelineError, with the place, if the text is not SQL."""
+        try:
+            tokens = _Dialect().tokenize(self.text)
+            parsed = _Dialect().parser().parse(tokens, self.text)
+        except ParseError as exc:
+            error = exc.errors[0]
+            column = max(1, error["col"] - len(error["highlight"] or " ") + 1)
+            near = f" at {error['highlight']!r}" if error["highlight"] else ""
+            what = _OF_SQLGLOT.sub("", error["description"].rstrip(".")) or "something is missing"
+            msg = f"the SQL cannot be read: {what}{near}"
+            raise PipelineError(msg, Place(self.file, error["line"], column)) from exc
+        except TokenError as exc:
+            found = _OPEN_QUOTE.search(str(exc.__cause__))
+            place = self.place(int(found[1]) if found else 0)
+            msg = "the SQL cannot be read: a quote or comment is not closed"
+            raise PipelineError(msg, place) from exc
+        except RecursionError as exc:
+            msg = "the SQL is nested too deeply"
+            raise PipelineError(msg, Place(self.file, 1, 1)) from exc
+        for token in tokens:
+            if any(comment.startswith("+") for comment in token.comments):
+                msg = "a hint /*+ ... */ has no meaning here; options are given by WITH ('name' = 'value')"
+                raise PipelineError(msg, self.place(token.start))
+        return [one for one in parsed if one is not None and not isinstance(one, exp.Semicolon)]
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
+
+    def line_and_column(self, at: int) -> tuple[int, int]:
+        """Return the line and the column of a position, from 0."""
+        line = bisect.bisect_right(self._lines, at) - 1
+        return line, at - self._lines[line]
+
+    def place(self, at: int) -> Place:
+        """Return the place of a position."""
+        line, column = self.line_and_column(at)
+        return Place(self.file, line + 1, column + 1)
+
+    def start(self, node: exp.Expr) -> int:
+        """Return where a node begins: the first of its parts whose position is known, or else what it is part of."""
+        found = [at for one in node.walk() if (at := _start(one)) is not None]
+        return min(found) if found else self.start(node.parent) if node.parent else 0
+
+    def refuse(self, node: exp.Expr, message: str) -> NoReturn:
+        """Raise PipelineError about a node."""
+        raise PipelineError(message, self.place(self.start(node)))
+
+    def parts(self, node: exp.Expr, of: str, *known: str) -> list[Any]:
+        """Return the known parts of a node, None where one is left out; refuse the node if it has any other part."""
+        for name, value in node.args.items():
+            if name not in known and not _is_empty(value):
+                near = value[0] if isinstance(value, list) else value
+                where = near if isinstance(near, exp.Expr) else node
+                self.refuse(where, f"{of} cannot have {_clause(name)} here; {_instead(name)}")
+        return [node.args.get(name) or None for name in known]
+
+    def written(self, node: exp.Expr) -> str:
+        """Return a node as it is written."""
+        start, end = node.meta[SPAN]
+        return self.text[start:end]
+
+
+_CLAUSES = {
+    "order": "ORDER BY",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+    "distinct": "DISTINCT",
+    "joins": "a join",
+    "laterals": "LATERAL",
+    "pivots": "PIVOT",
+    "sample": "a sample",
+    "with_": "WITH",
+    "hint": "a hint",
+    "windows": "WINDOW",
+    "qualify": "QUALIFY",
+    "version": "FOR SYSTEM_TIME AS OF",
+    "exists": "IF NOT EXISTS",
+    "replace": "OR REPLACE",
+    "using": "USING",
+    "grouping_sets": "GROUPING SETS",
+    "cube": "CUBE",
+    "rollup": "ROLLUP",
+    "overwrite": "OVERWRITE",
+    "conflict": "ON CONFLICT",
+    "returning": "RETURNING",
+    "db": "a database",
+    "catalog": "a catalog",
+}
+_INSTEAD = {
+    "order": "a stream has no end at which it could be sorted; order the rows when you read the table",
+    "limit": "a stream has no end; in YAML an aggregate top_k_by keeps the greatest",
+    "distinct": "for copies of a record, use ROW_NUMBER() OVER (PARTITION BY id ORDER BY PROCTIME()) = 1",
+    "laterals": "elements of an array are said in YAML, by flat_map: ARRAY",
+}
+
+
+def _clause(name: str) -> str:
+    return _CLAUSES.get(name, name.rstrip("_").replace("_", " ").upper())
+
+
+def _instead(name: str) -> str:
+    return _INSTEAD.get(name, "leave it out")
+
+
+def _is_empty(value: Any) -> bool:  # noqa: ANN401 - an argument of a node
+    return value in (None, False, [], "") or isinstance(value, exp.IndexParameters)
+
+
+def _start(node: exp.Expr) -> int | None:
+    if SPAN in node.meta:
+        return int(node.meta[SPAN][0])
+    start = node.meta.get("start")
+    return None if start is None else int(start)
