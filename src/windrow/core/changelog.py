@@ -65,7 +65,8 @@ class StepOutput:
 
 
 _REASON = (
-    r"(?s)^((?:missing|null|wrong type|out of range|future|expression|null key|long key|conflict): [^ :]+|[^:]*).*$"
+    r"(?s)^((?:missing|null|wrong type|out of range|future|expression|null key|long key|conflict|unavailable): [^ :]+"
+    r"|[^:]*).*$"
 )
 """The kind of a reason: its first word, and the name of the field that it is about, if it is about one."""
 _KINDS = 20

@@ -203,7 +203,7 @@ LAST_PARTITION: Final = 2**31 - 1
 DIFF: Final = "__diff"
 """In a changelog: 1 for a row that was added, -1 for one that was taken back."""
 DELETED: Final = "__deleted"
-"""Of the versions of a table's rows: whether it removes the row of its key."""
+"""Of the versions of a table's rows, and of changes of rows by Debezium: whether it removes the row of its key."""
 SIDE: Final = "__side"
 """Of the records that a join takes: 0 for the left ones, 1 for the right ones."""
 ID: Final = "__id"
@@ -214,8 +214,9 @@ def record_schema(pipeline: View | SourceNode) -> pa.Schema:
     """Return the schema of good records on their way to a key group.
 
     Time and watermark are int64 microseconds; the watermark is the one at the record, as far as its own step moved it.
-    The decoded fields come first, then those that expressions compute.
+    The decoded fields come first, then those that expressions compute. A source of changes of rows has `DELETED`, too.
     """
+    are_changes = isinstance(pipeline, SourceNode) and pipeline.source.format == "debezium"
     return pa.schema(
         [
             pa.field(PARTITION, pa.int32()),
@@ -224,5 +225,6 @@ def record_schema(pipeline: View | SourceNode) -> pa.Schema:
             pa.field(WATERMARK, pa.int64()),
             *(pa.field(field.name, arrow_type(field.type)) for field in pipeline.decode.fields),
             *(pa.field(one.name, arrow_type(one.expression.type)) for one in computed(pipeline)),
+            *([pa.field(DELETED, pa.bool_())] if are_changes else []),
         ]
     )

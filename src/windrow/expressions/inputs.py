@@ -29,12 +29,18 @@ from windrow.model import (
     Pipeline,
     Punctuated,
     Session,
+    Source,
     TopKBy,
 )
 
 
 class Decoded(Protocol):
-    """Records: decoded fields, derived ones, event time, and a key, which may be empty."""
+    """Records: their source, decoded fields, derived ones, event time, and a key, which may be empty."""
+
+    @property
+    def source(self) -> Source:
+        """Where they come from; of records that are decoded already, its format is JSON."""
+        ...
 
     @property
     def decode(self) -> Decode:
@@ -190,8 +196,11 @@ def _quoted(text: str, names: Iterable[str]) -> str:
 
 
 def _absent(pipeline: Decoded) -> frozenset[str]:
-    """Return the decoded fields that a record may lack: the optional ones, and a punctuation's."""
+    """Return the decoded fields that a record may lack: the optional ones, a punctuation's, and columns of a row."""
     lacking = {field.name for field in pipeline.decode.fields if field.optional}
+    if pipeline.source.format == "debezium":
+        # of a row that was deleted, the log may have the key alone
+        lacking.update(field.name for field in pipeline.decode.fields if not field.path)
     if isinstance(pipeline.time.watermark, Punctuated):
         lacking.add(pipeline.time.watermark.field)
     return frozenset(lacking - {pipeline.time.field, pipeline.time.sent, *pipeline.key})

@@ -20,6 +20,7 @@ from windrow.model import (
     Derive,
     EventTime,
     Field,
+    FileSource,
     FlatMapNode,
     Global,
     Graph,
@@ -61,7 +62,8 @@ class Stream:
     from the end of the window whose row it changes; None is without an end. With `has_id` several can have one place
     in a log: their `ID` names what they are made of, and the branch of a union. A table has one row for each `key`; the
     versions of its rows (`is_versions`) say which of them remove it. `terms` are the types of what the sums among the
-    fields are sums of: a sum of sums has no more digits than one of their terms.
+    fields are sums of: a sum of sums has no more digits than one of their terms. Records that are changes of the rows
+    of a database say which of them removes its row; only those lack the fields `lacking` (None: they are no changes).
     """
 
     fields: tuple[Field, ...]
@@ -75,6 +77,7 @@ class Stream:
     key: tuple[str, ...] = ()
     is_versions: bool = False
     terms: tuple[tuple[str, DataType], ...] = ()
+    lacking: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -112,17 +115,19 @@ def stream_of(graph: Graph, name: str) -> Stream:  # noqa: C901 - a case for eac
         case SourceNode():
             nullable = nullable_fields(node)
             fields = tuple(Field(one.name, one.type, one.name in nullable) for one in record_fields(node))
-            found = Stream(fields, node.time, (node,), node.lateness)
+            found = Stream(fields, node.time, (node,), node.lateness, lacking=_lacking(node))
         case SelectNode():
             given = united(graph, node)
             fields = _selected(given, node)
             is_keyed = {one.name for one in fields}.issuperset(given.key)
-            found = replace(given, fields=fields, key=given.key if is_keyed else ())
+            # some changes of rows are no table
+            lacking = None if given.lacking is None or node.where is not None else _lacking_of(given, node)
+            found = replace(given, fields=fields, key=given.key if is_keyed else (), lacking=lacking)
         case SplitNode() | DeduplicateNode():
-            found = stream_of(graph, node.input)
+            found = replace(stream_of(graph, node.input), lacking=None)
         case FlatMapNode():
             given = stream_of(graph, node.input)
-            found = replace(given, fields=exploded(given, node), rows_of="elements", has_id=True, key=())
+            found = replace(given, fields=exploded(given, node), rows_of="elements", has_id=True, key=(), lacking=None)
         case TableNode():
             found = _table(graph, node, name)
         case JoinNode():
@@ -138,6 +143,22 @@ def stream_of(graph: Graph, name: str) -> Stream:  # noqa: C901 - a case for eac
         case _:
             assert_never(node)
     return found
+
+
+def _lacking(node: SourceNode) -> tuple[str, ...] | None:
+    """Return the fields that only the record of a deleted row lacks; None if records are no changes of rows."""
+    if node.source.format != "debezium":
+        return None
+    always = nullable_fields(replace(node, source=_decoded(node)))
+    return tuple(one.name for one in record_fields(node) if one.name in nullable_fields(node) - always)
+
+
+def _lacking_of(given: Stream, node: SelectNode) -> tuple[str, ...]:
+    """Return which fields of a selection only the record of a deleted row lacks."""
+    lacking = given.lacking or ()
+    fields = tuple(replace(one, optional=one.optional and one.name not in lacking) for one in given.fields)
+    derived = (name for name, one in _derived(replace(given, fields=fields), node) if not one.nullable)
+    return (*lacking, *derived)
 
 
 def united(graph: Graph, node: SelectNode) -> Stream:
@@ -159,6 +180,12 @@ def united(graph: Graph, node: SelectNode) -> Stream:
         if other.is_changelog != first.is_changelog:
             msg = f"{node.inputs[0]!r} and {name!r} have no union: one has records, the other rows that change"
             raise PipelineError(msg)
+        if (other.lacking is None) != (first.lacking is None):
+            msg = (
+                f"{node.inputs[0]!r} and {name!r} have no union: one has changes of rows (`format: debezium`), the "
+                "other has not; choose records of the changes before, with a `where`"
+            )
+            raise PipelineError(msg)
     optional = {one.name for stream in (first, *others) for one in stream.fields if one.optional}
     sources = tuple(dict.fromkeys(one for stream in (first, *others) for one in stream.sources))
     return replace(
@@ -169,7 +196,12 @@ def united(graph: Graph, node: SelectNode) -> Stream:
         bound=_greatest(first.bound, *(stream.bound for stream in others)),
         has_id=any(stream.has_id for stream in (first, *others)) or is_by_branch(graph, node),
         key=() if others else first.key,
+        lacking=None if first.lacking is None else _all_lacking(first, *others),
     )
+
+
+def _all_lacking(*streams: Stream) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for stream in streams for name in stream.lacking or ()))
 
 
 ROWS_OF: Final = {
@@ -351,6 +383,10 @@ def _joined(graph: Graph, node: JoinNode) -> Stream:
 def _table(graph: Graph, node: TableNode, name: str) -> Stream:
     """Return the changelog of a table, or the versions of its rows."""
     given = stream_of(graph, node.input)
+    # rows have what only the records that remove one lack
+    lacking = given.lacking or ()
+    fields = tuple(replace(one, optional=one.optional and one.name not in lacking) for one in given.fields)
+    given = replace(given, fields=fields, lacking=None)
     if name != node.name:
         return replace(given, is_versions=True)
     return replace(given, bound=None, is_changelog=True, rows_of="tables", has_id=True, key=node.key)
@@ -374,7 +410,7 @@ def _looked_up(graph: Graph, node: LookupNode) -> Stream:
     if node.how == "left":
         fields = _joined_fields(node, replace(left, is_outer=True), right)
     sources = tuple(dict.fromkeys((*given.sources, *right.stream.sources)))
-    made = replace(given, fields=fields, time=_time_of(left), sources=sources, key=(), terms=())
+    made = replace(given, fields=fields, time=_time_of(left), sources=sources, key=(), terms=(), lacking=None)
     if node.as_of == "order":
         return made
     return replace(
@@ -497,7 +533,7 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
         joined = stream_of(graph, node.name)
         return RecordStream(
             graph.name,
-            joined.sources[0].source,
+            _decoded(joined.sources[0]),
             Decode(joined.fields),
             joined.time,
             node.key,
@@ -508,9 +544,9 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
         )
     given, stream = graph.producer(node.input), stream_of(graph, node.input)
     if isinstance(given, SourceNode) and not isinstance(node, TableNode):
-        source, decode, time, before = given, given.decode, given.time, given.derive
+        source, decode, time, before = given.source, given.decode, given.time, given.derive
     else:
-        source, decode, time, before = stream.sources[0], Decode(stream.fields), stream.time, ()
+        source, decode, time, before = _decoded(stream.sources[0]), Decode(stream.fields), stream.time, ()
     if isinstance(node, ResultNode):
         # no aggregate can use an array, so none goes there
         decode = Decode(tuple(one for one in decode.fields if not isinstance(one.type, ArrayType)))
@@ -520,7 +556,7 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
             emit = replace(node.emit, lateness=stream.bound or 0) if stream.is_changelog else node.emit
             return Pipeline(
                 graph.name,
-                source.source,
+                source,
                 decode,
                 time,
                 node.key,
@@ -535,7 +571,7 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
         case ProcessNode():
             return ProcessPipeline(
                 graph.name,
-                source.source,
+                source,
                 decode,
                 time,
                 node.key,
@@ -548,7 +584,7 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
         case RulesNode():
             return RulesPipeline(
                 graph.name,
-                source.source,
+                source,
                 decode,
                 time,
                 node.key,
@@ -560,12 +596,12 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
             )
         case DeduplicateNode(key=key) | TableNode(key=key):
             return RecordStream(
-                graph.name, source.source, decode, time, key, sink, graph.key_groups, before, has_id=stream.has_id
+                graph.name, source, decode, time, key, sink, graph.key_groups, before, has_id=stream.has_id
             )
         case SinkNode():
             return RecordStream(
                 graph.name,
-                source.source,
+                source,
                 decode,
                 time,
                 stream.key if graph.is_exchanged(node) else (),
@@ -577,6 +613,11 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
             )
         case _:
             assert_never(node)
+
+
+def _decoded(node: SourceNode) -> Source:
+    """Return the source of records that are decoded already."""
+    return node.source if isinstance(node.source, FileSource) else replace(node.source, format="json")
 
 
 def result_pipelines(graph: Graph) -> dict[str, AnyPipeline]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from windrow.model import MAX_PARTITIONS, Graph, LogSource, Node, Runnable, SourceNode, as_graph
+from windrow.model import MAX_PARTITIONS, Graph, LogSource, Node, Runnable, Source, SourceNode, as_graph
 from windrow.sources import Cut
 
 
@@ -32,8 +32,12 @@ def write_log(
         path.write_bytes(b"".join(values))
     if isinstance(pipeline, Graph):
         return replace(pipeline, nodes=tuple(_written(node, folder) for node in pipeline.nodes)), cuts
-    return replace(pipeline, source=LogSource(str(folder / pipeline.source.label))), cuts
+    return replace(pipeline, source=_log(pipeline.source, folder)), cuts
 
 
 def _written(node: Node, folder: Path) -> Node:
-    return replace(node, source=LogSource(str(folder / node.source.label))) if isinstance(node, SourceNode) else node
+    return replace(node, source=_log(node.source, folder)) if isinstance(node, SourceNode) else node
+
+
+def _log(source: Source, folder: Path) -> LogSource:
+    return LogSource(str(folder / source.label), source.format)

@@ -10,9 +10,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Literal
+from typing import ClassVar, Literal
 
 from windrow.errors import InputError
+
+RecordFormat = Literal["json", "debezium"]
+"""What a record is: a JSON object with the fields, or Debezium's envelope of the change of a row, which has them."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class LogSource:
     """An embedded log: a folder with ``partition-N.jsonl``; the offset is the line's number from 0."""
 
     path: str
+    format: RecordFormat = "json"
 
     @property
     def label(self) -> str:
@@ -39,6 +43,7 @@ class KafkaSource:
     start: Literal["earliest", "latest"] = "earliest"
     options: tuple[tuple[str, str], ...] = ()
     group: str | None = None
+    format: RecordFormat = "json"
 
     @property
     def label(self) -> str:
@@ -56,6 +61,7 @@ class FileSource:
     path: str
     key: tuple[str, ...]
     log: str
+    format: ClassVar[RecordFormat] = "json"
 
     @property
     def label(self) -> str:

@@ -22,6 +22,7 @@ from windrow.api.checks.base import Finding
 from windrow.api.checks.connectors import file_fields, sink_address, sink_key, sink_table, source_address, sqlite_digits
 from windrow.api.checks.emit import discard_panes, late_panes, no_lateness, session_panes, triggers
 from windrow.api.checks.fields import (
+    changes_of_rows,
     decode_fields,
     derived_fields,
     nested_fields,
@@ -69,6 +70,7 @@ _SOURCE_RULES: tuple[Callable[[AnyPipeline], Iterable[Finding]], ...] = (
     source_address,
     decode_fields,
     tombstones,
+    changes_of_rows,
     file_fields,
     nested_fields,
     derived_fields,

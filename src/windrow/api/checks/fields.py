@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Final
 
 from windrow.api.checks.base import Finding, derived_field, error, is_name, result_names, warning
 from windrow.errors import PipelineError
@@ -59,18 +60,37 @@ def tombstones(pipeline: View) -> Iterator[Finding]:
         where = f"decode.{field.name}.tombstones"
         if field is not keys[0]:
             yield error(where, f"{keys[0].name!r} holds the key of a tombstone already; keep one of them")
-        if not isinstance(field.type, StringType | LongType):
+        if not isinstance(field.type, StringType | LongType) and pipeline.source.format == "json":
             yield error(where, f"{field.name!r} is a {field.type}, and the key of a record is text; use string or long")
     # the times are the log timestamp, and records may lack a punctuation's field anyway
     mark = pipeline.time.watermark.field if isinstance(pipeline.time.watermark, Punctuated) else None
     filled = {pipeline.time.field, pipeline.time.sent, mark}
-    for field in pipeline.decode.fields:
+    # of a row that Debezium tells the deletion of, any column can be null
+    given = [field for field in pipeline.decode.fields if pipeline.source.format == "json" or field.path]
+    for field in given:
         if keys and not field.tombstones and not field.optional and field.name not in filled:
             message = (
                 f"a tombstone has only its key ({keys[0].name!r}) and its log timestamp; make {field.name!r} optional: "
                 f'"{field.type}?"'
             )
             yield error(f"decode.{field.name}", message)
+
+
+def changes_of_rows(pipeline: View) -> Iterator[Finding]:
+    """Of Debezium's changes, those of rows count: they carry no watermarks, and no device has sent them."""
+    if pipeline.source.format != "debezium":
+        return
+    for part, name in (("punctuated", None), ("sent", pipeline.time.sent)):
+        if name or (part == "punctuated" and isinstance(pipeline.time.watermark, Punctuated)):
+            yield error(f"time.{part}", "does not apply to changes of rows (`format: debezium`); leave it out")
+    if isinstance(pipeline, AnyPipeline) and not any(field.path == ("op",) for field in pipeline.decode.fields):
+        yield warning("decode", EVERY_CHANGE)
+
+
+EVERY_CHANGE: Final = (
+    "each change of a row counts here, also an update or a deletion. For the rows themselves make a `table` of the "
+    "source; to tell the changes apart decode their operation, op: {type: string, path: op}, which is c, u, r or d"
+)
 
 
 def _array(where: str, type_: ArrayType) -> Iterator[Finding]:

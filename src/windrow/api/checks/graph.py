@@ -10,7 +10,15 @@ from dataclasses import replace
 
 from windrow.api.checks.base import Finding, error, warning
 from windrow.api.checks.connectors import file_fields, sink_address, sink_table, source_address
-from windrow.api.checks.fields import RESERVED, decode_fields, derived_fields, nested_fields, tombstones
+from windrow.api.checks.fields import (
+    EVERY_CHANGE,
+    RESERVED,
+    changes_of_rows,
+    decode_fields,
+    derived_fields,
+    nested_fields,
+    tombstones,
+)
 from windrow.api.checks.key import ALL_MEET
 from windrow.api.checks.streams import at, named_streams, part_of, stream_findings
 from windrow.api.checks.time import (
@@ -39,7 +47,9 @@ from windrow.model import (
     Graph,
     JoinNode,
     LookupNode,
+    Node,
     ResultNode,
+    SelectNode,
     SinkNode,
     SourceNode,
     SplitNode,
@@ -56,6 +66,7 @@ SOURCE_RULES: tuple[Callable[[View], Iterable[Finding]], ...] = (
     source_address,
     decode_fields,
     tombstones,
+    changes_of_rows,
     file_fields,
     nested_fields,
     derived_fields,
@@ -82,7 +93,8 @@ def graph_findings(graph: Graph, validate: Callable[[AnyPipeline], Sequence[Find
     found_there = {finding.where for finding in shapes}
     results = [finding for finding in _parts(graph, validate) if finding.where not in found_there]
     unbounded = [finding for node in graph.streams for finding in _bounds(graph, node)]
-    return list(dict.fromkeys([*sources, *shapes, *results, *unbounded, *waiting(graph)]))
+    changes = [finding for node in graph.nodes for finding in _changes(graph, node)]
+    return list(dict.fromkeys([*sources, *shapes, *results, *unbounded, *changes, *waiting(graph)]))
 
 
 def _source(graph: Graph, node: SourceNode) -> Iterator[Finding]:
@@ -300,6 +312,20 @@ def _bounds(graph: Graph, node: StreamNode) -> Iterator[Finding]:
                 f"every {what} would be kept for ever, as nothing says how late {late} can be: give sources."
                 f"{source.name} a lateness, such as 1d",
             )
+
+
+def _changes(graph: Graph, node: Node) -> Iterator[Finding]:
+    """Yield where changes of rows are taken as records, none of whose fields tells a deletion."""
+    if isinstance(node, SourceNode | TableNode | SelectNode | SplitNode):
+        return
+    try:
+        streams = [stream_of(graph, name) for name in node.inputs]
+    except PipelineError:
+        return  # the shapes say what is wrong
+    for stream in streams:
+        fields = [field for source in stream.sources for field in source.decode.fields]
+        if stream.lacking is not None and not any(field.path == ("op",) for field in fields):
+            yield warning(at(node, "from"), EVERY_CHANGE)
 
 
 def _record_sink(view: RecordStream) -> Iterator[Finding]:

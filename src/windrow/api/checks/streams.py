@@ -98,7 +98,7 @@ def stream_findings(graph: Graph, node: StreamNode) -> Iterator[Finding]:  # noq
         case DeduplicateNode():
             yield from _deduplication(node, given)
         case TableNode():
-            yield from _table(node, given)
+            yield from _table(graph, node, given)
         case JoinNode() | TableJoinNode() | LookupNode():
             yield from _join(graph, node)
         case WindowNode() | ProcessNode() | RulesNode():
@@ -218,8 +218,9 @@ def _key_field(name: str, before: Sequence[str], fields: Mapping[str, Field]) ->
         yield f"{name!r} is given twice; keep one of them"
 
 
-def _table(node: TableNode, given: Stream) -> Iterator[Finding]:
-    fields = {one.name: one for one in given.fields}
+def _table(graph: Graph, node: TableNode, given: Stream) -> Iterator[Finding]:
+    fields = {one.name: one for one in stream_of(graph, node.name).fields}
+    are_changes = any(source.source.format == "debezium" for source in given.sources)
     if not node.key:
         yield error(at(node, "table.key"), "is empty; name the fields that a row is known by")
     for index, name in enumerate(node.key):
@@ -227,6 +228,14 @@ def _table(node: TableNode, given: Stream) -> Iterator[Finding]:
             yield error(at(node, f"table.key.{index}"), problem)
     if node.deleted is not None:
         yield from _condition(given, node.deleted, at(node, "table.deleted"))
+    elif are_changes and given.lacking is None:
+        yield warning(
+            at(node, "table"),
+            "has no `deleted`, and is made of some of the changes of rows, so rows that were deleted can stay: make a "
+            "table of the source, and choose among its rows",
+        )
+    elif are_changes:
+        pass
     elif any(field.tombstones for source in given.sources for field in source.decode.fields):
         yield warning(
             at(node, "table"),

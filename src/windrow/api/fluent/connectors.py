@@ -8,12 +8,15 @@ from typing import Literal
 
 from windrow.api.fluent.streams import Stream
 from windrow.api.fluent.windows import Duration, duration_micros
-from windrow.model import FileSource, KafkaSink, KafkaSource, LogSource, PostgresSink, SqliteSink
+from windrow.model import FileSource, KafkaSink, KafkaSource, LogSource, PostgresSink, RecordFormat, SqliteSink
 
 
-def log(path: str | PathLike[str]) -> Stream:
-    """Read an embedded log: a folder with ``partition-0.jsonl``, ``partition-1.jsonl`` ..."""
-    return Stream(LogSource(fspath(path)))
+def log(path: str | PathLike[str], *, format: RecordFormat = "json") -> Stream:  # noqa: A002 - the setting's name
+    """Read an embedded log: a folder with ``partition-0.jsonl``, ``partition-1.jsonl`` ...
+
+    `format` is what its records are: JSON objects, or ``"debezium"``: changes of rows in Debezium's envelope.
+    """
+    return Stream(LogSource(fspath(path), format))
 
 
 def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | PathLike[str]) -> Stream:
@@ -34,13 +37,15 @@ def kafka(
     start: Literal["earliest", "latest"] = "earliest",
     options: Mapping[str, str] | None = None,
     group: str | None = None,
+    format: RecordFormat = "json",  # noqa: A002 - the setting's name
 ) -> Stream:
     """Read a Kafka topic; `options` go to the consumer as they are (``{"security.protocol": "SSL"}``).
 
     The offsets that were read are committed to the consumer group `group`, for tools that show its lag; a run never
-    reads from it.
+    reads from it. `format` is what the records are: JSON objects, or ``"debezium"``: changes of rows in Debezium's
+    envelope.
     """
-    return Stream(KafkaSource(servers, topic, start, tuple((options or {}).items()), group))
+    return Stream(KafkaSource(servers, topic, start, tuple((options or {}).items()), group, format))
 
 
 def sqlite(

@@ -165,6 +165,7 @@ def _stream(graph: Graph, node: StreamNode) -> dict[str, str]:  # noqa: C901 - a
             }
         case TableNode():
             deleted = f"\na record with {node.deleted} removes the row" if node.deleted else ""
+            deleted += "\nthe record of a deletion removes the row" if _are_changes(graph, node) else ""
             nouns = {"table": f"the last record of each {', '.join(node.key)}{deleted}"}
         case LookupNode():
             nouns = {"lookup": _looked_up(graph, node)}
@@ -316,10 +317,15 @@ def _kept_of_join(graph: Graph, node: TableNode | AnyJoinNode) -> str:
     past = format_duration(max(revise, stream_of(graph, node.left).bound or 0))
     lines = [f"{each}of each key of {node.table} the rows that held until the watermark is {past} past them"]
     table = graph.producer(node.table)
-    if isinstance(table, TableNode) and table.deleted is not None and join_sides(graph, node)[1].stream.bound is None:
+    is_removed = isinstance(table, TableNode) and (table.deleted is not None or _are_changes(graph, table))
+    if is_removed and join_sides(graph, node)[1].stream.bound is None:
         lines.append(f"{each}for ever, of each key that was removed, that it was: its versions have no lateness")
     lines.append(f"a record of {node.left} until the watermark is {format_duration(revise)} past it")
     return "\n".join(lines)
+
+
+def _are_changes(graph: Graph, node: TableNode) -> bool:
+    return stream_of(graph, node.input).lacking is not None
 
 
 def _source(pipeline: AnyPipeline | SourceNode, table: str) -> dict[str, str]:

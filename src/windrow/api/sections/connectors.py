@@ -26,10 +26,17 @@ def _read_options(node: YamlNode) -> tuple[tuple[str, str], ...]:
     return tuple((name, option.value) for name, option in options)
 
 
+_FORMAT = Key(
+    "format",
+    choice("json", "debezium"),
+    "what a record is: a JSON object with the decoded fields, or with `debezium` the "
+    "[change of a row](../guides/change-data-capture.md) in Debezium's envelope, with or without the schema around it.",
+    default=LogSource.format,
+)
 _LOG = Section(
     "wr.log",
     LogSource,
-    (Key("path", TEXT, "the folder.", required=True, positional=True),),
+    (Key("path", TEXT, "the folder.", required=True, positional=True), _FORMAT),
 )
 _FILE = Section(
     "wr.file",
@@ -71,6 +78,7 @@ _KAFKA = Section(
             "[tools for Kafka](../guides/kafka-and-spark-tools.md#lag-in-kafkas-tools) show the lag. A run never reads "
             "from it. Give each pipeline a group of its own, in which nothing else consumes.",
         ),
+        _FORMAT,
     ),
 )
 
@@ -80,8 +88,12 @@ def _kafka_words(source: KafkaSource) -> str:
     committed = "" if source.group is None else f", offsets committed to the consumer group {source.group}"
     return (
         f"the Kafka topic {source.topic} at {source.servers} from the {source.start} offset, "
-        f"each partition in offset order{more}{committed}"
+        f"each partition in offset order{more}{committed}{_format_words(source)}"
     )
+
+
+def _format_words(source: Source) -> str:
+    return ", changes of rows by Debezium" if source.format == "debezium" else ""
 
 
 SOURCE: OneOf[Source] = OneOf(
@@ -90,7 +102,7 @@ SOURCE: OneOf[Source] = OneOf(
         "log": Kind(
             (LogSource,),
             _LOG,
-            lambda source: f"the embedded log {source.path}, each partition in offset order",
+            lambda source: f"the embedded log {source.path}, each partition in offset order{_format_words(source)}",
             "an embedded log on disk: a folder with `partition-0.jsonl`, `partition-1.jsonl` and so on. A record is a "
             "line, and its offset is the line number, from 0. A last line without a newline counts as not yet written; "
             "a run with `--until-end` that leaves one out warns, with the file's name. The field `_log_time` (epoch "

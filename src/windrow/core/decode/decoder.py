@@ -22,7 +22,6 @@ from windrow.core.decode.exact import (
     MarkRows,
     Rows,
     decode_exactly,
-    is_optional,
     no_window_reason,
 )
 from windrow.core.decode.fast import FastDecoder
@@ -215,7 +214,7 @@ def _good_schema(exact: ExactDecoder, columns: tuple[Computed, ...]) -> pa.Schem
                 pa.field(
                     field.name,
                     schema.arrow_type(field.type),
-                    nullable=is_optional(field, exact.mark, exact.time, exact.key),
+                    nullable=exact.may_lack(field),
                 )
                 for field in exact.fields
             ),

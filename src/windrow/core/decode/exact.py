@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.core import schema
+from windrow.core.decode import debezium
 from windrow.core.decode.values import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
@@ -31,6 +32,7 @@ from windrow.core.windows import times_with_windows
 from windrow.model import (
     LOG_TIME,
     AnyPipeline,
+    BooleanType,
     DataType,
     EventTime,
     Field,
@@ -45,6 +47,7 @@ from windrow.model import (
 )
 
 LOG_TIME_TYPE = TimestampType("millis")
+_DELETED = Field(schema.DELETED, BooleanType())
 KEY, VALUE = "_key", "_value"
 """The fields of an embedded log's record that is a tombstone: its key, and null."""
 MAX_DEPTH = 256
@@ -83,7 +86,12 @@ class Bad:
     log_time: int | None
 
 
-Outcome = Good | PureMark | Bad
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A record that says nothing new: the tombstone that follows Debezium's record of a deletion."""
+
+
+Outcome = Good | PureMark | Passed | Bad
 
 
 class MalformedError(Exception):
@@ -95,6 +103,8 @@ class ExactDecoder:
     """The fields that a record must have. `mark` is the punctuation's, `log_time_inside` says to read `_log_time`.
 
     `times` are the least and the greatest event time, in microseconds. `tombstones` is the field of a tombstone's key.
+    With `is_debezium` a record is Debezium's envelope of the change of a row (`windrow.core.decode.debezium`). If
+    `fields` have `schema.DELETED`, as the last one, it says whether the row was deleted.
     """
 
     fields: tuple[Field, ...]
@@ -104,43 +114,116 @@ class ExactDecoder:
     log_time_inside: bool
     times: tuple[int, int] = (MIN_TIMESTAMP, MAX_TIMESTAMP)
     tombstones: Field | None = None
+    is_debezium: bool = False
+
+    @cached_property
+    def declared(self) -> tuple[Field, ...]:
+        """The fields of the pipeline."""
+        return self.fields[:-1] if self.fields and self.fields[-1] == _DELETED else self.fields
+
+    @property
+    def tells_deleted(self) -> bool:
+        """Whether records have `schema.DELETED`."""
+        return len(self.declared) < len(self.fields)
 
     @cached_property
     def _reads(self) -> tuple[_Read, ...]:
-        return tuple(map(_Read.of, self.fields))
+        return tuple(_Read.of(field, debezium.AFTER if self.is_debezium else None) for field in self.declared)
+
+    @cached_property
+    def _reads_of_deleted(self) -> tuple[_Read, ...]:
+        return tuple(_Read.of(field, debezium.BEFORE) for field in self.declared)
 
     @cached_property
     def _places(self) -> dict[str, int]:
         """The place of each field among the values."""
         return {field.name: place for place, field in enumerate(self.fields)}
 
+    def may_lack(self, field: Field) -> bool:
+        """Return whether a good record can be without a field: that of a deleted row has its key."""
+        is_column = self.is_debezium and not field.path and field.name not in {self.time.field, *self.key}
+        return (is_column and field != _DELETED) or is_optional(field, self.mark, self.time, self.key)
+
     @staticmethod
     def of(pipeline: AnyPipeline | SourceNode) -> ExactDecoder:
         """Build it from a pipeline."""
+        is_debezium = pipeline.source.format == "debezium"
+        tells_deleted = is_debezium and isinstance(pipeline, SourceNode)
         return ExactDecoder(
-            fields=pipeline.decode.fields,
+            fields=(*pipeline.decode.fields, _DELETED) if tells_deleted else pipeline.decode.fields,
             time=pipeline.time,
             key=pipeline.key,
             mark=mark_field(pipeline),
             log_time_inside=isinstance(pipeline.source, LogSource | FileSource),
             times=times_with_windows(pipeline.window if isinstance(pipeline, Pipeline) else Global()),
             tombstones=pipeline.decode.tombstone_key,
+            is_debezium=is_debezium,
         )
 
     def decode(self, raw: bytes | None, log_time: int | None, key: bytes | None = None) -> Outcome:
         """Decode one record's value and key; `log_time` is the log's own timestamp in microseconds, if it has one."""
         try:
+            if raw is None and key is not None and self.is_debezium:
+                return self._tombstone_of_row(key, log_time)
             if raw is None and key is not None and self.tombstones is not None:
                 return self._tombstone(self.tombstones, _key_text(key), log_time)
             record = parse_object(raw)
             if self.log_time_inside and record.get(LOG_TIME) is not None:
                 inside = convert(LOG_TIME, LOG_TIME_TYPE, record[LOG_TIME])
                 log_time = _micros(inside)
+            if self.is_debezium:
+                return self._change(record, log_time, key)
             if self.tombstones is not None and self.log_time_inside and record.get(VALUE, record) is None:
                 return self._tombstone(self.tombstones, record.get(KEY), log_time)
             return self._meaning(record, log_time)
         except (MalformedError, BadValueError) as exc:
             return Bad(str(exc), log_time)
+
+    def _change(self, record: Mapping[str, object], log_time: int | None, key: bytes | None) -> Good | Passed:
+        """Return the record of a row that was read, created, updated or deleted; or a tombstone as above."""
+        envelope = debezium.envelope_of(record)
+        is_line = self.log_time_inside and envelope is record and debezium.OPERATION not in record
+        if envelope is None or (is_line and record.get(VALUE, record) is None):
+            return self._tombstone_of_row(record.get(KEY) if key is None else key, log_time)
+        is_deleted = debezium.operation(envelope) == debezium.DELETE
+        debezium.require_row(envelope, debezium.BEFORE if is_deleted else debezium.AFTER)
+        reads = self._reads_of_deleted if is_deleted else self._reads
+        values = [
+            debezium.time_of_change(one.field, envelope)
+            if is_deleted and not one.field.path and one.field.name == self.time.field
+            else self._column(one, envelope, is_deleted=is_deleted)
+            for one in reads
+        ]
+        return self._checked(tuple(values), log_time, None, is_deleted=is_deleted)
+
+    def _column(self, read: _Read, envelope: Mapping[str, object], *, is_deleted: bool) -> Value | None:
+        for _, given in read.values(envelope):
+            debezium.require_known(read.field, given)
+        return self._value(read, envelope, is_deleted=is_deleted)
+
+    def _tombstone_of_row(self, key: object, log_time: int | None) -> Good | Passed:
+        """Return the deletion of a row of which only the key is known, if tombstones are read as such."""
+        if key is None:
+            raise MalformedError(_NO_VALUE)
+        if self.tombstones is None:
+            return Passed()
+        columns = debezium.columns_of_key(parse_object(key) if isinstance(key, bytes) else key)
+        if log_time is None:
+            raise BadValueError(_NO_LOG_TIME)
+        given = {one.name: columns.get(one.name) for one in self.declared if not one.path}
+        if given[self.tombstones.name] is None:
+            msg = f"missing: {self.tombstones.name} (the key)"
+            raise BadValueError(msg)
+        values = tuple(
+            log_time
+            if one.name == self.time.field
+            else None
+            if given.get(one.name) is None
+            else convert(one.name, one.type, given[one.name])
+            for one in self.declared
+        )
+        self._require_windows(log_time)
+        return Good((*values, True) if self.tells_deleted else values, log_time, None)
 
     def _meaning(self, record: Mapping[str, object], log_time: int | None) -> Good | PureMark:
         mark = self._mark(record, log_time)
@@ -149,12 +232,18 @@ class ExactDecoder:
             if any(not one.values(record) for one in self._reads if one.field.name in needed):
                 return PureMark(mark)
         values = tuple([self._value(one, record) for one in self._reads])
+        return self._checked(values, log_time, mark)
+
+    def _checked(
+        self, values: tuple[Value | None, ...], log_time: int | None, mark: int | None, *, is_deleted: bool = False
+    ) -> Good:
+        """Return a record with these values, whose event time is in range."""
         time = _micros(values[self._places[self.time.field]])
         if self.time.sent is not None:
             time = _corrected(self.time.field, time, _micros(values[self._places[self.time.sent]]), log_time)
         self._guard(self.time.field, time, log_time)
         self._require_windows(time)
-        return Good(values, time, mark)
+        return Good((*values, is_deleted) if self.tells_deleted else values, time, mark)
 
     def _tombstone(self, field: Field, key: object, log_time: int | None) -> Good:
         """Return a tombstone as a record: its key, the log timestamp as its times, and nulls."""
@@ -177,13 +266,13 @@ class ExactDecoder:
         self._guard(self.mark.name, mark, log_time)
         return mark
 
-    def _value(self, read: _Read, record: Mapping[str, object]) -> Value | None:
+    def _value(self, read: _Read, record: Mapping[str, object], *, is_deleted: bool = False) -> Value | None:
         field, values = read.field, read.values(record)
         if values:
             return _agreed(field, values)
-        if is_optional(field, self.mark, self.time, self.key):
+        if self.may_lack(field) if is_deleted else is_optional(field, self.mark, self.time, self.key):
             return None
-        is_there = any(_is_there(path, record) for path in field.paths)
+        is_there = any(_is_there(path, record) for _, path in read.paths)
         at = f" ({'.'.join(field.path)})" if field.path else ""
         reason = f"null: {field.name}{at}" if is_there else f"missing: {field.name}{at}"
         raise BadValueError(reason)
@@ -244,12 +333,20 @@ class _Read(NamedTuple):
     paths: tuple[tuple[str, tuple[str, ...]], ...]
 
     @staticmethod
-    def of(field: Field) -> _Read:
-        return _Read(field, tuple((".".join(path), path) for path in field.paths))
+    def of(field: Field, row: str | None = None) -> _Read:
+        """Return where a field is; `row` is the object that has the fields without a path, None: the record itself."""
+        return _Read(field, tuple((".".join(path), path) for path in paths_of(field, row)))
 
     def values(self, record: Mapping[str, object]) -> list[tuple[str, object]]:
         """Return what a record has for the field, each value behind the text of its path."""
         return [(text, value) for text, path in self.paths if (value := value_at(record, path)) is not None]
+
+
+def paths_of(field: Field, row: str | None) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of a field; those that are only a name, and its aliases, lead through the object `row`."""
+    if row is None:
+        return field.paths
+    return (field.path or (row, field.name), *((row, name) for name in field.alias))
 
 
 def _is_there(path: tuple[str, ...], record: Mapping[str, object]) -> bool:
@@ -373,6 +470,8 @@ def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tu
                 good.append((row, outcome))
             case PureMark():
                 marks.append((row, outcome))
+            case Passed():
+                pass
             case Bad():
                 dead.append((row, outcome))
             case _:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import duckdb_sql, schema
+from windrow.core.decode import debezium
 from windrow.core.decode.exact import (
     LOG_TIME_TYPE,
     MAX_DEPTH,
@@ -32,6 +33,7 @@ from windrow.core.decode.exact import (
     GoodRows,
     Rows,
     is_optional,
+    paths_of,
 )
 from windrow.core.decode.values import MAX_TIMESTAMP, MICROS_PER_UNIT, MIN_TIMESTAMP
 from windrow.model import (
@@ -68,16 +70,14 @@ class FastDecoder:
 
     def __init__(self, exact: ExactDecoder) -> None:
         self._exact = exact
-        self._reads = _json_fields(exact)
-        self._suspicion = exact_path_pattern(
-            self._reads, has_tombstones=exact.log_time_inside and exact.tombstones is not None
-        )
-        structure = json.dumps(_structure(self._reads))
         self._duck = duckdb_sql.connect()
-        self._query = (
-            f"SELECT row, json_transform(value, {duckdb_sql.literal(structure)}) AS fields "
-            "FROM raw WHERE plain AND json_valid(value)"
-        )
+        if exact.is_debezium:
+            self._reads = _envelope_fields(exact)
+            self._suspicion = envelope_pattern(self._reads)
+        else:
+            self._reads = _json_fields(exact)
+            has_tombstones = exact.log_time_inside and exact.tombstones is not None
+            self._suspicion = exact_path_pattern(self._reads, has_tombstones=has_tombstones)
 
     @staticmethod
     def reads(exact: ExactDecoder) -> bool:
@@ -85,12 +85,17 @@ class FastDecoder:
 
         It cannot if two names in an object differ in case only or one is empty, which DuckDB does not take, or if a
         path is that of two fields of different types (one of them perhaps the log's time or the mark), or leads through
-        another field.
+        another field. Of an envelope, it cannot if none of the fields is a column, or one is no part of the envelope.
         """
         types: dict[tuple[str, ...], set[DataType]] = {}
         for path, type_ in _all_reads(exact):
             types.setdefault(path, set()).add(type_)
         if any(len(of) > 1 for of in types.values()):
+            return False
+        if exact.is_debezium and (
+            not any(path[0] == debezium.AFTER for path in types)
+            or any(field.path[:1] in {(LOG_TIME,), (debezium.PAYLOAD,)} for field in exact.declared)
+        ):
             return False
         inner = {path[:depth] for path in types for depth in range(1, len(path))}
         members = [member for path, of in types.items() for type_ in of for member in _member_paths(type_, path)]
@@ -101,21 +106,41 @@ class FastDecoder:
     def decode(self, raw: pa.RecordBatch) -> GoodRows:
         """Decode the clearly good rows of a batch in `schema.RAW`; all other rows need the exact decoder."""
         value = valid_text(raw.column("value"))
+        plain = self._plain(value)
+        if not self._exact.is_debezium:
+            good, key = self._decode(raw, value, plain), self._exact.tombstones
+            return good if key is None else GoodRows.merge(good, self._tombstones(raw, key))
+        is_wrapped = pc.fill_null(pc.match_substring_regex(value, _WRAPPED), fill_value=False)
+        parts = {(): pc.and_not(plain, is_wrapped), (debezium.PAYLOAD,): pc.and_(plain, is_wrapped)}
+        none, *others = [self._decode(raw, value, mask, at) for at, mask in parts.items() if pc.any(mask).as_py()] or [
+            self._decode(raw, value, plain)
+        ]
+        return GoodRows.merge(none, others[0]) if others else none
+
+    def _decode(self, raw: pa.RecordBatch, value: pa.Array, plain: pa.Array, within: tuple[str, ...] = ()) -> GoodRows:
+        """Decode the clearly good of some rows, of which all but the log's time is in the object at `within`."""
+        paths = {one.path: one.path if one.path == (LOG_TIME,) else (*within, *one.path) for one in self._reads}
+        structure = json.dumps(_structure({paths[one.path]: one.type for one in self._reads} | _outside(within)))
         found = duckdb_sql.query(
             self._duck,
-            self._query,
-            raw=pa.table({"row": np.arange(raw.num_rows), "value": value, "plain": self._plain(value)}),
+            f"SELECT row, json_transform(value, {duckdb_sql.literal(structure)}) AS fields "
+            "FROM raw WHERE plain AND json_valid(value)",
+            raw=pa.table({"row": np.arange(raw.num_rows), "value": value, "plain": plain}),
         ).combine_chunks()
         rows: Rows = found.column("row").to_numpy()
         read = found.column("fields").combine_chunks()
-        at = {one.path: self._column(one, _values_at(read, one.path)) for one in self._reads}
+        at = {one.path: self._column(one, _values_at(read, paths[one.path])) for one in self._reads}
         trusted = np.logical_and.reduce([column.trusted for column in at.values()])
-        columns = {field.name: self._one_of(at, field) for field in self._exact.fields}
+        if self._exact.is_debezium:
+            columns, is_envelope = self._columns_of_rows(at, read, within)
+            trusted &= is_envelope
+        else:
+            columns = {field.name: self._one_of(at, field.paths, self._least(field)) for field in self._exact.fields}
         trusted = np.logical_and.reduce([trusted, *(column.trusted for column in columns.values())])
         times = columns[self._exact.time.field].values.cast(pa.int64())
         marks = pa.nulls(len(rows), pa.int64())
         if self._exact.mark is not None:
-            marks = self._one_of(at, self._exact.mark).values.cast(pa.int64())
+            marks = self._one_of(at, self._exact.mark.paths, 0).values.cast(pa.int64())
         time = self._exact.time
         if time.sent is not None or time.future is not None:
             log_times = self._log_times(raw, rows, at)
@@ -129,9 +154,46 @@ class FastDecoder:
         moments = times.fill_null(least).to_numpy()
         trusted &= (moments >= least) & (moments <= greatest)
         good = GoodRows(rows, times, [columns[field.name].values for field in self._exact.fields], marks)
-        good = good if trusted.all() else good.keep(trusted)
-        key = self._exact.tombstones
-        return good if key is None else GoodRows.merge(good, self._tombstones(raw, key))
+        return good if trusted.all() else good.keep(trusted)
+
+    def _columns_of_rows(
+        self, at: Mapping[tuple[str, ...], _Column], read: pa.StructArray, within: tuple[str, ...]
+    ) -> tuple[dict[str, _Column], Mask]:
+        """Return the fields of envelopes, and a mask of those that surely are of a row that is there."""
+        operations = at[debezium.OPERATION,].values
+        is_deleted = _mask(pc.fill_null(pc.equal(operations, debezium.DELETE), fill_value=False))
+        is_row = {
+            side: _mask(_values_at(read, (*within, side)).is_valid()) for side in (debezium.BEFORE, debezium.AFTER)
+        }
+        is_envelope = _mask(pc.is_in(operations, pa.array(debezium.ROW_OPERATIONS)))
+        # what is no object has no members, but DuckDB makes a struct of it
+        is_envelope &= _mask(_values_at(read, (*within, *debezium.TIME_OF_CHANGE)).is_valid())
+        is_envelope &= np.where(is_deleted, is_row[debezium.BEFORE], is_row[debezium.AFTER])
+        for path in _outside(within):
+            is_envelope &= _mask(_values_at(read, path).is_null())
+        columns = {}
+        for field in self._exact.declared:
+            here, before = (paths_of(field, side) for side in (debezium.AFTER, debezium.BEFORE))
+            kept = self._one_of(at, here, self._least(field))
+            if field.name == self._exact.time.field and not field.path:
+                old = at[debezium.TIME_OF_CHANGE]
+                old = _Column(old.values, old.trusted & _valid(old.values))
+            elif here != before:
+                old = self._one_of(at, before, 0 if self._exact.may_lack(field) else 1)
+            else:
+                old = kept
+            if old is not kept:
+                kept = _Column(
+                    pc.if_else(pa.array(is_deleted), old.values, kept.values),
+                    np.where(is_deleted, old.trusted, kept.trusted),
+                )
+            columns[field.name] = kept
+        if self._exact.tells_deleted:
+            columns[schema.DELETED] = _Column(pa.array(is_deleted), np.ones(len(is_deleted), dtype=np.bool_))
+        return columns, is_envelope
+
+    def _least(self, field: Field) -> int:
+        return 0 if is_optional(field, self._exact.mark, self._exact.time, self._exact.key) else 1
 
     def _tombstones(self, raw: pa.RecordBatch, field: Field) -> GoodRows:
         """Return the records with a key, but no value, as far as they are clearly good."""
@@ -163,13 +225,13 @@ class FastDecoder:
             plain = pc.and_(plain, pc.less_equal(brackets, MAX_DEPTH))
         return pc.fill_null(plain, fill_value=False)
 
-    def _one_of(self, at: dict[tuple[str, ...], _Column], field: Field) -> _Column:
-        """Return the values of a field; a record with two of its names is left to the exact decoder."""
-        columns = [at[path] for path in field.paths]
+    def _one_of(self, at: Mapping[tuple[str, ...], _Column], paths: Sequence[tuple[str, ...]], least: int) -> _Column:
+        """Return the values at some paths; a record with two of them, or fewer than `least`, is left to the other."""
+        columns = [at[path] for path in paths]
         if len(columns) == 1:
-            return columns[0]
+            (one,) = columns
+            return _Column(one.values, one.trusted & _valid(one.values)) if least and one.values.null_count else one
         there = np.sum([_valid(column.values) for column in columns], axis=0)
-        least = 0 if is_optional(field, self._exact.mark, self._exact.time, self._exact.key) else 1
         return _Column(pc.coalesce(*(column.values for column in columns)), (least <= there) & (there <= 1))
 
     def _column(self, read: JsonField, values: pa.Array) -> _Column:
@@ -252,8 +314,22 @@ def _json_fields(exact: ExactDecoder) -> list[JsonField]:
     return list(reads.values())
 
 
+def _envelope_fields(exact: ExactDecoder) -> list[JsonField]:
+    """Return what to read from an envelope: the columns of both rows, other fields at their paths, and what it is."""
+    reads: dict[tuple[str, ...], JsonField] = {}
+    for field in exact.declared:
+        for side in (debezium.AFTER, debezium.BEFORE):
+            for path in paths_of(field, side):
+                optional = path != field.path or bool(field.alias) or exact.may_lack(field)
+                reads[path] = JsonField(path, field.type, optional and (path not in reads or reads[path].optional))
+    for path, type_ in _extra_reads(exact):
+        reads.setdefault(path, JsonField(path, type_, optional=path != (debezium.OPERATION,)))
+    return list(reads.values())
+
+
 def _all_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], DataType]]:
-    yield from ((path, field.type) for field in exact.fields for path in field.paths)
+    sides = (debezium.AFTER, debezium.BEFORE) if exact.is_debezium else (None,)
+    yield from ((path, field.type) for field in exact.declared for side in sides for path in paths_of(field, side))
     yield from _extra_reads(exact)
 
 
@@ -263,6 +339,12 @@ def _extra_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], DataTyp
         yield from ((path, exact.mark.type) for path in exact.mark.paths)
     if exact.log_time_inside:
         yield (LOG_TIME,), LOG_TIME_TYPE
+    if exact.is_debezium:
+        yield (debezium.OPERATION,), StringType()
+        if not any(field.path for field in exact.declared if field.name == exact.time.field):
+            yield debezium.TIME_OF_CHANGE, debezium.TIME_OF_CHANGE_TYPE
+        elif all(field.path != debezium.TIME_OF_CHANGE for field in exact.declared):
+            yield debezium.TIME_OF_CHANGE, LongType()
 
 
 def _member_paths(type_: DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -280,15 +362,20 @@ def _values_at(read: pa.StructArray, path: tuple[str, ...]) -> pa.Array:
     return read
 
 
-def _structure(reads: Iterable[JsonField]) -> Mapping[str, object]:
+def _structure(reads: Mapping[tuple[str, ...], DataType]) -> Mapping[str, object]:
     """Return what DuckDB is to read, in the form of `json_transform`."""
     found: dict[str, Any] = {}
-    for read in reads:
-        within = found
-        for name in read.path[:-1]:
-            within = within.setdefault(name, {})
-        within[read.path[-1]] = _form(read.type)
+    for path, type_ in reads.items():
+        inner = found
+        for name in path[:-1]:
+            inner = inner.setdefault(name, {})
+        inner[path[-1]] = _form(type_)
     return found
+
+
+def _outside(within: tuple[str, ...]) -> dict[tuple[str, ...], DataType]:
+    """Return what must not be outside the object at `within`: a record that has an operation is an envelope itself."""
+    return {(debezium.OPERATION,): StringType()} if within else {}
 
 
 def _form(type_: DataType) -> object:
@@ -370,6 +457,8 @@ DOUBLE_DIGITS = 15
 _WORKING_SCALE = 6
 _KEY_PATTERNS = {str(StringType()): r"^[^\x00]*$", str(LongType()): r"^(?:0|-?[1-9][0-9]{0,17})$"}
 """By type: a pattern of keys of tombstones that are clearly good."""
+_WRAPPED = r'^\s*\{\s*"schema"'
+"""A pattern of records in which the converter has put a schema, and then the envelope, into an object."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 _NOT_STRICT = (
@@ -400,8 +489,46 @@ def exact_path_pattern(fields: Iterable[JsonField], *, has_tombstones: bool = Fa
     parts = [*_NOT_STRICT, _escapes([*(name for name, _ in bad), *([VALUE] if has_tombstones else [])])]
     if has_tombstones:
         parts.append(rf'"{VALUE}"\s*:\s*n')
-    parts += [rf'"{_literal(name)}"\s*:\s*(?:{value})' for name, value in dict.fromkeys(bad)]
-    return "|".join(parts)
+    return "|".join([*parts, _any_of(bad)])
+
+
+def envelope_pattern(fields: Iterable[JsonField]) -> str:
+    """Return an RE2 expression as `exact_path_pattern` does, for Debezium's envelopes whose `source` is an object.
+
+    Columns of a row have names as other parts of the envelope do (`id`), so their values are only looked at before the
+    source, and those of all other fields behind it. A record is matched if the rows are not before its only source, or
+    one of the other fields is. It remains to check that the source is where it belongs, as a column can have its name.
+    """
+    source, anything = rf'"{debezium.SOURCE}"\s*:\s*\{{', "(?s:.*)"
+    of_rows: dict[tuple[str, str], None] = {}
+    others: dict[tuple[str, str], None] = {}
+    tops: set[str] = set()
+    for field in fields:
+        is_of_row = field.path[0] in {debezium.BEFORE, debezium.AFTER}
+        found = list(_bad_values(field.path, field.type, optional=field.optional))
+        if debezium.has_point(field.type):
+            found.append((field.path[-1], r'"[^".]*"'))
+        (of_rows if is_of_row else others).update(dict.fromkeys(found))
+        if not is_of_row and field.path[0] not in {debezium.SOURCE, LOG_TIME}:
+            tops.add(field.path[0])
+    log_times = [one for one in others if one[0] == LOG_TIME]
+    names = [name for name, _ in (*of_rows, *others)]
+    names += [debezium.BEFORE, debezium.AFTER, debezium.SOURCE, debezium.OPERATION, debezium.PAYLOAD]
+    sides = rf'"(?:{debezium.BEFORE}|{debezium.AFTER})"'
+    parts = [
+        *_NOT_STRICT,
+        _escapes(names),
+        debezium.UNAVAILABLE,
+        rf'"{debezium.OPERATION}"\s*:\s*n',
+        rf"(?:{_any_of(of_rows)}){anything}{source}",
+        rf"{source}{anything}(?:{_any_of(one for one in others if one not in log_times)}|{sides}|{source})",
+        rf'"(?:{"|".join(sorted(map(_literal, tops)))})"\s*:{anything}{source}',
+    ]
+    return "|".join([*parts, *([_any_of(log_times)] if log_times else [])])
+
+
+def _any_of(bad: Iterable[tuple[str, str]]) -> str:
+    return "|".join(rf'"{_literal(name)}"\s*:\s*(?:{value})' for name, value in dict.fromkeys(bad))
 
 
 def _bad_values(path: tuple[str, ...], type_: DataType, *, optional: bool) -> Iterator[tuple[str, str]]:

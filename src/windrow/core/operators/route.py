@@ -198,7 +198,9 @@ class _Selection:
         self._where = None if node.where is None else _condition(united(graph, node), node.where, "where")
         self._derived = _columns(united(graph, node), [(one.name, one.sql) for one in node.derive])
         self._derive = Evaluator(self._derived) if self._derived else None
-        self._fields = [one.name for one in stream_of(graph, node.name).fields]
+        made = stream_of(graph, node.name)
+        self._fields = [one.name for one in made.fields]
+        self._left_out = {DIFF} if made.lacking is not None else {DIFF, DELETED}
 
     def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
         """Return the stream by its name, and the records for which an expression failed, with the reasons."""
@@ -220,7 +222,7 @@ class _Selection:
             is_kept = np.ones(records.num_rows, dtype=np.bool_)
             is_kept[list(failed)] = False
             records = records.filter(pa.array(is_kept)) if failed else records
-        own = [name for name in records.column_names if name.startswith("__") and name != DIFF]
+        own = [name for name in records.column_names if name.startswith("__") and name not in self._left_out]
         changes = [DIFF] if DIFF in records.column_names else []
         return {self.name: records.select([*own, *self._fields, *changes])}, *_joined(records, failures)
 
@@ -261,7 +263,7 @@ class _Split:
 
     def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
         """Return the streams by name, and the records for which a condition failed, with the reasons."""
-        records = tables[self._input]
+        records = _without_deleted(tables[self._input])
         made: dict[str, pa.Table] = {}
         failures: list[tuple[pa.Table, dict[int, str]]] = []
         for name, condition in self._outputs:
@@ -277,13 +279,18 @@ class _Split:
         return made, *_joined(records, failures)
 
 
+def _without_deleted(records: pa.Table) -> pa.Table:
+    return records.drop_columns(DELETED) if DELETED in records.column_names else records
+
+
 class _Versions:
-    """Says of each record of a table whether it removes the row of its key."""
+    """Says of each record of a table whether it removes the row of its key, which changes of rows say themselves."""
 
     def __init__(self, graph: Graph, node: TableNode) -> None:
         self.name = versions_of(node.name)
         self._input = node.input
         stream = stream_of(graph, node.input)
+        self._are_changes = stream.lacking is not None
         self._deleted = None if node.deleted is None else _condition(stream, node.deleted, "table.deleted")
 
     def run(self, tables: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], pa.Table, list[str]]:
@@ -294,7 +301,9 @@ class _Versions:
         else:
             (held,), failed = self._deleted.compute(records)
             is_deleted = pc.fill_null(held, fill_value=False)
-        made = records.append_column(DELETED, is_deleted)
+        if self._are_changes:
+            is_deleted = pc.or_(is_deleted, records.column(DELETED).combine_chunks())
+        made = _without_deleted(records).append_column(DELETED, is_deleted)
         if failed:
             is_kept = np.ones(records.num_rows, dtype=np.bool_)
             is_kept[list(failed)] = False
@@ -331,7 +340,7 @@ class _FlatMap:
         elements = array.flatten()
         if not is_element.all():
             elements = elements.take(pa.array(np.cumsum(is_element) - 1, mask=~is_element))
-        own = [name for name in records.column_names if name.startswith("__") and name not in {ID, DIFF}]
+        own = [name for name in records.column_names if name.startswith("__") and name not in {ID, DIFF, DELETED}]
         changes = [DIFF] if DIFF in records.column_names else []
         parents = records.drop_columns(self._node.field).take(pa.array(np.repeat(np.arange(records.num_rows), rows)))
         ids = duckdb_sql.query(self._duck, self._id, records=parents.append_column(_INDEX, index)).column(ID)

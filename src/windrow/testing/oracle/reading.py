@@ -40,7 +40,8 @@ LONGEST_KEY = 2048
 class Reading:
     """A good record: its data (None for a pure mark), its event time then, and its mark if it has one.
 
-    `inputs` is what each aggregate takes of it, `gap` its own gap (microseconds) in a session.
+    `inputs` is what each aggregate takes of it, `gap` its own gap (microseconds) in a session. What says nothing, as
+    the tombstone behind Debezium's record of a deletion, is neither data nor mark.
     """
 
     fields: dict[str, Value] | None
@@ -58,6 +59,8 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
         if about["pipeline"] == pipeline.name:
             read(pipeline, LogRecord(record.offset, about["log_time"], value, record.key))
         raise DeadLetterError(REDRIVEN)
+    if pipeline.source.format == "debezium":
+        return _change(pipeline, record)
     is_bare = record.value is None and record.key is not None and _tombstone_field(pipeline) is not None
     content = {} if is_bare else _json_object(record.value)
     log_time = _log_time(pipeline, record, content)
@@ -79,6 +82,90 @@ def read(pipeline: Pipeline, record: LogRecord) -> Reading:
     if latest is not None and time > latest:
         raise DeadLetterError(FUTURE)
     return _reading(pipeline, fields, time, mark)
+
+
+def _change(pipeline: Pipeline, record: LogRecord) -> Reading:
+    """Read a change of a row as Debezium writes it: as a record that has the columns beside the rest."""
+    is_log = isinstance(pipeline.source, LogSource | FileSource)
+    is_bare = record.value is None and record.key is not None
+    content = {} if is_bare else _json_object(record.value)
+    log_time = _log_time(pipeline, record, content)
+    inner = content.get("payload") if "payload" in content and "op" not in content else content
+    is_line = is_log and inner is content and "op" not in content and "_value" in content
+    if is_bare or inner is None or (is_line and content["_value"] is None):
+        return _gone(pipeline, content.get("_key") if record.key is None else record.key, log_time)
+    change = _members(inner)
+    operation = change.get("op")
+    if operation is None:
+        raise DeadLetterError(NULL if "op" in change else MISSING)
+    if isinstance(operation, Literal) or operation not in {"c", "r", "u", "d"}:
+        raise DeadLetterError(NO_CHANGE)
+    side = "before" if operation == "d" else "after"
+    if change.get(side) is None:
+        raise DeadLetterError(NULL if side in change else MISSING)
+    row = _members(change[side])
+    fields = {field.name: _changed(pipeline, field, change, row) for field in pipeline.decode.fields}
+    time = _event_time(pipeline, fields, log_time)
+    if pipeline.time.future is not None and log_time is not None and time > log_time + pipeline.time.future:
+        raise DeadLetterError(FUTURE)
+    return _reading(pipeline, fields, time, None)
+
+
+def _changed(pipeline: Pipeline, field: Field, change: dict[str, object], row: dict[str, object]) -> Value:
+    """Return the value of a field: a column of the row, or what the rest has at its path."""
+    is_deleted = change["op"] == "d"
+    if is_deleted and not field.path and field.name == pipeline.time.field:
+        moment = _at(change, ("source", "ts_ms"))
+        if moment is None:
+            raise DeadLetterError(MISSING)
+        return value_of(TimestampType("millis"), moment)
+    found = [_at(change, field.path) if field.path else row.get(field.name), *(row.get(name) for name in field.alias)]
+    found = [one for one in found if one is not None]
+    for one in found:
+        _require_logged(field.type, one)
+    if found:
+        return _agreed([value_of(field.type, one) for one in found])
+    if field.optional or (is_deleted and not field.path and field.name not in pipeline.key):
+        return None
+    is_there = _is_there(change, (field.path,)) if field.path else field.name in row
+    raise DeadLetterError(NULL if is_there or any(name in row for name in field.alias) else MISSING)
+
+
+def _gone(pipeline: Pipeline, key: object, log_time: int | None) -> Reading:
+    """Read a tombstone: a deletion of which the log has only the key, if the pipeline wants to know."""
+    if key is None:
+        raise DeadLetterError(MALFORMED)
+    marked = _tombstone_field(pipeline)
+    if marked is None:
+        return Reading(None, 0, None)
+    columns = _json_object(key) if isinstance(key, bytes) else _members(key)
+    if set(columns) == {"schema", "payload"}:
+        columns = _members(columns["payload"])
+    if log_time is None:
+        raise DeadLetterError(NO_LOG_TIME)
+    if columns.get(marked.name) is None:
+        raise DeadLetterError(MISSING)
+    fields: dict[str, Value] = {}
+    for field in pipeline.decode.fields:
+        value = None if field.path else columns.get(field.name)
+        fields[field.name] = None if value is None else value_of(field.type, value)
+    fields[pipeline.time.field] = log_time
+    return _reading(pipeline, fields, log_time, None)
+
+
+def _require_logged(type_: DataType, value: object) -> None:
+    """Raise DeadLetterError for what Debezium writes in place of a value."""
+    if isinstance(value, str) and not isinstance(value, Literal):
+        if value == "__debezium_unavailable_value":
+            raise DeadLetterError(UNAVAILABLE)
+        if isinstance(type_, DecimalType) and type_.scale and "." not in value:
+            raise DeadLetterError(WRONG_TYPE)
+
+
+def _members(value: object) -> dict[str, object]:
+    if not isinstance(value, tuple | dict):
+        raise DeadLetterError(WRONG_TYPE)
+    return value if isinstance(value, dict) else dict(reversed(value))
 
 
 def _envelope(value: bytes | None) -> tuple[dict[str, Any], bytes | None] | None:
@@ -215,15 +302,13 @@ def _at(content: dict[str, object], path: tuple[str, ...]) -> object:
     for name in path:
         if value is None:
             return None
-        if not isinstance(value, dict):
-            raise DeadLetterError(WRONG_TYPE)
-        value = value.get(name)
+        value = _members(value).get(name)
     return value
 
 
 def _is_there(content: dict[str, object], paths: tuple[tuple[str, ...], ...]) -> bool:
     above = [(_at(content, path[:-1]), path[-1]) for path in paths]
-    return any(isinstance(one, dict) and name in one for one, name in above)
+    return any(isinstance(one, tuple | dict) and name in _members(one) for one, name in above)
 
 
 def _found(pipeline: Pipeline, content: dict[str, object], name: str) -> object:
@@ -277,6 +362,8 @@ def _depth(content: object) -> int:
 
 MALFORMED = "malformed"
 REDRIVEN = "redriven"
+NO_CHANGE = "no change of a row"
+UNAVAILABLE = "unavailable"
 NOT_AN_OBJECT = "not an object"
 MISSING = "missing"
 NULL = "null"
