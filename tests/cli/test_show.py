@@ -240,3 +240,15 @@ def test_names_are_names_whatever_is_in_them() -> None:
     assert [row["total"] for row in rows("--where", 'a=b" $1 ?:desc=ann')] == ["1.50", "0.10"]
     assert [row["total"] for row in rows("--order", 'a=b" $1 ?:desc:desc', "--limit", "2")] == ["3.00", "20.00"]
     assert rows("--order", 'a=b" $1 ?:desc', "--limit", "1")[0]["total"] == "1.50"
+
+
+def test_a_table_as_of_an_event_time_has_the_records_up_to_it() -> None:
+    """The late record counts, as it is of that time; no run has written the table."""
+    found = rows("--as-of", "2026-03-02T10:01")
+    assert [(row["user"], row["total"]) for row in found] == [("ann", "1.50"), ("bob", "20.00")]
+    assert not Path("spend.db").exists()
+    ran()
+    assert rows("--as-of", "2026-03-03") == rows()
+    again = rows("again", "--as-of", "2026-03-02T10:01", file="graph.yaml")
+    assert [row["user"] for row in again] == ["ann", "bob", "late"]
+    assert "give --as-of or --why, not both" in show("--as-of", "2026-03-02", "--why", code=2).stderr

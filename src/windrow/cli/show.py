@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from windrow.api.load import open_pipeline
 from windrow.cli.common import OK, pipeline_argument
-from windrow.cli.options import STATE_FOLDER
+from windrow.cli.options import STATE_FOLDER, TIME
 from windrow.errors import InputError
 from windrow.expressions import View, sink_views
 from windrow.hosts.folders import Folder
@@ -32,6 +32,7 @@ _HELP = {
     "json": "Print a JSON object for each row, on a line of its own; an error is one on stderr.",
     "csv": "Print the rows as CSV, with the names of the columns first.",
     "why": "Explain one row, which --where names: the records of the log, verdicts and revisions behind it.",
+    "as_of": "Show the table as the records up to this event time make it (inclusive, UTC), from the log.",
     "checkpoint": "With --why: the checkpoint of the run that writes the table.  [default: .windrow/NAME]",
 }
 
@@ -48,6 +49,7 @@ _MOST = 2**63 - 1
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help=_HELP["limit"])
 @click.option("--json", "as_json", is_flag=True, help=_HELP["json"])
 @click.option("--csv", "as_csv", is_flag=True, help=_HELP["csv"])
+@click.option("--as-of", type=TIME, metavar="TIME", help=_HELP["as_of"])
 @click.option("--why", is_flag=True, help=_HELP["why"])
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 def command(
@@ -59,6 +61,7 @@ def command(
     limit: int,
     as_json: bool,
     as_csv: bool,
+    as_of: int | None,
     why: bool,
     checkpoint: Folder | None,
 ) -> int:
@@ -71,6 +74,9 @@ def command(
 
     Times are in UTC, as ISO 8601 has them. In JSON, decimals are text, which keeps their digits.
 
+    With --as-of, the log is read again in this process, and the table has what the records up to that event time make
+    of it, those that came late included. The table of the run, which may not be there, is not touched.
+
     With --why, the log is read again as far as the table is, and the row that --where names is explained: each record
     of its key and window with its place, its verdict and the watermark by which it was judged; duplicates, expired
     records and dead letters that may be of it; each revision; and whether the records make the row that is there.
@@ -79,6 +85,9 @@ def command(
         msg = "give --json or --csv, not both"
         raise InputError(msg)
     runnable = open_pipeline(pipeline).runnable()
+    if as_of is not None and why:
+        msg = "give --as-of or --why, not both"
+        raise InputError(msg)
     sink, view, named = _table(sink_views(as_graph(runnable)), table)
     if why:
         if as_csv or order or named.name != view.sink.table:
@@ -91,6 +100,14 @@ def command(
     if checkpoint is not None:
         msg = "--checkpoint goes with --why"
         raise InputError(msg)
+    if as_of is not None:
+        from windrow.hosts.as_of import tables_as_of  # noqa: PLC0415 - only who asks for it loads the operators
+
+        with tables_as_of(runnable, as_of) as past:
+            own = sink_views(as_graph(past))[sink]
+            found = _read(own, named, where, order, limit)
+        _print(found, named, is_part=bool(where), as_json=as_json, as_csv=as_csv)
+        return OK
     _print(_read(view, named, where, order, limit), named, is_part=bool(where), as_json=as_json, as_csv=as_csv)
     return OK
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -14,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.changelog import StepOutput, concat_by_sink, empty_by_sink
-from windrow.core.columns import to_micros
+from windrow.core.columns import MAX_TIME, pack, to_micros, unpack
 from windrow.core.level import Observe, join_levels, open_levels
-from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle, RecordsLost
+from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle, Records, RecordsLost
 from windrow.core.operators.base import GroupOutput
 from windrow.core.operators.ingest import NO_OFFSETS, Ingest
-from windrow.core.schema import RAW
+from windrow.core.schema import RAW, TIME
 from windrow.core.state.store import MemoryState
 from windrow.core.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.core.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
@@ -129,8 +130,28 @@ class MemoryHost:
         return outputs
 
 
+class _HostUntil(MemoryHost):
+    """Leaves out records of the sources after an event time; watermarks and verdicts are those of the whole log."""
+
+    until: int = MAX_TIME
+
+    def kept(self, packets: Iterable[Packet]) -> Iterable[Packet]:
+        """Leave the records out; the packets themselves stay."""
+        for packet in packets:
+            message = packet.message
+            if isinstance(message, Records) and message.is_raw:
+                records = unpack(message.blob)
+                own = records.filter(pa.array(to_micros(records.column(TIME)) <= self.until))
+                yield Packet(packet.key_group, replace(message, blob=pack(own)))
+            else:
+                yield packet
+
+
 class MemoryRun:
-    """Runs a pipeline over all that its source holds now, from the beginning; the sink's tables must be empty."""
+    """Runs a pipeline over all that its source holds now, from the beginning; the sink's tables must be empty.
+
+    With `until` (microseconds), no record of a later event time is in the results.
+    """
 
     def __init__(
         self,
@@ -138,8 +159,11 @@ class MemoryRun:
         sink: Sink | SinkGroup,
         max_records: int | None,
         bounds: WatermarkBounds = NO_BOUNDS,
+        *,
+        until: int | None = None,
     ) -> None:
         self._pipeline = pipeline
+        self._until = until
         self._sinks = SinkGroup.of(sink)
         self._nothing = empty_by_sink(pipeline)
         self._floors = bounds
@@ -153,7 +177,7 @@ class MemoryRun:
     def run(self, on_step: OnStep) -> Literal["end", "asked"]:
         """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
         source = open_sources(self._pipeline)
-        host = MemoryHost(self._pipeline, source.partitions(), self._floors)
+        host = self._host(source.partitions())
         self._sinks.open(Run.new(self._pipeline.name))
         watch, epoch = Stopwatch(), 0
         for raw in _steps(source.read_all(), self._max_records or _STEP):
@@ -164,6 +188,13 @@ class MemoryRun:
         if self._pipeline.at_end == "fire":
             self._commit(epoch, host, host.end(), watch, on_step)
         return "end"
+
+    def _host(self, partitions: Iterable[int]) -> MemoryHost:
+        if self._until is None:
+            return MemoryHost(self._pipeline, partitions, self._floors)
+        host = _HostUntil(self._pipeline, partitions, self._floors)
+        host.until = self._until
+        return host
 
     def _commit(
         self, epoch: int, host: MemoryHost, groups: list[GroupOutput], watch: Stopwatch, on_step: OnStep
