@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from windrow.api.sections import GRAPH, PIPELINE, RULES_PIPELINE
-from windrow.cli import COMMANDS, main
+from windrow.cli import COMMANDS, CommandEntry, main
 from windrow.hosts.doctor import RULES
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -55,6 +55,9 @@ def page() -> str:
                 raise LookupError(msg)
             with click.Context(command, info_name=name, parent=top) as context:
                 parts.append("".join(_section(f"windrow {name}", command, context)))
+                for action, one in command.commands.items() if isinstance(command, click.Group) else ():
+                    with click.Context(one, info_name=action, parent=context) as inner:
+                        parts.append("".join(_section(f"windrow {name} {action}", one, inner)))
     return "\n".join(parts)
 
 
@@ -64,8 +67,11 @@ def _section(title: str, command: click.Command, context: click.Context) -> Iter
     for paragraph in (command.help or "").split("\n\n"):
         yield f"{_wrapped(paragraph)}\n\n"
     if isinstance(command, click.Group):
-        for name, entry in COMMANDS.items():
-            yield f"{_wrapped(f'- [`{name}`](#windrow-{name}): {entry.help}')}\n"
+        anchor = title.replace(" ", "-")
+        entries = COMMANDS if command is main else command.commands
+        for name, entry in entries.items():
+            said = entry.help if isinstance(entry, CommandEntry) else entry.get_short_help_str(WIDTH)
+            yield f"{_wrapped(f'- [`{name}`](#{anchor}-{name}): {said}')}\n"
         yield "\n"
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)

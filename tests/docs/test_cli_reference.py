@@ -28,10 +28,11 @@ def test_each_command_and_option_has_help(name: str) -> None:
     with click.Context(main) as top:
         command = main.get_command(top, name)
     assert command is not None
-    assert command.help
-    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
-    assert [option.opts for option in options if not option.help] == []
-    assert "--json" in {name for option in options for name in option.opts}
+    for one in command.commands.values() if isinstance(command, click.Group) else [command]:
+        assert one.help
+        options = [parameter for parameter in one.params if isinstance(parameter, click.Option)]
+        assert [option.opts for option in options if not option.help] == []
+        assert "--json" in {name for option in options for name in option.opts}
 
 
 def test_the_picture_is_what_its_script_draws() -> None:

@@ -75,6 +75,8 @@ def test_commands_and_their_options_exist(page: Path, words: list[str]) -> None:
     with click.Context(main, **main.context_settings) as top:
         command = main.get_command(top, words[0])
         assert command is not None, f"there is no command {words[0]}"
+        if isinstance(command, click.Group) and words[1:]:
+            command = command.commands[words[1]]
         context = click.Context(command, parent=top)
         known = {option for parameter in command.get_params(context) for option in parameter.opts}
     given = {word.partition("=")[0] for word in words[1:] if word.startswith("--")}

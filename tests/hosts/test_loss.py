@@ -24,6 +24,8 @@ from windrow.hosts.memory import MemoryHost
 from windrow.hosts.reports import Fault
 from windrow.model import Pipeline
 from windrow.sources import open_source
+from windrow.sources.log import LogFolder
+from windrow.sources.log.retention import apply, plan_trim
 from windrow.testing.servers.kafka import Kafka
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -189,3 +191,23 @@ def test_the_last_step_is_in_the_tables_and_cannot_be_read_again(
     (tmp_path / "spend" / "partition-1.jsonl").write_bytes(b"{}\n")
     with pytest.raises(CheckpointError, match=r"Epoch 1 is in the tables, but the checkpoint .* does not have it"):
         runner.bounded(pipeline, on_data_loss="continue")
+
+
+def test_an_embedded_log_that_is_trimmed_before_it_is_read(
+    files: Files, store: Store, runner: Runner, tmp_path: Path
+) -> None:
+    """As the topic above: the same offsets, the same error, the same row in the journal."""
+    files.append(FIRST)
+    pipeline = spend(files.source, store.settings(), at_end="hold")
+    runner.bounded(pipeline)
+    files.append(following(1))
+    log = LogFolder(tmp_path / "spend")
+    [change] = plan_trim(log, offsets={1: 43})
+    apply(log, change)
+    with pytest.raises(SourceError, match=r"lost records: partition 1: offsets 40 to 42 are gone; the"):
+        runner.bounded(pipeline)
+    runner.bounded(pipeline, on_data_loss="continue")
+    assert lost(store, pipeline) == [(1, 43, "offsets 40 to 42 are gone")]
+    assert sum(report.records for report in runner.reports) == 27
+    assert_verdicts_repeat(store, pipeline, {1: 43})
+    assert_epochs(store)

@@ -106,6 +106,7 @@ COMMANDS = {
     "explain": CommandEntry("windrow.cli.explain", "Print a pipeline as text, YAML, JSON, Python or a Mermaid chart."),
     "transcript": CommandEntry("windrow.cli.transcript", "Run event-time test stories."),
     "pack": CommandEntry("windrow.cli.pack", "Pack this Python environment for the executors of a cluster."),
+    "log": CommandEntry("windrow.cli.log", "List, trim and compact an embedded log."),
     "generate": CommandEntry("windrow.cli.generate", "Generate events into an embedded log or a Kafka topic."),
 }
 """The commands: one line each; their modules are imported when they run."""

@@ -29,7 +29,8 @@ from windrow.core.decode.exact import KEY, VALUE, MalformedError, parse_object
 from windrow.core.decode.values import BadValueError, Value, convert
 from windrow.errors import InputError, Place, SourceError, WindrowError
 from windrow.model import DELETED, LOG_TIME, BooleanType, Decode, FileSource
-from windrow.sources.log.folder import START, LogFolder
+from windrow.sources.log.folder import LogFolder
+from windrow.sources.log.kept import START
 
 _RECORD = re.compile(rf'\{{"{LOG_TIME}": ([0-9]+), "{DELETED}": (true|false), (.+)\}}')
 _RESERVED = {LOG_TIME, DELETED, KEY, VALUE}
@@ -194,6 +195,7 @@ class FollowedFile:
 
     def _read_log(self) -> None:
         """Add what the log has beyond what was read."""
+        self._at = max(self._at, self._folder.first(0))
         end = self._folder.scan(0, self._at)
         for batch in self._folder.read(0, self._at, end):
             offsets, values = batch.column("offset").to_pylist(), batch.column("value").to_pylist()

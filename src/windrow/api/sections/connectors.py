@@ -104,7 +104,8 @@ SOURCE: OneOf[Source] = OneOf(
             _LOG,
             lambda source: f"the embedded log {source.path}, each partition in offset order{_format_words(source)}",
             "an embedded log on disk: a folder with `partition-0.jsonl`, `partition-1.jsonl` and so on. A record is a "
-            "line, and its offset is the line number, from 0. A last line without a newline counts as not yet written; "
+            "line, and its offset is the line number, from 0; [`windrow log`](../guides/logs.md) removes old records. "
+            "A last line without a newline counts as not yet written; "
             "a run with `--until-end` that leaves one out warns, with the file's name. The field `_log_time` (epoch "
             "milliseconds) of a record is its log timestamp. A [tombstone](#tombstones) is a line with null in the "
             'field `_value`, and the key in `_key`: `{"_key": "EUR", "_value": null, "_log_time": 1767225600000}`.',

@@ -345,8 +345,8 @@ def _log(node: SourceNode) -> LogFacts | Unknown:
                 log = open_source(source)
                 partitions = log.partitions()
                 files = sum(file.stat().st_size for file in Path(path).glob("partition-*.jsonl"))
-                records = sum(end for _, end in log.ends().values()) if files <= _COUNTED else None
-                return LogFacts(len(partitions), records)
+                records = sum(end - first for first, end in log.ends().values()) if files <= _COUNTED else None
+                return LogFacts(len(partitions), records, is_cut=any(Path(path).glob("partition-*.kept.json")))
     except (WindrowError, OSError) as exc:
         return Unknown(str(exc))
 

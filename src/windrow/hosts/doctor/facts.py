@@ -186,12 +186,13 @@ class Retention:
 class LogFacts:
     """A source's log: its number of partitions and of records (None: they were not counted), and its retention.
 
-    Without a retention nothing is deleted.
+    Without a retention nothing is deleted, but by `windrow log`, which has if it `is_cut`.
     """
 
     partitions: int
     records: int | None = None
     retention: Retention | None = None
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)

@@ -243,9 +243,12 @@ def retention(x: Examined) -> Iterator[Finding]:
                 continue
             case Unknown(why):
                 yield unknown(why)
-            case LogFacts(partitions, records, None):
+            case LogFacts(partitions, records, None, is_cut):
                 held = counted(partitions, "partition") if records is None else counted(records, "record")
-                yield fine(f"{name}: {held} in files, from which nothing is deleted: all of it can be replayed")
+                if is_cut:
+                    yield fine(f"{name}: {held} in files; what `windrow log` has removed cannot be replayed")
+                else:
+                    yield fine(f"{name}: {held} in files, from which nothing is deleted: all of it can be replayed")
             case LogFacts(_, _, Retention() as kept):
                 yield from _kept(x, name, kept)
 

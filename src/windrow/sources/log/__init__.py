@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from windrow.errors import SourceError
 from windrow.model import LogSource
 from windrow.sources.base import Cut, FoundLosses, Loss, Offset
-from windrow.sources.log.folder import START, LogFolder, Position
+from windrow.sources.log.folder import LogFolder, trimmed
+from windrow.sources.log.kept import START, Position
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,30 +37,34 @@ class EmbeddedLog:
         """Return the partitions in order; raise InputError or SourceError if the folder is no log, or unreadable."""
         partitions = self._folder.partitions()
         for partition in partitions:
-            self._folder.scan(partition, max_lines=0)  # opens it
+            self._folder.scan(partition, self._folder.first(partition), max_lines=0)  # opens it
         return partitions
 
     def read_all(self) -> Iterator[pa.RecordBatch]:
         """Read what is in the log now, partition after partition, in RAW batches."""
-        ends = {partition: self._folder.scan(partition) for partition in self._folder.partitions()}
+        first = {partition: self._folder.first(partition) for partition in self._folder.partitions()}
+        ends = {partition: self._folder.scan(partition, at) for partition, at in first.items()}
         for partition, end in ends.items():
-            yield from self._folder.read(partition, START, end)
+            yield from self._folder.read(partition, first[partition], end)
 
     def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
-        """Read a partition from an offset to its end; raise SourceError if it has fewer records."""
-        return self._folder.read(partition, self._folder.after(partition, begin))
+        """Read a partition from an offset, or its first, to its end; raise SourceError if it ends before."""
+        first = self._folder.first(partition)
+        return self._folder.read(partition, self._folder.after(partition, max(begin, first.line), first))
 
     def ends(self) -> dict[int, tuple[int, int]]:
-        """Return 0 and the number of records of each partition, as of now; raise as `partitions` does.
+        """Return the first offset and the end of each partition, as of now; raise as `partitions` does.
 
         What was counted once is not read again: a run may ask often.
         """
-        counted = {}
+        counted, found = {}, {}
         for partition, size in sorted(self._folder.sizes().items()):
-            before = self._counted.get(partition, START)
-            counted[partition] = self._folder.scan(partition, before if before.byte <= size else START)
+            first = self._folder.first(partition)
+            before = max(first, self._counted.get(partition, START))
+            counted[partition] = self._folder.scan(partition, before if before.byte <= size else first)
+            found[partition] = (first.line, counted[partition].line)
         self._counted = counted
-        return {partition: (0, at.line) for partition, at in counted.items()}
+        return found
 
     def incomplete(self) -> list[str]:
         """Return the files whose last line has no newline: it is not read."""
@@ -70,11 +75,16 @@ class EmbeddedLog:
         ]
 
     def beginning(self, start: Cut | None = None) -> Offset:
-        """Return where a run begins: at the first line of each partition, but for those that `start` names."""
+        """Return where a run begins: at the first record of each partition, but for those that `start` names."""
+        first = {partition: self._folder.first(partition) for partition in self._folder.partitions()}
+        at = {
+            **first,
+            **{partition: self._folder.after(partition, line) for partition, line in (start or {}).items() if line},
+        }
         return {
-            str(partition): self._folder.noted(partition, self._folder.after(partition, line))
-            for partition, line in (start or {}).items()
-            if line
+            str(partition): self._folder.noted(partition, position)
+            for partition, position in at.items()
+            if position.line
         }
 
     def reader(
@@ -97,9 +107,9 @@ class EmbeddedLog:
         from windrow.sources.stream_reader import frame_of  # noqa: PLC0415 - as above
 
         ranges = [
-            (partition, begin.get(partition, 0), last)
+            (partition, first, last)
             for partition, last in sorted(end.items())
-            if begin.get(partition, 0) < last
+            if (first := begin.get(partition, self._folder.first(partition).line)) < last
         ]
         return frame_of(spark, ranges, LogFolder(self._folder.path.absolute()).read_lines, stage, ddl)
 
@@ -127,12 +137,16 @@ def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> F
             losses.append(Loss(partition, stood.line, 0, f"{folder.file(partition)} is gone, read up to {_at(stood)}"))
             del moved[name]
             continue
+        if (first := folder.first(partition)).line > stood.line:
+            losses.append(Loss(partition, stood.line, first.line, trimmed(stood.line, first.line)))
+            moved[name] = folder.noted(partition, first)
+            continue
         try:
             folder.verify(partition, stood, at["mark"])
         except SourceError:
             size = folder.sizes()[partition]
             if "head" in at and size and folder.head(partition) == at["head"]:
-                goes_on = folder.scan(partition, max_lines=stood.line)
+                goes_on = folder.up_to(partition, stood.line, first)
                 short = goes_on.line < stood.line
                 what = "was cut off" if short else "holds other bytes now"
                 moved[name] = folder.noted(partition, goes_on)
@@ -141,6 +155,10 @@ def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> F
                 del moved[name]
             what_lost = f"{folder.file(partition)} {what}, read up to {_at(stood)}"
             losses.append(Loss(partition, stood.line, goes_on.line, what_lost))
+    for partition in sorted(there - set(map(int, offset))):
+        if (first := folder.first(partition)).line:
+            losses.append(Loss(partition, 0, first.line, trimmed(0, first.line)))
+            moved[str(partition)] = folder.noted(partition, first)
     return FoundLosses(tuple(losses), moved)
 
 

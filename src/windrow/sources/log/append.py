@@ -9,13 +9,32 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
 from windrow.errors import SourceError
 from windrow.sources.base import NewRecord
-from windrow.sources.log.folder import LogFolder, Position
+from windrow.sources.log.folder import LogFolder
+from windrow.sources.log.kept import Position
+
+
+@contextmanager
+def locked(folder: LogFolder) -> Iterator[None]:
+    """Keep other processes from locking a log; raise SourceError if one has, InputError if the folder is no log."""
+    folder.partitions()  # the folder is there
+    lock = os.open(folder.path, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as exc:
+        os.close(lock)
+        msg = f"another process appends to the log {folder.path}, or trims it: wait until it has ended"
+        raise SourceError(msg) from exc
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
 class LogAppender:
@@ -27,23 +46,16 @@ class LogAppender:
     def __init__(self, path: str, prefix: bytes) -> None:
         self._folder = LogFolder(path)
         self._prefix = prefix
-        self._lock = -1
+        self._lock = ExitStack()
 
     def __enter__(self) -> Self:
-        self._folder.partitions()  # the folder is there
-        self._lock = os.open(self._folder.path, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            os.close(self._lock)
-            msg = f"another process appends to the log {self._folder.path}: wait until it has ended"
-            raise SourceError(msg) from exc
+        self._lock.enter_context(locked(self._folder))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
     ) -> None:
-        os.close(self._lock)
+        self._lock.close()
 
     def append(self, records: Mapping[int, Sequence[NewRecord]]) -> dict[int, list[int]]:
         """Append records to their partitions; return their offsets."""
@@ -80,7 +92,9 @@ class LogAppender:
         Raise SourceError if the part is another producer's.
         """
         size = os.fstat(file).st_size
-        before = self._folder.scan(partition, max_byte=size)  # not what is appended meanwhile
+        before = self._folder.scan(
+            partition, self._folder.first(partition), max_byte=size
+        )  # not what is appended meanwhile
         if before.byte < size:
             if os.pread(file, len(self._prefix), before.byte) != self._prefix:
                 msg = (

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -18,23 +17,13 @@ import pyarrow.compute as pc
 
 from windrow.core.schema import MICROS, RAW
 from windrow.errors import InputError, RecordsLostError, SourceError
+from windrow.sources.log.kept import MARK, START, Kept, Position, Segment, head
 
 BLOCK = 4 << 20
 MAX_LINE = 1 << 30
 _LIKE = re.compile(r"partition-.*\.jsonl")
 _NAME = re.compile(r"partition-(0|[1-9][0-9]{0,8})\.jsonl")
-_MARK = 256
-
-
-@dataclass(frozen=True, order=True)
-class Position:
-    """A place between two lines: `line` lines and `byte` bytes are before it."""
-
-    line: int = 0
-    byte: int = 0
-
-
-START = Position()
+T = TypeVar("T")
 
 
 class LogFolder:
@@ -82,13 +71,64 @@ class LogFolder:
             raise InputError(msg)
         return int(match[1])
 
+    def kept(self, partition: int) -> Kept:
+        """Return what is kept of a partition, which may have been trimmed or compacted; raise as `Kept.read`."""
+        try:
+            return Kept.read(self.file(partition))
+        except OSError as exc:
+            msg = f"cannot read the log {self.path}: {exc.strerror}"
+            raise SourceError(msg) from exc
+
+    def first(self, partition: int) -> Position:
+        """Return the position of the first record that is kept."""
+        return self.kept(partition).first
+
+    def segment(self, kept: Kept) -> Segment | None:
+        """Open the compacted segment, if there is one."""
+        return None if kept.segment is None else Segment(self.path / kept.segment)
+
+    def _settled(self, partition: int, look: Callable[[Kept], T]) -> T:
+        """Return what `look` finds while the partition is neither trimmed nor compacted; else it looks again."""
+        kept = self.kept(partition)
+        while True:
+            try:
+                found = look(kept)
+            except (OSError, SourceError):
+                if (now := self.kept(partition)) == kept:
+                    raise
+            else:
+                if (now := self.kept(partition)) == kept:
+                    return found
+            kept = now
+
     def scan(
         self, partition: int, start: Position = START, max_lines: int | None = None, max_byte: int | None = None
     ) -> Position:
-        """Return the position after at most `max_lines` whole lines from `start` that end at or before `max_byte`.
+        """Return the position after at most `max_lines` records from `start` that end at or before `max_byte`.
 
-        Raise SourceError if the file is shorter than `start`, or no line ends there.
+        Raise SourceError if the file is shorter than `start`, no line ends there, or it was trimmed.
         """
+
+        def look(kept: Kept) -> Position:
+            self._require(partition, start, kept)
+            if start.line >= kept.base.line:
+                return self._scan(partition, start, max_lines, max_byte)
+            at, left, segment = start, max_lines, self.segment(kept)
+            if segment is not None:
+                before = segment.at(start.line)
+                there = (
+                    len(segment.offsets) if max_byte is None else int(np.searchsorted(segment.ends, max_byte, "right"))
+                )
+                count = max(0, there - before) if left is None else min(left, max(0, there - before))
+                at = segment.position(before + count, kept.first) if count else start
+                left = None if left is None else left - count
+            if left == 0 or (max_byte is not None and max_byte < kept.base.byte):
+                return at
+            return self._scan(partition, kept.base, left, max_byte)
+
+        return self._settled(partition, look)
+
+    def _scan(self, partition: int, start: Position, max_lines: int | None, max_byte: int | None) -> Position:
         with self._open(partition, start) as file:
             line, end, at = start.line, start.byte, start.byte
             while max_lines is None or line - start.line < max_lines:
@@ -107,13 +147,22 @@ class LogFolder:
 
     def about_lines(self, partition: int, start: Position, end: int) -> int:
         """Return about how many lines there are between a position and a byte, judged by the first block of them."""
-        left = end - start.byte
-        if left <= 0:
-            return 0
-        with self._open(partition, start) as file:
-            block = file.read(min(BLOCK, left))
-        lines = block.count(b"\n")
-        return lines if len(block) == left else max(1, lines * left // max(1, len(block)))
+
+        def look(kept: Kept) -> int:
+            before, at = 0, start
+            if start.line < kept.base.line:
+                segment = self.segment(kept)
+                before = 0 if segment is None else len(segment.offsets) - segment.at(start.line)
+                at = kept.base
+            left = end - at.byte
+            if left <= 0:
+                return before
+            with self._open(partition, at) as file:
+                block = file.read(min(BLOCK, left))
+            lines = block.count(b"\n")
+            return before + (lines if len(block) == left else max(1, lines * left // max(1, len(block))))
+
+        return self._settled(partition, look)
 
     def ends_with_newline(self, partition: int) -> bool:
         """Return whether a partition's last line is whole; an empty file has none that is not."""
@@ -124,9 +173,24 @@ class LogFolder:
             file.seek(size - 1)
             return file.read(1) == b"\n"
 
-    def after(self, partition: int, line: int, start: Position = START) -> Position:
-        """Return the position after that many lines; raise SourceError if there are fewer."""
-        found = self.scan(partition, start, max_lines=line - start.line)
+    def up_to(self, partition: int, line: int, start: Position, max_byte: int | None = None) -> Position:
+        """Return the position after the records from `start` with offsets before `line`, or as many as there are."""
+
+        def look(kept: Kept) -> Position:
+            self._require(partition, start, kept)
+            if start.line >= kept.base.line:
+                return self._scan(partition, start, line - start.line, max_byte)
+            if line >= kept.base.line:
+                return self._scan(partition, kept.base, line - kept.base.line, max_byte)
+            segment = self.segment(kept)
+            byte = start.byte if segment is None else segment.position(segment.at(line), kept.first).byte
+            return Position(line, max(byte, start.byte))
+
+        return self._settled(partition, look)
+
+    def after(self, partition: int, line: int, start: Position | None = None) -> Position:
+        """Return the position of an offset; raise SourceError if the partition ends before."""
+        found = self.up_to(partition, line, self.first(partition) if start is None else start)
         if found.line < line:
             msg = (
                 f"the log lost records: partition {partition} ({self.file(partition)}) is to be read up to offset "
@@ -135,20 +199,47 @@ class LogFolder:
             raise SourceError(msg)
         return found
 
-    def read(self, partition: int, start: Position = START, end: Position | None = None) -> Iterator[pa.RecordBatch]:
-        """Read the records between two positions (to the end that the file has now) as RAW batches of some MB.
+    def read(  # noqa: C901 - the file, and the segment before it
+        self, partition: int, start: Position | None = None, end: Position | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read the records between two positions (from the first, to the end now) as RAW batches of some MB.
 
-        Raise SourceError if the file does not hold exactly these lines any more, or a line is longer than 1 GiB.
+        If it is compacted meanwhile, what is left of the rest is read. Raise SourceError if the file does not hold
+        exactly these lines any more, a record was trimmed, or a line is longer than 1 GiB.
         """
-        end = self.scan(partition, start) if end is None else end
-        line = start.line
-        with self._open(partition, start) as file:
-            for block in self._blocks(file, partition, end.byte - start.byte):
-                for batch in batches(block, partition, line):
-                    yield batch
-                    line += batch.num_rows
-        if line != end.line:
-            raise self._lost(partition, end, f"it has {line} lines in the first {end.byte} bytes")
+        at = self.first(partition) if start is None else start
+        end = self.scan(partition, at) if end is None else end
+        while at.line < end.line:
+            kept = self.kept(partition)
+            self._require(partition, at, kept)
+            try:
+                if at.line < kept.base.line:
+                    up_to = min(end, kept.base)
+                    segment = self.segment(kept)
+                    for batch in () if segment is None else segment.read(at.line, up_to.line):
+                        yield _raw(partition, batch.column("offset"), batch.column("value"))
+                        at = Position(batch.column("offset")[-1].as_py() + 1, batch.column("end")[-1].as_py())
+                    at = up_to
+                    continue
+                with self._open(partition, at) as file:
+                    for block in self._blocks(file, partition, end.byte - at.byte):
+                        if at < self.kept(partition).base:
+                            break  # it was trimmed or compacted while it was read: what was read may be zeros
+                        line = at.line
+                        for batch in batches(block, partition, line):
+                            yield batch
+                            line += batch.num_rows
+                        at = Position(line, at.byte + len(block))
+                    else:
+                        if at.line != end.line:
+                            raise self._lost(partition, end, f"it has {at.line} lines in the first {end.byte} bytes")
+                        return
+            except (OSError, SourceError) as exc:
+                if self.kept(partition) == kept:
+                    if isinstance(exc, SourceError):
+                        raise
+                    msg = f"cannot read {self.file(partition)}: {exc.strerror}"
+                    raise SourceError(msg) from exc
 
     def read_lines(self, partition: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
         """Read the lines from `first` up to `end`, which is not read, as `read` does."""
@@ -176,15 +267,28 @@ class LogFolder:
                 raise SourceError(msg)
 
     def mark(self, partition: int, position: Position) -> int:
-        """Return a checksum of the bytes just before a position: who comes back later sees if they are others."""
+        """Return a checksum of the bytes just before a position: who comes back later sees if they are others.
+
+        It is 0 where the log was compacted, as there the bytes are no longer those that were read.
+        """
+        return self._settled(
+            partition, lambda kept: 0 if position.line < kept.base.line else self._mark(partition, position)
+        )
+
+    def _mark(self, partition: int, position: Position) -> int:
         with self._open(partition, position) as file:
-            file.seek(max(0, position.byte - _MARK))
+            file.seek(max(0, position.byte - MARK))
             return crc32(file.read(position.byte - file.tell()))
 
     def head(self, partition: int) -> int:
         """Return a checksum of the first line, as far as that goes: it stays the same while the file grows."""
-        with self._open(partition, START) as file:
-            return crc32(file.read(_MARK).partition(b"\n")[0])
+        with self._open(partition, START):
+            return head(self.file(partition))
+
+    def _require(self, partition: int, at: Position, kept: Kept) -> None:
+        if at.line < kept.first.line:
+            msg = f"the log {self.path} lost records: partition {partition}: {trimmed(at.line, kept.first.line)}"
+            raise RecordsLostError(msg)
 
     @contextmanager
     def _open(self, partition: int, start: Position) -> Iterator[BinaryIO]:
@@ -215,7 +319,8 @@ class LogFolder:
 
     def verify(self, partition: int, at: Position, mark: int) -> None:
         """Raise SourceError unless the file still holds what was before a position when `mark` was taken."""
-        if self.mark(partition, at) != mark:
+        self._require(partition, at, kept := self.kept(partition))
+        if at.line >= kept.base.line and self.mark(partition, at) not in {mark, 0}:
             raise self._lost(partition, at, "other bytes stand before that place now")
 
     def noted(self, partition: int, at: Position) -> dict[str, int]:
@@ -224,6 +329,11 @@ class LogFolder:
 
 
 BATCH_ROWS = 65_536
+
+
+def trimmed(stood: int, first: int) -> str:
+    """Write which offsets are gone, as of a topic."""
+    return f"offsets {stood} to {first - 1} are gone"
 
 
 def batches(block: bytes, partition: int, first: int) -> Iterator[pa.RecordBatch]:
@@ -235,13 +345,18 @@ def batches(block: bytes, partition: int, first: int) -> Iterator[pa.RecordBatch
     lines = len(values) - 1  # nothing stands behind the last newline
     for at in range(0, lines, BATCH_ROWS):
         rows = min(BATCH_ROWS, lines - at)
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.repeat(pa.scalar(partition, pa.int32()), rows),
-                pa.arange(first + at, first + at + rows),
-                pa.nulls(rows, MICROS),
-                pa.nulls(rows, pa.binary()),
-                values.slice(at, rows),
-            ],
-            schema=RAW,
-        )
+        yield _raw(partition, pa.arange(first + at, first + at + rows), values.slice(at, rows))
+
+
+def _raw(partition: int, offsets: pa.Array, values: pa.Array) -> pa.RecordBatch:
+    rows = len(offsets)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            offsets,
+            pa.nulls(rows, MICROS),
+            pa.nulls(rows, pa.binary()),
+            values,
+        ],
+        schema=RAW,
+    )

@@ -11,7 +11,8 @@ from pyspark.sql.datasource import InputPartition
 
 from windrow.errors import InputError, SourceError
 from windrow.sources.base import Cut, Offset, Stage, fair_shares
-from windrow.sources.log.folder import START, LogFolder, Position
+from windrow.sources.log.folder import LogFolder
+from windrow.sources.log.kept import START, Position
 from windrow.sources.stream_reader import CutReader, shared
 
 Part = tuple[Position, Position]
@@ -128,7 +129,7 @@ def up_to(folder: LogFolder, start: Positions, sizes: Mapping[int, int], max_rec
         return ends
     behind = {partition for partition, size in sizes.items() if size > _at(start, partition).byte}
     left = max(max_records, len(behind))
-    while left:
+    while left > 0:
         waiting = {partition: sizes[partition] - _at(ends, partition).byte for partition in behind}
         waiting = {partition: size for partition, size in waiting.items() if size > 0}
         if not waiting:
@@ -148,7 +149,7 @@ def up_to_cut(folder: LogFolder, start: Positions, sizes: Mapping[int, int], cut
     for p, count in cut.items():
         at = _at(start, p)
         if p in sizes and count > at.line:
-            ends[p] = folder.scan(p, at, max_lines=count - at.line, max_byte=sizes[p])
+            ends[p] = folder.up_to(p, count, at, sizes[p])
     return ends
 
 

@@ -1,0 +1,192 @@
+"""What a partition of an embedded log still holds of its beginning, after it was trimmed or compacted.
+
+``partition-N.jsonl`` is appended to by producers that hold no lock, so it is never replaced. What is removed from it
+is punched out: the file keeps its length, so that offsets and byte positions stay, and the file system frees the
+blocks. Two files beside it say what is missing:
+
+- ``partition-N.kept.json``, replaced as a whole: the first position that is kept, and the one from which on records are
+  in ``partition-N.jsonl`` itself. It is written before blocks are freed, so a reader that has read zeros sees it.
+- the compacted segment that it names: the records before that position that are left, an Arrow file with the offset
+  of each, the byte after its line, and its value.
+
+The first block of the file stays, as its first line identifies it, and so do the bytes before the position.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import ipc
+
+from windrow.errors import SourceError
+
+MARK = 256
+"""Bytes before a position, and of the first line, that identify a file."""
+_BLOCK = 4096
+_PUNCH = 0x03  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+SEGMENT = pa.schema([("offset", pa.int64()), ("end", pa.int64()), ("value", pa.binary())])
+"""A compacted segment: the offset of a record, the byte of ``partition-N.jsonl`` after its line, and its value."""
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """A place between two lines: `line` lines and `byte` bytes are before it."""
+
+    line: int = 0
+    byte: int = 0
+
+
+START = Position()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The first position that is kept, and the one up to which records are in `segment` (None: there are none)."""
+
+    first: Position = START
+    base: Position = START
+    segment: str | None = None
+
+    @staticmethod
+    def read(file: Path) -> Kept:
+        """Read what is kept of a partition's file; raise SourceError if that is damaged, or of another file."""
+        path = beside(file)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return _WHOLE
+        try:
+            plain = json.loads(text)
+            kept = Kept(Position(*plain["first"]), Position(*plain["base"]), plain["segment"])
+            known = plain["head"]
+        except (ValueError, KeyError, TypeError) as exc:
+            msg = f"{path} is damaged: restore it, or remove the log and write it anew"
+            raise SourceError(msg) from exc
+        if file.exists() and head(file) != known:
+            msg = f"{path} is of another file than {file.name} is now: remove it, if the log was made anew"
+            raise SourceError(msg)
+        return kept
+
+    def write(self, file: Path) -> None:
+        """Replace what is said to be kept, durably."""
+        path = beside(file)
+        plain = {
+            "first": [self.first.line, self.first.byte],
+            "base": [self.base.line, self.base.byte],
+            "segment": self.segment,
+            "head": head(file),
+        }
+        draft = path.with_name(f".{path.name}.draft")
+        with draft.open("w", encoding="utf-8") as out:
+            json.dump(plain, out)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(path)
+        sync_folder(file.parent)
+
+    def free(self, file: Path) -> bool:
+        """Free the blocks and segments that are not kept; return whether the file system can. May be repeated."""
+        for other in file.parent.glob(f"{file.stem}.compacted-*.arrow"):
+            if other.name != self.segment:
+                other.unlink(missing_ok=True)
+        begin, end = _BLOCK, (self.base.byte - MARK) // _BLOCK * _BLOCK
+        return end <= begin or _punch(file, begin, end - begin)
+
+
+_WHOLE = Kept()
+
+
+def beside(file: Path) -> Path:
+    """Return the path of what is said to be kept of a partition's file."""
+    return file.with_name(f"{file.stem}.kept.json")
+
+
+def head(file: Path) -> int:
+    """Return a checksum of the first line, as far as that goes: it stays the same while the file grows."""
+    with file.open("rb", buffering=0) as opened:
+        return crc32(opened.read(MARK).partition(b"\n")[0])
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames within a folder durable."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _punch(file: Path, begin: int, length: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    with file.open("r+b", buffering=0) as opened:
+        while libc.fallocate64(opened.fileno(), _PUNCH, ctypes.c_int64(begin), ctypes.c_int64(length)):
+            if (number := ctypes.get_errno()) != errno.EINTR:
+                if number in {errno.EOPNOTSUPP, errno.ENOSYS}:
+                    return False
+                raise OSError(number, os.strerror(number), str(file))
+    return True
+
+
+class Segment:
+    """A compacted segment: which offsets it has, and their records."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.offsets, self.ends = _index(str(path))
+
+    def at(self, line: int) -> int:
+        """Return how many of its records have an offset before `line`."""
+        return int(np.searchsorted(self.offsets, line))
+
+    def position(self, count: int, first: Position) -> Position:
+        """Return the position after its first `count` records, which is `first` after none."""
+        return Position(int(self.offsets[count - 1]) + 1, int(self.ends[count - 1])) if count else first
+
+    def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Read its records with offsets from `begin` up to `end`, which is not read."""
+        at, stop = self.at(begin), self.at(end)
+        with pa.OSFile(str(self._path)) as file, ipc.open_file(file) as reader:
+            before = 0
+            for number in range(reader.num_record_batches):
+                batch = reader.get_batch(number)
+                skip, last = max(0, at - before), min(batch.num_rows, stop - before)
+                before += batch.num_rows
+                if skip < last:
+                    yield batch.slice(skip, last - skip)
+
+
+def write_segment(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
+    """Write a compacted segment durably; return how many records it has."""
+    rows = 0
+    options = ipc.IpcWriteOptions(compression="zstd")
+    with path.open("wb") as file:
+        with ipc.new_file(file, SEGMENT, options=options) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+    return rows
+
+
+@lru_cache(maxsize=64)
+def _index(path: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the offsets and ends of a segment, which is never changed once it has its name."""
+    options = ipc.IpcReadOptions(included_fields=[0, 1])
+    with pa.OSFile(path) as file, ipc.open_file(file, options=options) as reader:
+        table = reader.read_all()
+    return table.column(0).to_numpy(), table.column(1).to_numpy()
