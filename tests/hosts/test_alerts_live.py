@@ -6,7 +6,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import replace
@@ -17,14 +17,14 @@ from click.testing import CliRunner
 from tests.contracts.stores import SqliteStore
 from tests.hosts.answers import assert_same
 from tests.hosts.receivers import appending, lines, wait_until, webhook
-from tests.hosts.spend import Topic, event, spend
+from tests.hosts.spend import Topic, Value, event, spend
 
 import windrow as wr
 from windrow.api.printing import to_yaml
 from windrow.cli import main
 from windrow.hosts.history import history_of, read_alerts
 from windrow.hosts.launch import Options, launch
-from windrow.hosts.reports import Alert
+from windrow.hosts.reports import Alert, StepReport
 from windrow.model import ALERT_NAMES, Pipeline
 from windrow.testing.servers.kafka import Kafka
 
@@ -56,12 +56,17 @@ class Feed:
     def __init__(self, log: Topic) -> None:
         self._log = log
         self._minute = 120.0
+        self.records = 0
+
+    def _append(self, records: Sequence[Value]) -> None:
+        self._log.append(records)
+        self.records += len(records)
 
     def good(self) -> None:
         """Records that are on time, of many keys, of all partitions."""
         self._minute += 0.5
-        self._log.append(
-            (partition, event(self._minute, f"u{number % 50}")) for partition in range(3) for number in range(40)
+        self._append(
+            [(partition, event(self._minute, f"u{number % 50}")) for partition in range(3) for number in range(40)]
         )
 
     def bad(self) -> None:
@@ -71,12 +76,23 @@ class Feed:
         values += [event(self._minute - 20, f"u{number}") for number in range(RECORDS // 3)]
         values += [event(self._minute - 90, f"u{number}") for number in range(RECORDS // 3)]
         values += [b'{"user_id": "u1"}'] * (RECORDS // 3)
-        self._log.append((partition, value) for partition in range(2) for value in values)
+        self._append([(partition, value) for partition in range(2) for value in values])
 
 
-def play(log: Topic, store: SqliteStore, said: list[Alert], stepped: threading.Event, stop: Callable[[], None]) -> None:
-    """Have everything go wrong, then mend it."""
-    feed, path = Feed(log), store.settings().path
+class Steps:
+    """Hears the reports of a run: whether there was a new one, and how many records were read."""
+
+    def __init__(self) -> None:
+        self.new, self.events = threading.Event(), 0
+
+    def on_step(self, report: StepReport) -> None:
+        self.events += report.events
+        self.new.set()
+
+
+def play(log: Topic, store: SqliteStore, said: list[Alert], steps: Steps, stop: Callable[[], None]) -> None:
+    """Have everything go wrong, then mend it, and have all of the log read."""
+    feed, path, stepped = Feed(log), store.settings().path, steps.new
 
     def raised(names: AbstractSet[str]) -> Callable[[], bool]:
         return lambda: {one.name for one in said} >= names
@@ -105,6 +121,7 @@ def play(log: Topic, store: SqliteStore, said: list[Alert], stepped: threading.E
             wait_until(raised({"no-step", "sink-errors"}), 120)
             other.execute("ROLLBACK")
         going_on(feed.good, resolved(set(ALERT_NAMES) - STAY))
+        wait_until(lambda: steps.events >= feed.records, 120)
     finally:
         stop()
 
@@ -121,17 +138,17 @@ def test_each_alert_of_a_live_run(kafka: Kafka, topic: Callable[..., str], tmp_p
     said: list[Alert] = []
     warnings: list[str] = []
     players: list[threading.Thread] = []
-    stepped = threading.Event()
+    steps = Steps()
 
     def on_start(stop: Callable[[], None]) -> None:
-        players.append(threading.Thread(target=play, args=(log, store, said, stepped, stop)))
+        players.append(threading.Thread(target=play, args=(log, store, said, steps, stop)))
         players[0].start()
 
     with webhook() as hook:
         alerts = replace(ALERTS, webhook=hook.url, command=tuple(appending(file)))
         pipeline = replace(spend(log.source, store.settings(), at_end="hold"), alerts=alerts)
         options = Options(checkpoint, every=50_000, max_records=MOST, on_alert=said.append, on_warning=warnings.append)
-        assert launch(pipeline, options, lambda _: stepped.set(), on_start) == "asked"
+        assert launch(pipeline, options, steps.on_step, on_start) == "asked"
         players[0].join(60)
     assert warnings == []
     assert {one.name for one in said} == set(ALERT_NAMES)
