@@ -107,3 +107,12 @@ def test_a_graph_that_reads_the_log_is_known_by_its_first_lines(monkeypatch: pyt
     monkeypatch.setattr(Checkpoint, "note", lambda *_: StepOffsets({"sources": [{}, read]}))
     assert "up to offset 4 only" in log("trim", "spend", "--before", "1=5", code=2).stderr
     assert "removed" in log("trim", "spend", "--before", "1=4").stdout
+
+
+def test_a_key_has_names_and_a_damaged_checkpoint_holds_back() -> None:
+    assert "--key 'user,': name the fields of the key" in log("compact", "spend", "--key", "user,", code=2).stderr
+    Path(".windrow/spend/spark").mkdir(parents=True)
+    Path(".windrow/spend/windrow.json").write_text("{")
+    assert "windrow.json" in log("trim", "spend", "--before", "0=5", code=2).stderr
+    assert not list(Path("spend").glob("*.kept.json"))
+    assert "removed" in log("trim", "spend", "--before", "0=5", "--force").stdout

@@ -251,4 +251,7 @@ def test_a_table_as_of_an_event_time_has_the_records_up_to_it() -> None:
     assert rows("--as-of", "2026-03-03") == rows()
     again = rows("again", "--as-of", "2026-03-02T10:01", file="graph.yaml")
     assert [row["user"] for row in again] == ["ann", "bob", "late"]
+    assert show("--as-of", "2026-03-03").stderr == ""
+    CliRunner().invoke(main, ["log", "trim", "spend", "--before", "0=1", "--force"])
+    assert "warning: partition 0 begins at offset 1: the table lacks" in show("--as-of", "2026-03-03").stderr
     assert "give --as-of or --why, not both" in show("--as-of", "2026-03-02", "--why", code=2).stderr

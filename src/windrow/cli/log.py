@@ -10,7 +10,7 @@ import click
 
 from windrow.cli.common import OK, json_option, print_json
 from windrow.cli.options import BEGIN, DURATION, STATE_FOLDER, Offsets
-from windrow.errors import InputError
+from windrow.errors import InputError, SourceError
 from windrow.hosts.folders import Folder
 from windrow.hosts.numbers import format_time
 from windrow.hosts.reports import counted, now_micros
@@ -183,6 +183,9 @@ def compact(
     it was appended, by its `_log_time`; one without stays.
     """
     fields = [name.strip() for name in key.split(",")]
+    if not all(fields):
+        msg = f"--key {key!r}: name the fields of the key, such as currency or user_id,item"
+        raise InputError(msg)
     bound = (now_micros() - tombstones) // 1000
     from windrow.sources.log.retention import plan_compact  # noqa: PLC0415 - help needs no Arrow
 
@@ -216,17 +219,20 @@ def _change(
         if not dry_run:
             finish(folder)
         changes = plan(folder)
-        readers = readers_of(folder, checkpoints)
-        if not force:
-            refuse_unread(readers, changes, log)
-        freed = [True if dry_run else apply(folder, change) for change in changes]
+        readers = {} if force else readers_of(folder, checkpoints)
+        refuse_unread(readers, changes, log)
+        try:
+            freed = [True if dry_run else apply(folder, change) for change in changes]
+        except OSError as exc:
+            msg = f"cannot {verb} {log}: {exc.strerror or exc} ({exc.filename}); mend that, and give the command again"
+            raise SourceError(msg) from exc
     if as_json:
         done = [{"partition": one.partition, "removed": one.removed, "before": one.upto} for one in changes]
         print_json({"log": log, "action": verb, "dry_run": dry_run, "changes": done, "checkpoints": sorted(readers)})
         return OK
     for line in _said(log, changes, verb, dry_run=dry_run):
         click.echo(line)
-    if not readers and changes:
+    if not readers and changes and not force:
         click.echo("no checkpoint of a run over this log was found, so what runs still need is not known", err=True)
     if not all(freed):
         click.echo(

@@ -101,8 +101,10 @@ def command(
         msg = "--checkpoint goes with --why"
         raise InputError(msg)
     if as_of is not None:
-        from windrow.hosts.as_of import tables_as_of  # noqa: PLC0415 - only who asks for it loads the operators
+        from windrow.hosts.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
 
+        for line in missing_of(runnable):
+            click.echo(f"warning: {line}", err=True)
         with tables_as_of(runnable, as_of) as past:
             own = sink_views(as_graph(past))[sink]
             found = _read(own, named, where, order, limit)

@@ -33,9 +33,10 @@ def readers_of(log: LogFolder, named: Sequence[Folder]) -> dict[str, dict[int, i
     for path in sorted(DEFAULT.iterdir()) if DEFAULT.is_dir() else []:
         if path.is_dir() and str(path) not in found:
             try:
-                checkpoint = Checkpoint.read(path)
+                Checkpoint.refuse_foreign(path)
             except CheckpointError:  # a folder of something else
                 continue
+            checkpoint = Checkpoint.read(path)
             if checkpoint is not None and (offsets := _offsets(checkpoint, log)) is not None:
                 found[str(path)] = offsets
     return found

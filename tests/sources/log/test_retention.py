@@ -263,3 +263,29 @@ def test_a_record_without_a_log_time_holds_no_retention_up(tmp_path: Path) -> No
 def test_a_log_without_log_times_stays(tmp_path: Path) -> None:
     put(tmp_path, [b"{}"] * 9)
     assert trim(LogFolder(tmp_path), older=2**50) == 0
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"[]", b'{"first": ["a", "b"], "base": [1, 2], "segment": null, "head": 0}', b"{", b"7"]
+)
+def test_a_damaged_file_beside_a_partition_is_named(tmp_path: Path, content: bytes) -> None:
+    put(tmp_path, [record("a", number, number) for number in range(40)])
+    trim(LogFolder(tmp_path), offsets={0: 20})
+    kept.beside(tmp_path / "partition-0.jsonl").write_bytes(content)
+    with pytest.raises(SourceError, match=r"partition-0\.kept\.json is damaged: restore it"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no arrow file"])
+def test_a_damaged_segment_is_named(tmp_path: Path, content: bytes | None) -> None:
+    put(tmp_path, [record("ab"[number % 2], number, number) for number in range(40)])
+    compact(LogFolder(tmp_path))
+    (segment,) = tmp_path.glob("*.arrow")
+    segment.unlink()
+    if content is not None:
+        segment.write_bytes(content)
+    kept._index.cache_clear()  # noqa: SLF001 - another process reads it
+    with pytest.raises(SourceError, match=r"the compacted segment .* cannot be read"):
+        read(tmp_path)
+    with pytest.raises(SourceError, match=r"the compacted segment .* cannot be read"):
+        retention.describe(LogFolder(tmp_path))

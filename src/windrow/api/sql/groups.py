@@ -108,11 +108,11 @@ class Groups:
             condition = self.names.rewritten(expression.expression.this, chain.scope).value
         start, end = item.meta.get(SPAN) or expression.meta[SPAN]
         call = expression.this if isinstance(expression, exp.Filter) else expression
-        if not call.find(exp.AggFunc) and not self._calls_aggregate(call):
+        if not call.find(exp.AggFunc) and not self._calls_aggregate(call, start):
             return str(self.names.rewritten(expression, UNNAMED).value)
         begin = _CALL.match(self.script.text, start)
         end = call.meta.get(CALL_END, end)
-        if begin is None or not self._calls_aggregate(call):
+        if begin is None or not self._calls_aggregate(call, start):
             known = ", ".join(NAMES)
             msg = f"this is not one aggregate of windrow; give each a name, and compute with the names: {known}"
             self.script.refuse(item, msg)
@@ -131,8 +131,8 @@ class Groups:
             self.script.refuse(item, f"DISTINCT is of count only; {name} takes all values")
         return text if condition is None else f"{text} where {condition}"
 
-    def _calls_aggregate(self, call: exp.Expr) -> bool:
-        begin = _CALL.match(self.script.text, self.script.start(call)) if isinstance(call, exp.Func) else None
+    def _calls_aggregate(self, call: exp.Expr, start: int) -> bool:
+        begin = _CALL.match(self.script.text, start) if isinstance(call, exp.Func) else None
         return begin is not None and begin[1].lower() in NAMES and call.meta.get(CALL_END) is not None
 
     def _whole_time(self, at: int) -> yaml.MappingNode:

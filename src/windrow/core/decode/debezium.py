@@ -73,12 +73,12 @@ def require_known(field: Field, value: object) -> None:
 
     Bytes are in base64, which can look like a whole number, but has no point.
     """
-    if isinstance(value, NumberText) or not isinstance(value, str):
+    if isinstance(value, NumberText):
         return
-    if value == UNAVAILABLE:
+    if value == UNAVAILABLE or (isinstance(value, list) and UNAVAILABLE in value):
         msg = f"unavailable: {field.name}: unchanged and not in the log (TOAST); set REPLICA IDENTITY FULL"
         raise BadValueError(msg)
-    if has_point(field.type) and "." not in value:
+    if isinstance(value, str) and has_point(field.type) and "." not in value:
         msg = f"wrong type: {field.name}: bytes of a decimal; set decimal.handling.mode to string or double"
         raise BadValueError(msg)
 

@@ -87,7 +87,7 @@ class LogFolder:
         """Open the compacted segment, if there is one."""
         return None if kept.segment is None else Segment(self.path / kept.segment)
 
-    def _settled(self, partition: int, look: Callable[[Kept], T]) -> T:
+    def settled(self, partition: int, look: Callable[[Kept], T]) -> T:
         """Return what `look` finds while the partition is neither trimmed nor compacted; else it looks again."""
         kept = self.kept(partition)
         while True:
@@ -126,7 +126,7 @@ class LogFolder:
                 return at
             return self._scan(partition, kept.base, left, max_byte)
 
-        return self._settled(partition, look)
+        return self.settled(partition, look)
 
     def _scan(self, partition: int, start: Position, max_lines: int | None, max_byte: int | None) -> Position:
         with self._open(partition, start) as file:
@@ -162,7 +162,7 @@ class LogFolder:
             lines = block.count(b"\n")
             return before + (lines if len(block) == left else max(1, lines * left // max(1, len(block))))
 
-        return self._settled(partition, look)
+        return self.settled(partition, look)
 
     def ends_with_newline(self, partition: int) -> bool:
         """Return whether a partition's last line is whole; an empty file has none that is not."""
@@ -186,7 +186,7 @@ class LogFolder:
             byte = start.byte if segment is None else segment.position(segment.at(line), kept.first).byte
             return Position(line, max(byte, start.byte))
 
-        return self._settled(partition, look)
+        return self.settled(partition, look)
 
     def after(self, partition: int, line: int, start: Position | None = None) -> Position:
         """Return the position of an offset; raise SourceError if the partition ends before."""
@@ -271,7 +271,7 @@ class LogFolder:
 
         It is 0 where the log was compacted, as there the bytes are no longer those that were read.
         """
-        return self._settled(
+        return self.settled(
             partition, lambda kept: 0 if position.line < kept.base.line else self._mark(partition, position)
         )
 

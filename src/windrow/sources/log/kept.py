@@ -20,6 +20,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -63,16 +64,18 @@ class Kept:
         """Read what is kept of a partition's file; raise SourceError if that is damaged, or of another file."""
         path = beside(file)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_bytes()
         except FileNotFoundError:
             return _WHOLE
+        damaged = f"{path} is damaged: restore it, or remove the log and write it anew"
         try:
             plain = json.loads(text)
-            kept = Kept(Position(*plain["first"]), Position(*plain["base"]), plain["segment"])
-            known = plain["head"]
+            first, base = (Position(*map(int, plain[name])) for name in ("first", "base"))
+            kept, known = Kept(first, base, plain["segment"]), plain["head"]
         except (ValueError, KeyError, TypeError) as exc:
-            msg = f"{path} is damaged: restore it, or remove the log and write it anew"
-            raise SourceError(msg) from exc
+            raise SourceError(damaged) from exc
+        if not START <= first <= base:
+            raise SourceError(damaged)
         if file.exists() and head(file) != known:
             msg = f"{path} is of another file than {file.name} is now: remove it, if the log was made anew"
             raise SourceError(msg)
@@ -140,12 +143,23 @@ def _punch(file: Path, begin: int, length: int) -> bool:
     return True
 
 
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Raise SourceError for a compacted segment that is gone or damaged."""
+    try:
+        yield
+    except (OSError, pa.ArrowInvalid) as exc:
+        msg = f"the compacted segment {path} cannot be read ({exc}): restore it, or remove the log and write it anew"
+        raise SourceError(msg) from exc
+
+
 class Segment:
     """A compacted segment: which offsets it has, and their records."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.offsets, self.ends = _index(str(path))
+        with _whole(path):
+            self.offsets, self.ends = _index(str(path))
 
     def at(self, line: int) -> int:
         """Return how many of its records have an offset before `line`."""
@@ -158,7 +172,7 @@ class Segment:
     def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
         """Read its records with offsets from `begin` up to `end`, which is not read."""
         at, stop = self.at(begin), self.at(end)
-        with pa.OSFile(str(self._path)) as file, ipc.open_file(file) as reader:
+        with _whole(self._path), pa.OSFile(str(self._path)) as file, ipc.open_file(file) as reader:
             before = 0
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number)

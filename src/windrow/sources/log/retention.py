@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,27 +59,32 @@ class Change:
 
 def describe(folder: LogFolder) -> list[SegmentFacts]:
     """Return the segments of each partition: the compacted one, if any, and the active one."""
-    found = []
+    found: list[SegmentFacts] = []
     for partition in folder.partitions():
-        kept = folder.kept(partition)
-        if (segment := folder.segment(kept)) is not None and kept.segment is not None:
-            count = len(segment.offsets)
-            one = _times(segment.read(0, int(segment.offsets[0]) + 1))
-            last = _times(segment.read(int(segment.offsets[-1]), kept.base.line))
-            size = (folder.path / kept.segment).stat().st_size
-            found.append(SegmentFacts(partition, "compacted", kept.first.line, kept.base.line, count, size, one, last))
-        end = folder.scan(partition, kept.base)
-        lines = end.line - kept.base.line
-        size = folder.file(partition).stat().st_size - kept.base.byte
-        times: tuple[int | None, int | None] = (None, None)
-        if lines:
-            after = folder.scan(partition, kept.base, max_lines=1)
-            before = _last_line(folder, partition, end, kept.base)
-            times = (
-                _times(folder.read(partition, kept.base, after)),
-                _times(folder.read(partition, before, end)),
-            )
-        found.append(SegmentFacts(partition, "active", kept.base.line, end.line, lines, size, *times))
+        found += folder.settled(partition, partial(_describe, folder, partition))
+    return found
+
+
+def _describe(folder: LogFolder, partition: int, kept: Kept) -> list[SegmentFacts]:
+    found = []
+    if (segment := folder.segment(kept)) is not None and kept.segment is not None:
+        count = len(segment.offsets)
+        one = _times(segment.read(0, int(segment.offsets[0]) + 1))
+        last = _times(segment.read(int(segment.offsets[-1]), kept.base.line))
+        size = (folder.path / kept.segment).stat().st_size
+        found.append(SegmentFacts(partition, "compacted", kept.first.line, kept.base.line, count, size, one, last))
+    end = folder.scan(partition, kept.base)
+    lines = end.line - kept.base.line
+    size = folder.file(partition).stat().st_size - kept.base.byte
+    times: tuple[int | None, int | None] = (None, None)
+    if lines:
+        after = folder.scan(partition, kept.base, max_lines=1)
+        before = _last_line(folder, partition, end, kept.base)
+        times = (
+            _times(folder.read(partition, kept.base, after)),
+            _times(folder.read(partition, before, end)),
+        )
+    found.append(SegmentFacts(partition, "active", kept.base.line, end.line, lines, size, *times))
     return found
 
 

@@ -23,7 +23,8 @@ from windrow.testing.generator.spec import AnySpec, FraudSpec, LivePace, Made
 
 BLOCKED, LABELS = "blocked.csv", "labels.jsonl"
 """The files beside a log of card purchases."""
-_PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\.jsonl")
+_PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\.(jsonl|kept\.json|compacted-.*\.arrow)")
+"""The files of a log, which may have been trimmed and compacted."""
 
 
 def write_log(

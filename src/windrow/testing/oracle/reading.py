@@ -155,6 +155,8 @@ def _gone(pipeline: Pipeline, key: object, log_time: int | None) -> Reading:
 
 def _require_logged(type_: DataType, value: object) -> None:
     """Raise DeadLetterError for what Debezium writes in place of a value."""
+    if isinstance(value, list) and "__debezium_unavailable_value" in value:
+        raise DeadLetterError(UNAVAILABLE)
     if isinstance(value, str) and not isinstance(value, Literal):
         if value == "__debezium_unavailable_value":
             raise DeadLetterError(UNAVAILABLE)
