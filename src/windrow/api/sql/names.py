@@ -144,8 +144,8 @@ def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
 def duration(script: Script, node: exp.Expr) -> str:
     """Return an INTERVAL as a duration of the pipeline file."""
     unit = None
-    if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal) and node.args.get("unit"):
-        unit = _UNITS.get(node.args["unit"].name.upper().removesuffix("S"))
+    if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal) and isinstance(node.unit, exp.Var):
+        unit = _UNITS.get(node.unit.name.upper().removesuffix("S"))
     if unit is None or not node.this.name.isdecimal():
         msg = (
             "write INTERVAL '10' MINUTES: a whole number, and MILLISECONDS, SECONDS, MINUTES, HOURS or DAYS (of 24 "

@@ -12,7 +12,7 @@ from dataclasses import replace
 import yaml
 from sqlglot import exp
 
-from windrow.api.sql.groups import Groups
+from windrow.api.sql.groups import BOUNDS, Groups
 from windrow.api.sql.joins import Joins
 from windrow.api.sql.names import (
     ROWTIME,
@@ -125,6 +125,7 @@ class Queries:
         if group is not None or chain.window is not None or any(one.find(exp.AggFunc) for one in items):
             if qualify:
                 self.script.refuse(qualify, "QUALIFY comes after GROUP BY in SQL; deduplicate before, in a view")
+            self._refuse_inner_bounds(chain, [*conditions, *items])
             if conditions:
                 self._step(chain, "where", {"where": self._condition(chain, where, conditions)})
             parts, fields = self.groups.parts(chain, node, items, group)
@@ -149,6 +150,22 @@ class Queries:
                     "in a query of FROM, or by QUALIFY"
                 )
                 self.script.refuse(one, msg)
+
+    def _refuse_inner_bounds(self, chain: Chain, nodes: list[exp.Expr]) -> None:
+        """Refuse bounds of the windows that a window is over, where those of the window itself may be meant."""
+        if chain.window is None:
+            return
+        bounds = set(BOUNDS) & set(chain.base.fields)
+        for node in nodes:
+            if isinstance(node, exp.Column) or (isinstance(node, exp.Alias) and isinstance(node.this, exp.Column)):
+                continue  # an item that is the bound of the window itself
+            for column in node.find_all(exp.Column):
+                if column.name in bounds:
+                    msg = (
+                        f"{column.name} is that of the rows of {chain.base.name} here, and of this window in the "
+                        f"result: give it another name in a view first, {column.name} AS inner_{column.name}"
+                    )
+                    self.script.refuse(column, msg)
 
     def _having(self, chain: Chain, having: exp.Having) -> None:
         if having.find(exp.AggFunc):
