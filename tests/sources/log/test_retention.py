@@ -289,3 +289,17 @@ def test_a_damaged_segment_is_named(tmp_path: Path, content: bytes | None) -> No
         read(tmp_path)
     with pytest.raises(SourceError, match=r"the compacted segment .* cannot be read"):
         retention.describe(LogFolder(tmp_path))
+
+
+def test_a_log_that_is_trimmed_while_its_ends_are_looked_up_has_lost_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, scan, pending = LogFolder(path), LogFolder.scan, [10]
+
+    def late(folder: LogFolder, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - whatever `scan` takes
+        if pending:
+            trim(log, offsets={0: pending.pop()})
+        return scan(folder, *args, **more)
+
+    monkeypatch.setattr(LogFolder, "scan", late)
+    assert EmbeddedLog(LogSource(str(path))).ends()[0] == (10, 200)

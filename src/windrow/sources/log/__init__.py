@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from windrow.errors import SourceError
 from windrow.model import LogSource
 from windrow.sources.base import Cut, FoundLosses, Loss, Offset
 from windrow.sources.log.folder import LogFolder, trimmed
-from windrow.sources.log.kept import START, Position
+from windrow.sources.log.kept import START, Kept, Position
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,12 +60,15 @@ class EmbeddedLog:
         """
         counted, found = {}, {}
         for partition, size in sorted(self._folder.sizes().items()):
-            first = self._folder.first(partition)
-            before = max(first, self._counted.get(partition, START))
-            counted[partition] = self._folder.scan(partition, before if before.byte <= size else first)
-            found[partition] = (first.line, counted[partition].line)
+            # at once, as it may be trimmed meanwhile
+            first, at = self._folder.settled(partition, partial(self._end, partition, size))
+            counted[partition], found[partition] = at, (first.line, at.line)
         self._counted = counted
         return found
+
+    def _end(self, partition: int, size: int, kept: Kept) -> tuple[Position, Position]:
+        before = max(kept.first, self._counted.get(partition, START))
+        return kept.first, self._folder.scan(partition, before if before.byte <= size else kept.first)
 
     def incomplete(self) -> list[str]:
         """Return the files whose last line has no newline: it is not read."""
