@@ -167,6 +167,21 @@ def test_cores_that_key_groups_leave_idle_are_said() -> None:
     assert not any(said in note for note in plan(*stated)["notes"])
     Path("pipeline.yaml").write_text(f"{PIPELINE}key_groups: 1\n")
     assert any(said in note for note in plan(*stated)["notes"])
+    much = ("--rate", "8m/s", "--keys", "10k", "--record-bytes", "100", "--every", "60s")
+    for groups, is_said in ((8, True), (512, False)):
+        Path("pipeline.yaml").write_text(f"{PIPELINE}key_groups: {groups}\n")
+        assert any("is the limit" in note for note in plan(*much)["notes"]) == is_said
+
+
+def test_a_log_with_few_partitions_is_read_by_few_tasks() -> None:
+    stated = ("--rate", "400000/s", "--keys", "10k", "--record-bytes", "120")
+    assert not any("partitions: of" in note for note in plan(*stated)["notes"])
+    assert any(
+        "the log has 1 partitions: of" in note or "the log has 1 of the" in note
+        for note in plan(*stated, "--partitions", "1")["notes"]
+    )
+    few, enough = figures(*stated, "--partitions", "1"), figures(*stated)
+    assert few["step time"] > enough["step time"]
 
 
 def test_the_history_of_a_run_is_read() -> None:

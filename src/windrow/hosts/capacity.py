@@ -214,7 +214,7 @@ class Demand:
         """The seconds of a step whatever is in it."""
         machine, tasks = self.machine, self.tasks
         level = machine.task * tasks.state + machine.group * tasks.groups
-        read = machine.log_task * min(tasks.log, self.cores) + machine.partition * tasks.log
+        read = machine.log_task * self.readers + machine.partition * tasks.log
         return (machine.step + read + tasks.levels * level) / SECOND
 
     @property
@@ -227,12 +227,18 @@ class Demand:
         """The seconds of each second that key groups work, of which only a state partition each has a core."""
         return sum(self.parts[name] for name in ("operate", "results", "write state"))
 
+    @property
+    def readers(self) -> int:
+        """The tasks that read at a time: one a partition of the log, and one a core."""
+        return min(self.tasks.log, self.cores)
+
     @cached_property
     def step_time(self) -> float:
-        """The seconds that a step takes: by all cores, by the state partitions, or by the driver's sink."""
+        """The seconds that a step takes: by all cores, tasks that read, state partitions, or the driver's sink."""
         busy = self.machine.busy
         shares = (
-            self.processors / (self.cores * busy), self.in_groups / (self.tasks.state * busy), self.parts["sink"]
+            self.processors / (self.cores * busy), self.parts["read and decode"] / (self.readers * busy),
+            self.in_groups / (self.tasks.state * busy), self.parts["sink"],
         )  # fmt: skip
         return max(self.machine.least_step, max(shares) * self.step)
 
@@ -383,8 +389,10 @@ def _behind(demand: Demand, needed: int) -> Iterator[str]:
             f"the log has {demand.tasks.log} of the {needed} partitions that its tasks need to keep up: one task reads "
             "each; add partitions, or the run falls behind"
         )
-    if groups < demand.cores <= _MOST_STATE_PARTITIONS:
-        yield f"key_groups: {groups} is the limit: of {demand.cores} cores, {groups} keep state at a time; take more"
+    elif demand.tasks.log < demand.cores:
+        yield f"the log has {demand.tasks.log} partitions: of {demand.cores} cores, so many read at a time; add some"
+    if groups < demand.cores:
+        yield f"key_groups: {groups} is the limit: of {demand.cores} cores, {tasks} keep state at a time; take more"
     if demand.in_groups > tasks * demand.machine.busy:
         yield (
             f"{demand.cores} cores, of which key groups use {tasks}: their {demand.in_groups:.3g} s/s are more than "
@@ -534,9 +542,10 @@ def _latency(demand: Demand) -> Iterator[Figure]:
     delay = max(delay_of(source, demand.load)[0] for source in demand.graph.sources) + demand.load.skew
     yield Figure(
         "step time", took, "s",
-        "every x the greatest of processor time / (cores x busy), key groups / (state partitions x busy) and sink; "
-        "least_step at least",
+        "every x the greatest of processor time / (cores x busy), read and decode / (tasks that read x busy), key "
+        "groups / (state partitions x busy) and sink; least_step at least",
         {"processor time": demand.processors, "every": step, "cores": demand.cores, "busy": machine.busy,
+         "read and decode": demand.parts["read and decode"], "tasks that read": demand.readers,
          "key groups": demand.in_groups, "state partitions": demand.tasks.state, "sink": demand.parts["sink"],
          "least_step": machine.least_step}, ABOUT,
     )  # fmt: skip
