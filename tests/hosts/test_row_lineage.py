@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ from tests.core.pipelines import MINUTE
 from tests.examples import examples
 from tests.hosts.test_why import conditions, ran, rows
 
+from windrow.api.pipeline_file import read_document
 from windrow.hosts.why import Explanation, explain_row
 from windrow.model import (
     Aggregate,
@@ -49,6 +51,7 @@ from windrow.model import (
     ValueState,
     WindowNode,
 )
+from windrow.sinks.database import Condition
 
 SUMS = (Aggregate("total", Sum("v")), Aggregate("n", Count()))
 AGAIN = (Aggregate("total", Sum("total")), Aggregate("n", Sum("n")))
@@ -226,3 +229,39 @@ def test_a_log_that_lacks_records_is_found_out(tmp_path: Path) -> None:
     written(tmp_path, [log[0], log[2], log[3]])
     found = explained(pipeline, row, tmp_path)
     assert any(one.startswith("total is ") for one in found.differences)
+
+
+OVERLAPPING = """\
+name: hops
+sources:
+  p:
+    source: {log: {path: LOG}}
+    decode: {user: string, t: timestamp, v: long}
+    time: {field: t, delay: 0s}
+    lateness: 1h
+streams:
+  hops: {from: p, key: user, window: {hopping: {size: 10m, slide: 5m}}, aggregate: {n: count()}, emit: {lateness: 20m}}
+  big: {from: hops, where: n > 0, select: [user, window_start, n]}
+sinks:
+  to_hops: {from: hops, sink: {sqlite: {path: DB, table: hops}}}
+  to_big: {from: big, sink: {sqlite: {path: DB, table: big}}}
+"""
+
+
+def test_a_record_is_late_for_the_windows_behind_the_row_alone(tmp_path: Path) -> None:
+    """At 00:08, read when the watermark is 00:11:30, it is late for the window up to 00:10, and not for the next."""
+    times = (("ann", "01:00"), ("ann", "07:00"), ("bob", "11:30"), ("ann", "08:00"), ("bob", "40:00"))
+    (tmp_path / "log").mkdir()
+    lines = [json.dumps({"user": user, "t": f"2026-01-01T00:{time}Z", "v": 1}) + "\n" for user, time in times]
+    (tmp_path / "log" / "partition-0.jsonl").write_text("".join(lines))
+    text = OVERLAPPING.replace("LOG", str(tmp_path / "log")).replace("DB", str(tmp_path / "hops.db"))
+    pipeline = read_document(text, "hops.yaml").pipeline
+    assert isinstance(pipeline, Graph)
+    ran(pipeline)
+    for table in ("hops", "big"):
+        for minute, counts in (("00", {"on_time": 2, "late": 1}), ("05", {"on_time": 2})):
+            start = datetime.fromisoformat(f"2026-01-01T00:{minute}:00Z")
+            where = [Condition("user", "=", "ann"), Condition("window_start", "=", int(start.timestamp() * 1e6))]
+            found = explain_row(pipeline, f"to_{table}", where, checkpoint=tmp_path / "none")
+            assert found.counts == counts
+            assert {one.window_end is None for one in found.records} == {table == "big"}

@@ -87,7 +87,7 @@ def _records(found: Explanation) -> Iterator[str]:
             "offset": [one.offset for one in found.records],
             **shown,
             **{name: [_text(one.values.get(name)) for one in found.records] for name in names},
-            "verdict": [_judged(one, found.window) for one in found.records],
+            "verdict": [_judged(one) for one in found.records],
         }
         rows = list(zip(*columns.values(), strict=True))
         numeric = [name in {"partition", "offset", *names} for name in columns]
@@ -104,13 +104,13 @@ def _time(micros: int | None) -> str:
     return format_time(micros) + (f".{thousandths:03}" if thousandths else "")
 
 
-def _judged(one: ExplainedRecord, window: tuple[int, int] | None) -> str:
-    """Return the verdict on a record, and how far the watermark was past the window's end."""
+def _judged(one: ExplainedRecord) -> str:
+    """Return the verdict on a record, and how far the watermark was past the window's end, if that is the row's."""
     verdict = _VERDICTS[one.verdict]
-    if one.verdict not in {"late", "expired"} or one.watermark is None or window is None:
+    if one.verdict not in {"late", "expired"} or one.watermark is None or one.window_end is None:
         return verdict
     # a session may have become longer after it
-    past = one.watermark - window[1]
+    past = one.watermark - one.window_end
     return f"{verdict} by {short_duration(past / 1_000_000)}" if past >= 0 else verdict
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ from windrow.core.messages import Records
 from windrow.core.schema import DIFF, END, ID, OFFSET, PARTITION, REVISION, SIDE, TIME, WATERMARK
 from windrow.expressions import RecordStream, join_sides, stream_of
 from windrow.hosts.batch.plan import BatchSettings, batch_plan
-from windrow.hosts.row_replay import STEP, RowHost, RowTarget, TargetRow, has_values, run_steps
+from windrow.hosts.row_replay import STEP, RowHost, RowTarget, StoppedError, TargetRow, has_values, run_steps
 from windrow.model import (
     AnyJoinNode,
     DeduplicateNode,
@@ -129,26 +130,31 @@ class LineageHost(RowHost):
             return with_window_ids(node.name, node.key, made)
         return made
 
-    def trace(self) -> None:
-        """Find the records behind the row."""
+    def trace(self, is_stopped: Callable[[], bool]) -> None:
+        """Find the records behind the row; raise StoppedError between operators if it is stopped."""
         graph = self._graph
         first = self._stages[self._target.operator.name]
         for node in reversed(graph.nodes):
             stage = self._stages.get(node.name)
             if stage is None:
                 continue
+            if is_stopped():
+                raise StoppedError
             given, expired = self._joined(stage.given), self._joined(stage.expired)
-            judged = self._joined([*stage.on_time, *stage.late])
+            late, on_time = self._joined(stage.late), self._joined(stage.on_time)
+            judged = {*late.column(ID).to_pylist(), *on_time.column(ID).to_pylist()}
             if stage is first:
-                given, expired, judged = map(self._of_row, (given, expired, judged))
+                given, expired, late, on_time = map(self._of_row, (given, expired, late, on_time))
             elif stage.wanted:
                 wanted = self._joined(stage.wanted)
                 given = self._behind(stage, given, wanted)
-                expired, judged = (self._behind(stage, one, wanted, is_judged=True) for one in (expired, judged))
+                expired, late, on_time = (
+                    self._behind(stage, one, wanted, is_judged=True) for one in (expired, late, on_time)
+                )
             else:
                 continue
             # of several windows of a record, one that it is in counts
-            expired = _without(expired, judged)
+            expired = _without(_without(expired, late), on_time)
             given = _net(_without(given, expired))
             for above, number in stage.above:
                 made = self._joined(self._stages[above.name].made[number])
@@ -156,11 +162,11 @@ class LineageHost(RowHost):
                 self._stages[above.name].wanted.append(made.take(pa.array(theirs, pa.int64())))
                 given = given.take(pa.array(np.setdiff1d(np.arange(given.num_rows), mine), pa.int64()))
             if stage.has_records:
-                self._list(stage, given, self._verdicts(stage, given))
+                self._list(stage, given, _verdicts(given, late, judged), is_of_row=stage is first)
                 if isinstance(stage.node, DeduplicateNode):
                     copies = self._copies(stage.node, given, self._joined(stage.made[1]))
-                    self._list(stage, copies, ["duplicate"] * copies.num_rows)
-                self._list(stage, expired, ["expired"] * expired.num_rows)
+                    self._list(stage, copies, ["duplicate"] * copies.num_rows, is_of_row=False)
+                self._list(stage, expired, ["expired"] * expired.num_rows, is_of_row=stage is first)
 
     def _joined(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return tables as one, with the identity of each row."""
@@ -260,12 +266,7 @@ class LineageHost(RowHost):
         found = duckdb_sql.query(self._duck, sql, d=mine, g=given.select(names))
         return duplicates.take(found.column(_ROW).cast(pa.int64()))
 
-    def _verdicts(self, stage: _Stage, given: pa.Table) -> list[str]:
-        """Return the verdicts on records: late if they were so for one of their windows."""
-        late, on_time = ({*self._joined(one).column(ID).to_pylist()} for one in (stage.late, stage.on_time))
-        return ["late" if one in late else "on_time" if one in on_time else "taken" for one in given[ID].to_pylist()]
-
-    def _list(self, stage: _Stage, records: pa.Table, verdicts: Sequence[str]) -> None:
+    def _list(self, stage: _Stage, records: pa.Table, verdicts: Sequence[str], *, is_of_row: bool) -> None:
         """Count records, and list them, each once."""
         places = zip(*(to_micros(records.column(name)).tolist() for name in (PARTITION, OFFSET)), strict=True)
         new = []
@@ -279,7 +280,8 @@ class LineageHost(RowHost):
         for side, names in enumerate(self._names(stage.node)):
             rows = np.flatnonzero(sides == side)
             columns = {name: column for name, column in names.items() if column in records.column_names}
-            self._add(records.take(pa.array(rows)), [chosen[row] for row in rows.tolist()], columns)
+            judged = [chosen[row] for row in rows.tolist()]
+            self._add(records.take(pa.array(rows)), judged, columns, is_of_row=is_of_row)
 
     def _names(self, node: KeyedNode | SinkNode) -> Iterator[dict[str, str]]:
         """Yield by side of a node's input the columns of its fields."""
@@ -287,6 +289,12 @@ class LineageHost(RowHost):
             yield from (side.names for side in join_sides(self._graph, node))
         else:
             yield {one.name: one.name for one in stream_of(self._graph, node.inputs[0]).fields}
+
+
+def _verdicts(given: pa.Table, late: pa.Table, judged: AbstractSet[str]) -> list[str]:
+    """Return the verdicts on records: late if they were so for one of the windows behind the row."""
+    of_late = {*late.column(ID).to_pylist()}
+    return ["late" if one in of_late else "on_time" if one in judged else "taken" for one in given[ID].to_pylist()]
 
 
 def _net(rows: pa.Table) -> pa.Table:
@@ -389,5 +397,5 @@ def replay_row(  # noqa: PLR0917 - of one caller
     host = kind(pipeline, plan.partitions, settings, target=target, row=row, most=most)
     run_steps(host, source, plan, settings, is_stopped)
     if isinstance(host, LineageHost):
-        host.trace()
+        host.trace(is_stopped)
     return host

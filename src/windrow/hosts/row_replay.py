@@ -77,7 +77,8 @@ class ExplainedRecord:
 
     It was judged by `watermark`, that of its partition when it came, None before there was one. `clock` is the greatest
     event time before it, None if the watermark was not made of that: a partition that joins late, or was idle, has its
-    watermark raised to the low watermark. A `duplicate` was left out by a deduplication; a table judges no record.
+    watermark raised to the low watermark. `window_end` is the end of the row's window, None if it was not that which
+    judged the record, as behind other windows. A `duplicate` was left out by a deduplication; a table judges no record.
     """
 
     partition: PartitionName
@@ -86,6 +87,7 @@ class ExplainedRecord:
     log_time: int | None
     watermark: int | None
     clock: int | None
+    window_end: int | None
     verdict: Verdict | Literal["duplicate", "taken"]
     values: Mapping[str, Any]
 
@@ -513,8 +515,19 @@ class RowHost(MemoryHost):
         mask: Mask = (times >= start) & (times < end)
         return mask
 
-    def _add(self, records: pa.Table, verdicts: Sequence[Any], named: Mapping[str, str] | None = None) -> None:
-        """Count records, and list them as long as there is room, with the values of `named`, or of the row."""
+    def _add(
+        self,
+        records: pa.Table,
+        verdicts: Sequence[Any],
+        named: Mapping[str, str] | None = None,
+        *,
+        is_of_row: bool = True,
+    ) -> None:
+        """Count records, and list them as long as there is room, with the values of `named`, or of the row.
+
+        With `is_of_row` the window of the row has judged them.
+        """
+        window_end = self._row.window[1] if is_of_row and self._row.window is not None else None
         self.counts.update(verdicts)
         chosen = [row for row, verdict in enumerate(verdicts) if self._has_room(is_on_time=verdict in _IN_TIME)]
         records = records.take(pa.array(chosen, pa.int64()))
@@ -536,6 +549,7 @@ class RowHost(MemoryHost):
                     self._log_times.get((partition, offset)),
                     None if watermark == MIN_TIME else watermark,
                     self._clock(partition, offset, watermark),
+                    window_end,
                     verdicts[chosen[row]],
                     dict(zip(columns, values[row], strict=True)) if columns else {},
                 )

@@ -63,6 +63,9 @@ class Revision:
     after: Mapping[str, Any] | None
 
 
+_TIMES: Final = ("event_time", "log_time", "watermark", "clock", "window_end")
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Records, verdicts and revisions behind a row of `table`.
@@ -101,9 +104,7 @@ class Explanation:
         made["window"] = None if self.window is None else [iso_time(time) for time in self.window]
         made["low_watermark"] = iso_time(self.low_watermark)
         for one in (*made["records"], *made["dead"]):
-            one |= {
-                name: iso_time(one[name]) for name in ("event_time", "log_time", "watermark", "clock") if name in one
-            }
+            one |= {name: iso_time(one[name]) for name in _TIMES if name in one}
         return made
 
 
