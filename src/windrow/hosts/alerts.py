@@ -542,7 +542,7 @@ class AlertEvaluator:
 
     @property
     def _see_dead(self) -> str:
-        """What shows dead letters, and puts them back where that can be done."""
+        """What shows dead letters, and that they can be put back where that is so."""
         from windrow.hosts.redrive import redrivable  # noqa: PLC0415 - needs Arrow, which evaluating does not
 
         try:
@@ -550,8 +550,8 @@ class AlertEvaluator:
         except InputError:
             table = companion(self._graph.sinks[0].sink, "dead")
             return f"them by `{self._commands.of(f'show {table} --limit 20')}`"
-        lists, again = self._commands.of("redrive --list"), self._commands.of("redrive --all {c}")
-        return f"them by `{lists}`; when the pipeline is mended, `{again}` puts them back"
+        lists = self._commands.of("redrive --list")
+        return f"them by `{lists}`; its guide says how they go back into the pipeline once that is mended"
 
     _conditions: Final[dict[AlertName, Callable[[AlertEvaluator, Any, int], _Found | None]]] = {
         "lag": _behind,
