@@ -41,7 +41,7 @@ def test_a_number_is_short(number: float, text: str) -> None:
         (0.0154, "15ms"),
         (0.9996, "1s"),
         (59.94, "59.9s"),
-        (59.96, "59s"),
+        (59.96, "1m"),
         (60, "1m"),
         (200.7, "3m20s"),
         (3_599, "59m59s"),
@@ -78,7 +78,16 @@ def test_a_time_is_written_as_the_tables_of_sqlite_have_it(seconds: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(5, "5 bytes"), (388_000, "388 kB"), (1_200_000, "1.2 MB"), (3e15, "3,000.0 TB")]
+    ("number", "text"),
+    [
+        (5, "5 bytes"),
+        (999.6, "1.0 kB"),
+        (99_960, "100 kB"),
+        (388_000, "388 kB"),
+        (999_600, "1.0 MB"),
+        (1_200_000, "1.2 MB"),
+        (3e15, "3,000.0 TB"),
+    ],
 )
 def test_sizes_have_three_digits(number: float, text: str) -> None:
     assert short_bytes(number) == text

@@ -29,8 +29,9 @@ def short_number(number: float) -> str:
 def short_bytes(number: float) -> str:
     """Write a number of bytes of at least 0: 5 bytes, 388 kB, 1.2 GB."""
     for unit in ("bytes", "kB", "MB", "GB"):
-        if number < _THOUSAND:
-            return f"{number:.0f} {unit}" if unit == "bytes" or number >= _THOUSAND / 10 else f"{number:.1f} {unit}"
+        if round(number) < _THOUSAND:
+            is_whole = unit == "bytes" or round(number, 1) >= _THOUSAND / 10
+            return f"{number:.0f} {unit}" if is_whole else f"{number:.1f} {unit}"
         number /= _THOUSAND
     return f"{number:,.1f} TB"
 
@@ -42,7 +43,7 @@ def short_duration(seconds: float) -> str:
     if round(seconds, 1) < _MINUTE:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     unit = 1 if seconds < _MINUTE * _MINUTE else _MINUTE if seconds < _DAY else _MINUTE * _MINUTE
-    return format_duration(int(seconds) // unit * unit * _SECOND)
+    return format_duration(max(int(seconds), _MINUTE) // unit * unit * _SECOND)
 
 
 def format_time(micros: int) -> str:
