@@ -59,7 +59,7 @@ class RunServer:
 
     @property
     def observer(self) -> Observer:
-        """What notes the steps, faults and lag of the run."""
+        """The observer that takes the steps, faults and lag of the run."""
         return Observer(self.on_step, self.on_trouble, self.on_ready, self.on_lag)
 
     def on_ready(self) -> None:

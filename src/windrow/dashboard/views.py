@@ -16,7 +16,7 @@ from windrow.api.sections import mask_graph
 from windrow.core.histogram import BOUNDS, Histogram
 from windrow.core.samples import VERDICTS
 from windrow.core.window_counts import WindowCounts, add_windows
-from windrow.dashboard.watch import Query, Seen
+from windrow.dashboard.watch import Query, Seen, first_committed
 from windrow.errors import InputError
 from windrow.hosts.numbers import short_duration
 from windrow.hosts.reports import Lag, PartitionName, StepReport, counted
@@ -417,7 +417,7 @@ def windows(seen: Seen, query: Query) -> dict[str, Any]:
     elif not found:
         why_not = "the pipeline has no windows"
     return {
-        "since": next((one.committed for one in series if one.committed is not None), None),
+        "since": first_committed(series),
         "nodes": [_windows_of_node(seen.run.graph, node, counts) for node, counts in (found or {}).items()],
         "why_not": why_not,
     }

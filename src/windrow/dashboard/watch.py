@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -62,6 +62,11 @@ class WatchedRun:
         return None if self.pipeline is None else as_graph(self.pipeline)
 
 
+def first_committed(steps: Iterable[StepReport]) -> int | None:
+    """Return when the first of some steps was committed, in microseconds; None if that is not known."""
+    return next((one.committed for one in steps if one.committed is not None), None)
+
+
 _LONG: Final = "why"
 """The view that can take long."""
 
@@ -90,11 +95,11 @@ class Seen:
     @property
     def first(self) -> int | None:
         """When the first step was committed of those that were read (microseconds)."""
-        return next((one.committed for one in self.series if one.committed is not None), None)
+        return first_committed(self.series)
 
     @property
     def partial(self) -> dict[str, Any] | None:
-        """What is known where the history is longer than what was read: since when its sums are, and its counts."""
+        """The times from which sums and counts are known if only part of the history was read, else None."""
         return {"since": self.first, "counts_since": self.counts_since} if self.older else None
 
     @cached_property

@@ -39,7 +39,7 @@ class Decoded(Protocol):
 
     @property
     def source(self) -> Source:
-        """Where they come from; of records that are decoded already, its format is JSON."""
+        """The source of the records. Its format is JSON if the records are decoded already."""
         ...
 
     @property

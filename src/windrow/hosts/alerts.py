@@ -18,7 +18,7 @@ from typing import Any, Final, assert_never
 
 from windrow.errors import CheckpointError, InputError, RunError
 from windrow.hosts.command_lines import PLACEHOLDER, CommandLines
-from windrow.hosts.numbers import format_time, short_duration
+from windrow.hosts.numbers import duration, format_time
 from windrow.hosts.reports import Alert, Fault, FaultReason, Lag, PartitionName, StepReport, counted
 from windrow.hosts.status import STALLED_AFTER, RunStatus
 from windrow.model import (
@@ -286,7 +286,7 @@ class AlertEvaluator:
         grown, seconds = lag.behind - first.behind, (lag.asked - first.asked) / _SECOND
         if grown < 0 and "lag" not in self.active:
             return None
-        time = "" if lag.longest is None else f", {_lasting(lag.longest * _SECOND)}"
+        time = "" if lag.longest is None else f", {duration(lag.longest * _SECOND)}"
         trend = f"growing by {grown / seconds:,.0f} a second" if grown and seconds else "not catching up"
         farthest = max(lag.records, key=lag.records.__getitem__)
         limits = [format_duration(limit.time)] if lag.longest is not None else []
@@ -309,7 +309,7 @@ class AlertEvaluator:
         return _Found(
             self._waiting,
             f"{counted(waits, 'record')} {'waits' if waits == 1 else 'wait'}, and no step was committed for "
-            f"{_lasting(now - self._waiting)}, since {_time(self._waiting)}.{fault} First see whether {self._servers} "
+            f"{duration(now - self._waiting)}, since {_time(self._waiting)}.{fault} First see whether {self._servers} "
             f"and Spark answer (`{self._status}`, and `spark.log` in the checkpoint's folder)",
             {"records": waits, "seconds": (now - self._waiting) / _SECOND},
         )
@@ -344,7 +344,7 @@ class AlertEvaluator:
         return _Found(
             now - limit.span,
             f"of the {counted(total.latency.total, 'record')} since {_time(now - limit.span)}, 99 % took up to "
-            f"{_lasting(p99)} from the log to the commit; the limit is {format_duration(limit.p99)}. First see whether "
+            f"{duration(p99)} from the log to the commit; the limit is {format_duration(limit.p99)}. First see whether "
             f"the run is behind, and {self._see_parts}",
             {"p99_seconds": p99 / _SECOND, "records": total.latency.total},
         )
@@ -448,7 +448,7 @@ class AlertEvaluator:
         takes = self._commands.of(f"savepoint --to {quote(f'{self._graph.name}-{_time(now)[:10]}')} {{c}}")
         return _Found(
             since + limit.savepoint,
-            f"{which} {_time(since)}, {_lasting(now - since)} ago; the limit is {format_duration(limit.savepoint)}. "
+            f"{which} {_time(since)}, {duration(now - since)} ago; the limit is {format_duration(limit.savepoint)}. "
             f"First stop the run, take one by `{takes}`, and start the run again",
             {"saved": saved, "seconds": (now - since) / _SECOND},
         )
@@ -483,7 +483,7 @@ class AlertEvaluator:
         )
         return _Found(
             since,
-            f"no records have come from {noun} {which} for {_lasting(now - since)}, since {_time(since)}, while others "
+            f"no records have come from {noun} {which} for {duration(now - since)}, since {_time(since)}, while others "
             "go on. First see whether the producer of it is alive, and how keys are divided among partitions",
             {"partitions": named, "seconds": (now - since) / _SECOND},
         )
@@ -535,14 +535,14 @@ class AlertEvaluator:
 
     @property
     def _see_parts(self) -> str:
-        """What shows where the time of a run goes: of a realtime run its partitions are known alone."""
+        """The command that shows where a run spends its time; a realtime run reports only its partitions."""
         if self._is_realtime:
             return f"by `{self._status}` whether one partition is behind, or all of them"
         return f"by `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
 
     @property
     def _see_dead(self) -> str:
-        """What shows dead letters, and that they can be put back where that is so."""
+        """The command that lists dead letters, and where to read how they are put back, if they can be."""
         from windrow.hosts.redrive import redrivable  # noqa: PLC0415 - needs Arrow, which evaluating does not
 
         try:
@@ -591,7 +591,3 @@ def _most(counts: Mapping[str, int]) -> str:
 
 def _time(micros: int) -> str:
     return f"{format_time(micros)}Z"  # it is read apart from the run, where nothing else says that times are UTC
-
-
-def _lasting(micros: float) -> str:
-    return short_duration(micros / _SECOND)

@@ -51,9 +51,8 @@ class Machine:
     rows, or `logged_records` of those that are records, with `logged_blob` bytes for each blob and `store` for each
     state partition and level. A key group notes `summary` bytes a step and level, `clock` for each partition of the
     log, `window` for each window that it has and `bucket` for each bucket of sessions. Spark keeps the state of the
-    last `versions` steps, with a snapshot every
-    `snapshots`. Memory is that of the `driver` in Python, of a `jvm`, of the Python `workers` at all, `worker` for
-    those of a core, and `row` for each row of results that a step makes.
+    last `versions` steps, with a snapshot every `snapshots`. Memory is that of the `driver` in Python, of a `jvm`, of
+    the Python `workers` at all, `worker` for those of a core, and `row` for each row of results that a step makes.
     """
 
     record: float = 1.3

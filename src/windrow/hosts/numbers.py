@@ -46,6 +46,11 @@ def short_duration(seconds: float) -> str:
     return format_duration(max(int(seconds), _MINUTE) // unit * unit * _SECOND)
 
 
+def duration(micros: float) -> str:
+    """Write a duration in microseconds as `short_duration` does."""
+    return short_duration(micros / _SECOND)
+
+
 def format_time(micros: int) -> str:
     """Write a point in time of any year in UTC, to the second, as SQLite's tables have it: 0000 is before 0001."""
     # a watermark may be before the year 1, which Python's dates cannot hold

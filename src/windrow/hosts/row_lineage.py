@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -142,7 +141,6 @@ class LineageHost(RowHost):
                 raise StoppedError
             given, expired = self._joined(stage.given), self._joined(stage.expired)
             late, on_time = self._joined(stage.late), self._joined(stage.on_time)
-            judged = {*late.column(ID).to_pylist(), *on_time.column(ID).to_pylist()}
             if stage is first:
                 given, expired, late, on_time = map(self._of_row, (given, expired, late, on_time))
             elif stage.wanted:
@@ -162,6 +160,7 @@ class LineageHost(RowHost):
                 self._stages[above.name].wanted.append(made.take(pa.array(theirs, pa.int64())))
                 given = given.take(pa.array(np.setdiff1d(np.arange(given.num_rows), mine), pa.int64()))
             if stage.has_records:
+                judged = self._joined([*stage.late, *stage.on_time])
                 self._list(stage, given, _verdicts(given, late, judged), is_of_row=stage is first)
                 if isinstance(stage.node, DeduplicateNode):
                     copies = self._copies(stage.node, given, self._joined(stage.made[1]))
@@ -291,10 +290,10 @@ class LineageHost(RowHost):
             yield {one.name: one.name for one in stream_of(self._graph, node.inputs[0]).fields}
 
 
-def _verdicts(given: pa.Table, late: pa.Table, judged: AbstractSet[str]) -> list[str]:
+def _verdicts(given: pa.Table, late: pa.Table, judged: pa.Table) -> list[str]:
     """Return the verdicts on records: late if they were so for one of the windows behind the row."""
-    of_late = {*late.column(ID).to_pylist()}
-    return ["late" if one in of_late else "on_time" if one in judged else "taken" for one in given[ID].to_pylist()]
+    of_late, of_any = ({*one.column(ID).to_pylist()} for one in (late, judged))
+    return ["late" if one in of_late else "on_time" if one in of_any else "taken" for one in given[ID].to_pylist()]
 
 
 def _net(rows: pa.Table) -> pa.Table:

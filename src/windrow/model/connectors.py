@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from windrow.errors import InputError
 
 RecordFormat = Literal["json", "debezium"]
-"""What a record is: a JSON object with the fields, or Debezium's envelope of the change of a row, which has them."""
+"""The format of records: a JSON object with the fields, or a change event of Debezium, whose row has the fields."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Relation:
-    """What stands in FROM by an alias: the names of its columns in the stream, or why one cannot be named."""
+    """A table of FROM with its alias: its columns by name, or why a column cannot be referred to."""
 
     alias: str
     names: dict[str, str]

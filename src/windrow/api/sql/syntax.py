@@ -21,7 +21,7 @@ from sqlglot.tokenizer_core import TokenType
 from windrow.errors import PipelineError, Place
 
 SPAN, CALL_END = "span", "call_end"
-"""What a node's `meta` has: the first position and that after the last; of an aggregate, that behind its brackets."""
+"""Keys of a node's `meta`: its first position and the one after its last; where the brackets of an aggregate end."""
 
 
 class WindowTable(exp.Expression):

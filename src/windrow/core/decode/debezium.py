@@ -23,7 +23,7 @@ TIME_OF_CHANGE: Final = (SOURCE, "ts_ms")
 """When the change was made in the database, in milliseconds."""
 TIME_OF_CHANGE_TYPE: Final = TimestampType("millis")
 UNAVAILABLE: Final = "__debezium_unavailable_value"
-"""What a text has that did not change and is stored outside its row (TOAST), so that the database does not log it."""
+"""Debezium's placeholder for an unchanged value that PostgreSQL stores outside the row (TOAST) and does not log."""
 _NO_ROW: Final = {
     "t": "a truncation, which names no rows: those of the table stay until their keys are deleted",
     "m": "a logical message",

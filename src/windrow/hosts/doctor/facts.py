@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from windrow.hosts.command_lines import CommandLines
 from windrow.hosts.history import RunRecord
-from windrow.hosts.numbers import short_duration
 from windrow.hosts.reports import StepReport
 from windrow.hosts.status import RunStatus, State
 from windrow.model import Graph, Runnable
@@ -256,11 +255,6 @@ class Examined:
 
 MICROS: Final = 1_000_000
 SECOND, MINUTE, HOUR, DAY = MICROS, 60 * MICROS, 3_600 * MICROS, 86_400 * MICROS
-
-
-def duration(micros: float) -> str:
-    """Write a duration in microseconds."""
-    return short_duration(micros / MICROS)
 
 
 def percent(share: float) -> str:

@@ -14,12 +14,12 @@ from windrow.hosts.doctor.facts import (
     TableFacts,
     Unknown,
     advice,
-    duration,
     fine,
     percent,
     serious,
     unknown,
 )
+from windrow.hosts.numbers import duration
 from windrow.hosts.reports import counted
 from windrow.model import (
     Delay,

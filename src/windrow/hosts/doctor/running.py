@@ -16,13 +16,12 @@ from windrow.hosts.doctor.facts import (
     Retention,
     Unknown,
     advice,
-    duration,
     fine,
     percent,
     serious,
     unknown,
 )
-from windrow.hosts.numbers import short_bytes
+from windrow.hosts.numbers import duration, short_bytes
 from windrow.hosts.reports import counted
 from windrow.hosts.status import RECENT
 from windrow.model import KafkaSource, PostgresSink

@@ -14,13 +14,12 @@ from windrow.hosts.doctor.facts import (
     Restored,
     Unknown,
     advice,
-    duration,
     fine,
     percent,
     serious,
     unknown,
 )
-from windrow.hosts.numbers import short_bytes
+from windrow.hosts.numbers import duration, short_bytes
 from windrow.hosts.reports import counted
 from windrow.model import (
     Adaptive,
