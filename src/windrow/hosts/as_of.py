@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windrow.hosts.memory import MemoryRun
-from windrow.model import MAX_PARTITIONS, FileSource, Graph, LogSource, Runnable, SinkNode, SqliteSink, as_graph
+from windrow.model import MAX_PARTITIONS, Graph, Runnable, SinkNode, SqliteSink, as_graph
 from windrow.sinks import open_sinks
 from windrow.sources import open_sources, with_lists
 from windrow.sources.log import LogFolder
@@ -33,11 +33,10 @@ def missing_of(pipeline: Runnable) -> list[str]:
     """Say of which partitions the beginning is gone, or older records of keys: tables of the past lack them."""
     graph, found = as_graph(pipeline), []
     for partition, (first, _) in sorted(open_sources(pipeline).ends().items()):
-        source, name = graph.source_of(partition).source, graph.partition_name(partition)
-        path = source.path if isinstance(source, LogSource) else source.log if isinstance(source, FileSource) else None
+        folder, name = graph.source_of(partition).source.folder, graph.partition_name(partition)
         if first:
             found.append(f"partition {name} begins at offset {first:,}: the table lacks what was before")
-        elif path is not None and LogFolder(path).kept(partition % MAX_PARTITIONS).segment is not None:
+        elif folder is not None and LogFolder(folder).kept(partition % MAX_PARTITIONS).segment is not None:
             found.append(f"partition {name} was compacted: the table lacks rows of keys that have newer records")
     return found
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import entry_points, version
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final
 
 from windrow.core.part_times import PartTime
 from windrow.hosts.exporting import ExportGuard
 from windrow.hosts.reports import Observer, StepReport, now_micros
-from windrow.model import Graph, KafkaSink, KafkaSource, PostgresSink, Sink, SqliteSink
+from windrow.model import Graph, KafkaSource, Sink
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -271,25 +271,13 @@ def _of_sources(graph: Graph, report: StepReport) -> dict[str, Any]:
 
 def _of_sinks(sinks: list[Sink], report: StepReport) -> dict[str, Any]:
     """Return the attributes of a commit by the conventions for databases."""
-    systems = {_system(sink) for sink in sinks}
+    systems = {sink.system for sink in sinks}
     found: dict[str, Any] = {"db.operation.name": "COMMIT", "windrow.changes": report.inserts + report.revisions}
     if len(systems) == 1:
         found["db.system.name"] = systems.pop()
     if len(sinks) == 1:
         return found | {"db.collection.name": sinks[0].table}
     return found | {"windrow.tables": [sink.table for sink in sinks]}
-
-
-def _system(sink: Sink) -> str:
-    match sink:
-        case SqliteSink():
-            return "sqlite"
-        case PostgresSink():
-            return "postgresql"
-        case KafkaSink():
-            return "kafka"
-        case _:
-            assert_never(sink)
 
 
 def _time(micros: int) -> str | None:

@@ -24,6 +24,17 @@ class LogSource:
 
     path: str
     format: RecordFormat = "json"
+    section: ClassVar[str] = "log"
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return self.path
+
+    @property
+    def folder(self) -> str:
+        """The folder of the embedded log; None if a source has none."""
+        return self.path
 
     @property
     def label(self) -> str:
@@ -44,6 +55,13 @@ class KafkaSource:
     options: tuple[tuple[str, str], ...] = ()
     group: str | None = None
     format: RecordFormat = "json"
+    section: ClassVar[str] = "kafka"
+    folder: ClassVar[None] = None
+
+    @property
+    def place(self) -> str:
+        """The topic and its brokers."""
+        return f"{self.topic} at {self.servers}"
 
     @property
     def label(self) -> str:
@@ -62,6 +80,17 @@ class FileSource:
     key: tuple[str, ...]
     log: str
     format: ClassVar[RecordFormat] = "json"
+    section: ClassVar[str] = "file"
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self.path
+
+    @property
+    def folder(self) -> str:
+        """The folder of the embedded log with the file's changes."""
+        return self.log
 
     @property
     def label(self) -> str:
@@ -70,6 +99,7 @@ class FileSource:
 
 
 Source = LogSource | KafkaSource | FileSource
+"""A kind has the name of its `section` in YAML, and a `place` where people find it."""
 OWN_GROUPS = "windrow-"
 """What the names of consumer groups begin with that windrow itself uses, and reads from."""
 LOG_TIME, DELETED = "_log_time", "_deleted"
@@ -89,6 +119,13 @@ class SqliteSink:
     key: tuple[str, ...] = ()
     decimals: Literal["numeric", "text"] = "numeric"
     changelog: bool = True
+    section: ClassVar[str] = "sqlite"
+    system: ClassVar[str] = "sqlite"
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self.path
 
 
 @dataclass(frozen=True)
@@ -99,6 +136,13 @@ class PostgresSink:
     table: str
     key: tuple[str, ...] = ()
     changelog: bool = True
+    section: ClassVar[str] = "postgres"
+    system: ClassVar[str] = "postgresql"
+
+    @property
+    def place(self) -> str:
+        """The URL of the database."""
+        return self.url
 
 
 @dataclass(frozen=True)
@@ -111,6 +155,13 @@ class KafkaSink:
     servers: str
     topic: str
     commit: int = 10_000
+    section: ClassVar[str] = "kafka"
+    system: ClassVar[str] = "kafka"
+
+    @property
+    def place(self) -> str:
+        """The brokers."""
+        return self.servers
 
     @property
     def table(self) -> str:
@@ -130,6 +181,7 @@ class KafkaSink:
 
 TableSink = SqliteSink | PostgresSink
 Sink = TableSink | KafkaSink
+"""As sources; its `system` is what OpenTelemetry's conventions call it (``db.system.name``, ``messaging.system``)."""
 
 
 def database_of(sink: Sink) -> Sink:

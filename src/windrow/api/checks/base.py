@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import Literal
 
 from windrow.errors import PipelineError
 from windrow.expressions import Expression, View, analyse
@@ -14,12 +14,9 @@ from windrow.model import (
     DataType,
     Derive,
     Field,
-    KafkaSink,
-    PostgresSink,
     ProcessPipeline,
     RulesPipeline,
     Sink,
-    SqliteSink,
 )
 
 
@@ -79,15 +76,7 @@ def no_field(pipeline: View, name: str) -> str:
 
 def sink_path(sink: Sink) -> str:
     """Return the path of the sink's own mapping."""
-    match sink:
-        case SqliteSink():
-            return "sink.sqlite"
-        case PostgresSink():
-            return "sink.postgres"
-        case KafkaSink():
-            return "sink.kafka"
-        case _:
-            assert_never(sink)
+    return f"sink.{sink.section}"
 
 
 def is_name(text: str) -> bool:

@@ -16,17 +16,12 @@ from windrow.model import (
     Delay,
     DelayByPartition,
     Emit,
-    FileSource,
     FlatMapNode,
     Graph,
     JoinNode,
-    KafkaSink,
-    KafkaSource,
-    LogSource,
     LookupNode,
     Node,
     Pipeline,
-    PostgresSink,
     ProcessNode,
     ProcessPipeline,
     Punctuated,
@@ -35,12 +30,9 @@ from windrow.model import (
     RulesPipeline,
     Runnable,
     SelectNode,
-    Sink,
     SinkNode,
-    Source,
     SourceNode,
     SplitNode,
-    SqliteSink,
     StreamNode,
     TableJoinNode,
     TableNode,
@@ -60,12 +52,12 @@ def to_mermaid(pipeline: Runnable) -> str:
     way, drawn = _middle(shown)
     lines = [
         "flowchart LR",
-        f"  source[({_label('source', _source(shown.source))})]",
+        f"  source[({_label('source', f'{shown.source.section} {shown.source.place}')})]",
         f"  decode[{_label('decode', ', '.join(fields))}]",
         f"  time[{_label('time', f'{shown.time.field}, {_watermark(shown)}')}]",
         f"  key[{_label('key', ', '.join(shown.key) or 'none')}]",
         *drawn,
-        f"  sink[({_label('sink', _table(shown.sink))})]",
+        f"  sink[({_label('sink', f'{shown.sink.table} in {shown.sink.place}')})]",
         f"  dead[({_label('dead letters', companion(shown.sink, 'dead'))})]",
         f"  late[({_label('late output', companion(shown.sink, 'late'))})]",
         f"  source --> decode --> time --> key --> {' --> '.join(way)} --> sink",
@@ -89,14 +81,6 @@ def _middle(pipeline: AnyPipeline) -> tuple[tuple[str, ...], list[str]]:
             assert_never(pipeline)
 
 
-def _table(sink: Sink) -> str:
-    match sink:
-        case SqliteSink(place, table) | PostgresSink(place, table) | KafkaSink(place, table):
-            return f"{table} in {place}"
-        case _:
-            assert_never(sink)
-
-
 def _graph(graph: Graph) -> str:
     """Draw the nodes of a graph by number, as names may hold what Mermaid gives a meaning to."""
     numbers = {node.name: f"n{number}" for number, node in enumerate(graph.nodes)}
@@ -117,9 +101,9 @@ def node_text(graph: Graph, node: Node) -> str:
     """Say what a node of a graph is, in short; of `mask_graph(graph)`, as a source or sink may have secrets."""
     match node:
         case SourceNode():
-            return f"{_source(node.source)}; {node.time.field}, {_watermark(node)}"
+            return f"{node.source.section} {node.source.place}; {node.time.field}, {_watermark(node)}"
         case SinkNode():
-            return _table(node.sink)
+            return f"{node.sink.table} in {node.sink.place}"
         case _:
             return "; ".join(_stream(graph, node))
 
@@ -191,18 +175,6 @@ def _process(pipeline: ProcessPipeline) -> list[str]:
 def _rules(pipeline: RulesPipeline) -> list[str]:
     names = ", ".join(rule.name for rule in pipeline.rules.rules)
     return [f"  rules[{_label('rules', f'{names}; lateness {format_duration(pipeline.rules.lateness)}')}]"]
-
-
-def _source(source: Source) -> str:
-    match source:
-        case LogSource(path):
-            return f"log {path}"
-        case FileSource(path):
-            return f"file {path}"
-        case KafkaSource(servers, topic):
-            return f"kafka {topic} at {servers}"
-        case _:
-            assert_never(source)
 
 
 def _watermark(pipeline: AnyPipeline | SourceNode) -> str:
