@@ -108,9 +108,12 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def settings_of(given: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """Return the settings of a session; those that suit a machine only where Spark was given no other."""
-    place = LOOPBACK | _local_folders(scratch) if is_local(given["spark.master"]) else CLUSTER
+def settings_of(given: Mapping[str, str], scratch: Path, java_options: str = "") -> dict[str, str]:
+    """Return the settings of a session; those that suit a machine only where Spark was given no other.
+
+    `java_options` are more options of the driver's Java.
+    """
+    place = LOOPBACK | _local_folders(scratch, java_options) if is_local(given["spark.master"]) else CLUSTER
     return MACHINE | hadoop_settings() | place | dict(given) | MEANING
 
 
@@ -118,7 +121,7 @@ _LONGEST = 64
 """Characters of a folder in which Spark can make its sockets, whose paths have 107 at the most."""
 
 
-def _local_folders(scratch: Path) -> dict[str, str]:
+def _local_folders(scratch: Path, java_options: str) -> dict[str, str]:
     """Return the settings that have Spark and its JVM keep their temporary files there.
 
     SPARK_LOCAL_DIRS comes before them. The JVM's own, which are small, stay where they are if its sockets could not be
@@ -126,11 +129,10 @@ def _local_folders(scratch: Path) -> dict[str, str]:
     """
     folder = scratch / "local"
     folder.mkdir(exist_ok=True)
-    settings = {"spark.local.dir": str(folder)}
+    options = f"{MACHINE['spark.driver.extraJavaOptions']}{java_options}"
     if len(str(folder)) <= _LONGEST and re.fullmatch(r"[\w./-]+", str(folder)):
-        options = MACHINE["spark.driver.extraJavaOptions"]
-        settings["spark.driver.extraJavaOptions"] = f"{options} -Djava.io.tmpdir={folder}"
-    return settings
+        options += f" -Djava.io.tmpdir={folder}"
+    return {"spark.local.dir": str(folder), "spark.driver.extraJavaOptions": options}
 
 
 _OPTIONS = {"--master": "spark.master", "--driver-memory": "spark.driver.memory"}

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -28,6 +27,7 @@ from windrow.errors import EngineError
 from windrow.hosts.cluster import executors_python
 from windrow.hosts.jars import java
 from windrow.hosts.settings import AS_GIVEN, SparkOptions, is_local, settings_of
+from windrow.hosts.spark_home import spark_home
 from windrow.hosts.transport import is_one_process
 
 _LOGGER = logging.getLogger(__name__)
@@ -55,18 +55,16 @@ def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) 
             os.environ["PYSPARK_PYTHON"] = python
         os.environ.setdefault("PYSPARK_PYTHON", python)
     scratch = scratch_folder()
-    if "SPARK_HOME" not in os.environ:
-        home = spark_home(scratch)
-        if home is not None:
-            os.environ["SPARK_HOME"] = str(home)
+    home = None if "SPARK_HOME" in os.environ else spark_home(scratch, Path(os.environ["JAVA_HOME"]))
+    java_options = "" if home is None else home.java_options()
     builder = SparkSession.builder.master(master).appName("windrow")
-    for name, value in settings_of(given, scratch).items():
+    for name, value in settings_of(given, scratch, java_options).items():
         builder = builder.config(name, value)
     _LOGGER.info("starting Spark%s", "" if log is None else f" (log: {log})")
     try:
         # Spark would take Ctrl-C for itself
         interrupt = signal.getsignal(signal.SIGINT)
-        with nullcontext() if log is None else stderr_to(log):
+        with nullcontext() if log is None else stderr_to(log), nullcontext() if home is None else home.in_use():
             session = builder.getOrCreate()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
@@ -76,6 +74,8 @@ def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) 
         said = str(exc.java_exception.getMessage() if isinstance(exc, Py4JJavaError) else exc).split("\n", 1)[0]
         msg = f"Spark did not start at {master}: {said}{where}"
         raise EngineError(msg) from exc
+    if home is not None:
+        atexit.register(home.archive_later)
     _hush_py4j()
     # if the JVM dies, the query says so; this server would add a stack
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign] # noqa: SLF001 - no other way
@@ -135,26 +135,6 @@ def _remove_stale(folder: Path) -> None:
         return
     finally:
         os.close(lock)
-
-
-def spark_home(scratch: Path) -> Path | None:
-    """Make a folder that is the installed PySpark's home but for its zip of PySpark; return None if there is no such.
-
-    Spark puts that zip on the path of every Python process that it starts: each compiles anew what it imports from it
-    (0.6 s of CPU time in place of 0.1 s, and a query starts six of them), where the installed package would serve.
-    """
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        return None
-    installed = Path(spec.origin).parent
-    if not (installed / "jars").is_dir():
-        return None
-    home = scratch / "home"
-    home.mkdir(exist_ok=True)
-    for entry in installed.iterdir():
-        if entry.name != "python" and not (home / entry.name).is_symlink():
-            (home / entry.name).symlink_to(entry)
-    return home
 
 
 _NOISE = re.compile(
