@@ -1,4 +1,8 @@
-"""How long the light commands take: ``PYTHONPATH=. python bench/startup.py``."""
+"""How long light commands and a small run take: ``PYTHONPATH=. python bench/startup.py``.
+
+The small run reads 1,000 events from a log into SQLite. Beside it, Spark's own start: PySpark with its defaults starts
+a session and reads the first row of the same log.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +15,39 @@ from pathlib import Path
 
 from bench.pipelines import from_log, into_sqlite, main_job
 
+from windrow.testing.generator import LogSpec, write_log
+
 ROUNDS = 7
+SPARK = """
+from pyspark.sql import SparkSession
+
+session = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false").getOrCreate()
+assert session.read.json("log/partition-0.jsonl").first() is not None
+"""
 
 
 def main() -> None:
-    """Print the median of some rounds of each."""
-    text = main_job(from_log("data/spend"), into_sqlite("spend.db", "user_spend_5m"), emit="lateness: 1h")
+    """Print the median of some rounds of each, taken in turn."""
+    text = main_job(from_log("log"), into_sqlite("spend.db", "user_spend_5m"), emit="lateness: 1h")
     windrow = str(Path(sys.executable).with_name("windrow"))
+    commands = {
+        "windrow --help": [windrow, "--help"],
+        "windrow check": [windrow, "check", "pipeline.yaml"],
+        "windrow explain": [windrow, "explain", "pipeline.yaml"],
+        "windrow run": [windrow, "run", "pipeline.yaml", "--until-end", "--fresh"],
+        "PySpark": [sys.executable, "-c", SPARK],
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "pipeline.yaml"
-        file.write_text(text, encoding="utf-8")
-        for arguments in (["--help"], ["check", str(file)], ["explain", str(file)]):
-            seconds = []
-            for _ in range(ROUNDS):
+        write_log(LogSpec(events=1_000, users=100), Path(folder) / "log")
+        (Path(folder) / "pipeline.yaml").write_text(text, encoding="utf-8")
+        for _ in range(ROUNDS):
+            for name, command in commands.items():
                 began = time.monotonic()
-                subprocess.run([windrow, *arguments], check=True, stdout=subprocess.DEVNULL)
-                seconds.append(time.monotonic() - began)
-            print(f"windrow {arguments[0]:8} median {statistics.median(seconds):.2f} s, worst {max(seconds):.2f} s")
+                subprocess.run(command, check=True, capture_output=True, cwd=folder)
+                seconds[name].append(time.monotonic() - began)
+    for name, taken in seconds.items():
+        print(f"{name:15} median {statistics.median(taken):.2f} s, worst {max(taken):.2f} s")
 
 
 if __name__ == "__main__":
