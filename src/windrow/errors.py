@@ -16,8 +16,9 @@
         │   └── RecordsLostError         unread records are lost
         ├── SinkError            the database
         │   └── SinkUnavailableError     it does not answer now, or somebody holds a lock
-        └── EngineError          Spark
-            └── WorkerLostError          a Python worker of Spark has died
+        ├── EngineError          Spark
+        │   └── WorkerLostError          a Python worker of Spark has died
+        └── StoppedError         an explanation that nobody waits for
 
 The exit code follows one rule. It is 2 if what the user gave (options, files, paths, urls, a checkpoint) is wrong and
 that was found before anything ran, also if it names a table, a partition or an offset that does not exist. It is 1 if
@@ -131,6 +132,13 @@ class CheckpointBusyError(EngineError):
     """Another process was still ending its last step as this one began, with the same checkpoint."""
 
     passes = True
+
+
+class StoppedError(RunError):
+    """An explanation was stopped before it was done."""
+
+    def __init__(self) -> None:
+        super().__init__("the explanation was stopped, as nobody waited for it: ask again")
 
 
 class ManyProblemsError(PipelineError):

@@ -25,9 +25,8 @@ from windrow.dashboard.app import STATIC, _name
 from windrow.dashboard.tables import _EXPLAINING, TABLE_VIEWS
 from windrow.dashboard.views import HISTORY_VIEWS
 from windrow.dashboard.watch import WatchedRun
-from windrow.errors import SinkError
+from windrow.errors import SinkError, StoppedError
 from windrow.hosts.history import HistoryWriter, RunRecord, history_of
-from windrow.hosts.row_replay import StoppedError
 
 TOKEN = "0123456789abcdef-of-a-test"  # noqa: S105 - of a test
 LETTERS = "windrow.dashboard.app.redrive_letters"

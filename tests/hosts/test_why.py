@@ -26,10 +26,10 @@ from windrow.core.columns import to_micros
 from windrow.core.level import Observed
 from windrow.core.schema import END, OFFSET, PARTITION, WINDOW
 from windrow.core.windows import window_bounds
-from windrow.errors import InputError
+from windrow.errors import InputError, StoppedError
 from windrow.expressions import sink_view
 from windrow.hosts.memory import MemoryHost, MemoryRun
-from windrow.hosts.row_replay import ExplainedRecord, StoppedError
+from windrow.hosts.row_replay import ExplainedRecord
 from windrow.hosts.why import Explanation, explain_row
 from windrow.model import (
     Calendar,

@@ -68,8 +68,9 @@ def _text(value: object) -> str:
 
 def _records(found: Explanation) -> Iterator[str]:
     total = sum(found.counts.values())
-    by_verdict = ", ".join(f"{number:,} {_VERDICTS[name]}" for name, number in found.counts.items())
-    yield f"{counted(total, 'record')} of the log{f': {by_verdict}' if total else ''}"
+    yield _counts(f"{counted(total, 'record')} of the log", found.counts)
+    if len(found.counts_by_source) > 1:
+        yield from (_counts(f"  {source}", counts) for source, counts in found.counts_by_source.items())
     if found.records:
         names = list(dict.fromkeys(name for one in found.records for name in one.values))
         # not every log has timestamps, and not every watermark a clock
@@ -86,7 +87,9 @@ def _records(found: Explanation) -> Iterator[str]:
             "partition": [one.partition for one in found.records],
             "offset": [one.offset for one in found.records],
             **shown,
-            **{name: [_text(one.values.get(name)) for one in found.records] for name in names},
+            **{
+                name: [_text(one.values[name]) if name in one.values else "" for one in found.records] for name in names
+            },
             "verdict": [_judged(one) for one in found.records],
         }
         rows = list(zip(*columns.values(), strict=True))
@@ -95,6 +98,11 @@ def _records(found: Explanation) -> Iterator[str]:
     if total > len(found.records):
         yield f"  ... and {counted(total - len(found.records), 'more record')}: --limit shows more"
     yield ""
+
+
+def _counts(title: str, counts: Mapping[str, int]) -> str:
+    by_verdict = ", ".join(f"{number:,} {_VERDICTS[name]}" for name, number in counts.items())
+    return f"{title}: {by_verdict or 'none'}"
 
 
 def _time(micros: int | None) -> str:

@@ -8,9 +8,10 @@ of each key and window apart, so its verdicts, and the row that it makes, are th
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.core import schema
+from windrow.core.changelog import source_numbers
 from windrow.core.columns import MIN_TIME, pack, to_micros, unpack
 from windrow.core.level import Observed
 from windrow.core.messages import DeadLetters, EndOfInput, Message, Packet, PartialPanes, PartitionIdle, Records
@@ -25,7 +27,7 @@ from windrow.core.operators.base import GroupOutput, GroupStats, Judged, Mask
 from windrow.core.samples import Verdict
 from windrow.core.schema import END, OFFSET, PARTITION, RAW, TIME, WATERMARK, WINDOW
 from windrow.core.windows import window_bounds
-from windrow.errors import InputError
+from windrow.errors import InputError, StoppedError
 from windrow.expressions import View, sink_view, stream_of
 from windrow.expressions.inputs import arguments, computed_arguments
 from windrow.hosts.batch.plan import BatchPlan, BatchSettings
@@ -64,8 +66,11 @@ RECORDS: Final = 10_000
 """Records on time that are listed, and others that are; more are only counted."""
 DEAD: Final = 20
 """Dead letters that are listed."""
-STEP: Final = 250_000
-"""Records of a step of the replay."""
+STEP: Final = 100_000
+"""Records of a step of the replay, which is stopped between packets and operators."""
+LOG_TIME: Final = "__log_time"
+"""The log timestamp of a record (microseconds), or null."""
+_LOG_TIMES_PER_RECORD: Final = 4
 _IN_TIME: Final = ("on_time", "taken")
 VERDICTS: Final = ("on_time", "taken", "late", "expired", "duplicate")
 """The verdicts on records, as `Explanation.counts` has them."""
@@ -180,7 +185,8 @@ class RowTarget:
         """The columns of records that a row is made of, by what they are called."""
         if not isinstance(self.view, Pipeline):
             fields = stream_of(self.graph, self.node.inputs[0]).fields
-            return {one.name: one.name for one in fields if one.name not in self.key}
+            hidden = {*self.key, *time_fields(self.graph, self.node.inputs[0])}
+            return {one.name: one.name for one in fields if one.name not in hidden}
         texts = {one.name: one.expression.text for one in computed_arguments(self.view)}
         columns = dict.fromkeys(one.column for given in arguments(self.view) for one in given)
         return {texts.get(column, column): column for column in columns}
@@ -237,6 +243,14 @@ def has_values(records: pa.Table, values: Mapping[str, pa.Scalar]) -> Mask:
     return mask
 
 
+def time_fields(graph: Graph, stream: str) -> frozenset[str]:
+    """Return the fields of a stream of records that have their event times."""
+    node = graph.producer(stream)
+    if isinstance(node, SourceNode):
+        return frozenset() if node.time.sent is not None else frozenset({node.time.field})
+    return frozenset.intersection(*(time_fields(graph, one) for one in node.inputs))
+
+
 def condition_value(scalar: pa.Scalar) -> Value:
     """Return a scalar as a condition has it."""
     value: Value = scalar.value if pa.types.is_timestamp(scalar.type) else scalar.as_py()
@@ -249,28 +263,6 @@ def iso_time(micros: int | None) -> str | None:
         return None
     (text,) = utc_text(pa.array([micros], pa.int64()).cast(schema.MICROS)).to_pylist()
     return f"{text.replace(' ', 'T')}Z"
-
-
-def run_steps(
-    host: RowHost, source: Source, plan: BatchPlan, settings: BatchSettings, is_stopped: Callable[[], bool]
-) -> None:
-    """Read the log through the operators of the row; raise StoppedError between steps if it is stopped."""
-    for number, raw in enumerate(_steps(source, plan)):
-        if is_stopped():
-            raise StoppedError
-        host.read(raw)
-        control = plan.cut.control.get(number, ())
-        if any(isinstance(message, PartitionIdle) for message in control):
-            host.keep(host.rest(settings.idle_at_end))
-        if EndOfInput() in control:
-            host.keep(host.end())
-
-
-class StoppedError(InputError):
-    """The explanation was stopped before the log was read."""
-
-    def __init__(self) -> None:
-        super().__init__("the explanation was stopped, as nobody waited for it: ask again")
 
 
 def _steps(source: Source, plan: BatchPlan) -> Iterator[pa.Table]:
@@ -303,28 +295,28 @@ class _Cursor:
 
 
 class RowHost(MemoryHost):
-    """Runs a pipeline for one row, and takes down what its operator does."""
-
-    _log_times_per_row = 4
+    """Runs a pipeline for one row, and takes down what its operator does; stops soon after `is_stopped` is true."""
 
     def __init__(
         self,
         pipeline: Runnable,
-        partitions: Iterable[int],
+        plan: BatchPlan,
         settings: BatchSettings,
         *,
         target: RowTarget,
         row: TargetRow,
         most: int,
+        is_stopped: Callable[[], bool],
     ) -> None:
         super().__init__(
-            replace(pipeline, key_groups=1), partitions, settings.bounds, is_reported=False, observe=self._see
+            replace(pipeline, key_groups=1), plan.partitions, settings.bounds, is_reported=False, observe=self._see
         )
         self._target = target
         self._graph = as_graph(pipeline)
         self._row = row
         self._most = most
-        self._bounds = settings.bounds
+        self._plan = plan
+        self._settings = settings
         self._needed = {target.node.name, target.sink.name, *target.above}
         self._raw = RAW.empty_table()
         self._log_times: dict[tuple[int, int], int | None] = {}
@@ -332,16 +324,21 @@ class RowHost(MemoryHost):
         self._stats: GroupStats | None = None
         self._texts = [str(value) for value in row.plain_key.values()]
         self._is_hidden = False
-        self._found: list[ExplainedRecord] = []
-        self._listed = Counter[bool]()
-        self.counts: Counter[str] = Counter()
+        self._is_stopped = is_stopped
+        self._found: defaultdict[tuple[int, bool], list[ExplainedRecord]] = defaultdict(list)
+        self.counts: Counter[tuple[int, str]] = Counter()
         self.dead: list[ExplainedDeadLetter] = []
         self.dead_letters = 0
 
     @property
     def records(self) -> list[ExplainedRecord]:
-        """The records, in the order of partitions and offsets."""
-        return sorted(self._found, key=lambda one: (str(one.partition), one.offset))
+        """The records, in the order of partitions and offsets: sources share the limit of those that are listed."""
+        chosen: list[ExplainedRecord] = []
+        for is_on_time in (True, False):
+            found = [self._found[source, is_on_time] for source in range(len(self._graph.sources))]
+            in_turn = (one for several in zip_longest(*found) for one in several if one is not None)
+            chosen += islice(in_turn, self._most)
+        return sorted(chosen, key=lambda one: (str(one.partition), one.offset))
 
     @property
     def low(self) -> int | None:
@@ -354,12 +351,23 @@ class RowHost(MemoryHost):
         if self._is_hidden:
             yield "records that do not come past the deduplication are not listed, as the key is made behind it"
 
-    def read(self, raw: pa.Table) -> None:
-        """Run a step."""
-        self._raw = raw
-        self.keep(self.step(raw))
+    def run(self, source: Source) -> None:
+        """Read the log through the operators of the row; raise StoppedError if it is stopped."""
+        for number, raw in enumerate(_steps(source, self._plan)):
+            self._stop_if_asked()
+            self._raw = raw
+            self._keep(self.step(raw))
+            control = self._plan.cut.control.get(number, ())
+            if any(isinstance(message, PartitionIdle) for message in control):
+                self._keep(self.rest(self._settings.idle_at_end))
+            if EndOfInput() in control:
+                self._keep(self.end())
 
-    def keep(self, groups: Sequence[GroupOutput]) -> None:
+    def _stop_if_asked(self) -> None:
+        if self._is_stopped():
+            raise StoppedError
+
+    def _keep(self, groups: Sequence[GroupOutput]) -> None:
         """Keep the changes of the row."""
         for group in groups:
             self._stats = group.stats
@@ -394,6 +402,7 @@ class RowHost(MemoryHost):
     def kept(self, packets: Iterable[Packet]) -> Iterator[Packet]:
         """Leave out the records of other keys, and of operators that have nothing to do with the row."""
         for packet in packets:
+            self._stop_if_asked()
             message: Message | None = packet.message
             match message:
                 case Records(to, blob):
@@ -431,25 +440,29 @@ class RowHost(MemoryHost):
         return mask
 
     def _note_log_times(self, records: pa.Table) -> None:
-        """Note the log timestamps of records that were just read."""
-        room = self._log_times_per_row * self._most - len(self._log_times)
-        if not records.num_rows or room <= 0 or not self._raw.num_rows:
+        """Note the log timestamps of records that were just read, as they may be judged in a later step."""
+        room = _LOG_TIMES_PER_RECORD * self._most - len(self._log_times)
+        if not records.num_rows or room <= 0:
             return
-        numbers, offsets = (
-            to_micros(self._raw.column("partition").cast(pa.int64())),
-            to_micros(self._raw.column("offset")),
+        records = records.slice(0, room)
+        places = zip(*(records.column(name).to_pylist() for name in (PARTITION, OFFSET)), strict=True)
+        self._log_times.update(zip(places, self._log_times_of(records).to_pylist(), strict=True))
+
+    def _log_times_of(self, records: pa.Table) -> pa.Array:
+        """Return the log timestamps of records by their place (microseconds); null for those not read in this step."""
+        read, own = (
+            [to_micros(column.cast(pa.int64())) for column in (table.column(partition), table.column(offset))]
+            for table, partition, offset in ((self._raw, "partition", "offset"), (records, PARTITION, OFFSET))
         )
-        log_times = self._raw.column("log_time").cast(pa.int64())
-        partitions, own = to_micros(records.column(PARTITION)), to_micros(records.column(OFFSET))
-        for number in np.unique(partitions).tolist():
-            rows = np.flatnonzero(numbers == number)
-            wanted = own[partitions == number][:room]
-            places = np.searchsorted(offsets[rows], wanted)
-            is_there = places < len(rows)
-            is_there[is_there] = offsets[rows][places[is_there]] == wanted[is_there]
-            times = log_times.take(pa.array(rows[places[is_there]])).to_pylist()
-            keys = ((number, offset) for offset in wanted[is_there].tolist())
-            self._log_times.update(zip(keys, times, strict=True))
+        rows = np.full(records.num_rows, -1)
+        for number in np.unique(own[0]).tolist():
+            there, wanted = np.flatnonzero(read[0] == number), np.flatnonzero(own[0] == number)
+            places = np.searchsorted(read[1][there], own[1][wanted])
+            is_there = places < len(there)
+            is_there[is_there] = read[1][there][places[is_there]] == own[1][wanted][is_there]
+            rows[wanted[is_there]] = there[places[is_there]]
+        log_times = self._raw.column("log_time").cast(pa.int64()).combine_chunks()
+        return log_times.take(pa.array(rows, mask=rows < 0))
 
     def _look_at(self, dead: pa.Table) -> None:
         """Note dead letters that may be of the key."""
@@ -474,6 +487,7 @@ class RowHost(MemoryHost):
 
     def _see(self, seen: Observed) -> None:
         """Take down the verdicts of the row's operator, and what deduplications leave out."""
+        self._stop_if_asked()
         if seen.node == self._target.node.name:
             for judged in seen.judged:
                 self._judged(judged)
@@ -515,38 +529,45 @@ class RowHost(MemoryHost):
         mask: Mask = (times >= start) & (times < end)
         return mask
 
-    def _add(
-        self,
-        records: pa.Table,
-        verdicts: Sequence[Any],
-        named: Mapping[str, str] | None = None,
-        *,
-        is_of_row: bool = True,
-    ) -> None:
-        """Count records, and list them as long as there is room, with the values of `named`, or of the row.
+    def _add(self, records: pa.Table, verdicts: Sequence[Any]) -> None:
+        """Count records that the operator of the row has judged, and list them as long as there is room."""
+        sources = source_numbers(self._graph, records.column(PARTITION)).tolist()
+        self.counts.update(zip(sources, verdicts, strict=True))
+        self._list(records, verdicts, self._target.values, is_of_row=True)
+
+    def _list(self, records: pa.Table, verdicts: Sequence[Any], named: Mapping[str, str], *, is_of_row: bool) -> None:
+        """List records as long as there is room for their source, with the values of the columns `named`.
 
         With `is_of_row` the window of the row has judged them.
         """
         window_end = self._row.window[1] if is_of_row and self._row.window is not None else None
-        self.counts.update(verdicts)
-        chosen = [row for row, verdict in enumerate(verdicts) if self._has_room(is_on_time=verdict in _IN_TIME)]
+        sources = source_numbers(self._graph, records.column(PARTITION)).tolist()
+        kinds = [(source, verdict in _IN_TIME) for source, verdict in zip(sources, verdicts, strict=True)]
+        room = {kind: self._most - len(self._found[kind]) for kind in set(kinds)}
+        ranks = Counter[tuple[int, bool]]()
+        chosen = []
+        for row, kind in enumerate(kinds):
+            ranks[kind] += 1
+            if ranks[kind] <= room[kind]:
+                chosen.append(row)
         records = records.take(pa.array(chosen, pa.int64()))
         places = [to_micros(records.column(name)).tolist() for name in (PARTITION, OFFSET, TIME, WATERMARK)]
-        columns = {
-            name: column
-            for name, column in (self._target.values if named is None else named).items()
-            if column in records.column_names
-        }
+        log_times: list[int | None] = (
+            records.column(LOG_TIME).to_pylist()
+            if LOG_TIME in records.column_names
+            else [self._log_times.get(place) for place in zip(*places[:2], strict=True)]
+        )
+        columns = {name: column for name, column in named.items() if column in records.column_names}
         values = list(
             zip(*(plain_values(records.column(one).combine_chunks()) for one in columns.values()), strict=True)
         )
         for row, (partition, offset, time, watermark) in enumerate(zip(*places, strict=True)):
-            self._found.append(
+            self._found[kinds[chosen[row]]].append(
                 ExplainedRecord(
                     self._graph.partition_name(partition),
                     offset,
                     time,
-                    self._log_times.get((partition, offset)),
+                    log_times[row],
                     None if watermark == MIN_TIME else watermark,
                     self._clock(partition, offset, watermark),
                     window_end,
@@ -555,13 +576,8 @@ class RowHost(MemoryHost):
                 )
             )
 
-    def _has_room(self, *, is_on_time: bool) -> bool:
-        """Return whether one more record is listed."""
-        self._listed[is_on_time] += 1
-        return self._listed[is_on_time] <= self._most
-
     def _clock(self, partition: int, offset: int, watermark: int) -> int | None:
         """Return the clock behind a watermark, None if it was raised, or is of no fixed delay."""
         known = self._graph.watermark_of(partition)
-        is_raised = int(self._bounds.at(partition, np.array([offset]))[0]) == watermark
+        is_raised = int(self._settings.bounds.at(partition, np.array([offset]))[0]) == watermark
         return watermark + known.micros if isinstance(known, Delay) and not is_raised else None

@@ -7,7 +7,7 @@ up to where the table stands, and make the row again. What the replay holds does
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -73,9 +73,10 @@ class Explanation:
     `key` and `window` (microseconds) are the row's; a table by key has no window, which is None.
     `row` is what the table has, and `replayed` what the records of the log make, each None if there is none; both are
     plain JSON by column. `differences` say in which values they differ. `records` are in the order of partitions and
-    offsets, the first of those on time and the first others; `counts` are of all of them by verdict. `dead` are the
-    first of `dead_letters`. `offsets` are the next of each partition behind what was read, `low_watermark` is that of
-    all sources there. `notes` say what else to know: how far the log was read, and what it no longer has.
+    offsets, the first of those on time and the first others, of which each source has its share; `counts` are of all
+    of them by verdict, `counts_by_source` by the name of the source and verdict. `dead` are the first of
+    `dead_letters`. `offsets` are the next of each partition behind what was read, `low_watermark` is that of all
+    sources there. `notes` say what else to know: how far the log was read, and what it no longer has.
     """
 
     table: str
@@ -86,6 +87,7 @@ class Explanation:
     differences: tuple[str, ...]
     records: tuple[ExplainedRecord, ...]
     counts: Mapping[str, int]
+    counts_by_source: Mapping[str, Mapping[str, int]]
     revisions: tuple[Revision, ...]
     dead: tuple[ExplainedDeadLetter, ...]
     dead_letters: int
@@ -145,7 +147,12 @@ def explain_row(
     replayed, others = host.result()
     differences = _differences(row.there, replayed, target)
     differences += [f"the log makes a session from {one[0]} to {one[1]}" for one in others]
-    counts = {verdict: host.counts[verdict] for verdict in VERDICTS if host.counts[verdict]}
+    by_source = {
+        source.name: {verdict: host.counts[number, verdict] for verdict in VERDICTS if host.counts[number, verdict]}
+        for number, source in enumerate(graph.sources)
+    }
+    sums = {verdict: sum(one.get(verdict, 0) for one in by_source.values()) for verdict in VERDICTS}
+    counts = {verdict: number for verdict, number in sums.items() if number}
     found = Explanation(
         table=target.table.name,
         key=row.plain_key,
@@ -153,8 +160,9 @@ def explain_row(
         row=row.there,
         replayed=replayed,
         differences=tuple(differences),
-        records=tuple(host.records),
+        records=tuple(_without_key(host.records, row.plain_key)),
         counts=counts,
+        counts_by_source=by_source,
         revisions=_revisions(target, row),
         dead=tuple(host.dead),
         dead_letters=host.dead_letters,
@@ -168,6 +176,13 @@ def explain_row(
         msg = f"table {found.table!r} has no such row, and the log no record of it (read up to offsets: {read}){more}"
         raise InputError(msg)
     return found
+
+
+def _without_key(records: Sequence[ExplainedRecord], key: Mapping[str, Any]) -> Iterator[ExplainedRecord]:
+    """Yield records without the values that are the key's in all of them."""
+    same = {name for name, value in key.items() if all(one.values.get(name, value) == value for one in records)}
+    for one in records:
+        yield replace(one, values={name: value for name, value in one.values.items() if name not in same})
 
 
 def _find(target: RowTarget, where: Sequence[Condition], option: str) -> TargetRow:

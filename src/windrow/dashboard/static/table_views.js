@@ -340,7 +340,12 @@ export const TABLE_VIEWS = {
 
 /** What is behind a row, as `windrow show --why` says it. */
 function explanation(made) {
-  const counts = Object.entries(made.counts).map(([name, n]) => `${count(n)} ${name.replace("_", " ")}`);
+  const listed = (counts) =>
+      Object.entries(counts)
+        .map(([name, n]) => `${count(n)} ${name.replace("_", " ")}`)
+        .join(", ") || "none",
+    bySource = Object.entries(made.counts_by_source),
+    sources = bySource.length > 1 ? bySource.map(([name, counts]) => `Records of ${name}: ${listed(counts)}`) : [];
   const row = made.row === null ? "There is no such row." : "";
   const verdict = made.differences.length
     ? `The records of the log do not make the row: ${made.differences.join("; ")}.`
@@ -355,7 +360,7 @@ function explanation(made) {
       { name: "offset", title: "Offset", kind: "number" },
       { name: "event_time", title: "Event time" },
       { name: "watermark", title: "Watermark" },
-      ...values.map((name) => ({ name: `value.${name}`, title: name, cell: (one) => text(one.values[name]) })),
+      ...values.map((name) => ({ name: `value.${name}`, title: name, cell: (one) => (name in one.values ? text(one.values[name]) : "") })),
       { name: "verdict", title: "Verdict", cell: (one) => one.verdict.replace("_", " ") },
     ],
     "",
@@ -369,8 +374,8 @@ function explanation(made) {
         .map(([name, value]) => `${name}=${text(value)}`)
         .concat(made.window === null ? [] : [`window ${made.window.join(" to ")}`])
         .join(", "),
-      el("p", {}, `${row} ${verdict} Records of the log: ${counts.join(", ") || "none"}.`.trim()),
-      el("ul", { class: "list" }, made.notes.map((one) => el("li", {}, one))),
+      el("p", {}, `${row} ${verdict} Records of the log: ${listed(made.counts)}.`.trim()),
+      el("ul", { class: "list" }, [...sources, ...made.notes].map((one) => el("li", {}, one))),
       records.root,
     ),
   ];
