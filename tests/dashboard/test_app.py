@@ -379,3 +379,14 @@ def test_an_explanation_stops_when_its_client_leaves(served: Served) -> None:
             assert begun.wait(20)
         assert left.wait(20)
     assert ask(served, path)[0].status == 200
+
+
+def test_streams_of_events_end_when_the_server_stops(recorded: WatchedRun, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(recorded) as served:
+        connection = http.client.HTTPConnection(urlsplit(served.address).netloc, timeout=30)
+        connection.request("GET", "/events")
+        events = connection.getresponse()
+        assert events.readline().startswith(b"id: ")
+    with closing(connection):
+        assert events.read().endswith(b"\r\n\r\n")
+    assert [one.getMessage() for one in caplog.records if one.name.startswith("uvicorn")] == []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ import pytest
 from tests.hosts.test_history import STEP, T0, written
 
 from windrow.dashboard.views import overview
-from windrow.dashboard.watch import Query, Seen, Watch, WatchedRun
-from windrow.errors import InputError
+from windrow.dashboard.watch import LongView, Query, Seen, Watch, WatchedRun
+from windrow.errors import InputError, StoppedError
 from windrow.hosts.history import HistoryWriter, RunRecord, forget_history, history_of, read_new, read_runs
 from windrow.hosts.reports import Alert, StepReport
 
@@ -175,3 +176,64 @@ def test_answers_do_not_pile_up(tmp_path: Path) -> None:
     for number in range(600):
         one.answer("view", {"q": str(number)})
     assert len(one._answers) <= 256  # noqa: SLF001
+
+
+def test_an_answer_is_made_as_long_as_somebody_waits_for_it(tmp_path: Path) -> None:
+    """Who asks again, as by reloading the page, gets the answer that the one who has left had asked for."""
+    begun, joined, is_first_gone = threading.Event(), threading.Event(), threading.Event()
+    made = 0
+
+    def view(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, Any]:
+        nonlocal made
+        del seen, query
+        made += 1
+        begun.set()
+        assert joined.wait(20)
+        is_first_gone.set()
+        if is_stopped():
+            raise StoppedError
+        return {"made": made}
+
+    def joins() -> bool:
+        joined.set()
+        return False
+
+    one = watch(tmp_path, view=LongView(view))
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(one.answer, "view", {}, is_first_gone.is_set)
+        assert begun.wait(20)
+        second = pool.submit(one.answer, "view", {}, joins)
+        assert json.loads(second.result(20)[1])["made"] == 1
+        first.result(20)
+
+
+def test_an_answer_that_nobody_waits_for_is_begun_anew(tmp_path: Path) -> None:
+    def view(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, Any]:
+        del seen, query
+        if is_stopped():
+            raise StoppedError
+        return {}
+
+    one = watch(tmp_path, view=LongView(view))
+    with pytest.raises(StoppedError):
+        one.answer("view", {}, lambda: True)
+    assert json.loads(one.answer("view", {})[1])["run"] == "spend"
+
+
+def test_who_leaves_does_not_wait_for_the_answer(tmp_path: Path) -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def view(seen: Seen, query: Query) -> dict[str, Any]:
+        del seen, query
+        begun.set()
+        assert end.wait(20)
+        return {}
+
+    one = watch(tmp_path, view=view)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(one.answer, "view", {})
+        assert begun.wait(20)
+        with pytest.raises(StoppedError):
+            one.answer("view", {}, lambda: True)
+        end.set()
+        first.result(20)

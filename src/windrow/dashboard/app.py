@@ -13,8 +13,8 @@ import hashlib
 import json
 import secrets
 import socket
-import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -41,8 +41,8 @@ STATIC: Final = Path(__file__).parent / "static"
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _LOOK: Final = 1.0
 """Seconds between two looks for news."""
-_LEFT: Final = 0.2
-"""Seconds between two looks whether a client is still there."""
+_STOPPING: Final = 3
+"""Seconds that a server that stops gives the answers that are being made."""
 _LARGEST: Final = 64 << 10
 """Bytes of a request that are read at most."""
 _LAST_PORT: Final = 65_535
@@ -62,7 +62,7 @@ _OPEN: Final = ("/login", "/static/")
 def create_app(runs: Sequence[WatchedRun], token: str | None = None) -> Starlette:
     """Return the application that shows runs, of which no two have the same name."""
     pages = _Pages({run.name: Watch(run, {**HISTORY_VIEWS, **TABLE_VIEWS}) for run in runs}, token)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/", pages.page),
             Route("/login", pages.login, methods=["GET", "POST"]),
@@ -75,6 +75,8 @@ def create_app(runs: Sequence[WatchedRun], token: str | None = None) -> Starlett
         middleware=[Middleware(_Guard, pages=pages)],
         exception_handlers={WindrowError: _error},
     )
+    app.state.stopping = pages.stopping
+    return app
 
 
 class _Pages:
@@ -83,6 +85,8 @@ class _Pages:
     def __init__(self, watches: Mapping[str, Watch], token: str | None) -> None:
         self._watches = watches
         self.token = token
+        # set when the server stops, which waits for all answers to end
+        self.stopping = asyncio.Event()
         # the cookie is no token: it ends with this process
         self.session = secrets.token_urlsafe(32)
         self._process = secrets.token_hex(4)
@@ -144,10 +148,10 @@ class _Pages:
         watch = self._watch(request)
         name = request.path_params["view"]
         query = {key: value for key, value in request.query_params.items() if key != "run"}
-        stopped = threading.Event()
-        leaving = asyncio.create_task(_stop_when_left(request, stopped))
+        leaving = asyncio.create_task(_left(request))
         try:
-            version, body = await run_sync(partial(watch.answer, name, query, stopped.is_set))
+            is_left: Callable[[], bool] = lambda: leaving.done() or self.stopping.is_set()  # noqa: E731
+            version, body = await run_sync(partial(watch.answer, name, query, is_left))
         except KeyError:
             return _refusal(404, f"there is no view {name!r}")
         finally:
@@ -160,16 +164,18 @@ class _Pages:
 
     async def events(self, request: Request) -> Response:
         """Send the version of a run's views whenever it has changed."""
-        return EventSourceResponse(self._versions(self._watch(request)), ping=15)
+        # a stream that is cancelled, as it is without time to end, is no whole answer
+        return EventSourceResponse(self._versions(self._watch(request)), ping=15, shutdown_grace_period=_LOOK)
 
     async def _versions(self, watch: Watch) -> AsyncIterator[ServerSentEvent]:
         sent = None
-        while True:
+        while not self.stopping.is_set():
             version = (await run_sync(watch.look)).version
             if version != sent:
                 yield ServerSentEvent(json.dumps({"version": version}), event="version", id=str(version))
                 sent = version
-            await asyncio.sleep(_LOOK)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), _LOOK)
 
     async def redrive(self, request: Request) -> Response:
         """Redrive dead letters, or say what would become of them."""
@@ -246,11 +252,10 @@ def _foreign(request: Request) -> Response | None:
     return None
 
 
-async def _stop_when_left(request: Request, stopped: threading.Event) -> None:
-    """Set the event once the client has gone away."""
-    while not await request.is_disconnected():  # noqa: ASYNC110 - there is nothing else to wait for
-        await asyncio.sleep(_LEFT)
-    stopped.set()
+async def _left(request: Request) -> None:
+    """Return once the client has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _name(host: str) -> str:
@@ -303,13 +308,26 @@ def listen(host: str, port: int) -> socket.socket:
         raise InputError(msg) from exc
 
 
+class _Server(uvicorn.Server):
+    """Has the answers end that are open when it stops."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the sockets, and wait for the answers."""
+        self._stopping.set()
+        await super().shutdown(sockets)
+
+
 def server(app: Starlette) -> uvicorn.Server:
     """Return a server, whose `run(sockets=...)` answers requests until Ctrl-C or SIGTERM."""
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="off", ws="none", server_header=False,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=_STOPPING,
     )  # fmt: skip
-    return uvicorn.Server(config)
+    return _Server(config, app.state.stopping)
 
 
 def address_of(listening: socket.socket) -> str:

@@ -10,10 +10,10 @@ import json
 import shlex
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from windrow.dashboard.watch import Query, Seen, WatchedRun
+from windrow.dashboard.watch import LongView, Query, Seen, View, WatchedRun
 from windrow.errors import InputError
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
     return made | {"has_window": has_window, "rows": rows, "changes": changes[::-1], "late": expired[:_ROWS]}
 
 
-def why(seen: Seen, query: Query) -> dict[str, Any]:
+def why(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, Any]:
     """Return what is behind one row, found by a replay of the log: it can take as long as that is to read.
 
     The query names the row as that of `history_of_key` does, and by its `window_end` and `revision` where rows differ
@@ -199,7 +199,7 @@ def why(seen: Seen, query: Query) -> dict[str, Any]:
             where,
             checkpoint=seen.run.checkpoint,
             most=_ROWS,
-            is_stopped=seen.is_stopped,
+            is_stopped=is_stopped,
             option="",
         )
     finally:
@@ -306,5 +306,11 @@ def _of_partition(query: Query) -> list[Condition]:
     return [Condition("partition", "=", int(text))]
 
 
-TABLE_VIEWS: Final = {"revisions": revisions, "dead": dead, "late": late, "key": history_of_key, "why": why}
+TABLE_VIEWS: Final[Mapping[str, View]] = {
+    "revisions": revisions,
+    "dead": dead,
+    "late": late,
+    "key": history_of_key,
+    "why": LongView(why),
+}
 """The views by the names that the page and ``/api/`` have for them."""

@@ -11,14 +11,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from windrow.errors import InputError
+from windrow.errors import InputError, StoppedError
 from windrow.hosts.folders import Folder
 from windrow.hosts.history import RunRecord, history_of, read_new, read_runs
 from windrow.hosts.reports import StepReport, now_micros
@@ -33,6 +33,8 @@ _RECENT: Final = 3_600
 """Reports that are kept as they are; older ones are summed up."""
 _PAUSE: Final = 1.0
 """Seconds between two looks at the file."""
+_LEFT: Final = 0.2
+"""Seconds between two looks whether who waits for an answer has left."""
 
 COUNTS: Final = ("events", "late", "expired", "dead", "rejected", "duplicates", "inserts", "revisions")
 _SHOWN: Final = 20
@@ -41,6 +43,8 @@ _ANSWERS: Final = 256
 
 Query = Mapping[str, str]
 """The parameters of a view by name."""
+_Asked = tuple[str, tuple[tuple[str, str], ...]]
+"""A view and its parameters."""
 
 
 def _never() -> bool:
@@ -67,18 +71,13 @@ def first_committed(steps: Iterable[StepReport]) -> int | None:
     return next((one.committed for one in steps if one.committed is not None), None)
 
 
-_LONG: Final = "why"
-"""The view that can take long."""
-
-
 @dataclass(frozen=True)
 class Seen:
     """A run as it was seen last: its status, the newest steps as they are, and all as at most `2 * POINTS` sums.
 
     `alerts` are the active and the newest others, as the history has them. `absent` says why there is no history, None
     if there is one. `now` is the wall clock in microseconds. `older` are the records of all processes where the history
-    is longer than what was read of it, empty where all was read. `is_stopped` returns true once nobody waits for the
-    view.
+    is longer than what was read of it, empty where all was read.
     """
 
     run: WatchedRun
@@ -90,7 +89,6 @@ class Seen:
     alerts: Sequence[Mapping[str, Any]] = ()
     absent: str | None = None
     older: Sequence[RunRecord] = ()
-    is_stopped: Callable[[], bool] = field(default=_never, compare=False)
 
     @property
     def first(self) -> int | None:
@@ -170,8 +168,23 @@ class _Known:
     has_older: bool = False
 
 
-View = Callable[[Seen, Query], dict[str, Any]]
+@dataclass(frozen=True)
+class LongView:
+    """Makes the plain JSON of a view that can take long; it is given what returns true once nobody waits for it."""
+
+    make: Callable[[Seen, Query, Callable[[], bool]], dict[str, Any]]
+
+
+View = Callable[[Seen, Query], dict[str, Any]] | LongView
 """Makes the plain JSON of a view."""
+
+
+@dataclass
+class _Answer:
+    """An answer that is made or being made, and of those who wait for it what returns true once they have left."""
+
+    made: Future[bytes] = field(default_factory=Future)
+    waiting: list[Callable[[], bool]] = field(default_factory=list)
 
 
 class Watch:
@@ -187,7 +200,7 @@ class Watch:
         self._known = _Known()
         self._mark: object = None
         self._seen = Seen(run, 0, clock(), RunStatus.of(None, [], clock()), absent="it was not looked at yet")
-        self._answers: dict[tuple[str, tuple[tuple[str, str], ...]], Future[bytes]] = {}
+        self._answers: dict[_Asked, _Answer] = {}
 
     def look(self) -> Seen:
         """Return what is known now; the file is read if a second has passed since it was."""
@@ -197,36 +210,54 @@ class Watch:
                 self._looked = time.monotonic()
             return self._seen
 
-    def answer(self, view: str, query: Query, is_stopped: Callable[[], bool] = _never) -> tuple[int, bytes]:
+    def answer(self, view: str, query: Query, is_left: Callable[[], bool] = _never) -> tuple[int, bytes]:
         """Return a view as JSON, with its version; raise KeyError if there is no such view, and the view's errors.
 
-        A view that takes long stops once `is_stopped` returns true, with an error for all who wait for it.
+        Raise StoppedError soon after `is_left` returns true; a view that takes long is stopped once all have left who
+        wait for it.
         """
         make = self._views[view]
         seen = self.look()
-        key = view, tuple(sorted(query.items()))
+        asked = view, tuple(sorted(query.items()))
         with self._lock:
-            future = self._answers.get(key) if seen is self._seen else None
-            is_mine = future is None
-            if future is None:
-                future = Future()
-                if seen is self._seen:
-                    if len(self._answers) >= _ANSWERS:
-                        self._answers.clear()
-                    self._answers[key] = future
-        if is_mine:
-            try:
-                about = {"run": self.run.name, "version": seen.version, "partial": seen.partial}
-                # what the other views have computed of `seen` is shared
-                given = replace(seen, is_stopped=is_stopped) if view == _LONG else seen
-                made = {**about, **make(given, query)}
-                future.set_result(json.dumps(made, ensure_ascii=False, allow_nan=False).encode())
-            except BaseException as exc:  # noqa: BLE001 - those who wait for it get it too
-                # what failed may succeed when it is asked for again
-                with self._lock:
-                    self._answers.pop(key, None)
-                future.set_exception(exc)
-        return seen.version, future.result()
+            known = self._answers.get(asked) if seen is self._seen else None
+            answer = known or _Answer()
+            if not answer.made.done():
+                answer.waiting.append(is_left)
+            if known is None and seen is self._seen:
+                if len(self._answers) >= _ANSWERS:
+                    self._answers.clear()
+                self._answers[asked] = answer
+        if known is None:
+            self._make(make, seen, query, asked, answer)
+        while not wait([answer.made], _LEFT).done:
+            if is_left():
+                raise StoppedError
+        return seen.version, answer.made.result()
+
+    def _make(self, make: View, seen: Seen, query: Query, asked: _Asked, answer: _Answer) -> None:
+        """Make an answer."""
+
+        def is_stopped() -> bool:
+            with self._lock:
+                is_stopped = all(is_left() for is_left in answer.waiting)
+                # who asks from now on begins anew
+                return is_stopped and self._forget(asked, answer)
+
+        try:
+            about = {"run": self.run.name, "version": seen.version, "partial": seen.partial}
+            view = make.make(seen, query, is_stopped) if isinstance(make, LongView) else make(seen, query)
+            answer.made.set_result(json.dumps({**about, **view}, ensure_ascii=False, allow_nan=False).encode())
+        except BaseException as exc:  # noqa: BLE001 - those who wait for it get it too
+            # what failed may succeed when it is asked for again
+            with self._lock:
+                self._forget(asked, answer)
+            answer.made.set_exception(exc)
+
+    def _forget(self, asked: _Asked, answer: _Answer) -> Literal[True]:
+        if self._answers.get(asked) is answer:
+            del self._answers[asked]
+        return True
 
     def _read(self) -> None:
         now = self._clock()
