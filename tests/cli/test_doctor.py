@@ -69,7 +69,7 @@ def test_a_pipeline_that_never_ran_is_reviewed_by_its_design() -> None:
     assert "serious" not in head
     assert max(map(len, lines)) <= 120
     # many rules say it, and it is written once
-    (line,) = [line for line in lines if "no run has left a history here" in line and "Backpressure" in line]
+    (line,) = [line for line in lines if "no run has written a history here" in line and "Backpressure" in line]
     assert "Dead letters" in line
     assert {"Delay", "Retention"} <= {one["title"] for one in found().values() if one["severity"] == "unknown"}
 

@@ -100,7 +100,7 @@ def test_a_run_is_ready_once_it_takes_steps(server: RunServer, ask: Ask) -> None
 def test_a_run_that_retries_is_alive_and_not_ready(server: RunServer, ask: Ask) -> None:
     server.on_ready()
     server.on_step(REPORT)
-    fault = Fault("the database is down; trying again in 1 s", "sink")
+    fault = Fault("the database is down", "sink", "trying again in 1 s")
     for then in (server.on_ready, partial(server.on_step, REPORT)):
         server.on_trouble(fault)
         code, said = ask("/readyz")

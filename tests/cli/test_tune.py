@@ -114,7 +114,7 @@ def test_the_history_of_a_run_is_read() -> None:
 def test_without_a_history_the_log_is_proposed() -> None:
     result = tune()
     assert result.exit_code == 2
-    assert "run the pipeline first, or name another one; or give --log, which reads the log itself" in result.output
+    assert "stream host, or name another checkpoint; or give --log, which reads the log itself" in result.output
 
 
 def test_a_pipeline_in_python_is_not_written() -> None:

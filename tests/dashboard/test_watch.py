@@ -38,7 +38,7 @@ def watch(folder: Path, **views: Any) -> Watch:  # noqa: ANN401 - views
 
 def test_each_report_is_read_once(tmp_path: Path) -> None:
     one, path = watch(tmp_path), history_of(tmp_path)
-    assert "no step was taken" in (one.look().absent or "")
+    assert "has written a history" in (one.look().absent or "")
     written(path, steps(0, 3))
     first = one.look()
     assert ([step.epoch for step in first.recent], first.absent) == ([0, 1, 2], None)

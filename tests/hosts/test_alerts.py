@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
@@ -24,10 +24,10 @@ from windrow.errors import CheckpointError, SinkUnavailableError
 from windrow.hosts.alerts import NO_PAST, AlertEvaluator, Past
 from windrow.hosts.command_lines import CommandLines
 from windrow.hosts.reports import Alert, Fault, Lag, StepReport
-from windrow.model import ALERT_NAMES, AlertName, Alerts, as_graph
+from windrow.model import ALERT_NAMES, AlertName, Alerts, SqliteSink, as_graph
 
 SECOND = 1_000_000
-AWAY = Fault("the database is away; trying again in 1 s", "sink")
+AWAY = Fault("the database is away", "sink", "trying again in 1 s")
 QUIET = wr.alerts(**dict.fromkeys((name.replace("-", "_") for name in ALERT_NAMES), "off"))
 BASE = replace(
     STEP,
@@ -262,6 +262,28 @@ def test_a_dead_letter_for_a_new_reason_is_not_said_to_exceed_the_share() -> Non
     assert run.said[0].figures == {"share": 21 / 2121, "dead": 21, "reasons": {"null: user": 1}, "new": ["null: user"]}
 
 
+def test_the_tables_that_have_the_dead_letters_are_named() -> None:
+    """Those of the sinks that were given the letters of the reason; one that has all of them is enough."""
+    graph = as_graph(main_pipeline())
+    (sink,) = graph.sinks
+    database = cast("SqliteSink", sink.sink)
+    sinks = [replace(sink, name=name, sink=replace(database, table=name)) for name in ("a", "b", "c")]
+    nodes = (*(node for node in graph.nodes if node is not sink), *sinks)
+    made = replace(graph, nodes=nodes, alerts=only(dead_letters={"for": "20s"}))
+
+    def named(kinds: dict[str, int], by_sink: dict[str, dict[str, int]]) -> list[str]:
+        evaluator = AlertEvaluator(made, every=SECOND, now=T0, past=Past(reasons=frozenset({"old"})))
+        report = replace(BASE, dead=1, committed=T0, dead_reasons=kinds, dead_by_sink=by_sink)
+        evaluator.add_step(report, T0)
+        (alert,) = evaluator.evaluate(T0)
+        return re.findall(r"windrow show PIPELINE (\w+)", alert.message)
+
+    assert named({"new": 2, "old": 9}, {"a": {"old": 9}, "c": {"new": 2}}) == ["c_dead"]
+    assert named({"new": 3}, {"b": {"new": 1}, "c": {"new": 2}}) == ["c_dead", "b_dead"]
+    assert named({"new": 2}, {name: {"new": 2} for name in "abc"}) == ["a_dead"]
+    assert named({"new": 2}, {}) == ["a_dead"]
+
+
 def test_messages_advise_commands_that_can_be_pasted() -> None:
     """Of the pipeline's file and its checkpoint; a graph's dead letters are shown, as they cannot be redriven."""
     commands = CommandLines("my spend.yaml", "/data/spend")
@@ -290,7 +312,7 @@ def test_faults_that_come_again() -> None:
     run.evaluator.add_fault(AWAY, run.now)
     run.steps(70)
     assert run.said == [], "one fault is none"
-    run.evaluator.add_fault(Fault("the broker is away; trying again in 1 s", "source"), run.now)
+    run.evaluator.add_fault(Fault("the broker is away", "source", "trying again in 1 s"), run.now)
     run.waits(5)
     run.evaluator.add_ready()
     run.waits(60)
@@ -299,7 +321,7 @@ def test_faults_that_come_again() -> None:
         run.evaluator.add_fault(AWAY, run.now)
         run.steps(2)
     assert run.message.startswith("the run has had 6 faults since 2026-01-01 00:02:15Z, and tries again; the ")
-    assert run.message.endswith("First see whether the database answers")
+    assert run.message.endswith("the last: the database is away. First see whether the database answers")
     run.steps(67)
     assert run.states == ["raised"]
     run.steps(1)

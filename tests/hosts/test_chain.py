@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from tests.hosts.runs import Runner
 from tests.hosts.spend import HOUR, MINUTE, Files, event, events, spend
 
 from windrow.core.state.inspect import inspect_state
+from windrow.hosts.alerts import AlertEvaluator
 from windrow.hosts.launch import HostName, Options, launch
 from windrow.hosts.reports import StepReport
 from windrow.hosts.settings import SparkOptions
@@ -137,6 +140,12 @@ def test_what_fails_behind_a_deduplication_is_a_dead_letter_of_that_table(files:
     assert [row[:3] for row in dead] == [("spend", 0, 0), ("spend", 0, 2), ("spend", 0, 4)]
     assert all("number" in row[3] for row in dead)
     assert sum(report.rejected for report in reports) == 3
+    total = reduce(add, reports)
+    assert total.dead_by_sink == {"to_numbers": total.dead_reasons}
+    evaluator = AlertEvaluator(graph, every=1_000_000, now=0)
+    evaluator.add_step(replace(total, committed=1), 1)
+    (alert,) = evaluator.evaluate(1)
+    assert "First see them by `windrow show PIPELINE numbers_dead --limit 20`" in alert.message
 
 
 @pytest.mark.usefixtures("spark")

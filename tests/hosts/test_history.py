@@ -42,6 +42,7 @@ STEP = replace(
     state_bytes=10,
     state_by_node={"spend": (2, 10)},
     hot_keys={"spend": HotKeys(40, {"ann": 30})},
+    dead_by_sink={"table": {"missing: amount": 1}},
     samples=(RecordSample(0, 3, T0, T0 + 1, 7, {"": "late"}),),
 )
 
@@ -92,7 +93,7 @@ def test_a_run_without_steps_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "progress.sqlite"
     assert written(path, []) == []
     assert not path.exists()
-    with pytest.raises(InputError, match="no step was taken with this checkpoint"):
+    with pytest.raises(InputError, match="no run with this checkpoint has written a history"):
         read_history(path)
 
 

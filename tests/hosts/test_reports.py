@@ -34,7 +34,7 @@ def test_all_partitions_of_several_sources_are_named() -> None:
         one.name: {MAX_PARTITIONS + 1: next(iter(getattr(STEP, one.name).values()))}
         for one in fields(STEP)
         if isinstance(getattr(STEP, one.name), dict)
-        and one.name not in {"parts", "tasks", "state_by_node", "hot_keys", "dead_reasons"}
+        and one.name not in {"parts", "tasks", "state_by_node", "hot_keys", "dead_reasons", "dead_by_sink"}
     }
     (sample,) = STEP.samples
     samples = (replace(sample, partition=MAX_PARTITIONS + 1),)
@@ -56,7 +56,7 @@ def test_all_partitions_of_several_sources_are_named() -> None:
     ],
 )
 def test_a_fault_has_the_reason_of_its_error(error: WindrowError, reason: FaultReason) -> None:
-    fault = Fault.of(error, f"{error}; trying again")
+    fault = Fault.of(error, str(error), "trying again")
     assert (fault, fault.reason) == ("away; trying again", reason)
 
 
@@ -102,5 +102,7 @@ def test_dead_letters_are_counted_by_the_kind_of_their_reason() -> None:
 
 
 def test_a_fault_is_copied_with_its_reason() -> None:
-    fault = deepcopy(Fault("the database is locked", "sink"))
-    assert (fault, fault.reason) == ("the database is locked", "sink")
+    fault = deepcopy(Fault("the database is locked", "sink", "trying again"))
+    assert (fault, fault.what, fault.reason) == (
+        "the database is locked; trying again", "the database is locked", "sink",
+    )  # fmt: skip

@@ -527,6 +527,7 @@ class LevelRunner:
             stats,
             hot_keys=add_by_node([given.hot_keys, hot_keys]),
             verdicts=join_verdicts([given.verdicts, verdicts]),
+            dead_by_sink=_dead_by_sink(rows),
         )
         return GroupOutput(rows, stats)
 
@@ -623,6 +624,12 @@ def _stats(
         samples=given.samples,
         dead_reasons=reason_kinds(given.dead.values()),
     )
+
+
+def _dead_by_sink(rows: Mapping[str, StepOutput]) -> dict[str, dict[str, int]]:
+    """Count the dead letters of each sink by the kind of their reason; of a single sink the counts of all say it."""
+    kinds = {sink: reason_kinds([one.dead]) for sink, one in rows.items()} if len(rows) > 1 else {}
+    return {sink: counts for sink, counts in kinds.items() if counts}
 
 
 def _count(changes: Iterable[pa.Table], operation: str) -> int:

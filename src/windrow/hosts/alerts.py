@@ -31,6 +31,7 @@ from windrow.model import (
     LatencyLimit,
     Runnable,
     ShareLimit,
+    SinkNode,
     SpikeLimit,
     TimeLimit,
     as_graph,
@@ -217,7 +218,7 @@ class AlertEvaluator:
         known = self._faults
         if known is None or now - known.last >= _QUIET:
             known = _Faults(since=now)
-        self._faults = _Faults(known.since, now, known.count + 1, fault, fault.reason)
+        self._faults = _Faults(known.since, now, known.count + 1, fault.what, fault.reason)
         self._is_retrying = True
 
     def add_ready(self) -> None:
@@ -409,7 +410,7 @@ class AlertEvaluator:
             )
         return _Found(
             min(new.values()) if new else now - limit.span,
-            f"{what}. First see {self._see_dead}",
+            f"{what}. First see {self._see_dead(shown, total)}",
             {"share": share, "dead": dead, "reasons": _first(shown), "new": sorted(new)},
             at_once=bool(new),
         )
@@ -540,18 +541,30 @@ class AlertEvaluator:
             return f"by `{self._status}` whether one partition is behind, or all of them"
         return f"by `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
 
-    @property
-    def _see_dead(self) -> str:
-        """The command that lists dead letters, and where to read how they are put back, if they can be."""
+    def _see_dead(self, kinds: Mapping[str, int], total: StepReport) -> str:
+        """The commands that list dead letters, and where to read how they are put back, if they can be."""
         from windrow.hosts.redrive import redrivable  # noqa: PLC0415 - needs Arrow, which evaluating does not
 
         try:
             redrivable(self._pipeline)
         except InputError:
-            table = companion(self._graph.sinks[0].sink, "dead")
-            return f"them by `{self._commands.of(f'show {table} --limit 20')}`"
+            tables = [companion(node.sink, "dead") for node in self._sinks_given(kinds, total.dead_by_sink)]
+            shown = " and ".join(f"`{self._commands.of(f'show {table} --limit 20')}`" for table in tables[:_NAMED])
+            return f"them by {shown}" + (f" (and {len(tables) - _NAMED} more tables)" if len(tables) > _NAMED else "")
         lists = self._commands.of("redrive --list")
         return f"them by `{lists}`; its guide says how they go back into the pipeline once that is mended"
+
+    def _sinks_given(self, kinds: Mapping[str, int], by_sink: Mapping[str, Mapping[str, int]]) -> list[SinkNode]:
+        """Return sinks that together have all dead letters of some kinds; a record may be one in several."""
+        missing, found = dict(kinds), []
+        for node in sorted(
+            self._graph.sinks, key=lambda node: -sum(by_sink.get(node.name, {}).get(kind, 0) for kind in kinds)
+        ):
+            given = by_sink.get(node.name, {})
+            if any(left > 0 and given.get(kind) for kind, left in missing.items()):
+                found.append(node)
+                missing = {kind: left - given.get(kind, 0) for kind, left in missing.items()}
+        return found or [self._graph.sinks[0]]  # older versions have not counted by sink
 
     _conditions: Final[dict[AlertName, Callable[[AlertEvaluator, Any, int], _Found | None]]] = {
         "lag": _behind,

@@ -207,7 +207,7 @@ class HistoryWriter:
 
     def on_trouble(self, fault: Fault) -> None:
         """Have a fault written after which the run goes on."""
-        self._note(fault=str(fault), fault_at=now_micros(), is_retrying=True)
+        self._note(fault=fault.what, fault_at=now_micros(), is_retrying=True)
 
     def on_ready(self) -> None:
         """Have written that the run takes steps, for the first time or after a fault."""
@@ -419,7 +419,10 @@ def _has(connection: sqlite3.Connection, table: str) -> bool:
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a history for reading; raise InputError if there is none, or the block cannot read it."""
     if not path.is_file():
-        msg = f"there is no {path}: no step was taken with this checkpoint; run the pipeline first, or name another one"
+        msg = (
+            f"there is no {path}: no run with this checkpoint has written a history (runs with --host memory or batch "
+            "write none); run the pipeline on the stream host, or name another checkpoint"
+        )
         raise InputError(msg)
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:

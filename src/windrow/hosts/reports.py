@@ -37,33 +37,38 @@ FAULT_REASONS: tuple[FaultReason, ...] = get_args(FaultReason)
 
 
 class Fault(str):
-    """The message of a fault after which a run goes on, and its `reason`."""
+    """The message of a fault after which a run goes on: what was wrong, and then what is done now; and its `reason`.
 
-    __slots__ = ("reason",)
+    What is done now is of the moment: who keeps a fault, keeps `what`.
+    """
+
+    __slots__ = ("reason", "then", "what")
+    what: str
     reason: FaultReason
+    then: str
 
-    def __new__(cls, message: str, reason: FaultReason) -> Self:
+    def __new__(cls, what: str, reason: FaultReason, then: str = "") -> Self:
         """Make one."""
-        made = super().__new__(cls, message)
-        made.reason = reason
+        made = super().__new__(cls, f"{what}; {then}" if then else what)
+        made.what, made.reason, made.then = what, reason, then
         return made
 
-    def __getnewargs__(self) -> tuple[str, FaultReason]:  # type: ignore[override] # a str has no reason
+    def __getnewargs__(self) -> tuple[str, FaultReason, str]:  # type: ignore[override] # a str has no reason
         """Return what a copy is made of."""
-        return str(self), self.reason
+        return self.what, self.reason, self.then
 
     @staticmethod
-    def of(error: WindrowError, message: str) -> Fault:
+    def of(error: WindrowError, what: str, then: str = "") -> Fault:
         """Return the fault that an error is."""
         match error:
             case RecordsLostError():
-                return Fault(message, "lost")
+                return Fault(what, "lost", then)
             case SourceError():
-                return Fault(message, "source")
+                return Fault(what, "source", then)
             case SinkError():
-                return Fault(message, "sink")
+                return Fault(what, "sink", then)
             case _:
-                return Fault(message, "engine")
+                return Fault(what, "engine", then)
 
 
 @dataclass(frozen=True)
@@ -162,12 +167,13 @@ class StepReport:
     (the sink); `tasks` the seconds that all tasks of `compute` together have spent on `read`, `decode` and `operate`.
     `part_times` are when these parts began and ended, all tasks together; they are not in the plain form.
     `key_group_load` is the greatest share of records that a key group has, as a multiple of the mean share.
-    `state_rows` and `state_bytes` are what the state store held about then, `state_by_node` the same by the nodes
-    whose operators run together. `hot_keys` are estimates of the keys with most records, by node. `samples` are a
-    uniform sample of its good records (`windrow.core.samples`). `dead_reasons` counts dead letters by the kind of their
-    reason. `windows` are those of each node that has windows, by key group (`windrow.core.window_counts`); None if they
-    are not known, as of older versions. What a host does not know is empty or None; of a host that knows
-    `only_offsets`, `records` are offsets, and the other counts are 0 and say nothing.
+    `state_rows` and `state_bytes` are what the state store held about then, `state_by_node` the same by the nodes whose
+    operators run together. `hot_keys` are estimates of the keys with most records, by node. `samples` are a uniform
+    sample of its good records (`windrow.core.samples`). `dead_reasons` counts dead letters by the kind of their reason,
+    `dead_by_sink` those that each sink of several was given. `windows` are those of each node that has windows, by key
+    group (`windrow.core.window_counts`); None if they are not known, as of older versions. What a host does not know is
+    empty or None; of a host that knows `only_offsets`, `records` are offsets, and the other counts are 0 and say
+    nothing.
     """
 
     epoch: int
@@ -203,6 +209,7 @@ class StepReport:
     hot_keys: dict[str, HotKeys] = field(default_factory=dict)
     samples: tuple[RecordSample, ...] = ()
     dead_reasons: dict[str, int] = field(default_factory=dict)
+    dead_by_sink: dict[str, dict[str, int]] = field(default_factory=dict)
     windows: dict[str, WindowCounts] | None = None
     only_offsets: bool = False
 
@@ -285,6 +292,7 @@ class StepReport:
                 least(sample for one in stats for sample in one.samples), (one.verdicts for one in stats)
             ),
             dead_reasons=_sums(one.dead_reasons for one in stats),
+            dead_by_sink=_sums_by_sink(one.dead_by_sink for one in stats),
             windows={node: WindowCounts.of(one.windows[node] for one in stats) for node in stats[0].windows},
         )
 
@@ -326,6 +334,7 @@ class StepReport:
             hot_keys=add_by_node((self.hot_keys, later.hot_keys)),
             samples=least((*self.samples, *later.samples)),
             dead_reasons=_sums((self.dead_reasons, later.dead_reasons)),
+            dead_by_sink=_sums_by_sink((self.dead_by_sink, later.dead_by_sink)),
             windows=add_windows(self.windows, later.windows),
         )
 
@@ -367,6 +376,7 @@ _EMPTY: dict[str, Any] = {
     "hot_keys": {},
     "samples": (),
     "dead_reasons": {},
+    "dead_by_sink": {},
 }
 _COUNTS = (*_NUMBERS, *_EMPTY)
 """Fields that are counts: a step that is run again reports them as 0."""
@@ -384,6 +394,14 @@ def _sums(numbers: Iterable[Mapping[T, Any]]) -> dict[T, Any]:
         for name, number in one.items():
             found[name] += number
     return dict(found)
+
+
+def _sums_by_sink(counts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Add up counts by sink and kind."""
+    found = list(counts)
+    return {
+        sink: _sums(one.get(sink, {}) for one in found) for sink in dict.fromkeys(sink for one in found for sink in one)
+    }
 
 
 def _load(records: list[int]) -> float | None:

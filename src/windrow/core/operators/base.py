@@ -189,7 +189,8 @@ class GroupStats:
     operator that takes it from its source; `ages` are rows (partition, newest log timestamp, counts of how much older
     records are). `part_times` are those of tasks, `hot_keys` the keys with most records, by node. `samples` are of the
     records that tasks have read, `verdicts` those on records that may be among them, by node. `dead_reasons` counts
-    dead letters by the kind of their reason. `windows` are those of each node that has windows.
+    dead letters by the kind of their reason, `dead_by_sink` those that each sink of several is given. `windows` are
+    those of each node that has windows.
     """
 
     records: int
@@ -213,6 +214,7 @@ class GroupStats:
     samples: tuple[RecordSample, ...] = ()
     verdicts: dict[str, list[VerdictRow]] = field(default_factory=dict)
     dead_reasons: dict[str, int] = field(default_factory=dict)
+    dead_by_sink: dict[str, dict[str, int]] = field(default_factory=dict)
     windows: dict[str, GroupWindows] = field(default_factory=dict)
 
 

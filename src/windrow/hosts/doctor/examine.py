@@ -123,7 +123,11 @@ def _run(path: Path, now: int, graph: Graph) -> RunFacts | Unknown:
         processes = read_runs(path)
         steps = read_history(path, last=_STEPS)
     except InputError as exc:
-        return Unknown("no run has left a history here" if not path.is_file() else str(exc))
+        return Unknown(
+            "no run has written a history here (with --host memory or batch none does)"
+            if not path.is_file()
+            else str(exc)
+        )
     record = processes[-1] if processes else None
     status = RunStatus.of(record, steps[-STEPS:], now, graph)
     since = standing_since(steps)

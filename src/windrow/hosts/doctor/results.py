@@ -131,8 +131,8 @@ def _table(x: Examined, name: str, table: TableFacts) -> Iterator[Finding]:
             yield unknown(f"{name}: no run has written it")
         else:
             yield unknown(
-                f"{name} is at epoch {table.epoch} of a run whose checkpoint is not here (a batch run has none)",
-                "name the run's --checkpoint",
+                f"{name} is at epoch {table.epoch} of a run whose checkpoint is not here",
+                "name the --checkpoint if it ran as a stream; a run with --host memory or batch has none",
             )
         return
     stands = "has no step" if table.epoch is None else f"is at epoch {table.epoch}"

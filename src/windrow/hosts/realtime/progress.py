@@ -91,7 +91,7 @@ class Progress:
             topic_id, positions = self._positions.topic_id(), self._positions.ask()
         except WindrowError as exc:
             if not self._is_down:
-                self._on_trouble(Fault.of(exc, f"{exc}; the tasks try again"))
+                self._on_trouble(Fault.of(exc, str(exc), "the tasks try again"))
             self._is_down = True
             return
         self._is_down = False

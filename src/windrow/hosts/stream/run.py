@@ -160,8 +160,8 @@ class StreamRun:
                         raise failure from exc
                 # as a run that is started anew would: from the last step that is in the tables
                 opened = False
-                why = f"{str(failure).splitlines()[0]}; trying again in {pause:g} s"
-                self._settings.on_trouble(Fault.of(failure, why))
+                fault = Fault.of(failure, str(failure).splitlines()[0], f"trying again in {pause:g} s")
+                self._settings.on_trouble(fault)
                 if self._stop.wait(pause):
                     return "asked"
 
