@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 
 import pyarrow as pa
 import pytest
@@ -62,6 +64,15 @@ def totals(pipeline: Pipeline, *minutes: list[float], end: bool = False) -> list
     """Return the counts of each step of records of one user."""
     _, found = run(pipeline, *([(minute, "u") for minute in step] for step in minutes), end=end)
     return [one[pipeline.name].total for one in found]
+
+
+@given(st.lists(st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=4), min_size=1, max_size=4))
+def test_sums_of_steps_with_other_numbers_of_key_groups(steps: list[list[tuple[int, int, int]]]) -> None:
+    """A savepoint may change the number: what is open is that of the last step, and each group has all three counts."""
+    total = reduce(add, (WindowCounts.of(GroupWindows(*group) for group in step) for step in steps))
+    assert len({len(total.open), len(total.fired), len(total.closed)}) == 1
+    fired, closed = (sum(group[place] for step in steps for group in step) for place in (1, 2))
+    assert total.total == GroupWindows(sum(group[0] for group in steps[-1]), fired, closed)
 
 
 def plain_counts(window: Tumbling | Hopping, log: list[tuple[int, str]]) -> WindowCounts:
@@ -155,4 +166,4 @@ def test_a_step_that_is_run_again_adds_none_and_what_is_open_is_open() -> None:
     counts = WindowCounts((1, 2), (3, 0), (0, 4))
     assert counts.again == WindowCounts((1, 2), (0, 0), (0, 0))
     assert counts + counts.again == counts
-    assert counts + WindowCounts((5,), (1,), (1,)) == WindowCounts((5,), (4, 0), (1, 4))
+    assert counts + WindowCounts((5,), (1,), (1,)) == WindowCounts((5, 0), (4, 0), (1, 4))

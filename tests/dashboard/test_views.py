@@ -279,6 +279,18 @@ sink: {sqlite: {path: a.db, table: a}}
         what_if(punctuated, read_recorded(as_graph(punctuated), [replace(BASE, lateness={0: Histogram((1,))})]))
 
 
+def test_lines_break_where_no_run_ran() -> None:
+    """A step tells how long it took since the one before it, or since its process began."""
+    reports = [
+        replace(BASE, epoch=number, committed=at * SECOND, seconds=seconds)
+        for number, (at, seconds) in enumerate([(10, 5.0), (11, 1.0), (100, 89.0), (400, 2.0), (401, 1.0)])
+    ]
+    assert overview(seen(reports), {})["series"]["breaks"] == [3]
+    made = time_view(seen(reports), {})
+    assert (len(made["time"]), made["breaks"]) == (5, [3])
+    assert throughput(seen(reports), {})["breaks"] == [3]
+
+
 # the graph
 
 

@@ -41,8 +41,9 @@ class WindowCounts:
         return WindowCounts(*zip(*groups, strict=True))
 
     def __add__(self, later: WindowCounts) -> WindowCounts:
-        """Return the counts of this step and a later one as one."""
-        return WindowCounts(later.open, _sum(self.fired, later.fired), _sum(self.closed, later.closed))
+        """Return the counts of this step and a later one as one; key groups that are not any more have none open."""
+        fired, closed = _sum(self.fired, later.fired), _sum(self.closed, later.closed)
+        return WindowCounts(_sum((0,) * len(fired), later.open), fired, closed)
 
     @property
     def again(self) -> WindowCounts:

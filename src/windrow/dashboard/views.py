@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from heapq import nsmallest
+from itertools import pairwise
 from typing import Any, Final
 
 from windrow.api.printing import node_text
@@ -39,6 +40,8 @@ _SAMPLES: Final = 2_000
 """Records that are drawn at most."""
 _LINES: Final = 12
 """Partitions that have a line of their own in a chart."""
+_BREAK: Final = 10 * _MICROS
+"""Microseconds without a run over which no line of a chart goes."""
 _STILL: Final = 300.0
 """Seconds without a move of the low watermark, while records come, after which it is said to stand still."""
 _LONG: Final = 300.0
@@ -192,14 +195,14 @@ def _quantiles(histogram: Histogram) -> dict[str, float]:
 
 
 def _over_time(series: Sequence[StepReport]) -> dict[str, list[Any]]:
-    """Return columns, a row a sum of steps."""
+    """Return columns, a row a sum of steps, and where the lines break."""
     known = [one for one in series if one.committed is not None]
 
     def rate(count: float, seconds: float) -> float | None:
         return round(count / seconds, 3) if seconds else None
 
     return {
-        "time": [one.committed for one in known],
+        **_times(known),
         "epoch": [one.epoch for one in known],
         "events_per_second": [rate(one.events, one.seconds) for one in known],
         "behind": [one.behind for one in known],
@@ -212,6 +215,15 @@ def _over_time(series: Sequence[StepReport]) -> dict[str, list[Any]]:
         "inserts": [None if one.only_offsets else one.inserts for one in known],
         "open_windows": [None if one.only_offsets else one.open_windows for one in known],
         "state_bytes": [one.state_bytes for one in known],
+    }
+
+
+def _times(series: Sequence[StepReport]) -> dict[str, list[int]]:
+    """Return when steps were committed, and the places of those before which no run ran for a while."""
+    times = [(one.committed or 0, (one.committed or 0) - round(one.seconds * _MICROS)) for one in series]
+    return {
+        "time": [committed for committed, _ in times],
+        "breaks": [at for at, (one, other) in enumerate(pairwise(times), 1) if other[1] - one[0] > _BREAK],
     }
 
 
@@ -256,7 +268,7 @@ def event_time(seen: Seen, query: Query) -> dict[str, Any]:
     series = [one for one in seen.over(_span(query)) if one.committed is not None]
     names, left_out = _lines(seen.status)
     return {
-        "time": [one.committed for one in series],
+        **_times(series),
         "low_watermark": [one.low_watermark for one in series],
         "partitions": [
             {

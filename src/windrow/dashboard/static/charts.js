@@ -48,7 +48,8 @@ export function figure(title, note, control, ...children) {
 
 /**
  * A chart over time: series are {name, color, dash, kind}; `kind` says how values are written.
- * Returns {root, set(times, ...columns)}; times are microseconds.
+ * Returns {root, set(over, ...columns)}; `over` has `time` in microseconds, and `breaks`, the places of times before
+ * which lines break.
  */
 export function lineChart(title, note, series, kind, options = {}) {
   const plotted = el("div", { class: "plot" });
@@ -60,6 +61,14 @@ export function lineChart(title, note, series, kind, options = {}) {
   const root = figure(title, note, null, plotted, table.root);
   let plot = null;
   let data = [[], ...series.map(() => [])];
+  let breaks = [];
+  const gaps = (u) => breaks.map((at) => [at - 1, at].map((one) => u.valToPos(data[0][one], "x", true)));
+  /** The places of times that no line reaches; null if there are none. */
+  const alone = () => {
+    const found = breaks.filter((at) => at === data[0].length - 1 || breaks.includes(at + 1));
+    if (breaks.includes(1)) found.unshift(0);
+    return found.length ? found : null;
+  };
   const write = (value) =>
     value === null || value === undefined ? none : kind === "time" ? time(value * 1e6) : WRITERS[kind](value);
   function make() {
@@ -100,9 +109,9 @@ export function lineChart(title, note, series, kind, options = {}) {
             stroke: css(one.color),
             width: one.width || 1.8,
             dash: one.dash || [],
-            spanGaps: true,
+            gaps, // in place of those where a value is unknown
             fill: one.fill ? `${css(one.color)}22` : undefined,
-            points: { show: data[0].length < 3, size: 6 },
+            points: { show: data[0].length < 3, size: 6, filter: (u, at, isShown) => (isShown ? null : alone()) },
             value: (u, value) => write(value),
           })),
         ],
@@ -120,8 +129,10 @@ export function lineChart(title, note, series, kind, options = {}) {
   };
   return {
     root,
-    set(times, ...ys) {
-      const few = data[0].length < 3;
+    set(over, ...ys) {
+      const few = data[0].length < 3,
+        times = over.time;
+      breaks = over.breaks;
       data = [
         times.map((one) => one / 1e6),
         ...ys.map((column) => (kind === "time" ? column.map((one) => (one === null ? null : one / 1e6)) : column)),

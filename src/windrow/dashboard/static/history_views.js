@@ -184,10 +184,10 @@ export const HISTORY_VIEWS = {
         );
         alerts.hidden = !alerts.children.length;
         const s = data.series;
-        rate.set(s.time, s.events_per_second);
-        lag.set(s.time, s.behind);
-        fresh.set(s.time, s.watermark_lag);
-        outcome.set(s.time, s.late, s.expired, s.dead);
+        rate.set(s, s.events_per_second);
+        lag.set(s, s.behind);
+        fresh.set(s, s.watermark_lag);
+        outcome.set(s, s.late, s.expired, s.dead);
       };
     },
   },
@@ -329,9 +329,9 @@ export const HISTORY_VIEWS = {
           );
           holder.replaceChildren(chart.root, ahead.root);
         }
-        chart.set(data.time, data.low_watermark, ...data.partitions.map((one) => one.watermark));
-        ahead.set(data.time, ...data.partitions.map((one) => one.ahead_seconds));
-        rows.set(data.time, data.inserts, data.revisions);
+        chart.set(data, data.low_watermark, ...data.partitions.map((one) => one.watermark));
+        ahead.set(data, ...data.partitions.map((one) => one.ahead_seconds));
+        rows.set(data, data.inserts, data.revisions);
         records.set(data.samples);
       };
     },
@@ -383,12 +383,12 @@ export const HISTORY_VIEWS = {
           lags = lineChart("Lag by partition", "records that are not read yet", series, "short", { height: 240 });
           holder.replaceChildren(rates.root, lags.root);
         }
-        rates.set(data.time, ...data.partitions.map((one) => one.records_per_second));
-        lags.set(data.time, ...data.partitions.map((one) => one.lag));
-        latency.set(data.time, data.latency_p99);
-        held.set(data.time, data.state_bytes);
-        windows.set(data.time, data.open_windows);
-        skew.set(data.time, data.key_group_load);
+        rates.set(data, ...data.partitions.map((one) => one.records_per_second));
+        lags.set(data, ...data.partitions.map((one) => one.lag));
+        latency.set(data, data.latency_p99);
+        held.set(data, data.state_bytes);
+        windows.set(data, data.open_windows);
+        skew.set(data, data.key_group_load);
       };
     },
   },
