@@ -5,6 +5,9 @@ once more from an empty checkpoint. The load is measured on the topic, as ``wind
 laws say of it is compared with the run: processor seconds a million events (between the first and the last step, so
 without the start of the query), rows and bytes of state at the end, bytes of the checkpoint a step and in all, rows of
 changes, bytes of tables, and memory. Asked is an error of at most 25 %.
+
+Latency is that of live runs into PostgreSQL, which ``bench/latency.py`` measures: from the closing of a window to its
+row, of half of the windows and of 99 %.
 """
 
 from __future__ import annotations
@@ -23,16 +26,21 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from bench.closings import percentile
+from bench.latency import Case, Seen, arguments
+from bench.latency import measure as measure_latency
+from bench.latency import text_of as text_of_case
 from bench.pipelines import from_kafka, into_postgres, into_sqlite, main_job
 from bench.processes import MIB, Sampler, cpu
 
 from windrow.api.pipeline_file import read_document
 from windrow.core.columns import unpack
-from windrow.hosts.capacity import Demand
-from windrow.hosts.load import read_sample
+from windrow.hosts.capacity.demand import Demand
+from windrow.hosts.capacity.load import Behind, Keys, Load, read_sample
 from windrow.hosts.reports import StepReport
 from windrow.hosts.settings import SparkOptions
 from windrow.hosts.spark import spark_session
@@ -47,6 +55,9 @@ from windrow.testing.generator import LogSpec, NexmarkSpec, write_kafka
 from windrow.testing.generator.events import generate
 from windrow.testing.generator.kafka import TopicWriter
 from windrow.testing.servers.kafka import Kafka
+
+if TYPE_CHECKING:
+    from tests.servers.postgres import Postgres
 
 ROOT = Path(__file__).parents[1]
 WITHIN = 0.25
@@ -126,6 +137,8 @@ HELD_OUT = {
     "deduplicate": Point(AUCTION, step=49_000, graph="deduplicate"),
 }
 """Points to which no constant of the laws was fitted."""
+PACED = {"1,000 events/s": Case(1_000), "20,000 events/s": Case(20_000)}
+"""Live runs of which the latency is compared, as `bench/latency.py` measures it; no constant was fitted to them."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +260,8 @@ def predicted(point: Point, pipeline: Runnable, steps: int) -> dict[str, float]:
     load, graph = read_sample(pipeline, 10_000_000), as_graph(pipeline)
     if point.graph == "join":  # each bid is on an auction, and most come in its first minute
         load = replace(load, partners={"made": load.rates["bids"] / load.rates["auctions"]})
-    demand = Demand.of(graph, load, point.step / load.rate, PARTITIONS * len(graph.sources), point.cores)
+    logs = {source.name: PARTITIONS for source in graph.sources}
+    demand = Demand.of(graph, load, point.step / load.rate, logs, point.cores)
     parts = {name: one for name, one in demand.parts.items() if name != "sink" or point.sink}
     span = (load.sample.records if load.sample else 0) / load.rate
     written = sum(demand.sink_bytes.values())
@@ -276,6 +290,20 @@ def measured(ran: Ran) -> dict[str, float]:
         "MB of tables": ran.tables / 1e6,
         "MiB of memory": ran.memory,
     }
+
+
+def measured_live(name: str, kafka: Kafka, postgres: Postgres) -> tuple[dict[str, float], dict[str, float], Seen]:
+    """Return what the laws say of the latency of a live run from the closing of a window, and what was measured."""
+    case, given = PACED[name], arguments().parse_args([])
+    seen = measure_latency(case, kafka, postgres, list(PACED).index(name), given)
+    graph = as_graph(
+        read_document(text_of_case(case, kafka.servers, "spend", postgres.url, given), "case.yaml").pipeline
+    )
+    load = Load({"source": case.rate}, {"source": 80.0}, {"": Keys.even(given.users)}, Behind.stated({}))
+    names = ("s of latency, half", "s of latency, most")
+    laws = Demand.of(graph, load, 1.0, {"source": PARTITIONS}, os.cpu_count() or 1).latency
+    found = (percentile(seen.handed, part) for part in (50, 99))
+    return dict(zip(names, laws, strict=True)), dict(zip(names, found, strict=True)), seen
 
 
 @contextmanager
@@ -335,13 +363,26 @@ def measure(name: str, servers: str, url: str) -> Ran:
 def compare(given: argparse.Namespace) -> int:
     """Measure the points that are asked for, and print the errors; return 1 if one is more than a quarter off."""
     chosen = {name: one for name, one in (POINTS | HELD_OUT).items() if name in given.points}
+    paced = [name for name in PACED if name in given.points]
     postgres = None
-    if any(point.sink == "postgres" for point in chosen.values()):
+    if paced or any(point.sink == "postgres" for point in chosen.values()):
         from tests.servers.postgres import Postgres  # noqa: PLC0415 - its wheel is large
 
         postgres = Postgres()
         postgres.start()
     url, results, off = "" if postgres is None else postgres.url, [], Counter[str]()
+
+    def compared(name: str, laws: dict[str, float], found: dict[str, float], **ran: Any) -> None:  # noqa: ANN401 - JSON
+        for figure, law in laws.items():
+            if not found[figure]:
+                continue
+            error = law / found[figure] - 1
+            off["of other points" if name in POINTS else "of held-out points"] += abs(error) > WITHIN
+            mark = "" if abs(error) <= WITHIN else "  OFF"
+            print(f"  {figure:18} {law:12,.2f} by law {found[figure]:12,.2f} measured {error:+6.0%}{mark}", flush=True)
+        results.append({"point": name, "laws": laws, "measured": found, **ran})
+        given.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
     try:
         with topics(given.events, {point.topic for point in chosen.values()}) as kafka:
             for name, point in chosen.items():
@@ -352,23 +393,17 @@ def compare(given: argparse.Namespace) -> int:
                     print(f"{name}: failed (exit code {exc.returncode})", flush=True)
                     continue
                 pipeline = read_document(text_of(point, kafka.servers, Path("0"), url), "point.yaml").pipeline
-                laws, found = predicted(point, pipeline, ran.steps), measured(ran)
                 print(f"{name} ({ran.steps} steps, {ran.events / ran.seconds:,.0f} events/s)", flush=True)
-                for figure, law in laws.items():
-                    if not found[figure]:
-                        continue
-                    error = law / found[figure] - 1
-                    off["of held-out points" if name in HELD_OUT else "of other points"] += abs(error) > WITHIN
-                    mark = "" if abs(error) <= WITHIN else "  OFF"
-                    print(
-                        f"  {figure:18} {law:12,.2f} by law {found[figure]:12,.2f} measured {error:+6.0%}{mark}",
-                        flush=True,
-                    )
-                results.append({"point": name, "laws": laws, "measured": found, "ran": asdict(ran)})
-                given.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+                compared(name, predicted(point, pipeline, ran.steps), measured(ran), ran=asdict(ran))
+            for name in paced:
+                if postgres is None:
+                    raise TypeError(postgres)
+                laws, found, seen = measured_live(name, kafka, postgres)
+                print(f"{name} ({len(seen.handed)} windows)", flush=True)
+                compared(name, laws, found, latencies=seen.handed)
     finally:
         if postgres is not None:
-            postgres.stop()
+            postgres.remove()
     print(f"more than {WITHIN:.0%} off: " + ", ".join(f"{number} {what}" for what, number in off.items()))
     return int(off.total() > 0)
 
@@ -377,7 +412,7 @@ def main() -> int:
     """Measure, or be one point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--points", nargs="+", choices=POINTS | HELD_OUT, default=list(POINTS | HELD_OUT), metavar="POINT"
+        "--points", nargs="+", choices=POINTS | HELD_OUT | PACED, default=[*POINTS, *HELD_OUT, *PACED], metavar="POINT"
     )
     parser.add_argument("--events", type=int, default=1_000_000)
     today = datetime.now(UTC).strftime("%Y-%m-%d")

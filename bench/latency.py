@@ -120,19 +120,24 @@ class Reader:
         return -1 if row is None or row[0] is None else round(1000 * row[0].timestamp())
 
 
-def measure(case: Case, kafka: Kafka, postgres: Postgres, number: int, given: argparse.Namespace) -> Seen:
-    """Run one case."""
-    topic, database = f"spend-{number}", f"latency_{number}"
-    kafka.create_topic(topic, PARTITIONS)
-    url = postgres.create_database(database)
-    text = main_job(
-        from_kafka(kafka.servers, topic),
+def text_of(case: Case, servers: str, topic: str, url: str, given: argparse.Namespace) -> str:
+    """Return the pipeline of a case."""
+    return main_job(
+        from_kafka(servers, topic),
         into_postgres(url, "user_spend"),
         time=f"delay: {given.delay}ms, future: 1h",
         window=f"{{tumbling: {given.window}ms}}",
         emit="lateness: 1m",
         key_groups=case.key_groups,
     )
+
+
+def measure(case: Case, kafka: Kafka, postgres: Postgres, number: int, given: argparse.Namespace) -> Seen:
+    """Run one case."""
+    topic, database = f"spend-{number}", f"latency_{number}"
+    kafka.create_topic(topic, PARTITIONS)
+    url = postgres.create_database(database)
+    text = text_of(case, kafka.servers, topic, url, given)
     feeding = ["--servers", kafka.servers, "--topic", topic, "--rate", str(case.rate), "--users", str(given.users)]
     feeding += ["--partitions", str(PARTITIONS), "--size", str(given.window), "--delay", str(given.delay)]
     with tempfile.TemporaryDirectory(prefix="windrow-latency-") as folder:
@@ -179,8 +184,8 @@ def _steps(seen: Seen) -> str:
     return f"  a step of {records:,.0f} events: {of['triggerExecution']:.0f} ms in the median: {said}"
 
 
-def main() -> int:
-    """Measure the cases, and print a line for each; return 1 if the best at the goal's rate misses the goal."""
+def arguments() -> argparse.ArgumentParser:
+    """Return the options."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", type=int, nargs="+", default=[1_000, GOAL_RATE], help="events a second")
     parser.add_argument("--seconds", type=float, default=150, help="how long each case is measured")
@@ -191,7 +196,12 @@ def main() -> int:
     parser.add_argument("--every", nargs="+", default=["100ms"], help="besides the defaults")
     parser.add_argument("--key-groups", type=int, nargs="+", default=[os.cpu_count() or 2], help="the same")
     parser.add_argument("--out", help="a file that a line of JSON is added to for each case")
-    given = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Measure the cases, and print a line for each; return 1 if the best at the goal's rate misses the goal."""
+    given = arguments().parse_args()
     settings: Sequence[tuple[int, tuple[str, ...]]] = [(Case(0).key_groups, ())]
     settings = [*settings, *((Case(0).key_groups, ("--every", every)) for every in given.every)]
     settings = [*settings, *((groups, ("--every", every)) for every in given.every for groups in given.key_groups)]

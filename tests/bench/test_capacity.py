@@ -9,8 +9,8 @@ from bench.capacity import POINTS, text_of
 
 from windrow.api.checks import require_valid
 from windrow.api.pipeline_file import read_document
-from windrow.hosts.capacity import Wishes, plan
-from windrow.hosts.load import Behind, Keys, Load
+from windrow.hosts.capacity.load import Behind, Keys, Load
+from windrow.hosts.capacity.plan import Wishes, plan
 from windrow.model import as_graph
 
 

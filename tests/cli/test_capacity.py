@@ -108,7 +108,7 @@ def test_text_has_a_line_for_a_figure_and_one_for_its_inputs() -> None:
         "load: 20,000 records/s of 120 bytes, 1,000,000 keys, 99 % at most 30 s behind; a step every 1s, headroom 1.5",
     ]
     (at,) = (number for number, line in enumerate(lines) if line.startswith("  log storage "))
-    assert " ".join(lines[at].split()) == "log storage 4,055.5 GiB ±25% bytes a second x retention x copies"
+    assert " ".join(lines[at].split()) == "log storage 4.4 TB ±25% bytes a second x retention x copies"
     assert lines[at + 1].strip() == "bytes a second 2,400,000, retention 604,800, copies 3"
 
 
@@ -153,7 +153,7 @@ def test_a_log_is_measured_and_a_small_sample_is_said() -> None:
     notes = "\n".join(found["notes"])
     assert f"measured: {read:,} of {read:,} records of the log" in notes
     assert f"too small: shares of late records below 0.33 % cannot be told from {read:,} records" in notes
-    assert found["load"]["partitions"] == 2
+    assert found["load"]["partitions"] == {"source": 2}
     assert "the log has 2 of the" not in notes
     many = "\n".join(plan("--log", "--rate", "5000000/s")["notes"])
     assert re.search(r"the log has 2 of the \d+ partitions that its tasks need to keep up", many)
@@ -177,11 +177,51 @@ def test_a_log_with_few_partitions_is_read_by_few_tasks() -> None:
     stated = ("--rate", "400000/s", "--keys", "10k", "--record-bytes", "120")
     assert not any("partitions: of" in note for note in plan(*stated)["notes"])
     assert any(
-        "the log has 1 partitions: of" in note or "the log has 1 of the" in note
+        "the log has 1 partition: of" in note or "the log has 1 of the" in note
         for note in plan(*stated, "--partitions", "1")["notes"]
     )
     few, enough = figures(*stated, "--partitions", "1"), figures(*stated)
     assert few["step time"] > enough["step time"]
+
+
+def test_each_source_needs_partitions_for_its_own_records() -> None:
+    """One with many partitions does not help another one, whose only partition is read by one task."""
+    stated = ("--rate", "orders=2m/s", "--rate", "payments=10/s", "--keys", "10k", "--share", "paid=1%")
+    few = plan(*stated, "--partitions", "orders=1", "--partitions", "payments=64", pipeline="graph.yaml")
+    assert any("the log of orders has 1 of the 5 partitions" in note for note in few["notes"])
+    assert not any("payments has" in note for note in few["notes"])
+    assert few["figures"] != plan(*stated, pipeline="graph.yaml")["figures"]
+    enough = figures(*stated, pipeline="graph.yaml")
+    assert enough["log partitions, payments"] == 1
+    assert enough["log partitions, orders"] >= 5
+    (took,) = (one for one in few["figures"] if one["name"] == "step time")
+    assert (took["inputs"]["tasks that read"], took["value"] > 2 * enough["step time"]) == (1, True)
+
+
+def test_a_source_without_records_is_said() -> None:
+    Files(Path("spend"), 1).append(events(300, partitions=1))
+    Files(Path("none"), 1)
+    source = PIPELINE.splitlines()[2:4]
+    text = GRAPH
+    for name, path in (("orders", "spend"), ("payments", "none")):
+        text = re.sub(
+            rf"path: {name}}}}}\n    decode: .*\n    time: .*",
+            f"path: {path}}}}}\n    {source[0]}\n    {source[1]}",
+            text,
+        )
+    text = text.replace("by: id", "by: user_id").replace("paid > 100", "amount > 100")
+    Path("graph.yaml").write_text(text)
+    found = plan("--log", pipeline="graph.yaml")
+    assert found["load"]["records_per_second"]["payments"] == 0
+    assert any("no records of payments, as there were none; say --rate payments=RATE" in one for one in found["notes"])
+    found = plan("--log", "--rate", "payments=5/s", pipeline="graph.yaml")
+    assert not any("no records of" in one for one in found["notes"])
+
+
+def test_of_few_records_there_is_no_time_of_a_million() -> None:
+    stated = ("--keys", "10", "--record-bytes", "100")
+    assert "processor time a million records" not in figures("--rate", "10/s", *stated)
+    assert figures("--rate", "100/s", *stated)["processor time a million records"] > 0
 
 
 def test_the_history_of_a_run_is_read() -> None:
@@ -272,6 +312,11 @@ def test_the_state_of_a_process_function_cannot_be_planned() -> None:
         (("--rate", "5/s", "--keys", "1", "--disorder", "p99=30s,p50=1m"), "is not farther behind than"),
         (("--rate", "5/s", "--keys", "1", "--hot-key", "300%"), "'300%' is not a share"),
         (("--rate", "5/s", "--keys", "1", "--share", "nothing=3%"), "'nothing' is no stream"),
+        (
+            ("--rate", "5/s", "--keys", "1", "--partitions", "0"),
+            "'0' is not a number of partitions; write one such as 12",
+        ),
+        (("--rate", "5/s", "--keys", "1", "--partitions", "other=3"), "--partitions: 'other' is no source"),
         (("--log", "--checkpoint", "there"), "leave one of them out"),
     ],
 )

@@ -16,8 +16,9 @@ from tests.examples import examples
 from windrow.api.pipeline_file import read_document
 from windrow.core.columns import unpack
 from windrow.core.schema import RAW
-from windrow.hosts.expected import NodeExpected, Setting, expected
-from windrow.hosts.load import Behind, Keys, Load, measure_load
+from windrow.hosts.capacity.expected import NodeExpected, Setting
+from windrow.hosts.capacity.load import Behind, Keys, Load, measure_load
+from windrow.hosts.capacity.nodes import expected
 from windrow.hosts.memory import MemoryHost
 from windrow.model import MAX_PARTITIONS, Runnable, as_graph
 
@@ -288,3 +289,35 @@ def test_a_join_and_a_deduplication_hold_what_can_be_met() -> None:
     assert near(right, rows["made/right"] / steps)
     assert near(found["unique"].rows, rows["unique/keys"] / steps)
     assert near(found["made"].changelog * steps * step, pairs)
+
+
+def test_a_deduplication_of_keys_that_come_in_bursts_is_measured() -> None:
+    """Each key comes some times within a few seconds, and not again: a law of keys that come evenly is far off."""
+    text = JOIN.replace("  made: {from: a, join: {with: b, by: k, after: 60s}}\n", "").replace(
+        "  to_made: {from: made, sink: {sqlite: {path: a.db, table: a}}}\n", ""
+    )
+    graph = as_graph(read_document(text, "g.yaml").pipeline)
+    rng, number, seconds, step = np.random.default_rng(1), 8_000, 800, 10
+    begun = rng.uniform(0, seconds, number // 4)
+    keys = rng.integers(0, len(begun), number)
+    now = begun[keys] + rng.exponential(3.0, number)
+    order = np.argsort(now)
+    now, keys = now[order], keys[order]
+    times = ((START + now) * 1000).astype(np.int64)
+    values = [b'{"k":"%d","t":%d}' % row for row in zip(keys, times, strict=True)]
+    nothing = [pa.nulls(number, RAW.field(name).type) for name in ("log_time", "key")]
+    columns = [pa.array(np.zeros(number), pa.int32()), pa.array(np.arange(number)), *nothing, pa.array(values)]
+    raw = pa.table(columns, schema=RAW)
+    host, rows, steps, accepted = MemoryHost(graph, [0]), 0, 0, 0
+    for begin in range(0, seconds, step):
+        outputs = host.step(raw.filter(pa.array((now >= begin) & (now < begin + step))).combine_chunks())
+        accepted += sum(output.by_sink["to_unique"].changes.num_rows for output in outputs)
+        if begin >= seconds // 3:
+            steps += 1
+            rows += sum(unpack(blob).num_rows for state in host.states for _, blob in state.items())
+    load = measure_load(graph, raw.to_batches(), "a log")
+    assert near(load.accepted["unique"] * number, accepted, 0.01)
+    found = {one.node.name: one for one in expected(graph, load, Setting(step, graph.key_groups))}
+    assert near(found["unique"].rows, rows / steps)
+    stated = {one.node.name: one for one in expected(graph, replace(load, accepted={}), Setting(step, 8))}
+    assert stated["unique"].rows > 1.5 * found["unique"].rows

@@ -15,13 +15,13 @@ from windrow.cli.common import OK, default_checkpoint, json_option, pipeline_arg
 from windrow.cli.options import DURATION, STATE_FOLDER
 from windrow.errors import InputError, PipelineError
 from windrow.hosts.folders import Folder
-from windrow.hosts.numbers import short_duration
+from windrow.hosts.numbers import short_bytes, short_duration
 from windrow.model import Graph, Runnable, as_graph, format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from windrow.hosts.capacity import Figure, Prices, Wishes
-    from windrow.hosts.expected import NodeExpected
-    from windrow.hosts.load import Behind, Keys, Load
+    from windrow.hosts.capacity.expected import NodeExpected
+    from windrow.hosts.capacity.load import Behind, Keys, Load
+    from windrow.hosts.capacity.plan import Figure, Prices, Wishes
 
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
@@ -33,7 +33,6 @@ _ENOUGH = 10
 """Records that a share must be of all there are to be measured."""
 _COVERED = 0.9
 _THOUSAND = 1000
-_BYTES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 def _number(text: str, option: str) -> float:
@@ -111,7 +110,10 @@ _HELP = {
     "checkpoint": "Checkpoint of the run in whose history the load is measured.  [default: .windrow/NAME]",
     "every": "Time between the starts of two steps.",
     "headroom": "Factor by which cores and memory are more than the load takes.",
-    "partitions": "Number of partitions of the log.  [default: with --log as it has, else as are needed]",
+    "partitions": (
+        "Number of partitions of the log; of the log of one source NAME=NUMBER. May be repeated.  [default: with --log "
+        "as it has, else as are needed]"
+    ),
     "keep_log": "Retention of the log.",
     "keep_table": "Retention of rows of the tables.",
     "keep_changelog": "Retention of the changelog and the late output.",
@@ -137,7 +139,7 @@ _HELP = {
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--every", type=DURATION, default="1s", show_default=True, help=_HELP["every"])
 @click.option("--headroom", type=click.FloatRange(min=1), default=1.5, show_default=True, help=_HELP["headroom"])
-@click.option("--partitions", type=click.IntRange(min=1), help=_HELP["partitions"])
+@click.option("--partitions", multiple=True, metavar="[NAME=]NUMBER", help=_HELP["partitions"])
 @click.option("--keep-log", type=DURATION, default="7d", show_default=True, help=_HELP["keep_log"])
 @click.option("--keep-table", type=DURATION, default="365d", show_default=True, help=_HELP["keep_table"])
 @click.option("--keep-changelog", type=DURATION, default="30d", show_default=True, help=_HELP["keep_changelog"])
@@ -155,7 +157,8 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
     Cores and memory have the headroom that is said. With --prices the cost a month is added: a YAML file with
     currency, core_hour, memory_gb_hour, storage_gb_month and network_gb.
     """
-    from windrow.hosts.capacity import MACHINE, Wishes, as_plain, cost, plan  # noqa: PLC0415 - help needs no Arrow
+    from windrow.hosts.capacity.demand import MACHINE  # noqa: PLC0415 - help needs no Arrow
+    from windrow.hosts.capacity.plan import Wishes, as_plain, cost, plan  # noqa: PLC0415 - the same
 
     if given["every"] <= 0:
         msg = "--every: there is no plan for steps of no length; say a duration such as 1s"
@@ -171,7 +174,7 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
         keep_table=given["keep_table"] / _SECOND,
         keep_changelog=given["keep_changelog"] / _SECOND,
         copies=given["copies"],
-        partitions=given["partitions"],
+        partitions=_partitions(graph, given["partitions"]),
     )
     found = plan(graph, load, wishes)
     costs = [] if priced is None else list(cost(found, priced))
@@ -190,7 +193,7 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
 
 def _load(pipeline: Runnable, graph: Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
     """Return the load by the options, and what is to be said of it."""
-    from windrow.hosts.load import read_sample  # noqa: PLC0415 - help needs no Arrow
+    from windrow.hosts.capacity.load import read_sample  # noqa: PLC0415 - help needs no Arrow
 
     notes: list[str] = []
     if given["log"] and given["checkpoint"] is not None:
@@ -203,12 +206,28 @@ def _load(pipeline: Runnable, graph: Graph, given: Mapping[str, Any]) -> tuple[L
         measured = _nothing(graph, given, notes)
     else:
         measured = _recorded(pipeline, given)
-    return _stated(measured, graph, given), notes
+    load = _stated(measured, graph, given)
+    empty = [name for name, rate in load.rates.items() if not rate]
+    notes += [f"taken: no records of {name}, as there were none; say --rate {name}=RATE" for name in empty]
+    return load, notes
+
+
+def _partitions(graph: Graph, texts: Sequence[str]) -> dict[str, int]:
+    """Return the stated partitions of logs, by source."""
+    found, sources = dict[str, int](), [source.name for source in graph.sources]
+    for name, text in _named(texts):
+        number = int(text) if text.isdecimal() else 0
+        if number < 1:
+            msg = f"--partitions: {text!r} is not a number of partitions; write one such as 12"
+            raise InputError(msg)
+        for source in sources if not name else [_one_of(name, sources, "--partitions", "source")]:
+            found[source] = number
+    return found
 
 
 def _nothing(graph: Graph, given: Mapping[str, Any], notes: list[str]) -> Load:
     """Return a load of which all is still to be stated."""
-    from windrow.hosts.load import Behind, Keys, Load  # noqa: PLC0415 - help needs no Arrow
+    from windrow.hosts.capacity.load import Behind, Keys, Load  # noqa: PLC0415 - help needs no Arrow
 
     if not any(not name for name, _ in _named(given["keys"])):
         msg = "the number of keys is not stated: say --keys, such as --keys 1m, or measure it on the log with --log"
@@ -232,8 +251,8 @@ def _nothing(graph: Graph, given: Mapping[str, Any], notes: list[str]) -> Load:
 
 
 def _recorded(pipeline: Runnable, given: Mapping[str, Any]) -> Load:
-    from windrow.hosts.history import history_of, read_history  # noqa: PLC0415 - help needs no Arrow
-    from windrow.hosts.load import Keys, recorded_load  # noqa: PLC0415 - the same
+    from windrow.hosts.capacity.load import Keys, recorded_load  # noqa: PLC0415 - help needs no Arrow
+    from windrow.hosts.history import history_of, read_history  # noqa: PLC0415 - the same
 
     checkpoint: Folder = given["checkpoint"] or default_checkpoint(pipeline.name)
     try:
@@ -257,7 +276,7 @@ def _recorded(pipeline: Runnable, given: Mapping[str, Any]) -> Load:
 
 def _stated(load: Load, graph: Graph, given: Mapping[str, Any]) -> Load:
     """Put what is stated in the place of what was measured."""
-    from windrow.hosts.load import Behind  # noqa: PLC0415 - help needs no Arrow
+    from windrow.hosts.capacity.load import Behind  # noqa: PLC0415 - help needs no Arrow
 
     sources = [source.name for source in graph.sources]
     nodes = [node.name for node in graph.computed if node.name]
@@ -286,6 +305,7 @@ def _stated(load: Load, graph: Graph, given: Mapping[str, Any]) -> Load:
         behind=behind,
         shares=shares,
         partners=partners,
+        accepted={} if given["keys"] or given["hot_key"] or given["duplicates"] else load.accepted,
         duplicates=0.0 if given["duplicates"] is None else _share(given["duplicates"], "--duplicates"),
         skew=load.skew if given["skew"] is None else given["skew"] / _SECOND,
         text_bytes=load.text_bytes if given["text_bytes"] is None else given["text_bytes"],
@@ -293,7 +313,7 @@ def _stated(load: Load, graph: Graph, given: Mapping[str, Any]) -> Load:
 
 
 def _stated_keys(measured: Mapping[str, Keys], nodes: Sequence[str], given: Mapping[str, Any]) -> dict[str, Keys]:
-    from windrow.hosts.load import Keys  # noqa: PLC0415 - help needs no Arrow
+    from windrow.hosts.capacity.load import Keys  # noqa: PLC0415 - help needs no Arrow
 
     hot = 0.0 if given["hot_key"] is None else _share(given["hot_key"], "--hot-key")
     keys = dict(measured)
@@ -323,7 +343,7 @@ def _one_of(name: str, known: Sequence[str], option: str, kind: str) -> str:
 
 def _said_of_sample(load: Load, graph: Graph) -> Iterator[str]:
     """Say how much was read, and what it is too little for."""
-    from windrow.hosts.expected import spans  # noqa: PLC0415 - help needs no Arrow
+    from windrow.hosts.capacity.windows import spans  # noqa: PLC0415 - help needs no Arrow
     from windrow.model import Global, Session, WindowNode  # noqa: PLC0415 - the same
 
     sample = load.sample
@@ -365,7 +385,7 @@ def _read_prices(path: Path) -> Prices:
     """Read a price list; raise InputError for what is missing, PipelineError with the line for what is wrong."""
     from windrow.api.pipeline_file import read_file  # noqa: PLC0415 - only with prices
     from windrow.api.yaml_node import compose  # noqa: PLC0415 - the same
-    from windrow.hosts.capacity import Prices  # noqa: PLC0415 - help needs no Arrow
+    from windrow.hosts.capacity.plan import Prices  # noqa: PLC0415 - help needs no Arrow
 
     node = compose(read_file(str(path)), str(path))
     if not node.is_mapping:
@@ -426,9 +446,7 @@ _WHOLE = {"cores", "partitions", "tasks", "rows", "key_groups"}
 def _value(figure: Figure) -> str:
     value, unit = figure.value, figure.unit
     if unit.startswith("bytes"):
-        name, size = next(((name, size) for name, size in _BYTES if value >= size), ("bytes", 1))
-        number = f"{value / size:,.1f}" if size > 1 else f"{value:,.0f}"
-        return f"{number} {name}{unit.removeprefix('bytes')}"
+        return f"{short_bytes(value)}{unit.removeprefix('bytes')}"
     if unit == "s":
         return short_duration(value)
     number = f"{value:,.0f}" if unit in _WHOLE and value == round(value) else _plain_number(value)

@@ -8,6 +8,7 @@ import click
 
 from windrow.cli.common import OK, json_option, print_json
 from windrow.errors import InputError
+from windrow.hosts.numbers import short_bytes
 from windrow.hosts.pack import pack_environment
 from windrow.hosts.reports import counted
 
@@ -28,7 +29,7 @@ def command(*, archive: Path, as_json: bool) -> int:
     if as_json:
         print_json({"archive": str(archive), "bytes": packed.bytes, "files": packed.files, "interpreter": needs})
         return OK
-    click.echo(f"{archive}: {counted(packed.files, 'file')}, {packed.bytes / 1e6:.0f} MB")
+    click.echo(f"{archive}: {counted(packed.files, 'file')}, {short_bytes(packed.bytes)}")
     if needs is not None:
         click.echo(f"  each host must have the interpreter {needs}, which the environment links to")
     click.echo(f"  to use it: windrow run PIPELINE --master URL --conf spark.archives={archive}#environment")

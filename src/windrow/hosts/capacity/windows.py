@@ -1,4 +1,4 @@
-"""Expected state and changes of a pipeline under a load: by model, for records that come at random (Poisson).
+"""Expected state and changes of windows under a load: by model, for records that come at random (Poisson).
 
 With the clock T, a window that began `age` = T - start seconds ago has had, of the records of its span w, those that
 are not too far behind to have come: M(age) = rate * integral of F(age - u) over u from 0 to w, where F is the share of
@@ -12,45 +12,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, assert_never
 
 import numpy as np
 
-from windrow.expressions import join_spans, revise_of, stream_of
-from windrow.hosts.load import SECOND, Behind, Floats, Keys, Load
+from windrow.expressions import stream_of
+from windrow.hosts.capacity.expected import Held, Inflow, NodeExpected, Setting
+from windrow.hosts.capacity.load import SECOND, Floats, Keys, Load
 from windrow.model import (
-    Adaptive,
     AllOf,
     AnyOf,
     Calendar,
     Cumulate,
-    DeduplicateNode,
-    Delay,
-    DelayByPartition,
     Emit,
     Every,
     EveryEventTime,
-    FlatMapNode,
     Global,
     Graph,
     Hopping,
-    JoinNode,
-    KeyedNode,
-    LookupNode,
-    ProcessNode,
-    Punctuated,
     Records,
     Repeat,
-    RulesNode,
-    SelectNode,
     Session,
-    SinkNode,
     Sliced,
-    SourceNode,
-    SplitNode,
-    TableJoinNode,
-    TableNode,
     Trigger,
     Tumbling,
     When,
@@ -67,82 +51,8 @@ _BUCKETS: Final = 64
 _DAY: Final = 86_400.0
 _ENDLESS: Final = 50.0
 """Of so many records expected in each gap, a session does not end."""
-_RUNS: Final = 1.15
-"""Runs hold so many times the rows that are needed, as one goes when all of it is past: measured on the memory host."""
 _SOME: Final = 32
 """Of windows, slices and nodes that differ, so many are looked at, for all of them."""
-
-
-@dataclass(frozen=True)
-class Held:
-    """State of one kind: rows, the blobs that they are in, and how many of both are written a second.
-
-    The rows of results are alike, those of records (`are_records`) are not, and so take more when compressed.
-    """
-
-    kind: str
-    rows: float
-    blobs: float
-    written_rows: float
-    written_blobs: float
-    are_records: bool = False
-
-
-@dataclass(frozen=True)
-class NodeExpected:
-    """Rates of a node, a second: its input and output; and its state.
-
-    `taken` are records, `pairs` those of a record and a window. `inserts` and `updates` are changes of rows, `deletes`
-    rows that go; `late` and `expired` are pairs. `given` are records for the nodes behind it. `doubts` say why a figure
-    is only within a factor of 2, `unknown` why the state cannot be planned.
-    """
-
-    node: KeyedNode | SinkNode
-    taken: float
-    pairs: float = 0.0
-    held: tuple[Held, ...] = ()
-    inserts: float = 0.0
-    updates: float = 0.0
-    deletes: float = 0.0
-    late: float = 0.0
-    expired: float = 0.0
-    given: float = 0.0
-    doubts: tuple[str, ...] = ()
-    unknown: str | None = None
-    changelog: float = 0.0
-    """Rows of the changelog a second."""
-
-    @property
-    def rows(self) -> float:
-        """The rows of state."""
-        return sum(one.rows for one in self.held)
-
-    @property
-    def rows_made(self) -> float:
-        """The rows of results a second."""
-        return self.inserts + self.updates + self.deletes
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How a pipeline is run: seconds of a step, and key groups."""
-
-    step: float
-    groups: int
-
-
-@dataclass(frozen=True)
-class Inflow:
-    """Records on their way to a node: how many a second, how far behind, and by which delay and lateness of theirs.
-
-    `doubts` are those of the nodes that made them.
-    """
-
-    rate: float
-    behind: Behind
-    delay: float
-    expired: float = 0.0
-    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,87 +69,18 @@ class _Ages:
     made: float | None = None
 
 
-def expected(graph: Graph, load: Load, setting: Setting) -> list[NodeExpected]:
-    """Return what each node with an operator takes, holds and gives, in the order of the graph."""
-    model = _Model(graph, load, setting)
-    return [model.of(node) for node in graph.computed]
-
-
-class _Model:
-    """Goes through a graph once."""
+class WindowModel:
+    """Expects the windows of nodes that aggregate."""
 
     def __init__(self, graph: Graph, load: Load, setting: Setting) -> None:
         self._graph = graph
         self._load = load
         self._setting = setting
-        self._known: dict[str, NodeExpected] = {}
 
-    def of(self, node: KeyedNode | SinkNode) -> NodeExpected:
-        """Return what is expected of a node."""
-        if node.name not in self._known:
-            self._known[node.name] = self._of(node)
-        return self._known[node.name]
-
-    def _of(self, node: KeyedNode | SinkNode) -> NodeExpected:  # noqa: PLR0911 - a case for each kind
-        stated = self._load.shares.get(("", node.name), 1.0)
-        flows = [self._inflow(name, node.name) for name in node.inputs]
-        flows = [replace(flow, rate=flow.rate * stated) for flow in flows]
-        keys = self._load.keys_of(node.name)
-        match node:
-            case WindowNode():
-                is_changelog = stream_of(self._graph, node.input).is_changelog
-                return self._rows_of_rows(node, flows[0], keys) if is_changelog else self._window(node, flows[0], keys)
-            case JoinNode():
-                return self._join(node, flows[0], flows[1])
-            case DeduplicateNode():
-                return self._deduplicate(node, flows[0])
-            case LookupNode():
-                return self._lookup(node, flows[0], flows[1], keys)
-            case TableNode() | TableJoinNode():
-                return self._table(node, flows, keys)
-            case RulesNode():
-                return self._rules(node, flows[0], keys)
-            case ProcessNode():
-                unknown = "what a process function keeps is in its code: measure it (windrow state)"
-                return NodeExpected(node, flows[0].rate, updates=flows[0].rate, given=flows[0].rate, unknown=unknown)
-            case SinkNode():
-                rate = sum(flow.rate for flow in flows)
-                return NodeExpected(node, rate, inserts=rate, changelog=rate, doubts=flows[0].doubts)
-            case _:
-                assert_never(node)
-
-    def _inflow(self, stream: str, taker: str) -> Inflow:
-        """Return the records of a stream on their way to a node."""
-        node = self._graph.producer(stream)
-        match node:
-            case SourceNode():
-                delay, doubts = delay_of(node, self._load)
-                behind, rate, expired = self._load.behind, self._load.rates[node.name], 0.0
-                rate *= self._load.shares.get((node.name, taker), 1.0)
-                if node.lateness is not None:
-                    limit = delay + node.lateness / SECOND
-                    lost = float(1 - behind.within(limit))
-                    behind, rate, expired = behind.cut(limit), rate * (1 - lost), rate * lost
-                return Inflow(rate, behind, delay, expired, doubts)
-            case SelectNode() | SplitNode() | FlatMapNode():
-                flows = [self._inflow(name, taker) for name in node.inputs]
-                doubts = tuple(one for flow in flows for one in flow.doubts)
-                if not any(name == taker for _, name in self._load.shares):
-                    doubts = (*doubts, f"{node.name}: all records are taken to pass it (say --share {taker}=SHARE)")
-                return Inflow(
-                    sum(one.rate for one in flows), flows[0].behind, flows[0].delay, sum(one.expired for one in flows),
-                    doubts,
-                )  # fmt: skip
-            case TableNode() if stream != node.name:  # its versions are its records
-                return self._inflow(node.input, taker)
-            case _:
-                if not isinstance(node, KeyedNode):
-                    msg = f"{stream} gives no records"
-                    raise TypeError(msg)
-                made, flow = self.of(node), self._inflow(node.inputs[0], node.name)
-                return Inflow(made.given, flow.behind, flow.delay, doubts=made.doubts)
-
-    def _window(self, node: WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
+    def of(self, node: WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
+        """Return what is expected of a node, given its input and its keys."""
+        if stream_of(self._graph, node.input).is_changelog:
+            return self._rows_of_rows(node, flow, keys)
         match node.window:
             case Session():
                 return self._session(node, node.window, flow, keys)
@@ -459,114 +300,6 @@ class _Model:
         more = [*flow.doubts, f"{name}: its input are rows of other windows, which change"]
         return total.of(node, flow, _merged(held), more, node.emit)
 
-    def _join(self, node: JoinNode, left: Inflow, right: Inflow) -> NodeExpected:
-        keys = self._load.keys_of(node.name)
-        spans_ = join_spans(self._graph, node)
-        reach = (node.before + node.after) / SECOND
-        doubts = [*left.doubts, *right.doubts]
-        by_chance = sum(
-            number * share * share * left.rate * right.rate * reach
-            for number, share in zip(keys.numbers, keys.shares, strict=True)
-        )
-        each = self._load.partners.get(node.name)
-        pairs = by_chance if each is None else left.rate * each
-        if each is None:
-            doubts.append(
-                f"{node.name}: records are taken to meet by chance, among its keys (say --partners {node.name}=NUMBER)"
-            )
-        held = [
-            self._runs(kind, flow, span.kept / SECOND)
-            for kind, flow, span in zip(("left", "right"), (left, right), spans_, strict=True)
-        ]
-        alone = 0.0
-        for side, flow in (("left", left), ("right", right)):
-            if node.how in {side, "full"} and flow.rate:
-                alone += flow.rate * float(np.exp(-pairs / flow.rate))
-        made = pairs + alone
-        return NodeExpected(
-            node, left.rate + right.rate, 0.0, tuple(held), inserts=made, given=made, doubts=tuple(doubts),
-            changelog=made, expired=left.expired + right.expired,
-        )  # fmt: skip
-
-    def _runs(self, kind: str, flow: Inflow, kept: float) -> Held:
-        """Records that are kept until the watermark is so far past them, in runs that double (log-structured)."""
-        until = kept + flow.delay + self._load.skew
-        rows = flow.rate * float(flow.behind.integral(until))
-        return self._merged_runs(kind, rows * (_RUNS if self._setting.step < until else 1.0), flow.rate)
-
-    def _deduplicate(self, node: DeduplicateNode, flow: Inflow) -> NodeExpected:
-        bound = stream_of(self._graph, node.input).bound
-        within, keys = node.within / SECOND, self._load.keys_of(node.name)
-        # of a key, one record in the span and in the time until the next one comes
-        accepted = (1 - self._load.duplicates) * sum(
-            number * flow.rate * share / (1 + flow.rate * share * within)
-            for number, share in zip(keys.numbers, keys.shares, strict=True)
-        )
-        doubts = flow.doubts
-        if node.name not in self._load.keys:
-            doubts = (
-                *doubts,
-                f"{node.name}: its keys are taken to be those of the load (say --keys {node.name}=NUMBER)",
-            )
-        if bound is None:
-            unknown = "it keeps every key for ever: give its source a lateness"
-            return NodeExpected(node, flow.rate, given=accepted, unknown=unknown, doubts=doubts)
-        held = self._runs("keys", replace(flow, rate=accepted), within + bound / SECOND)
-        return NodeExpected(node, flow.rate, 0.0, (held,), given=accepted, doubts=doubts, expired=flow.expired)
-
-    def _table(self, node: TableNode | TableJoinNode, flows: list[Inflow], keys: Keys) -> NodeExpected:
-        rate = sum(flow.rate for flow in flows)
-        doubts = tuple(one for flow in flows for one in flow.doubts)
-        if isinstance(node, TableJoinNode):
-            doubts = (*doubts, f"{node.name}: each row of a table is taken to have one partner")
-        held = self._merged_runs("rows", keys.number * len(flows), rate)
-        return NodeExpected(
-            node, rate, 0.0, (held,), updates=rate, given=2 * rate, doubts=doubts, changelog=2 * rate
-        )  # fmt: skip
-
-    def _lookup(self, node: LookupNode, left: Inflow, right: Inflow, keys: Keys) -> NodeExpected:
-        """A lookup keeps the last version of each key, those that can still be looked up, and records that wait."""
-        bound = stream_of(self._graph, node.left).bound
-        revise = revise_of(self._graph, node) / SECOND
-        doubts = [*left.doubts, *right.doubts]
-        kept = right.delay + self._load.skew + max((bound or 0) / SECOND, revise)
-        copies = self._setting.groups if node.broadcast else 1
-        versions = copies * (keys.number + right.rate * kept)
-        if bound is None:
-            doubts.append(f"{node.name}: without a lateness of its records every version is kept, so it grows for ever")
-        held = [self._merged_runs("versions", versions, copies * right.rate)]
-        if node.as_of == "event_time":
-            held.append(self._runs("left", left, revise))
-            doubts.append(
-                f"{node.name}: versions that come after the records that they are for revise these; not counted"
-            )
-        return NodeExpected(
-            node, left.rate + right.rate, 0.0, tuple(held), inserts=left.rate, given=left.rate, doubts=tuple(doubts),
-            changelog=left.rate, expired=left.expired + right.expired,
-        )  # fmt: skip
-
-    def _rules(self, node: RulesNode, flow: Inflow, keys: Keys) -> NodeExpected:
-        """Rules keep of each key the newest records that are seen, and all that can still be judged again, in runs."""
-        recent, low = node.rules.recent, flow.delay + self._load.skew + node.rules.lateness / SECOND
-        rows = sum(
-            number * (min(recent.last, flow.rate * share * recent.within / SECOND) + flow.rate * share * low)
-            for number, share in zip(keys.numbers, keys.shares, strict=True)
-        )
-        held = self._merged_runs("records", rows, flow.rate)
-        doubts = (*flow.doubts, f"{node.name or 'rules'}: how many alerts there are is not known; none are counted")
-        return NodeExpected(node, flow.rate, flow.rate, (held,), doubts=doubts, expired=flow.expired)
-
-    def _merged_runs(self, kind: str, rows: float, rate: float) -> Held:
-        """Rows in runs, to which so many come a second: each is written when it comes, and when its run is merged.
-
-        A run is merged with what came after it when that has a quarter of its rows or more (`windrow.core.state.runs`).
-        So the rows of runs grow fivefold, while a row is written again about each time that twice as many have come.
-        """
-        step, groups = self._setting.step, self._setting.groups
-        steps = max(1.0, rows / max(rate * step, 1e-9))
-        runs, times = 1 + math.log(steps, 5), 1 + math.log2(steps)
-        return Held(kind, rows, groups * runs, min(rate, rows / step) * times, groups * 2 / step, are_records=True)
-
 
 class _Sum:
     """Adds up the windows of a node."""
@@ -617,20 +350,6 @@ def spans(window: Tumbling | Hopping | Cumulate | Calendar) -> list[tuple[float,
             return [(days * _DAY, days * _DAY)]
         case _:
             assert_never(window)
-
-
-def delay_of(source: SourceNode, load: Load) -> tuple[float, tuple[str, ...]]:
-    """Return the delay of a source in seconds, and what is in doubt of it."""
-    match source.time.watermark:
-        case Delay(micros):
-            return micros / SECOND, ()
-        case DelayByPartition() as delays:
-            return delays.default / SECOND, (f"{source.name}: the default delay is taken for all partitions",)
-        case Adaptive(target, least, most):
-            found = min(max(load.behind.quantile(target), least / SECOND), most / SECOND)
-            return found, (f"{source.name}: its delay adapts; by the load's disorder it is {found:.3g} s",)
-        case Punctuated():
-            return 0.0, (f"{source.name}: its watermark is in the log; it is taken to be at the newest event time",)
 
 
 def _early(trigger: Trigger | None, rate: float, keys: Keys, width: float, windows: float) -> float:

@@ -191,8 +191,9 @@ class Load:
 
     `keys` of the node "" are those of nodes without their own. `shares` say which part of a source's records comes to a
     node, by (source, node) where it was measured, by ("", node) where it is stated, else 1. `partners` is how many
-    records of the right side one of the left has in a join. `skew` is how far the low watermark is behind the clocks,
-    beside the delay; `text_bytes` the length of a text.
+    records of the right side one of the left has in a join, `accepted` the share of its records that a deduplication
+    accepts, where it was measured; else its keys come evenly, and are `duplicates` besides. `skew` is how far the low
+    watermark is behind the clocks, beside the delay; `text_bytes` the length of a text.
     """
 
     rates: Mapping[str, float]
@@ -201,12 +202,13 @@ class Load:
     behind: Behind
     shares: Mapping[tuple[str, str], float] = field(default_factory=dict)
     partners: Mapping[str, float] = field(default_factory=dict)
+    accepted: Mapping[str, float] = field(default_factory=dict)
     duplicates: float = 0.0
     skew: float = 0.0
     text_bytes: float = 10.0
     sample: Sample | None = None
-    partitions: int | None = None
-    """Of the logs of all sources; None if they were not read."""
+    partitions: Mapping[str, int] | None = None
+    """Of the log of each source; None if they were not read."""
 
     @property
     def rate(self) -> float:
@@ -233,11 +235,12 @@ class Load:
             "behind_seconds": {f"p{share * 100:g}": self.behind.quantile(share) for share in (0.5, 0.99, 0.999, 1.0)},
             "shares": {f"{source}>{node}" if source else node: share for (source, node), share in self.shares.items()},
             "partners": dict(self.partners),
+            "accepted": dict(self.accepted),
             "duplicates": self.duplicates,
             "skew_seconds": self.skew,
             "text_bytes": self.text_bytes,
             "sample": None if self.sample is None else vars(self.sample),
-            "partitions": self.partitions,
+            "partitions": None if self.partitions is None else dict(self.partitions),
         }
 
 
@@ -246,6 +249,7 @@ def read_sample(pipeline: Runnable, records: int) -> Load:
 
     Raise InputError if the log has no good records, or all of them have one event time.
     """
+    from windrow.model import as_graph  # noqa: PLC0415 - a stated load needs no graph
     from windrow.sources import open_sources  # noqa: PLC0415 - a stated load reads no log
 
     sources = open_sources(pipeline)
@@ -258,7 +262,8 @@ def read_sample(pipeline: Runnable, records: int) -> Load:
         for batch in _first(sources.read_from(partition, ends[partition][0]), math.ceil(share * size))
     ]
     load = measure_load(pipeline, batches, f"{sum(held.values()):,} records of the log")
-    return replace(load, partitions=len(ends))
+    graph = as_graph(pipeline)
+    return replace(load, partitions=Counter(graph.source_of(partition).name for partition in ends))
 
 
 def _first(batches: Iterator[pa.RecordBatch], records: int) -> Iterator[pa.RecordBatch]:
@@ -274,12 +279,14 @@ def measure_load(pipeline: Runnable, batches: Sequence[pa.RecordBatch], origin: 
 
     Raise InputError as `read_sample` does.
     """
-    from windrow.core.columns import to_micros, unpack  # noqa: PLC0415 - a stated load needs no records
+    import pyarrow as pa  # noqa: PLC0415 - a stated load needs no records
+
+    from windrow.core.columns import to_micros, unpack  # noqa: PLC0415 - the same
     from windrow.core.messages import Records  # noqa: PLC0415 - the same
     from windrow.core.operators.ingest import Ingest  # noqa: PLC0415 - the same
     from windrow.core.schema import PARTITION, TIME  # noqa: PLC0415 - the same
     from windrow.hosts.disorder import measure  # noqa: PLC0415 - the same
-    from windrow.model import as_graph  # noqa: PLC0415 - the same
+    from windrow.model import DeduplicateNode, as_graph  # noqa: PLC0415 - the same
 
     graph = as_graph(replace(pipeline, key_groups=1))
     nodes = {node.name: node for node in graph.computed}
@@ -301,24 +308,30 @@ def measure_load(pipeline: Runnable, batches: Sequence[pa.RecordBatch], origin: 
             times[source].append(to_micros(found.column(TIME)))
             key = getattr(nodes[message.to], "key", ())
             if key and set(key) <= set(found.column_names):
-                tables.setdefault(message.to, []).append(found.select(key))
+                tables.setdefault(message.to, []).append(found.select([*key, TIME]))
     if not came:
         msg = (
             f"no record of the sample ({sum(read.values()):,} were read) is good: nothing can be measured; state a load"
         )
         raise InputError(msg)
     spans = {name: _span(np.concatenate(found)) for name, found in times.items() if found}
-    keys, texts, coverage = _keys_of(tables)
+    keys, texts, coverage = _keys_of({name: [one.drop(TIME) for one in found] for name, found in tables.items()})
     behind = measure(pipeline, batches).high
     is_record = behind.records > 0
     lags, rows = np.unique(np.maximum(behind.behind[is_record], 0), return_inverse=True)
     counts = np.bincount(rows, behind.records[is_record])
+    names = [source.name for source in graph.sources]
     return Load(
-        rates={name: read[name] / span for name, span in spans.items()},
-        record_bytes={name: size[name] / read[name] for name in spans},
+        rates={name: read[name] / spans[name] if name in spans else 0.0 for name in names},
+        record_bytes={name: size[name] / read[name] if read[name] else size.total() / read.total() for name in names},
         keys={"": max(keys.values(), key=lambda one: one.number, default=Keys.even(1)), **keys},
         behind=Behind.counted((lags / SECOND).tolist(), counts.tolist()),
         shares={(source, node): number / read[source] for (source, node), number in came.items()},
+        accepted={
+            name: _accepted(pa.concat_tables(found), node.within)
+            for name, found in tables.items()
+            if isinstance(node := nodes[name], DeduplicateNode)
+        },
         text_bytes=texts,
         sample=Sample(sum(read.values()), max(spans.values()), origin, coverage),
     )
@@ -352,6 +365,33 @@ def _keys_of(tables: Mapping[str, list[pa.Table]]) -> tuple[dict[str, Keys], flo
     return keys, sum(lengths) / len(lengths) if lengths else 10.0, min(coverages, default=None)
 
 
+def _accepted(rows: pa.Table, within: int) -> float:
+    """Return the share of records (keys and a time each) that no accepted one of their key before is near in time.
+
+    Unlike the operator it takes them in the order of event time, which changes few of them.
+    """
+    from windrow.core.columns import to_micros  # noqa: PLC0415 - a stated load needs no records
+
+    key, number = np.zeros(rows.num_rows, np.int64), 0
+    for column in rows.columns[:-1]:
+        codes = column.combine_chunks().dictionary_encode()
+        key = np.unique(key * len(codes.dictionary) + codes.indices.to_numpy(), return_inverse=True)[1]
+    times = to_micros(rows.column(rows.num_columns - 1))
+    # in units so large that all keys have a place on one axis, each farther than `within` from the one before
+    unit = max(1, within // 1_000)
+    at = (times - times.min()) // unit
+    place = np.sort(key * (int(at.max()) + within // unit + 1) + at)
+    key.sort()
+    accepted = np.flatnonzero(np.diff(key, prepend=-1))  # the first of each key
+    while len(accepted):
+        number += len(accepted)
+        following = np.searchsorted(place, place[accepted] + within // unit)
+        is_of_key = following < len(place)
+        is_of_key &= key[np.minimum(following, len(place) - 1)] == key[accepted]
+        accepted = following[is_of_key]
+    return number / len(key)
+
+
 def recorded_load(pipeline: Runnable, reports: Sequence[StepReport], keys: Keys, record_bytes: float) -> Load:
     """Measure rates and disorder in the history of a run; it does not know keys and sizes.
 
@@ -377,9 +417,10 @@ def recorded_load(pipeline: Runnable, reports: Sequence[StepReport], keys: Keys,
         msg = "the history has one step only, which has no rate: run it for longer, or give --log, which reads the log"
         raise InputError(msg)
     bounds = [bound / SECOND for bound in BOUNDS]
+    names = [source.name for source in graph.sources]
     return Load(
-        rates={name: number / seconds for name, number in read.items()},
-        record_bytes=dict.fromkeys(read, record_bytes),
+        rates={name: read[name] / seconds for name in names},
+        record_bytes=dict.fromkeys(names, record_bytes),
         keys={"": keys},
         behind=Behind.counted((*bounds, 2 * bounds[-1])[: len(lateness.counts)], lateness.counts),
         sample=Sample(sum(read.values()), seconds, f"the history of {len(reports):,} reports"),
