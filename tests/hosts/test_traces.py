@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +25,10 @@ from windrow.core.part_times import PartTime, join_part_times
 from windrow.errors import RunError
 from windrow.hosts.exporting import LEAVE
 from windrow.hosts.launch import Options, launch
+from windrow.hosts.replay import ReplayHost, ReplayOptions, plan_replay, run_replay
 from windrow.hosts.reports import Fault
 from windrow.hosts.traces import trace_exporters, tracing
-from windrow.model import KafkaSource, PostgresSink, as_graph
+from windrow.model import KafkaSource, PostgresSink, SqliteSink, as_graph
 
 T0 = 1_767_225_600_000_000
 SINK = PostgresSink("postgresql://ann:secret@db/shop", "spend")
@@ -149,8 +151,8 @@ def test_a_fault_lasts_until_the_run_is_ready_and_a_failure_is_the_last(monkeypa
         monkeypatch.setenv("OTEL_SERVICE_NAME", "shop-spend")
         with pytest.raises(RunError), tracing(GRAPH, "stream", pytest.fail) as traces:  # noqa: PT012 - what it raises
             traces.on_ready()
-            traces.on_trouble(Fault("the database is down; trying again in 0.5 s", "sink"))
-            traces.on_trouble(Fault("the database is down; trying again in 1 s", "sink"))
+            traces.on_trouble(Fault("the database is down", "sink", "trying again in 0.5 s"))
+            traces.on_trouble(Fault("the database is down", "sink", "trying again in 1 s"))
             traces.on_ready()
             traces.on_step(STEP)
             msg = "the database is down for good"
@@ -244,6 +246,42 @@ def test_the_console_gets_a_line_a_span_on_stderr(
     assert out == ""
     lines = err.splitlines()
     assert sorted({line.split('"')[3] for line in lines}) == ["windrow.commit", "windrow.compute", "windrow.step"]
+
+
+def replayed(files: Files, folder: Path, host: ReplayHost) -> None:
+    pipeline = spend(files.source, SqliteSink(str(folder / "spend.db"), "spend"))
+    options = ReplayOptions(folder / "none", end="log", host=host, max_records=40, on_warning=pytest.fail)
+    assert run_replay(plan_replay(pipeline, options), options, lambda _: None, lambda _: None) == "end"
+
+
+def test_a_replay_is_traced(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.append(events(100))
+    with Receiver() as receiver:
+        asked(monkeypatch, receiver.url)
+        replayed(files, tmp_path, "memory")
+    spans, resource = received(receiver)
+    assert (resource["windrow.pipeline"], resource["windrow.host"]) == ("user-spend", "memory")
+    assert sum(attributes(span).get("windrow.records", 0) for span in spans) >= 100
+    assert {span.name for span in spans} == {"windrow.step", "windrow.compute", "windrow.commit"}
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_batch_host_reads_all_steps_in_the_first(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.append(events(100))
+    with Receiver() as receiver:
+        asked(monkeypatch, receiver.url)
+        replayed(files, tmp_path, "batch")
+    spans, _ = received(receiver)
+    roots = sorted(
+        (span for span in spans if not span.parent_span_id), key=lambda one: attributes(one)["windrow.epoch"]
+    )
+    parts = [children(spans, root) for root in roots]
+    assert len(parts) > 1
+    assert {"read", "decode", "operate", "commit"} <= parts[0].keys()
+    assert all(one.keys() == {"operate", "commit"} for one in parts[1:])
+    assert parts[0]["read"].end_time_unix_nano <= parts[1]["commit"].start_time_unix_nano
 
 
 def test_a_run_imports_nothing_for_exporters_that_are_not_asked_for() -> None:

@@ -16,6 +16,7 @@ from windrow.cli.common import (
     NEEDS_NO_SPARK,
     OK,
     default_checkpoint,
+    echo_error,
     is_given,
     json_option,
     pipeline_argument,
@@ -110,6 +111,7 @@ def command(
         savepoint=savepoint,
         max_records=max_records,
         spark=spark,
+        on_warning=lambda message: echo_error(f"warning: {message}"),
     )
     if rules is not None:
         return _back_test(valid, rules, labels, options, as_json=as_json)

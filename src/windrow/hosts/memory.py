@@ -199,13 +199,20 @@ class MemoryRun:
     def _commit(
         self, epoch: int, host: MemoryHost, groups: list[GroupOutput], watch: Stopwatch, on_step: OnStep
     ) -> None:
-        rows = concat_by_sink(self._nothing, (group.by_sink for group in groups))
-        computed = watch.lap()
-        parts = [ending_now("compute", computed)]
-        with timing(parts, "commit"):
-            self._sinks.commit(epoch, rows)
-        report = StepReport.of(epoch, [group.stats for group in groups], computed + watch.lap(), parts=parts)
+        report = _commit(self._sinks, self._nothing, epoch, groups, watch)
         on_step(report.with_state(self._pipeline, host.state_by_level))
+
+
+def _commit(
+    sinks: SinkGroup, nothing: Mapping[str, StepOutput], epoch: int, groups: Sequence[GroupOutput], watch: Stopwatch
+) -> StepReport:
+    """Commit a step that was computed since the last lap, behind the rows of `nothing`; return its report."""
+    rows = concat_by_sink(nothing, (group.by_sink for group in groups))
+    computed = watch.lap()
+    parts = [ending_now("compute", computed)]
+    with timing(parts, "commit"):
+        sinks.commit(epoch, rows)
+    return StepReport.of(epoch, [group.stats for group in groups], computed + watch.lap(), parts=parts)
 
 
 def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
@@ -294,9 +301,7 @@ class InProcessRun:
         watch, epoch = Stopwatch(), -1
         for groups in self._steps(host, plan):
             epoch += 1
-            rows = [group.by_sink for group in groups]
-            self._sinks.commit(epoch, concat_by_sink(nothing if epoch else first, rows))
-            on_step(StepReport.of(epoch, [group.stats for group in groups], watch.lap()))
+            on_step(_commit(self._sinks, nothing if epoch else first, epoch, groups, watch))
             if self._stop.is_set():
                 return "asked"
         if epoch < 0:

@@ -17,10 +17,11 @@ from windrow.errors import CheckpointError, InputError
 from windrow.hosts.batch.plan import MAX_RECORDS, BatchSettings, starts_at_latest
 from windrow.hosts.folders import Folder, remove, write_whole
 from windrow.hosts.launch import Ended
-from windrow.hosts.reports import OnStep, PartitionName, counted
+from windrow.hosts.reports import Observer, OnStep, PartitionName, counted, naming_partitions
 from windrow.hosts.savepoint import FILE, fingerprint, require_new_folder
 from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.stream.checkpoint import Checkpoint, locked, log_of
+from windrow.hosts.traces import tracing
 from windrow.model import (
     Graph,
     KafkaSource,
@@ -65,6 +66,7 @@ class ReplayOptions:
     savepoint: Folder | None = None
     max_records: int = MAX_RECORDS
     spark: SparkOptions = AS_GIVEN
+    on_warning: Callable[[str], None] = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,15 @@ def run_replay(
     replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
 ) -> Ended:
     """Replay; `on_start` is given the function that asks it to stop. Raise a WindrowError if it fails."""
+    graph = as_graph(replay.pipeline)
+    with tracing(graph, options.host, options.on_warning) as traces:
+        both = Observer.all_of([Observer(on_step), Observer(naming_partitions(graph, traces.on_step))])
+        return _run_replay(replay, options, both.on_step, on_start)
+
+
+def _run_replay(
+    replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
+) -> Ended:
     sinks, settings = open_sinks(replay.pipeline), replay.settings
     if settings.run is None:
         msg = "a replay must say whose its rows are"

@@ -197,14 +197,28 @@ _CONTROL = (Tick, PartitionIdle, EndOfInput)
 
 
 def batch_ingest(pipeline: Runnable, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
-    """Return the function that makes numbered packets of one partition's raw records."""
+    """Return the function that makes numbered packets of one partition's raw records.
+
+    All steps are read before the first one is computed, and the times of that are in the partition's first one.
+    """
     sent = pickle_pipeline(pipeline)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stage = Ingest(unpickle_pipeline(sent), bounds)
-        for number, pieces in groupby(_pieces(batches, cut), lambda piece: piece[0]):
-            for packet in stage.run(batch for _, batch in pieces):
-                yield numbered(number, packet)
+        reading, decoding = _Timer(), _Timer()
+
+        def packets() -> Iterator[tuple[int, Packet]]:
+            for number, pieces in groupby(_pieces(reading.each(batches), cut), lambda piece: piece[0]):
+                for packet in stage.run(batch for _, batch in pieces):
+                    yield number, packet
+
+        first: int | None = None
+        for number, packet in decoding.each(packets()):
+            first = number if first is None else first
+            yield numbered(number, packet)
+        if first is not None:
+            yield numbered(first, Packet(0, reading.time("read", reading.seconds)))
+            yield numbered(first, Packet(0, decoding.time("decode", decoding.seconds - reading.seconds)))
 
     return run
 
