@@ -121,11 +121,12 @@ alerts: {lag: {time: 10m}, latency: 30s}
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case["message"][:50])
-def test_what_sql_cannot_say_is_refused_with_its_place(case: dict[str, str]) -> None:
+def test_what_sql_cannot_say_is_refused_with_its_place(case: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     line, _, rest = case["message"].partition(":")
     with pytest.raises(PipelineError) as caught:
         _read(f"{_SQL}{case['sql'].rstrip()};\n")
     assert str(caught.value) == f"p.sql:{_LINES + int(line)}:{rest}"
+    assert caplog.messages == [], "the parser logs what it does not know"
 
 
 def test_findings_have_the_place_in_the_sql(tmp_path: Path) -> None:

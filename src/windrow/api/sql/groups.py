@@ -37,15 +37,17 @@ class Groups:
                 group or select, "window_start and window_end are of TUMBLE, HOP, CUMULATE or SESSION in FROM"
             )
         key = yaml.SequenceNode("tag:yaml.org,2002:seq", [], self.nodes.mark(at), self.nodes.mark(at))
-        names, used = [], set()
+        names, used = list[str](), set()
         for one in keys:
             item = self._selected(one, items, chain)
             used.add(id(item))
             expression = item.this if isinstance(item, exp.Alias) else item
             text, name = self.names.rewritten(expression, chain.scope).value, item.alias_or_name
             here = self.script.start(one)
+            is_plain = isinstance(expression, exp.Column) and self.names.resolve(expression, chain.scope) == name
+            self.names.refuse_taken(item, name, names, () if is_plain else chain.base.fields)
             names.append(name)
-            if isinstance(expression, exp.Column) and self.names.resolve(expression, chain.scope) == name:
+            if is_plain:
                 key.value.append(self.nodes.text(name, here))
             else:
                 made = self.nodes.mapping(here)
@@ -54,9 +56,10 @@ class Groups:
         aggregates = self.nodes.mapping(at)
         for item in items:
             if id(item) not in used and not self._is_bound(item, chain):
-                here = self.script.start(item)
+                here, name = self.script.start(item), self._named_item(item)
+                self.names.refuse_taken(item, name, [*names, *(one.value for one, _ in aggregates.value)], ())
                 aggregates.value.append(
-                    (self.nodes.text(self._named_item(item), here), self.nodes.text(self._aggregate(item, chain), here))
+                    (self.nodes.text(name, here), self.nodes.text(self._aggregate(item, chain), here))
                 )
         parts: dict[str, yaml.Node] = {"key": key} if names else {}
         window = chain.window

@@ -45,9 +45,21 @@ class Joins:
                 "a.t + INTERVAL '15' MINUTES; one with a table FOR SYSTEM_TIME AS OF a.t"
             )
             self.script.refuse(join, msg)
+        self._refuse_third(chain, here, pairs, table)
         self._joined(chain, here, pairs, how, is_pair=version is None, is_table=right.is_table and not bounds)
         parts: dict[str, yaml.Node] = {f"{suffix}.by": by}
         return suffix, parts | {f"{suffix}.{one}": self.nodes.text(text, at) for one, text in settings.items()}
+
+    def _refuse_third(self, chain: Chain, right: Relation, pairs: dict[str, str], table: exp.Expr) -> None:
+        """Refuse a column whose name a join before has given `_right` already."""
+        taken = {one.lower() for one in chain.base.fields}
+        for one in right.names:
+            if one not in pairs.values() and one.lower() in taken and f"{one}_right".lower() in taken:
+                msg = (
+                    f"{one} is a column of {right.alias} and of two relations before it: join a view of "
+                    f"{right.alias} that calls it otherwise, {one} AS {right.alias}_{one}"
+                )
+                self.script.refuse(table, msg)
 
     def _joined(
         self, chain: Chain, right: Relation, pairs: dict[str, str], how: str, *, is_pair: bool, is_table: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import yaml
@@ -113,6 +113,19 @@ class Names:
             self.script.refuse(column, f"{name} is a column of several relations: write {meant}")
         # a name that nothing has is found by the check of the pipeline, which knows what is close to it
         return found[0].names[name] if found else name
+
+    def refuse_taken(self, item: exp.Expr, name: str, selected: Sequence[str], fields: Sequence[str]) -> None:
+        """Refuse an item whose name another item has, or a column of FROM if it is not that column itself."""
+        at = item.args.get("alias") or item
+        if name.lower() in map(str.lower, selected):
+            msg = f"two columns of this SELECT are called {name}: give one of them another name, AS ..."
+            self.script.refuse(at, msg)
+        if name.lower() in map(str.lower, fields):
+            msg = (
+                f"{name} is a column of FROM already, and what is computed has a name of its own: AS new_{name}; "
+                f"a SELECT from this one can call it {name} again"
+            )
+            self.script.refuse(at, msg)
 
     def is_time(self, scope: list[Relation], column: exp.Column, time: str | None) -> bool:
         """Whether a column is the event time, of which `time` is the field."""

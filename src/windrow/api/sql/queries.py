@@ -38,6 +38,8 @@ class Queries:
         self.names = Names(script, nodes)
         self.joins, self.groups = Joins(script, nodes, self.names), Groups(script, nodes, self.names)
         self._known: dict[str, Stream] = {}
+        self._lines: dict[str, int] = {}
+        """The lines of the queries that are streams, by the names of these."""
 
     def add(self, stream: Stream, named: exp.Expr, name: str | None = None) -> None:
         """Make a table or view known by its name."""
@@ -103,6 +105,7 @@ class Queries:
         at = self.script.start(node)
         made = self.nodes.mapping(at)
         self.nodes.put(made, ["from"], self.nodes.texts([one.name for one in found], at), at)
+        self._take_name(node, name)
         self.nodes.put(self.streams, [name], made, at)
         times = {one.time for one in found}
         return Stream(name, found[0].fields, times.pop() if len(times) == 1 else None)
@@ -139,7 +142,8 @@ class Queries:
             if conditions:
                 self._step(chain, "where", {"where": self._condition(chain, where, conditions)})
                 conditions = []
-            self._deduplicate(chain, *self._first_row(qualify.this))
+            by, window = self._first_row(qualify.this)
+            self._deduplicate(chain, [self.names.resolve(one, chain.scope) for one in by], window)
         return self._finish(chain, node, *self._project(chain, items, where, conditions))
 
     def _refuse_over(self, items: list[exp.Expr]) -> None:
@@ -181,8 +185,21 @@ class Queries:
             at = self.script.start(node)
             made.value.insert(0, (self.nodes.text("from", at), self.nodes.text(taken, at)))
             taken = chain.name if index == len(chain.steps) - 1 else f"{chain.name}_{suffix}"
+            self._take_name(node, taken)
             self.nodes.put(self.streams, [taken], made, made.start_mark.index)
         return Stream(chain.name, fields, time)
+
+    def _take_name(self, node: exp.Expr, name: str) -> None:
+        """Refuse a query whose name, or that of one of its steps, another one has."""
+        at = self.script.start(node)
+        line = self.script.place(at).line
+        if name in self._lines:
+            msg = (
+                f"the query on line {self._lines[name]} is called {name}, too: each view, common table expression, "
+                "query of FROM and step of these (NAME_where) is a stream, and has a name of its own"
+            )
+            self.script.refuse(node, msg)
+        self._lines[name] = line
 
     def _step(self, chain: Chain, suffix: str, parts: dict[str, yaml.Node], at: int | None = None) -> yaml.MappingNode:
         first = next(iter(parts.values())).start_mark.index if at is None else at
@@ -221,6 +238,12 @@ class Queries:
                 stream = self._named(window.this)
                 time = self.names.column_name(window.args["descriptor"])
                 if time not in {stream.time, None if ROWTIME in stream.fields else ROWTIME}:
+                    if stream.time is None and ROWTIME in stream.fields:
+                        msg = (
+                            f"the event time of {stream.name} is no column of it, and rowtime, which would name it, is "
+                            f"another one: select the event time in {stream.name}, or call that column otherwise"
+                        )
+                        self.script.refuse(window.args["descriptor"], msg)
                     meant = stream.time or ROWTIME
                     msg = f"DESCRIPTOR({time}): the event time of {stream.name} is {meant}; write DESCRIPTOR({meant})"
                     self.script.refuse(window.args["descriptor"], msg)
@@ -268,15 +291,16 @@ class Queries:
         if first is None:
             self.script.refuse(row, f"ROW_NUMBER is for the first of copies: write WHERE {row.alias} = 1 around it")
         self.script.parts(source, "a query in FROM", "this", "alias")
-        key = self._first_row(exp.EQ(this=row.this.copy(), expression=exp.Literal.number(1)))
+        by, window = self._first_row(exp.EQ(this=row.this.copy(), expression=exp.Literal.number(1)))
         inner = source.this.copy()
         inner.set("expressions", [one for one in inner.expressions if one.alias != row.alias])
+        names = [self._selected_name(one, inner.expressions) for one in by]
         alias = source.args.get("alias")
         stream = self.query(inner, f"{name}_from")
         relation = whole(stream, self._alias(alias) if alias else "")
         relation = replace(relation, barred={row.alias: f"{row.alias} is 1 in each row: leave it out"})
         chain = Chain(name, options, stream, [relation])
-        self._deduplicate(chain, *key)
+        self._deduplicate(chain, names, window)
         return chain, [one for one in conditions if one is not first]
 
     def _first_row(self, condition: exp.Expr) -> tuple[list[exp.Expr], exp.Expr]:
@@ -310,14 +334,30 @@ class Queries:
             self.script.refuse(order or window, msg)
         if not by:
             self.script.refuse(window, "ROW_NUMBER needs PARTITION BY: the fields that copies have in common")
-        return by, window
-
-    def _deduplicate(self, chain: Chain, by: list[exp.Expr], window: exp.Expr) -> None:
-        names = []
         for column in by:
             if not isinstance(column, exp.Column):
                 self.script.refuse(column, "PARTITION BY names columns here; compute others in a view before")
-            names.append(self.names.resolve(column, chain.scope))
+        return by, window
+
+    def _selected_name(self, column: exp.Expr, items: list[exp.Expr]) -> str:
+        """Return what SELECT calls a column of FROM that PARTITION BY beside it names."""
+        for item in items:
+            expression = item.this if isinstance(item, exp.Alias) else item
+            if (
+                isinstance(expression, exp.Column)
+                and expression.name == column.name
+                and ("" in (tables := {expression.text("table"), column.text("table")}) or len(tables) == 1)
+            ):
+                return str(item.alias_or_name)
+        if not isinstance(items[0], exp.Star):
+            msg = (
+                f"PARTITION BY has {column.sql('duckdb')}, which this SELECT has not: select it here, too; the query "
+                "around it may leave it out"
+            )
+            self.script.refuse(column, msg)
+        return str(column.name)
+
+    def _deduplicate(self, chain: Chain, names: list[str], window: exp.Expr) -> None:
         at = self.script.start(window)
         self._step(chain, "deduplicate", {"deduplicate.by": self.nodes.texts(names, at)})
 
@@ -347,6 +387,7 @@ class Queries:
         derived = self.nodes.mapping(at)
         for item in items[1:] if is_all else items:
             name, node, plain = self._selected(chain, item)
+            self.names.refuse_taken(item, name, [one for one, _ in kept], base.fields if plain != name else ())
             kept.append((name, plain))
             if plain != name:
                 derived.value.append((self.nodes.text(name, node.start_mark.index), node))

@@ -15,7 +15,7 @@ from sqlglot import exp
 from windrow.api.sql.names import Options, Stream, duration
 from windrow.api.sql.nodes import Nodes, key_of
 from windrow.api.sql.queries import Queries
-from windrow.api.sql.syntax import Script, Setting
+from windrow.api.sql.syntax import STATEMENT, Script, Setting
 from windrow.api.yaml_node import YamlNode
 from windrow.errors import PipelineError, call_all
 
@@ -87,7 +87,7 @@ class _Statements:
                 msg = (
                     "a pipeline has the statements SET, CREATE TABLE, CREATE VIEW and INSERT INTO ... SELECT, not this"
                 )
-                self.script.refuse(statement, msg)
+                raise PipelineError(msg, self.script.place(statement.meta[STATEMENT]))
 
     def _table(self, create: exp.Create) -> None:
         if isinstance(create.this, exp.Schema):
@@ -110,6 +110,9 @@ class _Statements:
         options: Options = {}
         properties = create.args.get("properties")
         for one in properties.expressions if properties else ():
+            if isinstance(one, exp.TemporaryProperty):
+                msg = "leave TEMPORARY out: tables and views are of this pipeline alone, and there is no other kind"
+                self.script.refuse(create.this, msg)
             if not isinstance(one, exp.Property) or not isinstance(one.this, exp.Literal):
                 self.script.refuse(one, "options are WITH ('name' = 'value', ...)")
             value = one.args["value"]

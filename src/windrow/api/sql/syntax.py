@@ -20,8 +20,9 @@ from sqlglot.tokenizer_core import TokenType
 
 from windrow.errors import PipelineError, Place
 
-SPAN, CALL_END = "span", "call_end"
-"""Keys of a node's `meta`: its first position and the one after its last; where the brackets of an aggregate end."""
+SPAN, CALL_END, STATEMENT = "span", "call_end", "statement"
+"""Keys of a node's `meta`: its first position and the one after its last; where the brackets of an aggregate end; where
+a statement begins."""
 
 
 class WindowTable(exp.Expression):
@@ -59,6 +60,16 @@ class _Dialect(DuckDB):
             *DuckDBParser.SCHEMA_UNNAMED_CONSTRAINTS,
             "WATERMARK",
         }
+
+        def _parse_statement(self) -> Any:  # noqa: ANN401 - sqlglot's
+            start = self._curr
+            made = super()._parse_statement()
+            if start and isinstance(made, exp.Expr):
+                made.meta[STATEMENT] = start.start
+            return made
+
+        def _warn_unsupported(self) -> None:
+            """Log nothing: what sqlglot does not know either is refused here."""
 
         def _window_table(self, kind: str) -> exp.Expr:
             start = self._prev
