@@ -140,6 +140,15 @@ def test_ordinary_envelopes_take_the_fast_path() -> None:
     assert FastDecoder(exact).decode(raw).rows.tolist() == [0, 1, 2, 3]
 
 
+@BOTH
+def test_small_decimals_have_an_exponent(copies: int) -> None:
+    """As Java writes numbers below a millionth, and zeros of as many digits: an exponent below 0 is in no bytes."""
+    records = [change("c", None, ROW | {"balance": text}) for text in ("0E-8", "0.00000000", "12E-1", "-5E-2")]
+    decoded = Decoder(node()).decode(encoded(*records * copies))
+    found = [Decimal(text) for text in ("0.00", "0.00", "1.20", "-0.05")]
+    assert decoded.good.column("balance").to_pylist() == found * copies
+
+
 def test_a_column_that_comes_later_is_null_before() -> None:
     field = Field("country", StringType(), optional=True)
     records = [change("c", None, ROW), change("u", None, ROW | {"country": "SE"})]
@@ -164,6 +173,11 @@ BAD: list[tuple[Any, str]] = [
     (change("u", None, ROW | {"name": "__debezium_unavailable_value"}), "unavailable: name: unchanged and not in"),
     (change("c", None, ROW | {"balance": "AfQ="}), "wrong type: balance: bytes of a decimal; set decimal.handling"),
     (change("c", None, ROW | {"balance": "1234"}), "wrong type: balance: bytes of a decimal; set decimal.handling"),
+    (change("c", None, ROW | {"balance": "1E+8"}), "wrong type: balance: bytes of a decimal; set decimal.handling"),
+    (change("c", None, ROW | {"balance": "NaN"}), 'wrong type: after.balance: "NaN" is not a decimal(12,2)'),
+    (change("c", None, ROW | {"balance": "Infinity"}), 'wrong type: after.balance: "Infinity" is not a decimal(12,2)'),
+    (change("c", None, ROW | {"balance": "-Infinity"}), 'wrong type: after.balance: "-Infinity" is not a decimal'),
+    (change("c", None, ROW | {"balance": "1E-8"}), 'wrong type: after.balance: "1E-8" is not a decimal(12,2)'),
 ]
 
 
@@ -199,7 +213,7 @@ def test_a_tombstone_deletes_its_key_if_it_is_to() -> None:
 numbers = st.sampled_from([7, 0, -1, "7", 7.5, True, 2**63, 10**30])
 texts = st.sampled_from(["Ada", "", "x\u0000", '"source":{', "before", "__debezium_unavailable_value", 5])
 amounts = st.sampled_from(
-    ["12.50", "0.00", "-3.1", 12.5, 3, "1234", "AfQ=", "1.234", "1e2", {"scale": 1, "value": "AQ"}]
+    ["12.50", "0.00", "-3.1", 12.5, 3, "1234", "AfQ=", "1.234", "1e2", "0E-8", "NaN", {"scale": 1, "value": "AQ"}]
 )
 nothing: st.SearchStrategy[Any] = st.sampled_from([None, None, 5, "x", [], {}])
 COLUMN_VALUES: dict[str, st.SearchStrategy[Any]] = {

@@ -10,6 +10,7 @@ null there, or have values that were made up.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -24,6 +25,10 @@ TIME_OF_CHANGE: Final = (SOURCE, "ts_ms")
 TIME_OF_CHANGE_TYPE: Final = TimestampType("millis")
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """Debezium's placeholder for an unchanged value that PostgreSQL stores outside the row (TOAST) and does not log."""
+_IN_NO_BYTES: Final = re.compile(r"\.|E-")
+"""In the text of a number with a scale as Java writes it: a point, or an exponent below 0 (``0E-8``)."""
+_NO_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+"""What PostgreSQL's numeric can be, and no decimal is."""
 _NO_ROW: Final = {
     "t": "a truncation, which names no rows: those of the table stay until their keys are deleted",
     "m": "a logical message",
@@ -71,20 +76,20 @@ def time_of_change(field: Field, envelope: Mapping[str, object]) -> Value:
 def require_known(field: Field, value: object) -> None:
     """Raise BadValueError for a text that the database did not log, and for a decimal that is written as its bytes.
 
-    Bytes are in base64, which can look like a whole number, but has no point.
+    Bytes are in base64, which can look like a whole number, but has no point and no sign of an exponent below 0.
     """
     if isinstance(value, NumberText):
         return
     if value == UNAVAILABLE or (isinstance(value, list) and UNAVAILABLE in value):
         msg = f"unavailable: {field.name}: unchanged and not in the log (TOAST); set REPLICA IDENTITY FULL"
         raise BadValueError(msg)
-    if isinstance(value, str) and has_point(field.type) and "." not in value:
+    if isinstance(value, str) and has_point(field.type) and not (_IN_NO_BYTES.search(value) or value in _NO_NUMBERS):
         msg = f"wrong type: {field.name}: bytes of a decimal; set decimal.handling.mode to string or double"
         raise BadValueError(msg)
 
 
 def has_point(type_: DataType) -> bool:
-    """Return whether the text of a number of this type has a point, as Debezium writes it."""
+    """Return whether the text of a number of this type has a point, or an exponent below 0, as Debezium writes it."""
     return isinstance(type_, DecimalType) and type_.scale > 0
 
 

@@ -160,7 +160,8 @@ def _require_logged(type_: DataType, value: object) -> None:
     if isinstance(value, str) and not isinstance(value, Literal):
         if value == "__debezium_unavailable_value":
             raise DeadLetterError(UNAVAILABLE)
-        if isinstance(type_, DecimalType) and type_.scale and "." not in value:
+        is_number = "." in value or "E-" in value or value in {"NaN", "Infinity", "-Infinity"}
+        if isinstance(type_, DecimalType) and type_.scale and not is_number:
             raise DeadLetterError(WRONG_TYPE)
 
 
