@@ -17,22 +17,31 @@ from windrow.errors import InputError, SourceError, WindrowError
 from windrow.model import FileSource, KafkaSource, LogSource, Source
 from windrow.sources import open_source
 from windrow.sources.kafka import preflight
+from windrow.sources.log import LogFolder, retention
 from windrow.testing.servers.kafka import Kafka
 
 
 class Log(Protocol):
+    """A log; `at` returns the offset of the record of a partition before which are so many that are there."""
+
     source: Source
 
+    def at(self, number: int) -> int: ...
     def append(self, partition: int, values: list[bytes]) -> None: ...
     def grow(self, total: int) -> None: ...
 
 
 class Files:
+    """An embedded log."""
+
     def __init__(self, path: Path, partitions: int) -> None:
         self.source: Source = LogSource(str(path))
         self._path = path
         path.mkdir()
         self.grow(partitions)
+
+    def at(self, number: int) -> int:
+        return number
 
     def append(self, partition: int, values: list[bytes]) -> None:
         with (self._path / f"partition-{partition}.jsonl").open("ab") as file:
@@ -43,11 +52,48 @@ class Files:
             self.append(partition, [])
 
 
+class TrimmedFiles(Files):
+    """An embedded log whose first records are trimmed."""
+
+    def at(self, number: int) -> int:
+        return 7 + number
+
+    def grow(self, total: int) -> None:
+        for partition in range(total):
+            file = self._path / f"partition-{partition}.jsonl"
+            if not file.exists():
+                # made elsewhere, as a run may read meanwhile
+                made = Files(self._path.with_name(f"draft-{partition}"), partition + 1)
+                made.append(partition, [b"%d" % number * 2_000 for number in range(7)])
+                draft = LogFolder(made._path)  # noqa: SLF001 - of a class of this file
+                for change in retention.plan_trim(draft, offsets={partition: 7}):
+                    retention.apply(draft, change)
+                for name in (f"{file.stem}.kept.json", file.name):
+                    (draft.path / name).rename(self._path / name)
+
+
+class CompactedFiles(Files):
+    """An embedded log in which the first of each two records was compacted away."""
+
+    def at(self, number: int) -> int:
+        return 2 * number + 1
+
+    def append(self, partition: int, values: list[bytes]) -> None:
+        super().append(partition, [value for value in values for _ in range(2)])
+        folder = LogFolder(self._path)
+        change = retention.plan_compact(folder, ["n"], active=0, tombstones_before=0, partition=partition)
+        if change is not None:
+            retention.apply(folder, change)
+
+
 class Topic:
     def __init__(self, kafka: Kafka, name: str) -> None:
         self.source: Source = KafkaSource(kafka.servers, name)
         self._kafka = kafka
         self._name = name
+
+    def at(self, number: int) -> int:
+        return number
 
     def append(self, partition: int, values: list[bytes]) -> None:
         self._kafka.produce(self._name, partition, values)
@@ -56,10 +102,13 @@ class Topic:
         self._kafka.add_partitions(self._name, total)
 
 
-@pytest.fixture(params=["log", pytest.param("kafka", marks=pytest.mark.service)])
+EMBEDDED = {"log": Files, "trimmed log": TrimmedFiles, "compacted log": CompactedFiles}
+
+
+@pytest.fixture(params=[*EMBEDDED, pytest.param("kafka", marks=pytest.mark.service)])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], Log]:
-    if request.param == "log":
-        return lambda partitions: Files(tmp_path / "log", partitions)
+    if request.param in EMBEDDED:
+        return lambda partitions: EMBEDDED[request.param](tmp_path / "log", partitions)
     kafka: Kafka = request.getfixturevalue("kafka")
     topic: Callable[..., str] = request.getfixturevalue("topic")
     return lambda partitions: Topic(kafka, topic(partitions))
@@ -73,6 +122,10 @@ def numbered(first: int, last: int) -> list[tuple[int, bytes | None]]:
     return list(zip(range(first, last), numbers(first, last), strict=True))
 
 
+def rows_of(log: Log, first: int, last: int) -> list[tuple[int, bytes | None]]:
+    return [(log.at(number), value) for number, value in numbered(first, last)]
+
+
 def test_all_records_are_read_in_the_order_of_their_partitions(make: Callable[[int], Log]) -> None:
     log = make(3)
     log.append(0, numbers(0, 5000))
@@ -81,7 +134,7 @@ def test_all_records_are_read_in_the_order_of_their_partitions(make: Callable[[i
     assert source.partitions() == [0, 1, 2]
     batches = list(source.read_all())
     assert all(batch.schema.equals(RAW) for batch in batches)
-    assert records(batches) == {0: numbered(0, 5000), 2: numbered(0, 7)}
+    assert records(batches) == {0: rows_of(log, 0, 5000), 2: rows_of(log, 0, 7)}
 
 
 def test_an_empty_log_is_read_to_its_end(make: Callable[[int], Log]) -> None:
@@ -97,11 +150,11 @@ def test_a_stream_reads_what_is_there_and_goes_on_from_its_checkpoint(
     frame = raw(open_source(log.source), spark)
     assert frame.columns == RAW.names
     [step] = Stream(frame, tmp_path / "checkpoint").run()
-    assert records([step]) == {0: numbered(0, 40), 2: numbered(0, 3)}
+    assert records([step]) == {0: rows_of(log, 0, 40), 2: rows_of(log, 0, 3)}
     log.append(0, numbers(40, 41))
     log.append(1, numbers(0, 2))
     [step] = Stream(raw(open_source(log.source), spark), tmp_path / "checkpoint").run()
-    assert records([step]) == {0: numbered(40, 41), 1: numbered(0, 2)}
+    assert records([step]) == {0: rows_of(log, 40, 41), 1: rows_of(log, 0, 2)}
 
 
 def test_a_step_holds_at_most_so_many_records(make: Callable[[int], Log], spark: SparkSession, tmp_path: Path) -> None:
@@ -111,7 +164,7 @@ def test_a_step_holds_at_most_so_many_records(make: Callable[[int], Log], spark:
     steps = Stream(raw(open_source(log.source), spark, max_records=30), tmp_path / "checkpoint").run()
     assert [step.num_rows for step in steps] == [30, 30, 30, 10]
     assert all(set(records([step])) == {0, 1} for step in steps)
-    assert records(steps) == {0: numbered(0, 50), 1: numbered(0, 50)}
+    assert records(steps) == {0: rows_of(log, 0, 50), 1: rows_of(log, 0, 50)}
 
 
 def test_a_partition_is_one_task_in_a_step(make: Callable[[int], Log], spark: SparkSession, tmp_path: Path) -> None:
@@ -124,13 +177,15 @@ def test_a_partition_is_one_task_in_a_step(make: Callable[[int], Log], spark: Sp
     [step] = Stream(frame, tmp_path / "checkpoint").run()
     pairs = {tuple(row.values()) for row in step.select(["partition", "task"]).to_pylist()}
     assert len(pairs) == 2
-    assert records([step])[0] == numbered(0, 20_000)
+    assert records([step])[0] == rows_of(log, 0, 20_000)
 
 
 def test_a_partition_that_appears_while_it_runs_is_read(
     make: Callable[[int], Log], spark: SparkSession, tmp_path: Path
 ) -> None:
     log = make(1)
+    if isinstance(log, TrimmedFiles):
+        pytest.skip("what is trimmed before a run has seen its partition is lost")
     log.append(0, numbers(0, 2))
 
     def play(query: object) -> None:
@@ -140,7 +195,7 @@ def test_a_partition_that_appears_while_it_runs_is_read(
         log.append(0, numbers(2, 3))
 
     steps = Stream(raw(open_source(log.source), spark), tmp_path / "checkpoint").live(play)
-    assert records(steps) == {0: numbered(0, 3), 2: numbered(0, 4)}
+    assert records(steps) == {0: rows_of(log, 0, 3), 2: rows_of(log, 0, 4)}
     assert open_source(log.source).partitions() == [0, 1, 2]
 
 
@@ -149,13 +204,13 @@ def test_a_stream_begins_where_it_is_told_to(make: Callable[[int], Log], spark: 
     log.append(0, numbers(0, 40))
     log.append(1, numbers(0, 5))
     log.append(2, numbers(0, 3))
-    begin = open_source(log.source).beginning({0: 30, 2: 3})
+    begin = open_source(log.source).beginning({0: log.at(30), 2: log.at(2) + 1})
     frame = raw(open_source(log.source), spark, begin=begin)
     [step] = Stream(frame, tmp_path / "checkpoint").run()
-    assert records([step]) == {0: numbered(30, 40), 1: numbered(0, 5)}
+    assert records([step]) == {0: rows_of(log, 30, 40), 1: rows_of(log, 0, 5)}
     log.append(2, numbers(3, 5))
     frame = raw(open_source(log.source), spark, begin=begin)
-    assert records(Stream(frame, tmp_path / "checkpoint").run()) == {2: numbered(3, 5)}
+    assert records(Stream(frame, tmp_path / "checkpoint").run()) == {2: rows_of(log, 3, 5)}
 
 
 def test_a_range_is_read_in_order_a_partition_a_task(make: Callable[[int], Log], spark: SparkSession) -> None:
@@ -165,7 +220,9 @@ def test_a_range_is_read_in_order_a_partition_a_task(make: Callable[[int], Log],
     log.append(2, numbers(0, 3))
     source = open_source(log.source)
     ends = source.ends()
-    assert ends == {0: (0, 20_000), 1: (0, 9), 2: (0, 3), 3: (0, 0)}
+    numbers_of = {0: 20_000, 1: 9, 2: 3, 3: 0}
+    first = {partition: first for partition, (first, _) in ends.items()}
+    assert ends == {partition: (first[partition], log.at(number - 1) + 1) for partition, number in numbers_of.items()}
     log.append(1, numbers(9, 12))
 
     def same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -175,11 +232,13 @@ def test_a_range_is_read_in_order_a_partition_a_task(make: Callable[[int], Log],
 
     whole = source.batch(spark, {}, {partition: end for partition, (_, end) in ends.items()}, same, DDL)
     found = whole.selectExpr("*", "spark_partition_id() as task").toArrow()
-    assert records([found]) == {0: numbered(0, 20_000), 1: numbered(0, 9), 2: numbered(0, 3)}
+    assert records([found]) == {0: rows_of(log, 0, 20_000), 1: rows_of(log, 0, 9), 2: rows_of(log, 0, 3)}
     assert len({tuple(row.values()) for row in found.select(["partition", "task"]).to_pylist()}) == 3
-    part = source.batch(spark, {0: 50, 1: 3, 2: 3}, {0: 1000, 2: 3}, same, DDL).toArrow()
-    assert records([part]) == {0: numbered(50, 1000)}
-    assert source.batch(spark, {1: 2}, {1: 2}, same, DDL).toArrow().num_rows == 0
+    part = source.batch(
+        spark, {0: log.at(50), 1: log.at(3), 2: log.at(2) + 1}, {0: log.at(1000), 2: log.at(2) + 1}, same, DDL
+    ).toArrow()
+    assert records([part]) == {0: rows_of(log, 50, 1000)}
+    assert source.batch(spark, {1: log.at(2)}, {1: log.at(2)}, same, DDL).toArrow().num_rows == 0
 
 
 NOT_THERE: list[tuple[Source, type[WindrowError]]] = [

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from windrow.cli import main
 from windrow.errors import InputError, RecordsLostError, SourceError
 from windrow.model import LogSource
 from windrow.sources.log import EmbeddedLog, LogFolder, find_losses, kept, retention
@@ -226,6 +231,69 @@ def test_blocks_are_freed_and_the_active_bytes_stay(path: Path) -> None:
     assert facts[0].records == 3
     assert facts[1].last_time == 199_000
     assert sum(1 for _ in read(path)) == facts[0].records + facts[1].records
+
+
+@pytest.mark.parametrize("missing", [{"fallocate64"}, {"fallocate64", "fallocate"}])
+def test_a_c_library_has_one_name_or_none_for_freeing_blocks(
+    path: Path, monkeypatch: pytest.MonkeyPatch, missing: set[str]
+) -> None:
+    """As musl, which has no `fallocate64` since 1.2.4."""
+
+    class Library(ctypes.CDLL):
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a function of C
+            if name in missing:
+                raise AttributeError(name)
+            return super().__getattr__(name)
+
+    monkeypatch.setattr("windrow.sources.log.kept.ctypes.CDLL", Library)
+    log, before = LogFolder(path), read(path)
+    (change,) = retention.plan_trim(log, offsets={0: 150})
+    assert retention.apply(log, change) == ("fallocate" not in missing)
+    assert read(path) == before[150:]
+
+
+KILLED_COMMAND = """
+import sys
+from windrow.cli import main
+from windrow.sources.log import kept, retention
+
+def halting(owner, name, *, after):
+    function = getattr(owner, name)
+    def halted(*given):
+        made = function(*given) if after else None
+        print("here", flush=True)
+        sys.stdin.readline()
+        return made
+    setattr(owner, name, halted)
+
+place, path = sys.argv[1:]
+name, _, when = place.partition(" ")
+halting({"write_segment": retention}.get(name, kept.Kept), name, after=when == "after")
+main(["log", "compact", path, "--key", "user", "--active", "0"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "left"),
+    [("write_segment after", 200), ("write before", 200), ("write after", 3)],
+)
+def test_a_compaction_that_is_killed_leaves_the_old_log_or_the_new(path: Path, place: str, left: int) -> None:
+    """A process of its own, which holds the lock when it is killed; the command is given again after that."""
+    whole, size = read(path), (path / "partition-0.jsonl").stat().st_size
+    command = [sys.executable, "-c", KILLED_COMMAND, place, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "here\n"
+        child.kill()
+    there = read(path)
+    assert len(there) == left
+    assert set(there) <= set(whole)
+    ran = CliRunner().invoke(main, ["log", "compact", str(path), "--key", "user", "--active", "0"])
+    assert ran.exit_code == 0, ran.output
+    assert ("nothing to compact" in ran.output) == (left == 3)
+    assert len(read(path)) == 3
+    assert len(list(path.glob("*.arrow"))) == 1, "what the killed one wrote is gone"
+    assert (path / "partition-0.jsonl").stat().st_blocks * 512 < size / 2
 
 
 def test_a_size_is_the_most_that_stays(path: Path) -> None:

@@ -134,8 +134,12 @@ def _punch(file: Path, begin: int, length: int) -> bool:
     if sys.platform != "linux":
         return False
     libc = ctypes.CDLL(None, use_errno=True)
+    # musl has offsets of 64 bits only, and since 1.2.4 no second name for them
+    fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if fallocate is None:
+        return False
     with file.open("r+b", buffering=0) as opened:
-        while libc.fallocate64(opened.fileno(), _PUNCH, ctypes.c_int64(begin), ctypes.c_int64(length)):
+        while fallocate(opened.fileno(), _PUNCH, ctypes.c_int64(begin), ctypes.c_int64(length)):
             if (number := ctypes.get_errno()) != errno.EINTR:
                 if number in {errno.EOPNOTSUPP, errno.ENOSYS}:
                     return False
