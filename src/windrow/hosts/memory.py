@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.core.changelog import StepOutput, concat_by_sink, empty_by_sink
-from windrow.core.columns import MAX_TIME, pack, to_micros, unpack
+from windrow.core.columns import pack, to_micros, unpack
 from windrow.core.level import Observe, join_levels, open_levels
 from windrow.core.messages import EndOfInput, Message, Packet, PartitionIdle, Records, RecordsLost
 from windrow.core.operators.base import GroupOutput
@@ -133,7 +133,9 @@ class MemoryHost:
 class _HostUntil(MemoryHost):
     """Leaves out records of the sources after an event time; watermarks and verdicts are those of the whole log."""
 
-    until: int = MAX_TIME
+    def __init__(self, pipeline: Runnable, partitions: Iterable[int], bounds: WatermarkBounds, until: int) -> None:
+        super().__init__(pipeline, partitions, bounds)
+        self._until = until
 
     def kept(self, packets: Iterable[Packet]) -> Iterable[Packet]:
         """Leave the records out; the packets themselves stay."""
@@ -141,7 +143,7 @@ class _HostUntil(MemoryHost):
             message = packet.message
             if isinstance(message, Records) and message.is_raw:
                 records = unpack(message.blob)
-                own = records.filter(pa.array(to_micros(records.column(TIME)) <= self.until))
+                own = records.filter(pa.array(to_micros(records.column(TIME)) <= self._until))
                 yield Packet(packet.key_group, replace(message, blob=pack(own)))
             else:
                 yield packet
@@ -192,9 +194,7 @@ class MemoryRun:
     def _host(self, partitions: Iterable[int]) -> MemoryHost:
         if self._until is None:
             return MemoryHost(self._pipeline, partitions, self._floors)
-        host = _HostUntil(self._pipeline, partitions, self._floors)
-        host.until = self._until
-        return host
+        return _HostUntil(self._pipeline, partitions, self._floors, self._until)
 
     def _commit(
         self, epoch: int, host: MemoryHost, groups: list[GroupOutput], watch: Stopwatch, on_step: OnStep
