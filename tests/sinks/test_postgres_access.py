@@ -17,7 +17,7 @@ from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model import Pipeline, PostgresSink
 from windrow.sinks import ownership
 from windrow.sinks.postgres import PostgresTables
-from windrow.sinks.postgres.connection import translate, translate_connect, where
+from windrow.sinks.postgres.connection import server, translate, translate_connect
 
 
 def sink_of(model: Pipeline, lock_seconds: float = 20) -> PostgresTables:
@@ -186,8 +186,8 @@ def test_a_connection_that_is_refused_for_now_or_for_good(postgres: Postgres, da
 def test_names_are_not_taken_for_what_happened() -> None:
     said = 'connection to server at "certificate.example", port 1 failed: FATAL: no sslmode for "permission denied"'
     text = said.replace("no sslmode for", "the database system is starting up,")
-    assert translate_connect(psycopg.OperationalError(text), "there").passes
-    assert not translate_connect(psycopg.OperationalError(said), "there").passes
+    assert translate_connect(psycopg.OperationalError(text), "postgresql://there").passes
+    assert not translate_connect(psycopg.OperationalError(said), "postgresql://there").passes
 
 
 def test_a_server_that_is_not_there() -> None:
@@ -223,7 +223,8 @@ def test_a_url_that_cannot_be_read_is_not_repeated(url: str) -> None:
 
 
 def test_errors_say_what_to_do() -> None:
-    place = where("postgresql://bob:s3cret@db.example:5433/spend")
+    url = "postgresql://bob:s3cret@db.example:5433/spend"
+    place = server(url).place
     assert place == "PostgreSQL at db.example:5433/spend"
     for error, advice in (
         (psycopg.errors.DiskFull("no space left"), "no space left: the database's disk is full; make room"),
@@ -232,4 +233,4 @@ def test_errors_say_what_to_do() -> None:
         (psycopg.ProgrammingError("x"), "correct that, then start again"),
     ):
         assert advice in str(translate(error, place))
-    assert "check that it runs" in str(translate_connect(psycopg.OperationalError("timeout\n expired"), place))
+    assert "check that it runs" in str(translate_connect(psycopg.OperationalError("timeout\n expired"), url))

@@ -296,9 +296,9 @@ def dataset_of_table(sink: Sink, table: str) -> tuple[str, str]:
         case SqliteSink(path=path):
             return f"sqlite://{Path(path).absolute()}", table
         case PostgresSink(url=url):
-            from windrow.sinks.postgres.connection import named_schema, server_of  # noqa: PLC0415 - psycopg only for PostgreSQL
+            from windrow.sinks.postgres.connection import named_schema, server  # noqa: PLC0415 - psycopg only for PostgreSQL
 
-            host, port, database = server_of(url)
+            host, port, database = server(url).host_port_database
             # of several hosts the first names the server
             namespace = f"postgres://{host.partition(',')[0]}:{port.partition(',')[0] or _POSTGRES_PORT}"
             return namespace, f"{database}.{named_schema(url)}.{table}"

@@ -16,11 +16,12 @@ import pyarrow as pa
 from windrow.core.schema import MICROS
 from windrow.errors import SinkError
 from windrow.model import PostgresSink
+from windrow.postgresql import Connection
 from windrow.sinks.base import Run
 from windrow.sinks.database import Condition, Promoted, Replayed
 from windrow.sinks.ownership import may_promote
 from windrow.sinks.postgres.catalog import Catalog, sql_types
-from windrow.sinks.postgres.connection import Connection, connect, lock_table, qualified, schema_of, translated, where
+from windrow.sinks.postgres.connection import connect, lock_table, qualified, schema_of, server, translated
 from windrow.sinks.tables import (
     EPOCHS,
     OWNERS,
@@ -46,7 +47,7 @@ class PostgresDatabase:
     @property
     def place(self) -> str:
         """Server and database, without user and password."""
-        return where(self._sink.url)
+        return server(self._sink.url).place
 
     @contextmanager
     def snapshot(self) -> Iterator[PostgresSnapshot]:

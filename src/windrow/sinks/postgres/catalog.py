@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from windrow.core.schema import CLOCKS
 from windrow.errors import PipelineError, SinkError
+from windrow.postgresql import Connection
 from windrow.sinks.base import Run
 from windrow.sinks.ownership import (
     Existing,
@@ -18,7 +19,7 @@ from windrow.sinks.ownership import (
     refuse,
     schema_mismatches,
 )
-from windrow.sinks.postgres.connection import Connection, qualified
+from windrow.sinks.postgres.connection import qualified
 from windrow.sinks.tables import EPOCHS, OPENERS, OWNERS, SHARED, Layout, Table, create_table, quote
 
 NAME_BYTES = 63

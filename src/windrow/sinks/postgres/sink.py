@@ -17,10 +17,11 @@ from windrow.core.columns import nullable
 from windrow.errors import SinkError, SinkUnavailableError
 from windrow.expressions import View
 from windrow.model import PostgresSink
+from windrow.postgresql import Connection
 from windrow.sinks.base import Follows, Run
 from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.sinks.postgres.catalog import Catalog, check_names
-from windrow.sinks.postgres.connection import Connection, address, connect, lock_table, schema_of, translated, where
+from windrow.sinks.postgres.connection import connect, lock_table, schema_of, server, translated
 from windrow.sinks.tables import (
     Layout,
     NetChanges,
@@ -52,7 +53,7 @@ class PostgresTables:
 
     def __init__(self, *pipelines: View, lock_seconds: float = LOCK_SECONDS) -> None:
         sinks = [pipeline.sink for pipeline in pipelines if isinstance(pipeline.sink, PostgresSink)]
-        self._url = address(sinks[0].url)
+        self._url = server(sinks[0].url).address
         self._name = pipelines[0].name
         self._changelogs = [sink.changelog for sink in sinks]
         self._layouts = [layout(pipeline, sink) for pipeline, sink in zip(pipelines, sinks, strict=True)]
@@ -95,7 +96,7 @@ class PostgresTables:
 
     def journal(self) -> pa.Table:
         """Return the clock journal in the database, by epoch; empty if there is none."""
-        place = where(self._url)
+        place = server(self._url).place
         with connect(self._url) as connection, translated(place):
             return Catalog(connection, schema_of(connection, place), self._layouts[0]).journal()
 
@@ -121,7 +122,7 @@ class PostgresTables:
         if connection is None or run is None:
             msg = "the sink is not open: call open() before commit()"
             raise SinkError(msg)
-        with translated(where(self._url)), connection.transaction():
+        with translated(server(self._url).place), connection.transaction():
             for one, catalog in zip(self._layouts, catalogs, strict=True):
                 still_owned(run, catalog.owner(), one.result.name)
             still_opened(self._id, catalogs[0].opener(run), self._layouts[0].result.name)
@@ -145,7 +146,7 @@ class PostgresTables:
     @contextmanager
     def _locked(self) -> Iterator[tuple[Connection, list[Catalog]]]:
         """Connect and take the tables' locks; disconnect if what follows fails."""
-        place = where(self._url)
+        place = server(self._url).place
         connection = connect(self._url)
         try:
             with translated(place):

@@ -1,0 +1,153 @@
+"""PostgreSQL's addresses, connections and failures, for the source and the sink alike. No message holds a password."""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import psycopg
+from psycopg import conninfo, errors
+from psycopg.abc import ConnDict
+
+from windrow.errors import InputError
+from windrow.model.connectors import resolve_references
+
+CONNECT_SECONDS = 10
+KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_TIMES = {**KEEPALIVES, "tcp_user_timeout": 60_000}
+"""When a connection is given up whose other end is silent; the kernel's own times are from 15 minutes to two hours."""
+
+Connection = psycopg.Connection[tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server and database of a `url`; `called` is whose it is in messages, such as "sink".
+
+    `invalid` is the error that is raised for a url that cannot be read, or whose references lead nowhere.
+    """
+
+    url: str
+    called: str
+    invalid: type[InputError] = InputError
+
+    @property
+    def address(self) -> str:
+        """The url with what its references name; raise InputError if that is not there."""
+        return resolve_references(self.url, f"the {self.called}'s url", partial(urllib.parse.quote, safe=""))
+
+    @property
+    def parts(self) -> ConnDict:
+        """The parts of the url by libpq's names."""
+        try:
+            return conninfo.conninfo_to_dict(self.address)
+        except psycopg.ProgrammingError:
+            # libpq's message repeats the url, password and all, so it must not be seen as a cause either.
+            msg = (
+                f"the {self.called}'s url cannot be read: write postgresql://USER@HOST:PORT/DATABASE, and "
+                "percent-encode odd letters"
+            )
+            raise self.invalid(msg) from None
+
+    @property
+    def host_port_database(self) -> tuple[str, str, str]:
+        """Where it is, also by libpq's environment."""
+        parts = self.parts
+        host = parts.get("host") or os.environ.get("PGHOST") or "localhost"
+        port = parts.get("port") or os.environ.get("PGPORT") or "5432"
+        database = parts.get("dbname") or os.environ.get("PGDATABASE") or parts.get("user") or ""
+        return str(host), str(port), str(database)
+
+    @property
+    def place(self) -> str:
+        """Server and database, without user and password."""
+        host, port, database = self.host_port_database
+        return f"PostgreSQL at {host}:{port}/{database}"
+
+    def connect(self, **options: Any) -> Connection:  # noqa: ANN401 - psycopg's options
+        """Connect with autocommit; raise psycopg.Error if that fails.
+
+        A connection that drops in silence is noticed within a minute. Cursors take ``$1`` for parameters, so that a
+        percent sign in a name means nothing.
+        """
+        given = self.parts
+        times = {name: value for name, value in _TIMES.items() if name not in given}
+        return psycopg.connect(
+            conninfo.make_conninfo(self.address, **times, **options),
+            autocommit=True,
+            connect_timeout=CONNECT_SECONDS,
+            cursor_factory=psycopg.RawCursor,
+            prepare_threshold=None,  # what is asked changes too much for a plan to be kept
+            fallback_application_name="windrow",
+        )
+
+    def not_connected(self, error: psycopg.Error) -> tuple[str, bool]:
+        """Return what a connection that could not be made says, and whether that may pass."""
+        text = _HINT.sub("", one_line(error))  # libpq's: to go on without a check, among others
+        said = _NAME.sub('""', text)  # a host or a database may be called anything
+        problem = f"cannot connect to {self.place}: {text}"
+        if _FULL.search(said):
+            return f"{problem}: raise max_connections, or close some", True
+        advice = next((advice for pattern, advice in _REFUSED if pattern.search(said)), None)
+        if advice is None:
+            return f"{problem}: check that it runs, and the url of the {self.called}", True
+        return f"{problem}: {advice}", False
+
+
+_PASSING = (
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.CannotConnectNow,
+    errors.ConnectionException,
+    errors.SerializationFailure,
+    errors.DeadlockDetected,
+    errors.LockNotAvailable,
+    errors.TooManyConnections,
+    errors.IdleInTransactionSessionTimeout,
+    psycopg.InterfaceError,
+)
+_FULL = re.compile("too many|remaining connection slots")
+# what no waiting mends
+_REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(said), advice)
+    for said, advice in (
+        ("authentication failed|no password", "check the user, and the password in PGPASSWORD or the url"),
+        ('role ""', "create the user, or correct the url"),
+        ("start WAL sender", "give this user the right to replicate: ALTER ROLE ... REPLICATION"),
+        ("permission denied", "grant this user CONNECT on the database, or correct the url"),
+        (
+            "pg_hba.conf .*(?:no encryption|SSL off)",
+            "set sslmode=verify-full, since the server takes TLS only, or let this user in without in its pg_hba.conf",
+        ),
+        ("pg_hba.conf", "let this user in from here in the server's pg_hba.conf, or correct the url"),
+        ('database ""', "create the database, or correct the url"),
+        ("does not support SSL", "set up TLS on the server, or correct sslmode"),
+        ("does not match host name", "connect by a name that is in the server's certificate"),
+        (
+            "certificate verify failed",
+            "name the server's authority in sslrootcert, and see that the certificate has not expired",
+        ),
+        ("root certificate", "name the file of the server's authority in sslrootcert"),
+        ("certificate|private key|unknown ca", "check sslcert and sslkey"),
+        ("sslmode|channel binding", "correct the url"),
+    )
+)
+_NAME = re.compile('"[^"]*"')
+_HINT = re.compile(" Either provide the file.*? certificate verification[.]")
+
+
+def may_pass(error: psycopg.Error) -> bool:
+    """Return whether a failure may pass: a connection that was lost, or what another session holds."""
+    # without a state it was libpq that failed, which is to say the connection
+    lost = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+    return lost or isinstance(error, _PASSING)
+
+
+def one_line(error: psycopg.Error) -> str:
+    """Return what PostgreSQL says, in a line."""
+    primary = error.diag.message_primary
+    return " ".join((primary or str(error) or type(error).__name__).split())
