@@ -32,7 +32,7 @@ from windrow.api.fluent.aggregates import (
     variance,
 )
 from windrow.api.fluent.alerts import alerts
-from windrow.api.fluent.connectors import file, kafka, kafka_sink, log, postgres, sqlite
+from windrow.api.fluent.connectors import file, kafka, kafka_sink, log, postgres, postgres_cdc, sqlite
 from windrow.api.fluent.graph import graph
 from windrow.api.fluent.process import list_state, map_state, value_state
 from windrow.api.fluent.rules import list_file, list_topic, recent, rule
@@ -110,6 +110,7 @@ __all__ = [
     "min",
     "min_by",
     "postgres",
+    "postgres_cdc",
     "quantile",
     "recent",
     "repeat",

@@ -65,6 +65,7 @@ from windrow.model import (
     MinBy,
     Mode,
     Pipeline,
+    PostgresCdcSource,
     PostgresSink,
     Punctuated,
     Quantile,
@@ -270,6 +271,15 @@ def aggregates(draw: st.DrawFn, fields: dict[str, DataType]) -> tuple[Aggregate,
     return tuple(found)
 
 
+TABLES = st.builds(
+    PostgresCdcSource,
+    url=st.just("postgresql://me@localhost/shop"),
+    table=PATHS,
+    log=PATHS,
+    key=st.lists(PLAIN, max_size=2, unique=True).map(tuple),
+    slot=st.none() | st.just("orders_1"),
+    publication=st.none() | PLAIN,
+)
 SOURCES = st.one_of(
     PATHS.map(LogSource),
     st.builds(
@@ -354,7 +364,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
     fields = tuple(draw(declared(name, type_, may_lack=name in others)) for name, type_ in types.items())
     return Pipeline(
         name=draw(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)),
-        source=draw(st.one_of(SOURCES, st.builds(FileSource, st.just("rates.csv"), st.just((time,)), PATHS))),
+        source=draw(st.one_of(SOURCES, st.builds(FileSource, st.just("rates.csv"), st.just((time,)), PATHS), TABLES)),
         decode=draw(decodes(fields, told)),
         time=told,
         key=key,

@@ -14,6 +14,7 @@ from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 from tests.docs.pages import ROOT, blocks
@@ -21,6 +22,7 @@ from tests.docs.pages import ROOT, blocks
 import windrow as wr
 from windrow.cli import main
 
+FRAUD, REPLICA = (ROOT / "examples" / name / "play.py" for name in ("fraud", "replica"))
 PLAYED = sorted((ROOT / "examples").glob("*/play.py"))
 """Programs, which start what they need; the pages of the other folders are run."""
 EXAMPLES = sorted(
@@ -103,10 +105,9 @@ def test_a_folder_gives_what_its_page_shows(folder: Path, tmp_path: Path, monkey
 
 @pytest.mark.spark
 @pytest.mark.service
-@pytest.mark.parametrize("program", PLAYED, ids=lambda path: path.parent.name)
-def test_alerts_come_and_stand_in_the_table(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alerts_come_and_stand_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, str(program), "--rate", "200", "--table"]
+    command = [sys.executable, str(FRAUD), "--rate", "200", "--table"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         alerts = list(itertools.islice((line for line in running.stdout if re.match(r" *\d+ ms ", line)), 3))
@@ -119,3 +120,24 @@ def test_alerts_come_and_stand_in_the_table(program: Path, tmp_path: Path, monke
     assert " alerts; from the log to here in " in rest
     assert len(alerts) == 3
     assert {"alert_id", "rule", "card", "text"} <= json.loads(shown.output.splitlines()[0]).keys()
+
+
+def test_the_replica_is_the_table(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHOP_URL", database)
+    run = ["run", str(REPLICA.parent / "pipeline.yaml"), "--until-end", "--host", "memory", "--fresh"]
+    play = [sys.executable, str(REPLICA), "--rate", "1000"]
+    subprocess.run([*play, "--transactions", "1"], check=True)
+    with subprocess.Popen([*play, "--transactions", "400"]) as playing:
+        assert CliRunner().invoke(main, run).exit_code == 0
+    assert playing.returncode == 0
+    assert CliRunner().invoke(main, run).exit_code == 0
+    with psycopg.connect(database) as sql:
+        orders = sql.execute("SELECT id, customer, amount FROM orders ORDER BY 1").fetchall()
+        spending = sql.execute("SELECT customer, count(*), sum(amount) FROM orders GROUP BY 1 ORDER BY 1").fetchall()
+    with closing(sqlite3.connect("replica-demo/replica.db")) as replica:
+        found = replica.execute("SELECT id, customer, amount FROM orders ORDER BY 1").fetchall()
+        spent = replica.execute("SELECT customer, orders, total FROM spending ORDER BY 1").fetchall()
+    assert len(orders) > 10
+    assert [(*key, Decimal(str(one))) for *key, one in found] == orders
+    assert [(*key, Decimal(str(one))) for *key, one in spent] == spending

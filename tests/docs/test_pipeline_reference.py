@@ -37,6 +37,7 @@ OTHERS: list[dict[str, Any]] = [
     {},
     {"source": {"kafka": {"servers": "a:1", "topic": "a"}}},
     {"source": {"file": {"path": "a.csv", "key": "k", "log": "a"}}},
+    {"source": {"postgres_cdc": {"url": "postgresql://a/a", "table": "a", "log": "a"}}},
     {"sink": {"postgres": {"url": "postgresql://a/a", "table": "a"}}},
     {"mode": "realtime", "sink": {"kafka": {"servers": "a:1", "topic": "a"}}},
     {"time": {"field": "t", "punctuated": "w"}},

@@ -30,6 +30,7 @@ from windrow.model import (
     KafkaSink,
     KafkaSource,
     LogSource,
+    PostgresCdcSource,
     PostgresSink,
     Sink,
     Source,
@@ -264,6 +265,10 @@ def test_a_server_that_does_not_answer_is_one_warning_and_seconds(
         (KafkaSource("SASL_SSL://a", "purchases"), ("kafka://a:9092", "purchases")),
         (LogSource("/data/spend"), ("file", "/data/spend")),
         (FileSource("/data/rates.csv", ("currency",), "/data/rates"), ("file", "/data/rates.csv")),
+        (
+            PostgresCdcSource("postgresql://me:secret@db.example/shop", "orders", "/data/orders"),
+            ("postgres://db.example:5432", "shop.public.orders"),
+        ),
     ],
 )
 def test_sources_have_the_names_that_openlineage_gives_them(source: Source, dataset: tuple[str, str]) -> None:

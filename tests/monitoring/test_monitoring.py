@@ -19,8 +19,10 @@ from tests.cli.test_listen import STEP
 
 from windrow.cli import main
 from windrow.cli.metrics import METRICS, RunMetrics
+from windrow.hosts.reports import Lag
 from windrow.model import ALERT_NAMES
 from windrow.monitoring.grafana import ROWS, dashboard
+from windrow.sources.base import SlotLag
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "src" / "windrow" / "monitoring" / "windrow.rules.yml"
@@ -61,6 +63,7 @@ def run_promtool(*arguments: str | Path, given: bytes = b"") -> tuple[int, str]:
 
 def test_promtool_finds_nothing_wrong_with_the_metrics() -> None:
     metrics = RunMetrics("user-spend", 1_000_000)
+    metrics.on_lag(Lag(0, {}, slots=(SlotLag("orders", 1, 1.0),)))
     metrics.on_step(replace(STEP, state_rows=1))
     page, _ = metrics.page("")
     text = page.decode()

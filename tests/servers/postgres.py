@@ -32,8 +32,9 @@ class Postgres:
     Anyone on this machine may connect as any role, without a password; or with the one that is given.
     """
 
-    def __init__(self, password: str | None = None) -> None:
+    def __init__(self, password: str | None = None, wal_level: str = "logical") -> None:
         self._password = password
+        self._wal_level = wal_level
         self._user = _NOBODY if os.geteuid() == 0 else None
         self._folder = Path(tempfile.mkdtemp(prefix="windrow-postgres-"))
         self._data = self._folder / "data"
@@ -71,6 +72,7 @@ class Postgres:
             "port": str(self._port),
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
+            "wal_level": self._wal_level,
             "fsync": "off",  # what a test writes need not outlive the machine
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
@@ -102,7 +104,10 @@ class Postgres:
         return self.url_of(name)
 
     def drop_database(self, name: str) -> None:
-        """Remove a database and cut the connections to it."""
+        """Remove a database with its replication slots, and cut the connections to it."""
+        slots = f"FROM pg_replication_slots WHERE database = '{name}'"
+        self._administer(f"SELECT pg_terminate_backend(active_pid, 10000) {slots} AND active")
+        self._administer(f"SELECT pg_drop_replication_slot(slot_name) {slots}")
         self._administer(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     def _administer(self, statement: str) -> None:

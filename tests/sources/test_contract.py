@@ -14,7 +14,7 @@ from tests.sources.streaming import DDL, Stream, raw, records
 
 from windrow.core.schema import RAW
 from windrow.errors import InputError, SourceError, WindrowError
-from windrow.model import FileSource, KafkaSource, LogSource, Source
+from windrow.model import FileSource, KafkaSource, LogSource, PostgresCdcSource, Source
 from windrow.sources import open_source
 from windrow.sources.kafka import preflight
 from windrow.sources.log import LogFolder, retention
@@ -244,6 +244,7 @@ def test_a_range_is_read_in_order_a_partition_a_task(make: Callable[[int], Log],
 NOT_THERE: list[tuple[Source, type[WindrowError]]] = [
     (LogSource("/nowhere/at/all"), InputError),
     (FileSource("rates.csv", ("currency",), "/nowhere/at/all"), InputError),
+    (PostgresCdcSource("postgresql://nobody@127.0.0.1:1/shop", "orders", "/nowhere/at/all"), InputError),
     (KafkaSource("127.0.0.1:1", "spend"), SourceError),
 ]
 

@@ -71,6 +71,8 @@ METRICS: Final = (
     Described("windrow_watermark_lag_seconds", "gauge", (), "How far the low watermark is behind the wall clock"),
     Described("windrow_consumer_lag_records", "gauge", ("partition",), "Offsets between what was read and the end"),
     Described("windrow_consumer_lag_seconds", "gauge", ("partition",), "How long ago the log had what was read last"),
+    Described("windrow_slot_lag_bytes", "gauge", ("slot",), "WAL of PostgreSQL that is not in the log of a table yet"),
+    Described("windrow_slot_lag_seconds", "gauge", ("slot",), "How far the log of a table is behind the table"),
     Described("windrow_open_windows", "gauge", (), "Windows that have not fired"),
     Described(
         "windrow_key_group_load_ratio", "gauge", (), "Records of the busiest key group, as a multiple of the mean"
@@ -137,7 +139,7 @@ class RunMetrics(Collector):
         with self._lock:
             self._totals.add(report)
             self._is_retrying = False
-            self._lag = report.last_lag or self._lag
+            self._lag = report.last_lag.with_slots_of(self._lag) if report.last_lag else self._lag
             for partition, records in report.read.items():
                 self._read[str(partition)] += records
             for part, seconds in report.parts.items():
@@ -257,6 +259,8 @@ def _behind(lag: Lag | None) -> dict[str, _Values]:
     return {
         "windrow_consumer_lag_records": {(str(name),): offsets for name, offsets in lag.records.items()},
         "windrow_consumer_lag_seconds": {(str(name),): seconds for name, seconds in (lag.seconds or {}).items()},
+        "windrow_slot_lag_bytes": {(one.slot,): one.bytes for one in lag.slots},
+        "windrow_slot_lag_seconds": {(one.slot,): one.seconds for one in lag.slots},
     }
 
 

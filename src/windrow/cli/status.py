@@ -142,6 +142,7 @@ def _stream_lines(status: RunStatus, name: str) -> Iterator[str]:
         ago = short_duration(max(0, now - last.committed) / _MICROS)
         yield f"  epoch {last.epoch:,}, committed {ago} {_before(status)}; {short_number(status.per_second)} events/s"
     yield from _lag_lines(status)
+    yield from _slot_lines(status)
     yield from _watermark_lines(status)
     if record is not None and record.totals is not None:
         yield from _total_lines(record.totals, only_offsets=last.only_offsets)
@@ -202,6 +203,18 @@ def _lag_lines(status: RunStatus) -> Iterator[str]:
         trend = f", {word} by {short_number(abs(status.lag_trend))}/s"
     clear = "" if status.until_clear is None else f" (none in {short_duration(status.until_clear)})"
     yield f"  lag{then}: {counted(lag.behind, 'record')}{seconds}{trend}{clear}"
+
+
+def _slot_lines(status: RunStatus) -> Iterator[str]:
+    """Yield how far the logs of tables are behind the tables."""
+    for one in () if status.lag is None else status.lag.slots:
+        then = " then" if status.state in OVER else ""
+        if one.bytes is None or one.seconds is None:
+            yield f"  slot {one.slot}{then}: unknown, the database does not answer"
+        elif not one.bytes:
+            yield f"  slot {one.slot}{then}: no lag, the log has all that is committed"
+        else:
+            yield f"  slot {one.slot}{then}: {short_bytes(one.bytes)}, {short_duration(one.seconds)} behind the table"
 
 
 def _watermark_lines(status: RunStatus) -> Iterator[str]:

@@ -25,10 +25,13 @@ from windrow.model import (
     Global,
     Graph,
     JoinNode,
+    KafkaSource,
     KeyedNode,
+    LogSource,
     LongType,
     LookupNode,
     Pipeline,
+    PostgresCdcSource,
     ProcessNode,
     ProcessPipeline,
     ResultNode,
@@ -617,7 +620,15 @@ def _view(graph: Graph, node: KeyedNode | SinkNode, sink: Sink) -> View:
 
 def _decoded(node: SourceNode) -> Source:
     """Return the source of records that are decoded already."""
-    return node.source if isinstance(node.source, FileSource) else replace(node.source, format="json")
+    match node.source:
+        case PostgresCdcSource(log=log):
+            return LogSource(log)
+        case FileSource():
+            return node.source
+        case LogSource() | KafkaSource():
+            return replace(node.source, format="json")
+        case _:
+            assert_never(node.source)
 
 
 def result_pipelines(graph: Graph) -> dict[str, AnyPipeline]:

@@ -191,7 +191,7 @@ class HistoryWriter:
 
     def on_step(self, report: StepReport) -> None:
         """Have a step written."""
-        lag = report.last_lag
+        lag = report.last_lag and report.last_lag.with_slots_of(self._record.lag)
         known = {} if lag is None else {"lag": lag, "waiting": lag.asked if lag.behind else None}
         self._note(is_retrying=False, **known)
         try:

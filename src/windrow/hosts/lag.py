@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
@@ -13,6 +13,7 @@ from typing import Self
 from windrow.errors import WindrowError
 from windrow.hosts.reports import Lag, OnLag, OnStep, PartitionName, StepReport, now_micros
 from windrow.sources import Cut, Source
+from windrow.sources.base import SlotLag
 
 _EVERY = 1.0
 """Seconds between two questions."""
@@ -27,15 +28,22 @@ class LagWatch:
 
     `reached` is asked once a step, by its epoch, for the next offset of each partition after it; `epoch` is the last
     that was committed before. `on_lag` is called with each answer, so the lag grows where no step is taken, too.
+    `slots` returns how far the logs of tables are behind the tables.
     """
 
     def __init__(
-        self, source: Source, reached: Callable[[int], Cut], epoch: int = -1, on_lag: OnLag = lambda _: None
+        self,
+        source: Source,
+        reached: Callable[[int], Cut],
+        epoch: int = -1,
+        on_lag: OnLag = lambda _: None,
+        slots: Callable[[], Sequence[SlotLag]] = tuple,
     ) -> None:
         self._source = source
         self._reached = lru_cache(maxsize=2)(reached)
         self._epoch = epoch
         self._on_lag = on_lag
+        self._slots = slots
         self._ends: Mapping[int, tuple[int, int]] | None = None
         self._log_times: dict[PartitionName, int] = {}
         self._closed = threading.Event()
@@ -67,7 +75,7 @@ class LagWatch:
 
     def _now(self, ends: Mapping[int, tuple[int, int]]) -> Lag:
         behind, now = lag(ends, self._reached(self._epoch)), now_micros()
-        return Lag(now, behind, lag_seconds(behind, dict(self._log_times), now))
+        return Lag(now, behind, lag_seconds(behind, dict(self._log_times), now), tuple(self._slots()))
 
     def _ask(self) -> None:
         wait = 0.0

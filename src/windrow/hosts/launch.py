@@ -22,7 +22,7 @@ from windrow.hosts.traces import tracing
 from windrow.model import Runnable, as_graph
 from windrow.sinks import open_sinks
 from windrow.sinks.base import SinkGroup
-from windrow.sources import followed_files, open_sources, with_lists
+from windrow.sources import followers, open_sources, with_lists
 from windrow.sources.base import OnDataLoss
 
 HostName = Literal["stream", "realtime", "batch", "memory"]
@@ -120,8 +120,8 @@ def _noting(pipeline: Runnable, options: Options) -> Iterator[list[Observer]]:
 def _launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
     # in real time lists in topics are followed
     pipeline = with_entries(pipeline) if options.host == "realtime" else with_lists(pipeline, options.on_warning)
-    for file in followed_files(pipeline):
-        file.update()
+    for follower in followers(pipeline).values():
+        follower.update()
     if options.fresh:
         open_sources(pipeline).partitions()  # a log that cannot be read costs no results
     if options.host == "realtime":

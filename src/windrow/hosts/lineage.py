@@ -26,6 +26,7 @@ from windrow.model import (
     KafkaSink,
     KafkaSource,
     LogSource,
+    PostgresCdcSource,
     PostgresSink,
     Sink,
     SinkNode,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent
+
+    from windrow.postgresql import Server
 
 EVERY: Final = 300.0
 """Seconds between two events of a run that goes on."""
@@ -283,6 +286,11 @@ def dataset_of_source(source: Source) -> tuple[str, str]:
             return _kafka(servers), topic
         case LogSource(path=path) | FileSource(path=path):
             return "file", str(Path(path).absolute())
+        case PostgresCdcSource(url=url, table=table):
+            from windrow.postgresql import Server  # noqa: PLC0415 - psycopg only for PostgreSQL
+
+            server = Server(url, "source")
+            return _postgres(server), f"{server.host_port_database[2]}.{table if '.' in table else f'public.{table}'}"
         case _:
             assert_never(source)
 
@@ -298,14 +306,17 @@ def dataset_of_table(sink: Sink, table: str) -> tuple[str, str]:
         case PostgresSink(url=url):
             from windrow.sinks.postgres.connection import named_schema, server  # noqa: PLC0415 - psycopg only for PostgreSQL
 
-            host, port, database = server(url).host_port_database
-            # of several hosts the first names the server
-            namespace = f"postgres://{host.partition(',')[0]}:{port.partition(',')[0] or _POSTGRES_PORT}"
-            return namespace, f"{database}.{named_schema(url)}.{table}"
+            return _postgres(server(url)), f"{server(url).host_port_database[2]}.{named_schema(url)}.{table}"
         case KafkaSink(servers=servers):
             return _kafka(servers), table
         case _:
             assert_never(sink)
+
+
+def _postgres(server: Server) -> str:
+    """Return the namespace of a server; of several hosts the first names it."""
+    host, port, _ = server.host_port_database
+    return f"postgres://{host.partition(',')[0]}:{port.partition(',')[0] or _POSTGRES_PORT}"
 
 
 def _kafka(servers: str) -> str:

@@ -32,7 +32,17 @@ from windrow.hosts.folders import Folder
 from windrow.hosts.history import history_of, read_history
 from windrow.hosts.savepoint import Savepoint
 from windrow.hosts.stream.checkpoint import Checkpoint
-from windrow.model import FileSource, Global, Graph, Pipeline, ProcessPipeline, RulesPipeline, Runnable, Session
+from windrow.model import (
+    FileSource,
+    FollowedSource,
+    Global,
+    Graph,
+    Pipeline,
+    ProcessPipeline,
+    RulesPipeline,
+    Runnable,
+    Session,
+)
 from windrow.sinks import open_database
 from windrow.sinks.database import Condition, Value, columns_of, only_columns
 from windrow.sinks.tables import REDRIVES, layout
@@ -109,9 +119,14 @@ def redrivable(pipeline: Runnable) -> Redrivable:
             )
             raise InputError(msg)
         case Pipeline() | ProcessPipeline():
-            if isinstance(pipeline.source, FileSource):
-                msg = f"the log {pipeline.source.log} is written by the run that follows {pipeline.source.path}: "
-                raise InputError(msg + "change the file, and it is read again")
+            if isinstance(pipeline.source, FollowedSource):
+                of, how = (
+                    (pipeline.source.path, "change the file, and it is read again")
+                    if isinstance(pipeline.source, FileSource)
+                    else (pipeline.source.table, "change the row in the database, which is a new change")
+                )
+                msg = f"the log {pipeline.source.log} is written by the run that follows {of}: {how}"
+                raise InputError(msg)
             return pipeline
 
 

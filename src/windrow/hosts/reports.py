@@ -20,6 +20,7 @@ from windrow.core.samples import RecordSample, least, with_verdicts
 from windrow.core.window_counts import WindowCounts, add_windows
 from windrow.errors import RecordsLostError, SinkError, SourceError, WindrowError
 from windrow.model import AlertName, Graph, Runnable, as_graph
+from windrow.sources.base import SlotLag
 
 if TYPE_CHECKING:
     from windrow.core.operators.base import GroupStats
@@ -76,12 +77,14 @@ class Lag:
     """How far a run was behind the end of its log when that was asked for (microseconds), between steps, too.
 
     `records` are offsets by partition; `seconds` how long ago the log had the last record that was read, 0 where
-    nothing is left to read, and nothing where the log has no timestamps.
+    nothing is left to read, and nothing where the log has no timestamps. `slots` are the replication slots from which
+    logs of tables are written: how far these are behind the tables.
     """
 
     asked: int
     records: dict[PartitionName, int]
     seconds: dict[PartitionName, float] | None = None
+    slots: tuple[SlotLag, ...] = ()
 
     @property
     def behind(self) -> int:
@@ -98,12 +101,18 @@ class Lag:
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain JSON."""
-        return {"asked": self.asked, "records": self.records, "seconds": self.seconds}
+        slots = {"slots": [asdict(one) for one in self.slots]} if self.slots else {}
+        return {"asked": self.asked, "records": self.records, "seconds": self.seconds, **slots}
+
+    def with_slots_of(self, other: Lag | None) -> Lag:
+        """Return this lag of the partitions, with the slots of another one."""
+        return self if other is None else replace(self, slots=other.slots)
 
     @staticmethod
     def of_plain(made: Mapping[str, Any]) -> Lag:
         """Return what `plain` wrote, also after JSON has made text of the numbers of partitions."""
-        return Lag(made["asked"], *(made[name] and _named(made[name]) for name in ("records", "seconds")))
+        records, seconds = (made[name] and _named(made[name]) for name in ("records", "seconds"))
+        return Lag(made["asked"], records, seconds, tuple(SlotLag(**one) for one in made.get("slots", ())))
 
 
 @dataclass(frozen=True)
@@ -496,7 +505,7 @@ def naming_lag(graph: Graph, on_lag: OnLag) -> OnLag:
     named = partial(_named_in, graph)
 
     def name(lag: Lag) -> None:
-        on_lag(Lag(lag.asked, named(lag.records), None if lag.seconds is None else named(lag.seconds)))
+        on_lag(replace(lag, records=named(lag.records), seconds=None if lag.seconds is None else named(lag.seconds)))
 
     return name if len(graph.sources) > 1 else on_lag
 

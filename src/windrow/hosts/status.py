@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -161,6 +161,7 @@ class RunStatus:
             "lag_seconds": None if self.lag is None else self.lag.longest,
             "lag_trend": self.lag_trend,
             "seconds_until_clear": self.until_clear,
+            "slots": [] if self.lag is None else [asdict(one) for one in self.lag.slots],
             "open_windows": None if last is None or last.only_offsets else last.open_windows,
             "windows": self.windows and {node: one.plain() for node, one in self.windows.items()},
             "state_rows": None if last is None else last.state_rows,

@@ -98,7 +98,43 @@ class FileSource:
         return PurePath(self.log).name
 
 
-Source = LogSource | KafkaSource | FileSource
+@dataclass(frozen=True)
+class PostgresCdcSource:
+    """A table of a PostgreSQL database, whose changes are appended to the embedded log in the folder `log`.
+
+    `table` may name its schema. An update that changes one of the columns `key` (empty: the primary key) is a deletion
+    and an insertion. `slot` is the replication slot and `publication` the publication that has the table; windrow
+    creates them, with names of its own where none is given.
+    """
+
+    url: str
+    table: str
+    log: str
+    key: tuple[str, ...] = ()
+    slot: str | None = None
+    publication: str | None = None
+    format: ClassVar[RecordFormat] = "debezium"
+    section: ClassVar[str] = "postgres_cdc"
+
+    @property
+    def place(self) -> str:
+        """The table, and the URL of its database."""
+        return f"{self.table} at {self.url}"
+
+    @property
+    def folder(self) -> str:
+        """The folder of the embedded log with the table's changes."""
+        return self.log
+
+    @property
+    def label(self) -> str:
+        """The name of the source in the late output, the dead letters and the clock journal."""
+        return PurePath(self.log).name
+
+
+FollowedSource = FileSource | PostgresCdcSource
+"""A source whose changes a run appends to the embedded log in the folder `log`, which is all that is read of it."""
+Source = LogSource | KafkaSource | FollowedSource
 """A kind has the name of its `section` in YAML, and a `place` where people find it."""
 OWN_GROUPS = "windrow-"
 """What the names of consumer groups begin with that windrow itself uses, and reads from."""

@@ -86,6 +86,18 @@ ROWS: Final[Mapping[str, tuple[Panel, ...]]] = {
             {"partition {{partition}}": "windrow_consumer_lag_records{$own}"},
         ),
         Panel(
+            "Lag of logs of tables",
+            "s",
+            "By replication slot, how far the log of a PostgreSQL table is behind the table.",
+            {"slot {{slot}}": "windrow_slot_lag_seconds{$own}"},
+        ),
+        Panel(
+            "WAL that is not in the log",
+            "bytes",
+            "By replication slot, what PostgreSQL has written since the last change that is in the log.",
+            {"slot {{slot}}": "windrow_slot_lag_bytes{$own}"},
+        ),
+        Panel(
             "Watermark lag",
             "s",
             "From the low watermark to the clock. It contains the delay of the pipeline.",

@@ -1,23 +1,29 @@
-"""Connectors that read: the embedded log, also the one of a file, and Kafka."""
+"""Connectors that read: the embedded log, also the one of a file or of a table of a database, and Kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from windrow.core.lists import with_entries
 from windrow.errors import InputError
-from windrow.model import FileSource, KafkaSource, LogSource, RulesPipeline, Runnable, TopicList, as_graph
+from windrow.model import (
+    FileSource,
+    KafkaSource,
+    LogSource,
+    PostgresCdcSource,
+    RulesPipeline,
+    Runnable,
+    TopicList,
+    as_graph,
+)
 from windrow.model import Source as SourceModel
-from windrow.sources.base import Appender, Cut, Source
-
-if TYPE_CHECKING:
-    from windrow.sources.file import FollowedFile
+from windrow.sources.base import Appender, Cut, Follower, Source
 
 __all__ = [
     "Cut",
     "Source",
-    "followed_files",
+    "followers",
     "open_appender",
     "open_source",
     "open_sources",
@@ -35,6 +41,8 @@ def open_source(source: SourceModel) -> Source:
             return EmbeddedLog(source)
         case FileSource(log=log):
             return open_source(LogSource(log))
+        case PostgresCdcSource(log=log):
+            return open_source(LogSource(log, source.format))
         case KafkaSource():
             from windrow.sources.kafka import KafkaTopic  # noqa: PLC0415 - the same
 
@@ -52,6 +60,9 @@ def open_appender(source: SourceModel, identity: str, prefix: bytes) -> Appender
             return LogAppender(path, prefix)
         case FileSource(log=log):
             msg = f"the log {log} is written by the run that follows {source.path}: change the file"
+            raise InputError(msg)
+        case PostgresCdcSource(log=log):
+            msg = f"the log {log} is written by the run that follows {source.table}: change the row in the database"
             raise InputError(msg)
         case KafkaSource():
             from windrow.sources.kafka.append import KafkaAppender  # noqa: PLC0415 - the same
@@ -93,14 +104,23 @@ def with_lists(pipeline: Runnable, on_warning: Callable[[str], None]) -> Runnabl
     return with_entries(pipeline, read_topic)
 
 
-def followed_files(pipeline: Runnable) -> list[FollowedFile]:
-    """Return the files whose changes a run has to append to their logs before it reads these."""
-    found = []
+def followers(pipeline: Runnable) -> dict[str, Follower]:
+    """Return by source what appends the changes of files and tables to the logs that a run reads of them."""
+    found: dict[str, Follower] = {}
     for node in as_graph(pipeline).sources:
-        if isinstance(node.source, FileSource):
-            from windrow.sources.file import FollowedFile  # noqa: PLC0415 - Arrow only where there is a file
+        match node.source:
+            case FileSource():
+                from windrow.sources.file import FollowedFile  # noqa: PLC0415 - Arrow only where there is a file
 
-            found.append(FollowedFile(node.source, node.decode))
+                found[node.name] = FollowedFile(node.source, node.decode)
+            case PostgresCdcSource():
+                from windrow.sources.postgres_cdc import FollowedTable  # noqa: PLC0415 - psycopg only where it is used
+
+                found[node.name] = FollowedTable(node.source)
+            case LogSource() | KafkaSource():
+                pass
+            case _:
+                assert_never(node.source)
     return found
 
 
@@ -113,7 +133,7 @@ def partition_finders(pipeline: Runnable) -> list[tuple[str, Callable[[], list[i
     found: list[tuple[str, Callable[[], list[int]]]] = []
     for node in as_graph(pipeline).sources:
         match node.source:
-            case LogSource() | FileSource():
+            case LogSource() | FileSource() | PostgresCdcSource():
                 log = open_source(node.source)
                 found.append((log.name, log.partitions))
             case KafkaSource():

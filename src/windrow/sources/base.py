@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
@@ -134,6 +135,39 @@ class Appender(Protocol):
         """Append records to their partitions; return their offsets.
 
         Raise SourceError if that failed, or if it is not known whether it did: some of them may be in the log then.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class SlotLag:
+    """How far a log is behind the table that it follows.
+
+    Of what the replication slot `slot` has, `bytes` of the database's log (WAL) are not in the log yet, which has all
+    that was committed `seconds` ago. None: the database does not answer.
+    """
+
+    slot: str
+    bytes: int | None
+    seconds: float | None
+
+
+class Follower(Protocol):
+    """Appends the changes of a file or a table to the embedded log of its source."""
+
+    @property
+    def lag(self) -> SlotLag | None:
+        """How far the log is behind, as of about now; None for a file."""
+        ...
+
+    def update(self) -> None:
+        """Append all that there is now; raise InputError or SourceError if that is not possible."""
+        ...
+
+    def follow(self, stop: Event, warn: Callable[[str], None]) -> None:
+        """Append what there is, as it comes, until `stop` is set; `warn` of what mends itself.
+
+        Raise SourceError for what does not, or may pass (`passes`).
         """
         ...
 

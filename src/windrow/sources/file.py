@@ -24,17 +24,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 from windrow.core.decode.exact import KEY, VALUE, MalformedError, parse_object
 from windrow.core.decode.values import BadValueError, Value, convert
 from windrow.errors import InputError, Place, SourceError, WindrowError
 from windrow.model import DELETED, LOG_TIME, BooleanType, Decode, FileSource
+from windrow.sources.log.append import write_lines
 from windrow.sources.log.folder import LogFolder
 from windrow.sources.log.kept import START
 
 _RECORD = re.compile(rf'\{{"{LOG_TIME}": ([0-9]+), "{DELETED}": (true|false), (.+)\}}')
 _RESERVED = {LOG_TIME, DELETED, KEY, VALUE}
 _BOOLEANS: dict[str, object] = {"true": True, "false": False}
+
+_POLL_SECONDS = 1.0
 
 _Key = tuple[Value, ...]
 _Signature = tuple[int, int, int] | None
@@ -74,8 +78,19 @@ class FollowedFile:
             if os.fstat(log).st_size > self._at.byte:
                 os.ftruncate(log, self._at.byte)  # what a crash has left of a line
             if gone or changed:
-                self._append(log, "".join(_record(now, body, deleted=deleted) for body, deleted in [*gone, *changed]))
+                lines = "".join(_record(now, body, deleted=deleted) for body, deleted in [*gone, *changed])
+                write_lines(self._folder.file(0), log, self._at.byte, lines.encode())
                 self._read_log()
+
+    @property
+    def lag(self) -> None:
+        """None; see `windrow.sources.base.Follower`."""
+        return
+
+    def follow(self, stop: Event, warn: Callable[[str], None]) -> None:
+        """Update the log when the file changes, until `stop` is set; see `poll`."""
+        while not stop.wait(_POLL_SECONDS):
+            self.poll(warn)
 
     def poll(self, warn: Callable[[str], None]) -> None:
         """Update the log if the file has changed, and has not changed further since the last call.
@@ -218,20 +233,6 @@ class FollowedFile:
                 else:
                     self._rows[key] = body
         self._at = end
-
-    def _append(self, log: int, text: str) -> None:
-        """Append whole lines behind the last whole line, all or none of them."""
-        left = memoryview(text.encode())
-        at = self._at.byte
-        try:
-            while left:
-                written = os.pwrite(log, left, at)
-                left, at = left[written:], at + written
-            os.fsync(log)
-        except OSError as exc:
-            os.ftruncate(log, self._at.byte)
-            msg = f"cannot write the log {self._folder.file(0)}: {exc.strerror}"
-            raise SourceError(msg) from exc
 
 
 def _record(now: int, body: str, *, deleted: bool) -> str:

@@ -27,6 +27,7 @@ from windrow.model import (
     KafkaSource,
     LogSource,
     Pipeline,
+    PostgresCdcSource,
     PostgresSink,
     RulesPipeline,
     SqliteSink,
@@ -56,6 +57,8 @@ def source_address(pipeline: View) -> Iterator[Finding]:
                 yield error("source.log.path", "is empty; name the folder that holds partition-0.jsonl ...")
         case FileSource(path, _, log):
             yield from _file(path, log)
+        case PostgresCdcSource():
+            yield from _followed_table(pipeline.source)
         case KafkaSource(servers, topic, _, options, group):
             yield from _brokers("source.kafka", servers)
             yield from _topic("source.kafka", topic, _LONGEST_TOPIC)
@@ -123,6 +126,27 @@ def file_fields(pipeline: View) -> Iterator[Finding]:
         yield warning("decode", message)
     elif deleted != BooleanType():
         yield error(f"decode.{DELETED}", f"{DELETED!r} is a {deleted}, but in the log of a file it is a boolean")
+
+
+_LONGEST_NAME = 63
+_SLOT_NAME = re.compile(r"[a-z0-9_]+")
+
+
+def _followed_table(source: PostgresCdcSource) -> Iterator[Finding]:
+    where = "source.postgres_cdc"
+    if not (is_reference(source.url) or _is_postgres(with_placeholders(source.url))):
+        yield error(f"{where}.url", "must be a URL such as postgresql://user@host:5432/database")
+    if not source.table.strip():
+        yield error(f"{where}.table", "is empty; name the table, with its schema if that is not in the search_path")
+    if not source.log:
+        yield error(f"{where}.log", "is empty; name the folder in which the changes of the table are kept")
+    if len(set(source.key)) < len(source.key):
+        yield error(f"{where}.key", "has a column twice; keep one of them")
+    if source.slot is not None and (not _SLOT_NAME.fullmatch(source.slot) or len(source.slot) > _LONGEST_NAME):
+        message = f"{source.slot!r} must be at most {_LONGEST_NAME} small letters, digits and '_'"
+        yield error(f"{where}.slot", message)
+    if source.publication is not None and not 0 < len(source.publication) <= _LONGEST_NAME:
+        yield error(f"{where}.publication", f"{source.publication!r} must have 1 to {_LONGEST_NAME} letters")
 
 
 _SCHEMES = ("postgresql", "postgres")

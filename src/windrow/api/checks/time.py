@@ -18,6 +18,7 @@ from windrow.model import (
     KafkaSource,
     LogSource,
     Pipeline,
+    PostgresCdcSource,
     Punctuated,
     TimestampType,
     format_duration,
@@ -141,7 +142,7 @@ def no_future_guard(pipeline: View) -> Iterator[Finding]:
     match pipeline.source:
         case KafkaSource():
             hint = "give 1h or so"
-        case FileSource():
+        case FileSource() | PostgresCdcSource():
             hint = "give 1h or so"
         case LogSource():
             hint = "give 1h or so, and records their log timestamp in `_log_time` (epoch milliseconds)"

@@ -9,7 +9,7 @@ from windrow.api.checks.base import Finding, warning
 from windrow.model import (
     Delay,
     DelayByPartition,
-    FileSource,
+    FollowedSource,
     Graph,
     JoinNode,
     KeyedNode,
@@ -32,7 +32,7 @@ def _silent(graph: Graph) -> Iterator[Finding]:
         if node.time.idle is not None:
             continue
         below = graph.below(node)
-        if isinstance(node.source, FileSource) or any(isinstance(one, TableNode) for one in below):
+        if isinstance(node.source, FollowedSource) or any(isinstance(one, TableNode) for one in below):
             what = "a table seldom changes, and what depends on it and on other sources waits until it does"
         elif any(isinstance(one, JoinNode) and one.how != "inner" for one in below):
             what = "a record is without a partner once the watermark says so, and a partition that is silent stops that"

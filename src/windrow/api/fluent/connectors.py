@@ -8,7 +8,16 @@ from typing import Literal
 
 from windrow.api.fluent.streams import Stream
 from windrow.api.fluent.windows import Duration, duration_micros
-from windrow.model import FileSource, KafkaSink, KafkaSource, LogSource, PostgresSink, RecordFormat, SqliteSink
+from windrow.model import (
+    FileSource,
+    KafkaSink,
+    KafkaSource,
+    LogSource,
+    PostgresCdcSource,
+    PostgresSink,
+    RecordFormat,
+    SqliteSink,
+)
 
 
 def log(path: str | PathLike[str], *, format: RecordFormat = "json") -> Stream:  # noqa: A002 - the setting's name
@@ -28,6 +37,30 @@ def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | Path
         log: the folder of the log.
     """
     return Stream(FileSource(fspath(path), _key_names(key), fspath(log)))
+
+
+def postgres_cdc(
+    url: str,
+    *,
+    table: str,
+    log: str | PathLike[str],
+    key: str | Sequence[str] = (),
+    slot: str | None = None,
+    publication: str | None = None,
+) -> Stream:
+    """Read a table of a PostgreSQL database and its changes by logical replication, which are kept in an embedded log.
+
+    Records are changes of rows in Debezium's envelope.
+
+    Args:
+        url: the address of the database; what it leaves out comes from libpq's environment (PGPASSWORD ...).
+        table: the table, as SQL names it.
+        log: the folder of the log.
+        key: the columns that identify a row; left out, the primary key.
+        slot: the name of the replication slot, which is created; left out, one that begins with ``windrow_``.
+        publication: a publication that has the table; left out, one is created.
+    """
+    return Stream(PostgresCdcSource(url, table, fspath(log), _key_names(key), slot, publication))
 
 
 def kafka(

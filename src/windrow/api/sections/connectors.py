@@ -9,6 +9,7 @@ from windrow.model import (
     KafkaSink,
     KafkaSource,
     LogSource,
+    PostgresCdcSource,
     PostgresSink,
     Sink,
     Source,
@@ -45,6 +46,43 @@ _FILE = Section(
         Key("path", TEXT, "the file.", required=True, positional=True),
         Key("key", NAMES, "the decoded fields by which the file has at most one row.", required=True),
         Key("log", TEXT, "the folder of the log; created if it does not exist.", required=True),
+    ),
+)
+_POSTGRES_CDC = Section(
+    "wr.postgres_cdc",
+    PostgresCdcSource,
+    (
+        Key(
+            "url",
+            TEXT,
+            "`postgresql://user@host:5432/database`, the primary itself. What it leaves out comes from libpq's "
+            "environment variables (`PGUSER`, `PGPASSWORD` ...). Pass the password there, as `${NAME}` or as "
+            "`${file:PATH}` ([security](../guides/security.md)).",
+            required=True,
+            positional=True,
+            mask=mask_url,
+        ),
+        Key("table", TEXT, 'the table, as SQL names it: `orders`, `shop.orders`, `"Orders"`.', required=True),
+        Key("log", TEXT, "the folder of the log; created if it does not exist.", required=True),
+        Key(
+            "key",
+            NAMES,
+            "the columns that identify a row: an update that changes one of them is a deletion and an insertion. Left "
+            "out, the primary key, or the index of the table's `REPLICA IDENTITY`.",
+            default=(),
+        ),
+        Key(
+            "slot",
+            TEXT,
+            "the name of the replication slot that the run creates. Left out, it begins with `windrow_` and the "
+            "table's name, and ends in random digits.",
+        ),
+        Key(
+            "publication",
+            TEXT,
+            "a publication that has the table. Left out, the run creates one named as the slot, for which its role has "
+            "to own the table.",
+        ),
     ),
 )
 _KAFKA = Section(
@@ -119,6 +157,18 @@ SOURCE: OneOf[Source] = OneOf(
             "a small table in a file: CSV with a header (`.csv`), or a JSON object a line (`.jsonl`, `.ndjson`). It is "
             "read when a run starts, and in a live run again when it changes; the rows that changed are appended to an "
             "embedded log, which is what the run reads ([tables in files](#tables-in-files)).",
+        ),
+        "postgres_cdc": Kind(
+            (PostgresCdcSource,),
+            _POSTGRES_CDC,
+            lambda source: (
+                f"the table {source.table} in PostgreSQL {source.url}, "
+                f"whose changes are in the embedded log {source.log}"
+            ),
+            "a table of a PostgreSQL database, by logical replication: its rows when the source is first used, and "
+            "each change after that, exactly once, in the order of the commits. They are appended to an embedded log, "
+            "which is what the run reads, as "
+            "[changes in Debezium's envelope](../guides/change-data-capture.md#from-postgresql-itself).",
         ),
         "kafka": Kind(
             (KafkaSource,),

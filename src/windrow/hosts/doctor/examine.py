@@ -50,6 +50,7 @@ from windrow.model import (
     KafkaSink,
     KafkaSource,
     LogSource,
+    PostgresCdcSource,
     PostgresSink,
     Runnable,
     SinkNode,
@@ -343,7 +344,7 @@ def _log(node: SourceNode) -> LogFacts | Unknown:
                 ends = preflight(source, _ANSWER)
                 held = sum(end - first for first, end in ends.values())
                 return LogFacts(len(ends), held, _retention(topic_settings(source, _ANSWER)))
-            case LogSource(path=path) | FileSource(log=path):
+            case LogSource(path=path) | FileSource(log=path) | PostgresCdcSource(log=path):
                 if not Path(path).is_dir():
                     return Unknown(f"there is no log {path} yet")
                 log = open_source(source)

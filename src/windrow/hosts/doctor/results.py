@@ -24,7 +24,7 @@ from windrow.hosts.reports import counted
 from windrow.model import (
     Delay,
     DelayByPartition,
-    FileSource,
+    FollowedSource,
     Global,
     Graph,
     Pipeline,
@@ -273,7 +273,9 @@ def dead_letters(x: Examined) -> Iterator[Finding]:
     """
     there = [one for one in x.tables.values() if isinstance(one, TableFacts)]
     redriven, table = sum(one.redriven for one in there), companion(x.graph.sinks[0].sink, "dead")
-    can_redrive = isinstance(x.pipeline, Pipeline | ProcessPipeline) and not isinstance(x.pipeline.source, FileSource)
+    can_redrive = isinstance(x.pipeline, Pipeline | ProcessPipeline) and not isinstance(
+        x.pipeline.source, FollowedSource
+    )
     lists = x.command("redrive --list") if can_redrive else x.command(f"show {table} --limit 20")
     why = f"they are in no row; each is in {table} with its reason, which helps only if somebody reads it"
     total = x.total

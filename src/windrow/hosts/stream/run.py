@@ -35,6 +35,7 @@ from windrow.hosts.settings import AS_GIVEN, SparkOptions
 from windrow.hosts.spark import prestart, spark_session
 from windrow.hosts.spark_errors import SPARK_ERRORS, translate_spark_error
 from windrow.hosts.stream.checkpoint import Checkpoint, locked
+from windrow.hosts.stream.following import Following
 from windrow.hosts.stream.integrity import refuse_damaged, refuse_damaged_tables
 from windrow.hosts.stream.offsets import LossGuard, OffsetLog, agree, begin_from, note_beginning
 from windrow.hosts.stream.query import BUSY, PlanGuard, QueryWatch, SinkWriter, close_stores, key_group_outputs
@@ -44,11 +45,11 @@ from windrow.hosts.written_log import write_log
 from windrow.model import Runnable, as_graph, with_at_end
 from windrow.sinks.base import Sink, SinkGroup
 from windrow.sinks.memory import CollectSink
-from windrow.sources import Cut, followed_files, open_sources
+from windrow.sources import Cut, followers, open_sources
 from windrow.sources.base import OnDataLoss
 
 _POLL = 1
-"""Seconds between looks at whether to stop, and at the files that are followed."""
+"""Seconds between looks at whether to stop, and at those that follow files and tables."""
 
 _ROOM = 1 << 20
 """Bytes on the checkpoint's disk, below which a step that failed did so for want of them."""
@@ -70,10 +71,11 @@ class StreamSettings:
 
     `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can hold processing times.
     `bounds` are watermarks from the clock journal of another run, which this one repeats. `on_trouble` is called with
-    each fault after which the run retries, and with lost records if `on_data_loss` lets the run continue, `on_warning`
-    if a file that is followed cannot be read, `on_resume` when a checkpoint that was there is locked and is the
-    pipeline's, `on_ready` when a query has started, `on_lag` every second or so with how far the run is behind. After
-    `retry` seconds without a step (by default a minute, on a cluster ten) it gives up.
+    each fault after which the run retries, or what follows a table, and with lost records if `on_data_loss` lets the
+    run continue, `on_warning` if a file that is followed cannot be read, `on_resume` when a checkpoint that was there
+    is locked and is the pipeline's, `on_ready` when a query has started, `on_lag` every second or so with how far the
+    run is behind. After `retry` seconds without a step (by default a minute, on a cluster ten) it gives up, and so does
+    what follows a table.
     """
 
     checkpoint: Folder
@@ -103,7 +105,7 @@ class StreamRun:
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
         self._source = open_sources(pipeline)
-        self._files = [] if settings.until_end else followed_files(pipeline)
+        self._following = Following({}, RetryPolicy, settings.on_trouble, settings.on_warning)
         self._stop = threading.Event()
         self._last_reported = -1
         self._unsure: StepReport | None = None
@@ -124,11 +126,23 @@ class StreamRun:
             spark = spark_session(self._settings.spark, log=checkpoint.log)
             prestart(spark, has_state=True)
             preflight(spark, self._pipeline, checkpoint.folder)
+            limit = self._settings.retry
+            if limit is None:
+                limit = LIMIT if is_one_process(spark) else CLUSTER_LIMIT
+            self._following = held.enter_context(
+                Following(
+                    {} if self._settings.until_end else followers(self._pipeline),
+                    partial(RetryPolicy, limit),
+                    self._settings.on_trouble,
+                    self._settings.on_warning,
+                )
+            )
             watch = LagWatch(
                 self._source,
                 lambda epoch: checkpoint.offsets(epoch - checkpoint.first_epoch),
                 self._last_reported,
                 self._settings.on_lag,
+                self._following.lags,
             )
             on_step = self._report_once(held.enter_context(watch).telling(on_step))
             if self._pace is not None:
@@ -137,9 +151,6 @@ class StreamRun:
                 on_step = sizing.noting(on_step)
             fires = self._settings.until_end and self._pipeline.at_end == "fire"
             ends = self._ends_emitted(checkpoint) if fires else None
-            limit = self._settings.retry
-            if limit is None:
-                limit = LIMIT if is_one_process(spark) else CLUSTER_LIMIT
             retries = RetryPolicy(limit)
             opened = True
             while True:
@@ -328,8 +339,7 @@ class StreamRun:
             while not query.awaitTermination(_POLL):
                 if writer.failure is not None:
                     raise writer.failure
-                for file in self._files:
-                    file.poll(self._settings.on_warning)
+                self._following.raise_failure()
                 if self._stop.is_set() and writer.close(_STEP):
                     writer.settle()
                     return False

@@ -11,6 +11,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -35,6 +36,23 @@ def locked(folder: LogFolder) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def write_lines(path: Path, log: int, at: int, lines: bytes) -> None:
+    """Write whole lines durably at the byte `at`, the end of a log that nobody else appends to: all or none of them.
+
+    Raise SourceError if that fails.
+    """
+    left, end = memoryview(lines), at
+    try:
+        while left:
+            written = os.pwrite(log, left, end)
+            left, end = left[written:], end + written
+        os.fsync(log)
+    except OSError as exc:
+        os.ftruncate(log, at)
+        msg = f"cannot write the log {path}: {exc.strerror}"
+        raise SourceError(msg) from exc
 
 
 class LogAppender:

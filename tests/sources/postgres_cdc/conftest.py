@@ -1,0 +1,111 @@
+"""A table that is changed at random, and the log into which it is followed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from windrow.model import PostgresCdcSource
+from windrow.sources.postgres_cdc import FollowedTable
+from windrow.sources.postgres_cdc.records import ChangePlace
+
+Change = tuple[str, int, int | None]
+"""`op`, the id of the row, and its amount after that; None for one that is deleted."""
+
+
+class Shop:
+    """The table `orders` with an id and an amount, and what was done to it since it was first followed."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.log = folder / "log"
+        self.sql = psycopg.connect(url, autocommit=True)
+        self.sql.execute("CREATE TABLE orders (id int PRIMARY KEY, amount bigint, note text)")
+        self.source = PostgresCdcSource(url, "orders", str(self.log))
+        self.done: list[Change] = []
+
+    def follow(self) -> FollowedTable:
+        return FollowedTable(self.source)
+
+    def change(self, transaction: Sequence[Change]) -> None:
+        """Apply changes in one transaction, and note those that changed a row."""
+        noted: list[Change] = []
+        with self.sql.transaction():
+            for op, id_, amount in transaction:
+                match op:
+                    case "c":
+                        found = self.sql.execute(
+                            "INSERT INTO orders VALUES (%s, %s) ON CONFLICT DO NOTHING", (id_, amount)
+                        )
+                        noted += [("c", id_, amount)] * found.rowcount
+                    case "u":
+                        found = self.sql.execute("UPDATE orders SET amount = %s WHERE id = %s", (amount, id_))
+                        noted += [("u", id_, amount)] * found.rowcount
+                    case "d":
+                        found = self.sql.execute("DELETE FROM orders WHERE id = %s", (id_,))
+                        noted += [("d", id_, None)] * found.rowcount
+                    case "k":  # the row gets a key that no other has
+                        moved = self.sql.execute(
+                            "UPDATE orders SET id = (SELECT max(id) + 1 FROM orders) WHERE id = %s "
+                            "RETURNING id, amount",
+                            (id_,),
+                        ).fetchone()
+                        noted += [] if moved is None else [("d", id_, None), ("c", *moved)]
+        self.done += noted
+
+    def records(self) -> list[dict[str, Any]]:
+        file = self.log / "partition-0.jsonl"
+        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+    def changes(self) -> list[Change]:
+        """Return what the log has after the snapshot; see that the places of changes only grow."""
+        found: list[Change] = []
+        last = ChangePlace()
+        for record in self.records():
+            place = ChangePlace.of_line(json.dumps(record).encode())
+            if place is None:
+                assert not found
+                continue
+            assert place > last
+            last, row = place, record["after"] or record["before"]
+            found.append((record["op"], row["id"], record["after"] and row["amount"]))
+        return found
+
+    def replica(self) -> dict[int, int | None]:
+        """Return the table that the log makes."""
+        rows: dict[int, int | None] = {}
+        for record in self.records():
+            if record["op"] == "d":
+                del rows[record["before"]["id"]]
+            else:
+                assert (record["after"]["id"] in rows) == (record["op"] == "u")
+                rows[record["after"]["id"]] = record["after"]["amount"]
+        return rows
+
+    def table(self) -> dict[int, int | None]:
+        return dict(self.sql.execute("SELECT id, amount FROM orders").fetchall())
+
+    def restart(self) -> None:
+        """Begin anew with an empty table, without log and slots."""
+        slots = "FROM pg_replication_slots WHERE database = current_database()"
+        self.sql.execute(f"SELECT pg_terminate_backend(active_pid, 10000) {slots} AND active".encode())
+        self.sql.execute(f"SELECT pg_drop_replication_slot(slot_name) {slots}".encode())
+        for [name] in self.sql.execute("SELECT pubname FROM pg_publication").fetchall():
+            self.sql.execute(f"DROP PUBLICATION {name}".encode())
+        self.sql.execute("DELETE FROM orders")
+        self.done = []
+        for path in sorted(self.log.glob("*")) + sorted(self.log.glob(".*")):
+            path.unlink()
+
+
+@pytest.fixture
+def shop(database: str, tmp_path: Path) -> Iterator[Shop]:
+    made = Shop(database, tmp_path)
+    yield made
+    made.sql.close()

@@ -1,0 +1,209 @@
+"""Each change is in the log exactly once, wherever what follows the table is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.sources.postgres_cdc.conftest import Change, Shop
+
+from windrow.sources.postgres_cdc import server
+from windrow.sources.postgres_cdc.stream import ChangeStream, FollowState
+
+
+class Killed(BaseException):
+    """What a process that is killed does not come to."""
+
+
+POINTS: list[tuple[Any, str]] = [
+    (os, "pwrite"),
+    (os, "fsync"),
+    (Path, "rename"),
+    (FollowState, "write"),
+    (ChangeStream, "_send_status"),
+    (server, "drop_slot"),
+    (server, "make_publication"),
+    (server, "create_slot"),
+    (server, "mark_end"),
+]
+"""All that leaves something behind, here or in the database."""
+
+
+@contextmanager
+def killed_at(point: int, *, is_after: bool, points: Sequence[tuple[Any, str]] = POINTS) -> Iterator[None]:
+    """Raise Killed at a call of `points`, counted from 0, before it or after it; of a write the half is written."""
+    calls = 0
+
+    def guarded(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - those of the real one
+            nonlocal calls
+            calls += 1
+            if calls - 1 != point:
+                return real(*args, **options)
+            if name == "pwrite" and not is_after:
+                real(args[0], args[1][: len(args[1]) // 2], args[2])
+            elif is_after:
+                real(*args, **options)
+            raise Killed
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in points:
+            patch.setattr(owner, name, guarded(name, getattr(owner, name)))
+        yield
+
+
+OPERATIONS = st.tuples(st.sampled_from("cccuudk"), st.integers(1, 6), st.integers(0, 99))
+TRANSACTIONS = st.lists(st.lists(OPERATIONS, min_size=1, max_size=4), max_size=4)
+
+
+def killed(shop: Shop, point: int, *, is_after: bool) -> bool:
+    """Follow the table to its end; return whether that was killed."""
+    with killed_at(point, is_after=is_after):
+        try:
+            shop.follow().update()
+        except Killed:
+            return True
+    return False
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(before=TRANSACTIONS, after=TRANSACTIONS, points=st.lists(st.tuples(st.integers(0, 12), st.booleans())))
+def test_each_change_is_there_once(
+    shop: Shop, before: list[list[Change]], after: list[list[Change]], points: list[tuple[int, bool]]
+) -> None:
+    shop.restart()
+    for transaction in before:
+        shop.change(transaction)
+    for point, is_after in points[::2]:
+        killed(shop, point, is_after=is_after)
+    shop.follow().update()
+    has_snapshot = len(shop.records())
+    in_log = len(shop.changes())
+    shop.done = shop.done[len(shop.done) - in_log :]
+    for transaction in after:
+        shop.change(transaction)
+        for point, is_after in points[1::2]:
+            killed(shop, point, is_after=is_after)
+    shop.follow().update()
+    assert shop.replica() == shop.table()
+    assert shop.changes() == shop.done
+    assert len(shop.records()) == has_snapshot + len(shop.done) - in_log
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_every_point_of_a_first_run_and_of_a_later_one(shop: Shop, *, is_after: bool) -> None:
+    for has_log in (False, True):
+        point = 0
+        while True:
+            shop.restart()
+            shop.change([("c", 1, 10), ("c", 2, 20)])
+            if has_log:
+                shop.follow().update()
+            shop.done = []
+            shop.change([("u", 1, 11), ("d", 2, None), ("c", 3, 30)])
+            was_killed = killed(shop, point, is_after=is_after)
+            shop.change([("u", 3, 31)])
+            shop.follow().update()
+            assert shop.replica() == shop.table(), point
+            changes = shop.changes()
+            assert changes == shop.done[len(shop.done) - len(changes) :], point
+            assert not has_log or changes == shop.done, point
+            if not was_killed:
+                break
+            point += 1
+        assert point > 3
+
+
+def test_what_a_power_cut_takes_is_written_again_to_the_byte(shop: Shop) -> None:
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    file = shop.log / "partition-0.jsonl"
+    noted = file.stat().st_size
+    shop.change([("u", 1, 11), ("c", 2, 20)])
+    shop.change([("d", 1, None)])
+    not_noted: list[tuple[Any, str]] = [(FollowState, "write")]
+    with killed_at(0, is_after=False, points=not_noted), pytest.raises(Killed):
+        shop.follow().update()
+    written = file.read_bytes()
+    assert len(written) > noted
+    for left in (noted, noted + 1, len(written) - 1):
+        os.truncate(file, left)
+        with killed_at(0, is_after=False, points=not_noted), pytest.raises(Killed):
+            shop.follow().update()
+        assert file.read_bytes() == written
+    shop.follow().update()
+    assert file.read_bytes() == written
+
+
+def test_a_snapshot_among_writers_is_consistent_with_the_stream(shop: Shop) -> None:
+    stop = threading.Event()
+
+    def write(seed: int) -> None:
+        random = Random(seed)
+        with psycopg.connect(shop.url) as sql:
+            while not stop.is_set():
+                for _ in range(random.randint(1, 3)):
+                    id_ = random.randint(1, 50) * 4 + seed
+                    if random.random() < 0.3:
+                        sql.execute("DELETE FROM orders WHERE id = %s", (id_,))
+                    else:
+                        sql.execute(
+                            "INSERT INTO orders AS o VALUES (%s, 1) "
+                            "ON CONFLICT (id) DO UPDATE SET amount = o.amount + 1",
+                            (id_,),
+                        )
+                sql.rollback() if random.random() < 0.1 else sql.commit()
+
+    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            shop.follow().update()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    shop.follow().update()
+    assert len(shop.changes()) > 10
+    assert shop.replica() == shop.table()
+
+
+CHILD = """
+import sys, threading
+from windrow.model import PostgresCdcSource
+from windrow.sources.postgres_cdc import FollowedTable
+FollowedTable(PostgresCdcSource(*sys.argv[1:4])).follow(threading.Event(), print)
+"""
+
+
+def test_a_process_that_is_killed_again_and_again(shop: Shop) -> None:
+    random = Random(7)
+    shop.follow().update()
+    for _ in range(4):
+        command = [sys.executable, "-c", CHILD, shop.url, "orders", str(shop.log)]
+        with subprocess.Popen(command) as child:
+            size = len(shop.records())
+            deadline = time.monotonic() + 30
+            while len(shop.records()) < size + 50 and time.monotonic() < deadline:
+                ops = [(random.choice("cccuudk"), random.randint(1, 40), random.randint(0, 99)) for _ in range(5)]
+                shop.change(ops)
+            child.send_signal(signal.SIGKILL)
+    shop.follow().update()
+    assert shop.changes() == shop.done
+    assert shop.replica() == shop.table()
