@@ -16,7 +16,7 @@ ALL = ("startup", "decode", "stages", "windows", "sinks", "demo", "live", "shape
 
 LONG = (
     *("compare", "growth", "latency", "backlog", "observed", "realtime"),
-    *("recovery", "soak", "scale", "cluster", "capacity"),
+    *("recovery", "soak", "scale", "cluster", "capacity", "cdc"),
 )
 
 
