@@ -302,7 +302,7 @@ def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> SqliteSink | Pos
     if draw(st.booleans()):
         return SqliteSink(draw(PATHS), draw(PLAIN), chosen, draw(st.sampled_from(["numeric", "text"])), changelog)
     url = draw(st.sampled_from(["postgresql://", "postgres://me@h:1/db?sslmode=require", "postgresql:///x"]))
-    return PostgresSink(url, draw(PLAIN), chosen, changelog)
+    return PostgresSink(url, draw(PLAIN), chosen, changelog, draw(st.booleans()))
 
 
 @st.composite

@@ -145,11 +145,12 @@ class PostgresStore(Store):
 
     sees_runs = True
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, outbox: bool = False) -> None:
         self.url = url
+        self.outbox = outbox
 
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> PostgresSink:
-        return PostgresSink(self.url, table, key)
+        return PostgresSink(self.url, table, key, outbox=self.outbox)
 
     def sink(self, *models: View) -> PostgresTables:
         return PostgresTables(*models, lock_seconds=20)

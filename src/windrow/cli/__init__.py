@@ -102,6 +102,7 @@ COMMANDS = {
     "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),
     "promote": CommandEntry("windrow.cli.promote", "Replace the live table with its replay."),
     "redrive": CommandEntry("windrow.cli.redrive", "Put dead letters of a mended pipeline back into the log."),
+    "relay": CommandEntry("windrow.cli.relay", "Send the rows of an outbox to a topic or a log."),
     "check": CommandEntry("windrow.cli.check", "Report errors in pipelines, and warn of likely mistakes."),
     "explain": CommandEntry("windrow.cli.explain", "Print a pipeline as text, YAML, JSON, Python or a Mermaid chart."),
     "transcript": CommandEntry("windrow.cli.transcript", "Run event-time test stories."),

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -18,12 +18,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from windrow.cli.common import OK, json_option, print_json
-from windrow.cli.options import DURATION
+from windrow.cli.options import DURATION, LogTarget
 from windrow.hosts.reports import counted
 from windrow.model import format_duration
 from windrow.testing.generator import AnySpec, FraudSpec, LivePace, LogSpec, Made, NexmarkSpec, write_kafka, write_log
 
-_SCHEME = "kafka://"
 _ENDLESS = 1 << 62
 _DEFAULT = LogSpec()
 _SHARE = click.FloatRange(0, 1)
@@ -66,33 +65,6 @@ _HELP = {
     "rate": "Append N events a second, with the current time as event time, until there are --events or until Ctrl-C.",
     "overwrite": "Replace existing logs.",
 }
-
-
-@dataclass(frozen=True)
-class _Target:
-    """The target: a topic if `servers` are given, else a folder."""
-
-    name: str
-    servers: str | None
-
-    @staticmethod
-    def read(text: str, servers: str | None) -> _Target:
-        if not text:
-            msg = "TARGET is empty: name a folder, or a topic as kafka://HOST:PORT/TOPIC"
-            raise click.UsageError(msg)
-        if not text.startswith(_SCHEME):
-            return _Target(text, servers)
-        address, _, topic = text.removeprefix(_SCHEME).partition("/")
-        if servers is not None:
-            msg = f"the broker's address is in {text} already: leave out --kafka-servers"
-            raise click.UsageError(msg)
-        if not address or not topic or "/" in topic:
-            msg = f"{text} is not kafka://HOST:PORT/TOPIC"
-            raise click.UsageError(msg)
-        return _Target(topic, address)
-
-    def __str__(self) -> str:
-        return self.name if self.servers is None else f"{_SCHEME}{self.servers}/{self.name}"
 
 
 @click.command("generate")
@@ -178,7 +150,7 @@ def command(
     1767225603311041, "amount": 37.58, "lat": 38.7417, "lon": -9.1281, "merchant": "lisbon-155", "country": "PT"}, with
     the cases of fraud (id, card, kind, t) in TARGET/labels.jsonl and the blocked merchants in TARGET/blocked.csv.
     """
-    to = _Target.read(target, kafka_servers)
+    to = LogTarget.read(target, kafka_servers)
     if overwrite and (to.servers is not None or rate is not None):
         msg = "--overwrite cannot be used with a topic or with --rate, which append"
         raise click.UsageError(msg)
@@ -290,7 +262,7 @@ def _paced(rate: float | None, tick: float) -> Iterator[LivePace | None]:
 
 
 @contextmanager
-def _progress(spec: AnySpec, to: _Target, *, quiet: bool) -> Iterator[Callable[[Made], None]]:
+def _progress(spec: AnySpec, to: LogTarget, *, quiet: bool) -> Iterator[Callable[[Made], None]]:
     """Show the number of records written, on stderr if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())

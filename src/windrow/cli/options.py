@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
@@ -115,6 +116,37 @@ def _setting(text: str) -> tuple[str, str]:
         msg = f"--conf {text!r} is not a setting of Spark: write --conf spark.NAME=VALUE"
         raise InputError(msg)
     return match[1], match[2]
+
+
+_KAFKA = "kafka://"
+
+
+@dataclass(frozen=True)
+class LogTarget:
+    """A log to write: a topic if `servers` are given, else a folder."""
+
+    name: str
+    servers: str | None
+
+    @staticmethod
+    def read(text: str, servers: str | None = None) -> LogTarget:
+        """Read a folder, or ``kafka://HOST:PORT/TOPIC``; fail as click does."""
+        if not text:
+            msg = "TARGET is empty: name a folder, or a topic as kafka://HOST:PORT/TOPIC"
+            raise click.UsageError(msg)
+        if not text.startswith(_KAFKA):
+            return LogTarget(text, servers)
+        address, _, topic = text.removeprefix(_KAFKA).partition("/")
+        if servers is not None:
+            msg = f"the broker's address is in {text} already: leave out --kafka-servers"
+            raise click.UsageError(msg)
+        if not address or not topic or "/" in topic:
+            msg = f"{text} is not kafka://HOST:PORT/TOPIC"
+            raise click.UsageError(msg)
+        return LogTarget(topic, address)
+
+    def __str__(self) -> str:
+        return self.name if self.servers is None else f"{_KAFKA}{self.servers}/{self.name}"
 
 
 FOLDER = _Folder()

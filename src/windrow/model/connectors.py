@@ -166,12 +166,16 @@ class SqliteSink:
 
 @dataclass(frozen=True)
 class PostgresSink:
-    """Tables in a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...)."""
+    """Tables in a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...).
+
+    With `outbox` each change is also a row of the outbox table, until a relay has sent it.
+    """
 
     url: str
     table: str
     key: tuple[str, ...] = ()
     changelog: bool = True
+    outbox: bool = False
     section: ClassVar[str] = "postgres"
     system: ClassVar[str] = "postgresql"
 
@@ -222,16 +226,24 @@ Sink = TableSink | KafkaSink
 
 def database_of(sink: Sink) -> Sink:
     """Return a sink without what is of one of its tables alone: it is equal for all tables of a database."""
-    return (
-        replace(sink, topic="", commit=0)
-        if isinstance(sink, KafkaSink)
-        else replace(sink, table="", key=(), changelog=True)
-    )
+    match sink:
+        case KafkaSink():
+            return replace(sink, topic="", commit=0)
+        case PostgresSink():
+            return PostgresSink(sink.url, "")
+        case _:
+            return replace(sink, table="", key=(), changelog=True)
 
 
 def with_table(sink: Sink, table: str) -> Sink:
-    """Return a sink that writes another table of the same database, or another topic."""
-    return replace(sink, topic=table) if isinstance(sink, KafkaSink) else replace(sink, table=table)
+    """Return a sink that writes another table of the same database, which has no outbox, or another topic."""
+    match sink:
+        case KafkaSink():
+            return replace(sink, topic=table)
+        case PostgresSink():
+            return replace(sink, table=table, outbox=False)
+        case _:
+            return replace(sink, table=table)
 
 
 def companion(sink: Sink, name: Literal["late", "dead"]) -> str:

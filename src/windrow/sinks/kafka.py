@@ -59,15 +59,19 @@ class KafkaRecords:
 
     def of(self, output: StepOutput) -> Iterator[KafkaRecord]:
         """Yield the records of a step, each kind in the order of its rows."""
-        for row in _rows(output.changes.select(self._names)):
-            if row["op"] != "update_before":
-                yield KafkaRecord(self._topic, self._key_of(row), _json(row), [], is_stamped=True)
+        yield from self.of_changes(output.changes)
         for row in _rows(output.late):
             yield KafkaRecord(self._late, _place(row), _json(row), [])
         for row in _rows(output.dead):
             value = row.pop("raw")
             headers: Headers = [(name, _text(one).encode()) for name, one in row.items() if one is not None]
             yield KafkaRecord(self._dead, _place(row), value, headers)
+
+    def of_changes(self, changes: pa.Table) -> Iterator[KafkaRecord]:
+        """Yield the records of a step's changes, in order; `update_before` has none."""
+        for row in _rows(changes.select(self._names)):
+            if row["op"] != "update_before":
+                yield KafkaRecord(self._topic, self._key_of(row), _json(row), [], is_stamped=True)
 
     def _key_of(self, row: dict[str, Any]) -> bytes:
         if self._is_text:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from windrow.core import schema
 from windrow.errors import PipelineError
 from windrow.expressions import RecordStream, View
-from windrow.model import Pipeline, Sink
+from windrow.model import Pipeline, PostgresSink, Sink
 
 EPOCH = pa.field("epoch", pa.int64(), nullable=False)
 SEQ = pa.field("seq", pa.int64(), nullable=False)
@@ -106,6 +106,15 @@ REDRIVES = Table(
 """The copies of dead letters that were appended to logs: `offset` is the copy's, `copy_of` that of the dead letter."""
 
 
+RELAYS = Table(
+    "windrow_relays",
+    pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("outbox", "target", "relay", "begins")]),
+    ("outbox",),
+)
+"""The relays that are sending the rows of outboxes, or died while they did: `relay` marks the records of one, and
+`begins` is the next offset of each partition of the target before the last of them, as JSON."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """The result table and its companions."""
@@ -115,16 +124,17 @@ class Layout:
     late: Table
     dead: Table
     clocks: Table
+    outbox: Table | None = None
 
     @property
     def own(self) -> tuple[Table, ...]:
-        """The tables that belong to the pipeline alone."""
+        """The tables that belong to the pipeline alone, but for the outbox, which a run can begin to have."""
         return (self.result, self.changes, self.late, self.dead, self.clocks)
 
     @property
     def all(self) -> tuple[Table, ...]:
-        """Those, and the two that all pipelines in the database share."""
-        return (*self.own, *SHARED)
+        """Those, the outbox, and the tables that all pipelines in the database share."""
+        return (*self.own, *(() if self.outbox is None else (self.outbox,)), *SHARED)
 
 
 def table_names(table: str) -> tuple[str, ...]:
@@ -138,7 +148,7 @@ def layout(pipeline: View, sink: Sink) -> Layout:
     In mode discard each pane is a row of its own, so the result table's key has the pane's revision too.
     """
     name = sink.table
-    if name.lower() in {table.name for table in (*SHARED, REPLAYS, REDRIVES)}:
+    if name.lower() in {table.name for table in (*SHARED, REPLAYS, REDRIVES, RELAYS)}:
         msg = f"the table {name!r} is windrow's own: choose another name for the sink's table"
         raise PipelineError(msg)
     changes = schema.changes(pipeline)
@@ -159,7 +169,19 @@ def layout(pipeline: View, sink: Sink) -> Layout:
         late=Table(names[2], schema.LATE),
         dead=Table(names[3], schema.DEAD),
         clocks=Table(names[4], pa.schema([EPOCH, *schema.CLOCKS])),
+        outbox=outbox(name) if isinstance(sink, PostgresSink) and sink.outbox else None,
     )
+
+
+def outbox(table: str) -> Table:
+    """Return the outbox of a result table; the database gives `id`, in the order of commits, and `committed_at`."""
+    columns = [
+        pa.field("id", pa.int64(), nullable=False),
+        *(pa.field(name, pa.string(), nullable=False) for name in ("aggregatetype", "aggregateid", "type", "payload")),
+        EPOCH,
+        pa.field("committed_at", schema.MICROS, nullable=False),
+    ]
+    return Table(f"{table}_outbox", pa.schema(columns), ("id",))
 
 
 def of_epoch(epoch: int, rows: pa.Table) -> pa.Table:

@@ -97,13 +97,16 @@ def sqlite(
     return SqliteSink(fspath(path), table, _key_names(key), decimals, changelog)
 
 
-def postgres(url: str, *, table: str, key: Sequence[str] = (), changelog: bool = True) -> PostgresSink:
+def postgres(
+    url: str, *, table: str, key: Sequence[str] = (), changelog: bool = True, outbox: bool = False
+) -> PostgresSink:
     """Write to tables of a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...).
 
     The table is in the schema that the url's search_path names first; `key` is its primary key (left out: window and
-    pipeline's key). With ``changelog=False`` the table of changes stays empty.
+    pipeline's key). With ``changelog=False`` the table of changes stays empty; with ``outbox=True`` each change is also
+    in the table ``T_outbox``, from which ``windrow relay`` sends it on.
     """
-    return PostgresSink(url, table, _key_names(key), changelog)
+    return PostgresSink(url, table, _key_names(key), changelog, outbox)
 
 
 def kafka_sink(topic: str, *, servers: str, commit: Duration = "10ms") -> KafkaSink:

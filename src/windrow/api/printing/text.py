@@ -43,6 +43,7 @@ from windrow.model import (
     KeyedNode,
     LookupNode,
     Pipeline,
+    PostgresSink,
     ProcessNode,
     ProcessPipeline,
     Punctuated,
@@ -466,6 +467,8 @@ def _sink(sink: Sink) -> str:
     companions = ["late", "dead", "clocks"] if not sink.changelog else ["changes", "late", "dead", "clocks"]
     if isinstance(sink, KafkaSink):
         return f"{SINK.words(sink)}\nbeside it {companion(sink, 'late')} and {companion(sink, 'dead')}"
+    if isinstance(sink, PostgresSink) and sink.outbox:
+        companions.append("outbox")
     return f"{SINK.words(sink)}\nbeside it {sink.table}_{', _'.join(companions)}"
 
 

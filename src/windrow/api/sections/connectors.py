@@ -235,6 +235,13 @@ _POSTGRES = Section(
         Key("table", TEXT, "as for SQLite.", required=True),
         Key("key", NAMES, "as for SQLite.", default=()),
         Key("changelog", FLAG, "as for SQLite.", default=PostgresSink.changelog),
+        Key(
+            "outbox",
+            FLAG,
+            "whether each change is also a row of the table `T_outbox`, from which "
+            "[`windrow relay`](../guides/outbox.md) sends it on. The setting can change between runs.",
+            default=PostgresSink.outbox,
+        ),
     ),
 )
 

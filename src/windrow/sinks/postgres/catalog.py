@@ -20,7 +20,7 @@ from windrow.sinks.ownership import (
     schema_mismatches,
 )
 from windrow.sinks.postgres.connection import qualified
-from windrow.sinks.tables import EPOCHS, OPENERS, OWNERS, SHARED, Layout, Table, create_table, quote
+from windrow.sinks.tables import EPOCHS, OPENERS, OWNERS, RELAYS, SHARED, Layout, Table, create_table, quote
 
 NAME_BYTES = 63
 """Bytes of a name that PostgreSQL keeps (NAMEDATALEN - 1); it truncates longer names without an error."""
@@ -82,6 +82,11 @@ class Catalog:
             self._connection.execute(create_table(self._made(table), sql_types(table)))
             if table == self._layout.changes:
                 self._connection.execute(f"CREATE INDEX ON {quote(table.name)} USING brin (epoch) WITH (autosummarize)")
+            if table == self._layout.outbox:
+                self._connection.execute(
+                    f"ALTER TABLE {quote(table.name)} ALTER id ADD GENERATED ALWAYS AS IDENTITY, "
+                    "ALTER committed_at SET DEFAULT clock_timestamp()"
+                )
         if not self._may("has_database_privilege(current_database(), 'TEMPORARY')"):
             (database,) = self._connection.execute("SELECT current_database()").fetchone() or ("",)
             msg = (
@@ -94,8 +99,9 @@ class Catalog:
         """Return what the tables hold; `own` are the result tables of the run."""
         existing = self._existing()
         present = [table.name for table in self._layout.own if table.name in existing]
+        outbox = self._layout.outbox
         filled = []
-        for name in present:
+        for name in [*present, *([outbox.name] if outbox is not None and outbox.name in existing else [])]:
             self._demand(name, "SELECT")
             if self._may(f"EXISTS (SELECT FROM {self.name(name)})"):
                 filled.append(name)
@@ -128,9 +134,12 @@ class Catalog:
     def drop(self, owner: Run | None) -> None:
         """Drop the pipeline's tables, and forget the epochs of the run that wrote them."""
         existing = self._existing()
-        for table in self._layout.own:
-            if table.name in existing:
+        for table in self._layout.all:
+            if table.name in existing and table not in SHARED:
                 self._connection.execute(f"DROP TABLE {self.name(table.name)}")
+        if self._layout.outbox is not None and RELAYS.name in existing:
+            query = f"DELETE FROM {self.name(RELAYS.name)} WHERE outbox = $1"
+            self._connection.execute(query, (self._layout.outbox.name,))
         if owner is not None:
             for shared in SHARED:
                 if shared.name in existing:
@@ -216,7 +225,7 @@ class Catalog:
         return replace(table, key=()) if table == self._layout.changes else table
 
     def _existing(self) -> set[str]:
-        names = [table.name for table in self._layout.all]
+        names = [table.name for table in (*self._layout.all, RELAYS)]
         rows = self._connection.execute(
             "SELECT relname, relkind::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace "
             "WHERE nspname = $1 AND relname = ANY($2::text[])",
@@ -252,7 +261,7 @@ class Catalog:
             needs = (*needs, "UPDATE")
         for privilege in needs:
             self._demand(table.name, privilege)
-        if table in self._layout.own and self._may("row_security_active($1)", self.name(table.name)):
+        if table not in SHARED and self._may("row_security_active($1)", self.name(table.name)):
             msg = (
                 f"row-level security of table {table.name!r} holds for user {self._user()!r}, and PostgreSQL's COPY "
                 f"does not go with that: write as the table's owner, or as a role with BYPASSRLS"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import errors
 
@@ -19,6 +20,7 @@ from windrow.expressions import View
 from windrow.model import PostgresSink
 from windrow.postgresql import Connection
 from windrow.sinks.base import Follows, Run
+from windrow.sinks.kafka import KafkaRecords
 from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.sinks.postgres.catalog import Catalog, check_names
 from windrow.sinks.postgres.connection import connect, lock_table, schema_of, server, translated
@@ -56,6 +58,7 @@ class PostgresTables:
         self._url = server(sinks[0].url).address
         self._name = pipelines[0].name
         self._changelogs = [sink.changelog for sink in sinks]
+        self._records = [KafkaRecords(one) if sink.outbox else None for one, sink in zip(pipelines, sinks, strict=True)]
         self._layouts = [layout(pipeline, sink) for pipeline, sink in zip(pipelines, sinks, strict=True)]
         self._lock_seconds = lock_seconds
         self._connection: Connection | None = None
@@ -129,9 +132,9 @@ class PostgresTables:
             if not is_new(epoch, catalogs[0].last(run), self._layouts[0].result.name):
                 return
             catalogs[0].fence(run, epoch)
-            parts = zip(self._layouts, self._changelogs, outputs, strict=True)
-            for number, (one, changelog, output) in enumerate(parts):
-                PostgresStep(connection, catalogs[0].name, one, changelog, number).write(epoch, output)
+            parts = zip(self._layouts, self._changelogs, self._records, outputs, strict=True)
+            for number, (one, changelog, records, output) in enumerate(parts):
+                PostgresStep(connection, catalogs[0].name, one, changelog, records, number).write(epoch, output)
 
     def close(self) -> None:
         """Disconnect, which lets go of the locks; more than once does no harm."""
@@ -173,13 +176,14 @@ _ROWS = 50_000
 class PostgresStep:
     """Writes one result table's step within the open transaction; `name` writes a table's name with its schema.
 
-    `number` is that of the result table in the sink.
+    `records` makes those of the outbox, if there is one; `number` is that of the result table in the sink.
     """
 
     connection: Connection
     name: Callable[[str], str]
     layout: Layout
     changelog: bool
+    records: KafkaRecords | None = None
     number: int = 0
 
     def write(self, epoch: int, output: StepOutput) -> None:
@@ -195,6 +199,20 @@ class PostgresStep:
             if first:
                 self._empty_asides()
             self._bring_up(rows.result())
+            self._send(epoch, changes)
+
+    def _send(self, epoch: int, changes: pa.Table) -> None:
+        """Append changes to the outbox, each as the record of a topic: its key, and its value as JSON."""
+        if self.layout.outbox is None or self.records is None:
+            return
+        sent = changes.filter(pc.not_equal(changes["op"], "update_before"))
+        keys, values = [], []
+        for record in self.records.of_changes(sent):
+            keys.append((record.key or b"").decode())
+            values.append((record.value or b"").decode())
+        topic = pa.repeat(self.layout.result.name, len(keys))
+        columns = {"aggregatetype": topic, "aggregateid": keys, "type": sent["op"], "payload": values}
+        self._copy(self.name(self.layout.outbox.name), of_epoch(epoch, pa.table(columns)))
 
     def _append(self, table: Table, rows: pa.Table) -> None:
         self._copy(self.name(table.name), rows.select(list(table.columns)))
