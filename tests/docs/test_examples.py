@@ -141,3 +141,14 @@ def test_the_replica_is_the_table(database: str, tmp_path: Path, monkeypatch: py
     assert len(orders) > 10
     assert [(*key, Decimal(str(one))) for *key, one in found] == orders
     assert [(*key, Decimal(str(one))) for *key, one in spent] == spending
+
+
+@pytest.mark.spark
+@pytest.mark.service
+def test_credits_are_deducted_once(tmp_path: Path) -> None:
+    """While the run and the database are killed."""
+    command = [sys.executable, str(ROOT / "examples" / "ledger" / "play.py"), "--orders", "2000", "--faults", "2"]
+    ran = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+    assert "killed: the run (1), the database (1)" in ran.stdout
+    assert "deductions:   2,000 events sent by the relay, for 2,000 orders\nThe ledger is right.\n" in ran.stdout

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from windrow.errors import InputError, SinkError
 from windrow.model import PostgresSink
-from windrow.sinks.postgres.catalog import sql_types
 from windrow.postgresql import Connection
-from windrow.sinks.postgres.connection import connect, lock_table, qualified, schema_of, translated, where
+from windrow.sinks.postgres.catalog import sql_types
+from windrow.sinks.postgres.connection import connect, lock_table, qualified, schema_of, server, translated
 from windrow.sinks.tables import RELAYS, create_table, outbox
 
 LOCK_SECONDS = 5.0
@@ -54,7 +54,7 @@ def open_outbox(sink: PostgresSink) -> Iterator[Outbox]:
 
     Raise InputError if there is no outbox.
     """
-    place, table = where(sink.url), outbox(sink.table).name
+    place, table = server(sink.url).place, outbox(sink.table).name
     with connect(sink.url) as connection, translated(place):
         schema = schema_of(connection, place)
         [(found,)] = connection.execute("SELECT to_regclass($1)::text", (qualified(schema, table),)).fetchall()
