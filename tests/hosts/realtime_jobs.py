@@ -22,7 +22,7 @@ from windrow.hosts.realtime.journal import read_journal
 from windrow.hosts.realtime.partition import Owner, Partition
 from windrow.hosts.realtime.topics import prepare_topics
 from windrow.model import Graph, KafkaSource, Rule, RuleList, Runnable, as_graph
-from windrow.sinks.kafka import KafkaRecords
+from windrow.sinks.kafka.records import KafkaRecords
 from windrow.sources import open_sources
 from windrow.sources.kafka import log_ends
 from windrow.testing.servers.kafka import Kafka

@@ -17,6 +17,7 @@ from windrow.errors import InputError, RunError, SinkError, SourceError
 from windrow.hosts.realtime import partition, topics
 from windrow.hosts.realtime.supervise import serve
 from windrow.model import ProcessPipeline
+from windrow.sinks.kafka import producer
 from windrow.sources.kafka import read
 from windrow.sources.kafka.client import group_answer
 from windrow.sources.kafka.read import Tail
@@ -25,7 +26,7 @@ from windrow.testing.servers.kafka import Kafka
 TOPIC, GROUP = KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED
 ID, CLUSTER = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED
 GRANTS = {
-    TOPIC: "grant WRITE and DESCRIBE on the topics of the sinks and of the state",
+    TOPIC: "grant WRITE and DESCRIBE on the topics that it writes",
     GROUP: r"grant READ on the consumer group windrow-p-\w+$",
     ID: r"grant WRITE and DESCRIBE on the ids that begin with windrow-p-\w+-$",
     CLUSTER: "grant IDEMPOTENT_WRITE on the cluster",
@@ -46,7 +47,7 @@ def deny(monkeypatch: pytest.MonkeyPatch, call: str, error: KafkaError) -> list[
         calls.append(call)
         raise KafkaException(error)
 
-    monkeypatch.setattr(partition, "Producer", type("Refused", (Producer,), {call: refuse}))
+    monkeypatch.setattr(producer, "Producer", type("Refused", (Producer,), {call: refuse}))
     return calls
 
 
@@ -101,7 +102,7 @@ def test_an_error_that_is_fatal_to_the_client_is_looked_up(
 
     jobs = open_jobs(pipeline)
     deny(monkeypatch, "init_transactions", KafkaError(KafkaError._FATAL, fatal=True))  # noqa: SLF001 - the client's own name
-    monkeypatch.setattr(f"{partition.__name__}.Producer.poll", poll)
+    monkeypatch.setattr(f"{producer.__name__}.Producer.poll", poll)
     with pytest.raises(SinkError, match=GRANTS[ID]):
         serve(jobs, lambda: False)
 

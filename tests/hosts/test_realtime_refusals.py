@@ -193,8 +193,8 @@ def test_a_client_that_does_not_return_is_given_up(
     (run,) = (job.open() for job in open_jobs(pipeline))
     monkeypatch.setattr(partition, "_CALL_SECONDS", 0.0)
     is_over = Event()
-    producer = Mock(send_offsets_to_transaction=lambda *_: is_over.wait(60))
-    monkeypatch.setattr(run, "_producer", producer)
+    client = Mock(send_offsets_to_transaction=lambda *_: is_over.wait(60))
+    monkeypatch.setattr(run._producer, "client", client)  # noqa: SLF001 - there is no other way
     feed(kafka, source_of(pipeline), 0, 10, partitions=1)
     with pytest.raises(SinkUnavailableError, match="no answer from the broker of group windrow-"):
         turn(run, seconds=30)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import windrow as wr
 from windrow.core import schema
 from windrow.core.changelog import StepOutput
 from windrow.expressions import sink_views
 from windrow.model import as_graph
-from windrow.sinks.kafka import KafkaRecords
+from windrow.sinks.kafka.records import KafkaRecords, json_objects
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -35,3 +39,41 @@ def test_a_number_that_json_does_not_have_is_null(number: float) -> None:
     (record,) = KafkaRecords(view).of(replace(StepOutput.empty(view), changes=rows))
     assert record.value is not None
     assert json.loads(record.value, parse_constant=pytest.fail)["total"] is None
+
+
+def plain(value: object) -> object:
+    match value:
+        case Decimal():
+            return format(value, "f")
+        case datetime():
+            return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        case float() if not math.isfinite(value):
+            return None
+        case _:
+            return value
+
+
+TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis gives the zone
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
+COLUMNS: dict[pa.DataType, st.SearchStrategy[object]] = {
+    pa.string(): TEXTS,
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.float64(): st.floats(),
+    pa.bool_(): st.booleans(),
+    pa.decimal128(20, 3): st.decimals(-(10**16), 10**16, places=3),
+    pa.timestamp("us", "UTC"): TIMES,
+    pa.list_(pa.string()): st.lists(TEXTS, max_size=3),
+}
+
+
+@given(st.data())
+def test_a_row_is_the_json_that_python_writes(data: st.DataObject) -> None:
+    types = data.draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, max_size=4))
+    names = data.draw(st.lists(TEXTS, min_size=len(types), max_size=len(types), unique=True))
+    count = data.draw(st.integers(1, 4))
+    columns = [data.draw(st.lists(st.none() | COLUMNS[one], min_size=count, max_size=count)) for one in types]
+    batch = pa.record_batch([pa.array(one, type_) for one, type_ in zip(columns, types, strict=True)], names)
+    found = json_objects(batch).to_pylist()
+    for row, text in zip(zip(*columns, strict=True), found, strict=True):
+        expected = {name: plain(value) for name, value in zip(names, row, strict=True)}
+        assert text == json.dumps(expected, ensure_ascii=False, separators=(",", ":"))

@@ -187,14 +187,17 @@ class PostgresSink:
 
 @dataclass(frozen=True)
 class KafkaSink:
-    """A Kafka topic of changes by the key of their row, which only the realtime host writes.
+    """A Kafka topic of changes by the key of their row: a JSON object, or with `format` debezium Debezium's envelope.
 
-    A transaction is committed every `commit` microseconds at most.
+    The realtime host commits a transaction every `commit` microseconds at most, others with each step. `options` go to
+    the producer as they are; the realtime host takes those of its source.
     """
 
     servers: str
     topic: str
     commit: int = 10_000
+    format: RecordFormat = "json"
+    options: tuple[tuple[str, str], ...] = ()
     section: ClassVar[str] = "kafka"
     system: ClassVar[str] = "kafka"
 
@@ -228,7 +231,7 @@ def database_of(sink: Sink) -> Sink:
     """Return a sink without what is of one of its tables alone: it is equal for all tables of a database."""
     match sink:
         case KafkaSink():
-            return replace(sink, topic="", commit=0)
+            return replace(sink, topic="", commit=0, format="json")
         case PostgresSink():
             return PostgresSink(sink.url, "")
         case _:
@@ -246,8 +249,8 @@ def with_table(sink: Sink, table: str) -> Sink:
             return replace(sink, table=table)
 
 
-def companion(sink: Sink, name: Literal["late", "dead"]) -> str:
-    """Return the name of the table or topic beside a sink's own: of the late output, or of the dead letters."""
+def companion(sink: Sink, name: Literal["late", "dead", "clocks"]) -> str:
+    """Return the name of the table or topic beside a sink's own: of late output, dead letters or the clock journal."""
     return f"{sink.topic}.{name}" if isinstance(sink, KafkaSink) else f"{sink.table}_{name}"
 
 

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from windrow.sinks.database import Database, Promoted
 
 
-_REALTIME_ONLY = (
-    "only the realtime host writes to a Kafka topic: run with --host realtime (or set `mode: realtime`), or write to a "
-    "table, with the sink sqlite or postgres"
-)
 _NO_TABLE = "the sink is a Kafka topic, which this command cannot look into; it takes pipelines that write to a table"
 
 
@@ -55,7 +51,9 @@ def _open(*pipelines: View) -> Sink:
 
             return PostgresTables(*pipelines)
         case KafkaSink():
-            raise InputError(_REALTIME_ONLY)
+            from windrow.sinks.kafka.sink import KafkaTopics  # noqa: PLC0415 - the same, and librdkafka
+
+            return KafkaTopics(*pipelines)
         case _:
             assert_never(pipelines[0].sink)
 

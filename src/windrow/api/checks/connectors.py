@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import assert_never
 from urllib.parse import urlsplit
@@ -48,6 +48,17 @@ _OWN_OPTIONS = {
     "interceptor.classes": "leave it out: records are read as they are",
 }
 
+_WRITER_OPTIONS = {
+    "bootstrap.servers": "write it as `servers`",
+    "transactional.id": "leave it out: it is the fence between runs, windrow-TOPIC",
+    "transaction.timeout.ms": "leave it out: a step has five minutes",
+    "enable.idempotence": "leave it out: transactions need it",
+    "acks": "leave it out: transactions wait for all replicas",
+    "partitioner": "leave it out: a key is in the partition in which Kafka's Java clients look for it",
+    "key.serializer": "leave it out: keys are bytes",
+    "value.serializer": "leave it out: `format` says what values are",
+}
+
 
 def source_address(pipeline: View) -> Iterator[Finding]:
     """A log and a file have a path; a topic has a name that Kafka allows, and brokers with ports."""
@@ -63,14 +74,18 @@ def source_address(pipeline: View) -> Iterator[Finding]:
             yield from _brokers("source.kafka", servers)
             yield from _topic("source.kafka", topic, _LONGEST_TOPIC)
             yield from _group(group)
-            for option, _ in options:
-                where = f"source.kafka.options.{option}"
-                if option in _OWN_OPTIONS:
-                    yield error(where, f"cannot be set; {_OWN_OPTIONS[option]}")
-                elif option.startswith("kafka."):
-                    yield error(where, f"must not have the prefix; write {option.removeprefix('kafka.')}")
+            yield from _options("source.kafka", options, _OWN_OPTIONS)
         case _:
             assert_never(pipeline.source)
+
+
+def _options(where: str, options: Iterable[tuple[str, str]], own: Mapping[str, str]) -> Iterator[Finding]:
+    for option, _ in options:
+        if option in own:
+            yield error(f"{where}.options.{option}", f"cannot be set; {own[option]}")
+        elif option.startswith("kafka."):
+            message = f"must not have the prefix; write {option.removeprefix('kafka.')}"
+            yield error(f"{where}.options.{option}", message)
 
 
 def _group(group: str | None) -> Iterator[Finding]:
@@ -162,8 +177,9 @@ def sink_address(pipeline: View) -> Iterator[Finding]:
             if not (is_reference(url) or _is_postgres(with_placeholders(url))):
                 message = "must be a URL such as postgresql://user@host:5432/database"
                 yield error("sink.postgres.url", message)
-        case KafkaSink(servers):
+        case KafkaSink(servers, options=options):
             yield from _brokers("sink.kafka", servers)
+            yield from _options("sink.kafka", options, _WRITER_OPTIONS)
         case _:
             assert_never(pipeline.sink)
 
@@ -196,7 +212,7 @@ def sink_table(pipeline: View) -> Iterator[Finding]:
             else:
                 yield from _table("sink.postgres.table", table)
         case KafkaSink(_, topic):
-            yield from _topic("sink.kafka", topic, _LONGEST_TOPIC - len(".late"))
+            yield from _topic("sink.kafka", topic, _LONGEST_TOPIC - len(".clocks"))
         case _:
             assert_never(pipeline.sink)
 

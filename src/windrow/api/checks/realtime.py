@@ -28,13 +28,13 @@ _STREAM = "leave `mode` out: the stream host does that, about a second behind"
 
 
 def realtime(pipeline: Runnable) -> Iterator[Finding]:
-    """Refuse what the realtime host cannot run, and on the other hosts a Kafka sink."""
+    """Refuse what the realtime host cannot run, and on the other hosts a setting that is only for it."""
     graph = as_graph(pipeline)
     if graph.mode != "realtime":
         for node in graph.sinks:
-            if isinstance(node.sink, KafkaSink):
-                message = "only `mode: realtime` writes to a topic: set it, or write to a table (sqlite, postgres)"
-                yield error(_at(graph, node, sink_path(node.sink)), message)
+            if isinstance(node.sink, KafkaSink) and node.sink.commit != KafkaSink.commit:
+                message = "is for `mode: realtime`; other hosts write a transaction a step: leave it out"
+                yield error(f"{_at(graph, node, sink_path(node.sink))}.commit", message)
         return
     first, *others = graph.sources
     for source in others:
@@ -77,6 +77,8 @@ def _sink(graph: Graph, node: SinkNode, source: SourceNode) -> Iterator[Finding]
         )
         yield error(where, message)
         return
+    if sink.options:
+        yield error(f"{where}.options", "with `mode: realtime` the options of the source hold: leave them out here")
     if not 0 < sink.commit <= _MOST_COMMIT:
         yield error(f"{where}.commit", "must be longer than 0 and 5s at most: what is not committed yet is not seen")
     if isinstance(source.source, KafkaSource):

@@ -109,12 +109,22 @@ def postgres(
     return PostgresSink(url, table, _key_names(key), changelog, outbox)
 
 
-def kafka_sink(topic: str, *, servers: str, commit: Duration = "10ms") -> KafkaSink:
-    """Write changes to a Kafka topic, in a transaction every `commit`; with ``mode="realtime"`` only.
+def kafka_sink(
+    topic: str,
+    *,
+    servers: str,
+    commit: Duration = "10ms",
+    format: RecordFormat = "json",  # noqa: A002 - the setting's name
+    options: Mapping[str, str] | None = None,
+) -> KafkaSink:
+    """Write changes to a Kafka topic, each step in a transaction; with ``mode="realtime"`` one every `commit`.
 
-    The topic is created if it does not exist; beside it are ``TOPIC.late`` and ``TOPIC.dead``.
+    The topic is created if it does not exist; beside it are ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks``. A
+    change is a JSON object, or with `format` ``"debezium"`` a change event in Debezium's envelope. `options` go to the
+    producer as they are (``{"security.protocol": "SSL"}``); with ``mode="realtime"`` those of the source hold.
     """
-    return KafkaSink(servers, topic, duration_micros(commit, "sink.kafka.commit"))
+    micros = duration_micros(commit, "sink.kafka.commit")
+    return KafkaSink(servers, topic, micros, format, tuple((options or {}).items()))
 
 
 def _key_names(key: Sequence[str]) -> tuple[str, ...]:

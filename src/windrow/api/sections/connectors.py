@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from windrow.api.spec import DURATION, FLAG, NAMES, TEXT, Key, Kind, OneOf, Scalar, Section, choice
 from windrow.api.yaml_node import YamlMapping, YamlNode
 from windrow.model import (
@@ -15,7 +17,6 @@ from windrow.model import (
     Source,
     SqliteSink,
     TableSink,
-    format_duration,
 )
 from windrow.model.connectors import mask_option, mask_url
 
@@ -85,6 +86,17 @@ _POSTGRES_CDC = Section(
         ),
     ),
 )
+_OPTIONS = Key(
+    "options",
+    Scalar("mapping of texts", _read_options, dict),
+    "options for librdkafka, which reads the topic, under the names of Kafka's Java clients, such as "
+    "`security.protocol: SSL`, or under librdkafka's own names. `bootstrap.servers` (use `servers`), "
+    "`auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the deserializers "
+    "and `interceptor.classes` are errors, because windrow sets them. A value may refer to an environment "
+    "variable, `${NAME}`, or to a file, `${file:PATH}` ([security](../guides/security.md)).",
+    default=(),
+    mask=lambda options: tuple((name, mask_option(name, value)) for name, value in options),
+)
 _KAFKA = Section(
     "wr.kafka",
     KafkaSource,
@@ -98,17 +110,7 @@ _KAFKA = Section(
             default=KafkaSource.start,
             shown=True,
         ),
-        Key(
-            "options",
-            Scalar("mapping of texts", _read_options, dict),
-            "options for librdkafka, which reads the topic, under the names of Kafka's Java clients, such as "
-            "`security.protocol: SSL`, or under librdkafka's own names. `bootstrap.servers` (use `servers`), "
-            "`auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the deserializers "
-            "and `interceptor.classes` are errors, because windrow sets them. A value may refer to an environment "
-            "variable, `${NAME}`, or to a file, `${file:PATH}` ([security](../guides/security.md)).",
-            default=(),
-            mask=lambda options: tuple((name, mask_option(name, value)) for name, value in options),
-        ),
+        _OPTIONS,
         Key(
             "group",
             TEXT,
@@ -253,24 +255,37 @@ _KAFKA_SINK = Section(
         Key(
             "servers",
             TEXT,
-            "the brokers that the source is at, too: one transaction holds changes and positions. The options of the "
-            "source hold for both.",
+            "`HOST:PORT`, or several separated by commas. With `mode: realtime` they are those of the source, as one "
+            "transaction holds changes and positions.",
             required=True,
         ),
         Key(
             "topic",
             TEXT,
-            "the topic; created, with as many partitions as the source has, if it does not exist. Beside it are "
-            "`TOPIC.late` and `TOPIC.dead`.",
+            "the topic; created if it does not exist, with as many partitions as the broker has by default (with "
+            "`mode: realtime` as the source has). Beside it are `TOPIC.late`, `TOPIC.dead` and, except with `mode: "
+            "realtime`, `TOPIC.clocks`.",
             required=True,
             positional=True,
         ),
         Key(
             "commit",
             DURATION,
-            "the time between two transactions. A change waits half of it in the median, and a partition costs the "
-            "broker a transaction as often.",
+            "with `mode: realtime` the time between two transactions. A change waits half of it in the median, and a "
+            "partition costs the broker a transaction as often. Other hosts write a transaction a step.",
             default=KafkaSink.commit,
+        ),
+        Key(
+            "format",
+            choice("json", "debezium"),
+            "what a change is: the row as a JSON object with `op`, `pane` and `revision`, or with `debezium` a change "
+            "event in Debezium's envelope, which another pipeline reads with `format: debezium`.",
+            default=KafkaSink.format,
+        ),
+        replace(
+            _OPTIONS,
+            doc="options for librdkafka, which writes the topic, as for the source. With `mode: realtime` those of the "
+            "source hold, and there are none here.",
         ),
     ),
 )
@@ -279,6 +294,12 @@ _KAFKA_SINK = Section(
 def _sqlite_words(sink: SqliteSink) -> str:
     decimals = "" if sink.decimals == "numeric" else ", decimals as text"
     return f"table {sink.table} in the SQLite file {sink.path}{_key_words(sink)}{decimals}"
+
+
+def _kafka_sink_words(sink: KafkaSink) -> str:
+    envelope = ", in Debezium's envelope" if sink.format == "debezium" else ""
+    options = "".join(f", {name}={value}" for name, value in sink.options)
+    return f"the Kafka topic {sink.topic} at {sink.servers}{envelope}{options}"
 
 
 def _key_words(sink: TableSink) -> str:
@@ -303,11 +324,10 @@ SINK: OneOf[Sink] = OneOf(
         "kafka": Kind(
             (KafkaSink,),
             _KAFKA_SINK,
-            lambda sink: (
-                f"the Kafka topic {sink.topic} at {sink.servers}, a transaction every {format_duration(sink.commit)}"
-            ),
-            "a Kafka topic of changes, with `mode: realtime` only ([the guide](../guides/realtime.md)). The key of a "
-            "record is the key of its row, and the value the row as JSON, with `op` and `revision`.",
+            _kafka_sink_words,
+            "a Kafka topic of changes ([the guide](../guides/kafka-sink.md)), each of which a reader with "
+            "`isolation.level=read_committed` sees once. The key of a record is the key of its row, and the value the "
+            "row as JSON, with `op` and `revision`.",
         ),
     },
 )

@@ -27,23 +27,24 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from windrow.core.columns import MIN_TIME, to_micros
 from windrow.core.lists import read_entries
 from windrow.core.operators.base import GroupOutput
 from windrow.core.state.store import MemoryState
-from windrow.errors import InputError, RecordsLostError, RunError, SinkError, SinkUnavailableError
+from windrow.errors import InputError, RecordsLostError, RunError, SinkUnavailableError
 from windrow.expressions import sink_views
 from windrow.hosts.memory import MemoryHost
 from windrow.hosts.realtime.checkpoints import Checkpoints, Manifest, manifest_in, meaning_of
 from windrow.hosts.realtime.journal import Journal
 from windrow.hosts.realtime.topics import group_of, sinks_of, source_of, state_topic, topic_lists
 from windrow.model import Delay, FileList, KafkaSource, RulesPipeline, Runnable, as_graph
-from windrow.sinks.kafka import Headers, KafkaRecord, KafkaRecords
+from windrow.sinks.kafka.producer import TransactionalProducer
+from windrow.sinks.kafka.records import Headers, KafkaRecord, KafkaRecords
 from windrow.sources.base import Loss, listed
 from windrow.sources.kafka import KafkaTopic
-from windrow.sources.kafka.client import Admin, client_of
+from windrow.sources.kafka.client import Admin
 from windrow.sources.kafka.lists import ListTopic
 from windrow.sources.kafka.options import TIMEOUT, client_options
 from windrow.sources.kafka.read import Reader, Tail
@@ -61,7 +62,6 @@ _POSITION_EVERY = 1.0
 """Seconds after which a position is committed at which nothing was decided."""
 _RENEW_EVERY = 3600.0
 """Seconds after which an offset is committed again: a broker forgets an offset, and a fence, that is a week old."""
-_BEGIN_SECONDS = 30.0
 _CALL_SECONDS = 10.0
 _TRANSACTION_MS = 10_000
 """After which a broker aborts what a task that was lost has left open."""
@@ -155,26 +155,24 @@ class PartitionRun:
         read = self._read_stored(settings, 0, stored)
         # the committed offset is not asked for: an open transaction would have to end first
         self._require_fit(topic, manifest_in(stored), None)
-        self._producer = client_of(
-            Producer,
+        group = group_of(pipeline)
+        place = f"partition {number} of {job.source.topic}"
+        self._producer = TransactionalProducer(
             job.source.topic,
-            {
-                **settings,
-                "transactional.id": f"{group_of(pipeline)}-{number}",
-                "transaction.timeout.ms": _TRANSACTION_MS,
-                "linger.ms": 0,
-                # a commit that finds the marks of the last one still being written asks again
-                "retry.backoff.ms": 1,
-                "reconnect.backoff.max.ms": 1000,
-                "error_cb": lambda _: None,
-            },
+            {**settings, "linger.ms": 0},
+            f"{group}-{number}",
+            what=place,
+            fenced=lambda: FencedError(f"{place} is run by another task now"),
+            timeout=_TRANSACTION_MS,
+            ids=f"the ids that begin with {group}-",
+            group=group,
         )
-        self._call(self._producer.init_transactions, _BEGIN_SECONDS)
+        self._producer.start()
         committed = self._tail.committed(TIMEOUT)
         self._owner = self._next_owner(committed)
         if committed is not None:
             # at once, so that a task that was fenced sees by whom
-            self._call(self._producer.begin_transaction)
+            self._producer.begin()
             self._end_transaction(committed.offset)
         # what the task before wrote since then
         self._read_stored(settings, read, stored)
@@ -254,7 +252,7 @@ class PartitionRun:
 
     def abandon(self) -> None:
         """Leave; what is not committed is decided again by the next task of the partition."""
-        self._producer.purge()
+        self._producer.client.purge()
         self._tail.close()
         for topic in self._lists.values():
             topic.close()
@@ -287,17 +285,9 @@ class PartitionRun:
 
     def _send(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         if not self._is_open:
-            self._call(self._producer.begin_transaction)
+            self._producer.begin()
             self._is_open = True
-        while True:
-            try:
-                self._producer.produce(topic, value, key, partition, headers=list(headers))
-            except BufferError:
-                self._call(self._producer.poll, 0.1)
-            except KafkaException as exc:
-                raise self._failure(exc) from exc
-            else:
-                return
+        self._producer.send(topic, key, value, headers, partition)
 
     def _commit(self, *, is_last: bool = False) -> None:
         now = time.monotonic()
@@ -310,7 +300,7 @@ class PartitionRun:
         if not (self._is_open or is_last or now - self._committed_at >= every):
             return
         if not self._is_open:
-            self._call(self._producer.begin_transaction)
+            self._producer.begin()
         if self.position > self.done:
             self._owner = replace(self._owner, deaths=0)
         # one that still reads again what was committed has come no further
@@ -337,8 +327,8 @@ class PartitionRun:
     def _end_transaction(self, offset: int) -> None:
         owner = json.dumps(vars(self._owner))
         at = TopicPartition(self._place.topic, self._place.partition, offset, metadata=owner)
-        self._call(self._send_offset, at)
-        self._call(self._producer.commit_transaction, _CALL_SECONDS)
+        self._producer.call(self._send_offset, at)
+        self._producer.commit()
 
     def _send_offset(self, at: TopicPartition) -> None:
         """Put an offset into the transaction; raise SinkUnavailableError if that takes too long.
@@ -346,7 +336,7 @@ class PartitionRun:
         The client does not keep its timeout where it has lost the broker of the group, and may wait for ever
         (librdkafka, issue 5456): then the thread is left to it, and the next producer fences it.
         """
-        send = partial(self._producer.send_offsets_to_transaction, [at], self._tail.group(), _CALL_SECONDS)
+        send = partial(self._producer.client.send_offsets_to_transaction, [at], self._tail.group(), _CALL_SECONDS)
         try:
             in_background(send).result(_CALL_SECONDS + 1)
         except TimeoutError as exc:
@@ -451,77 +441,17 @@ class PartitionRun:
     def _partitions_of(self, topic: str) -> int:
         if topic not in self._partitions:
             try:
-                found = self._producer.list_topics(topic, _CALL_SECONDS).topics[topic]
+                found = self._producer.client.list_topics(topic, _CALL_SECONDS).topics[topic]
             except KafkaException as exc:
-                raise self._failure(exc) from exc
+                raise self._producer.failure(exc) from exc
             if found.error is not None:
-                raise self._failure(KafkaException(found.error))
+                raise self._producer.failure(KafkaException(found.error))
             self._partitions[topic] = max(1, len(found.partitions))
         return self._partitions[topic]
-
-    def _call(self, function: Any, *arguments: Any) -> None:  # noqa: ANN401 - one of the producer's
-        """Call the producer, again while it may succeed; raise as `_failure` says."""
-        deadline = time.monotonic() + _BEGIN_SECONDS
-        while True:
-            try:
-                function(*arguments)
-            except KafkaException as exc:
-                if not exc.args[0].retriable() or time.monotonic() > deadline:
-                    raise self._failure(exc) from exc
-            else:
-                return
-
-    def _failure(self, exc: KafkaException) -> RunError:
-        """Return what an error of the producer means.
-
-        SinkError is what another attempt would meet again, FencedError another task or a transaction that the broker
-        has aborted (both are fatal to the producer), SinkUnavailableError all else: the transaction is aborted.
-        """
-        error = exc.args[0]
-        if error.code() == KafkaError._FATAL:  # noqa: SLF001 - the client's own name
-            # the client says why when it is polled
-            try:
-                self._producer.poll(0)
-            except KafkaException as fatal:
-                error = fatal.args[0]
-        place = f"partition {self._place.partition} of {self._place.topic}"
-        advice = _REFUSED.get(error.code())
-        if advice is not None:
-            advice = advice.format(group=group_of(self._job.pipeline))
-            return SinkError(f"the transaction of {place} is refused: {error.str()}; {advice}")
-        if error.fatal() or error.code() in _FENCED:
-            return FencedError(f"{place} is run by another task now")
-        return SinkUnavailableError(f"the transaction of {place} failed: {error.str()}")
 
 
 _TOPIC_ID = "topic_id"
 """Beside the meaning of a pipeline: which topic of its name the state is of."""
-_GONE = "a topic that it writes is not there: start the run again, which creates those that are missing"
-_TOO_LARGE = "raise max.message.bytes of the topic, and message.max.bytes among the options of the source"
-_REFUSED = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on the topics of the sinks and of the state",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant READ on the consumer group {group}",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on the ids that begin with {group}-",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant IDEMPOTENT_WRITE on the cluster",
-    KafkaError.MSG_SIZE_TOO_LARGE: _TOO_LARGE,
-    KafkaError.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
-    KafkaError.INVALID_RECORD: "the topic does not take such records: look at its settings",
-    KafkaError.POLICY_VIOLATION: "the policy of the broker is against it",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: _GONE,
-    KafkaError._UNKNOWN_TOPIC: _GONE,  # noqa: SLF001 - the client's own names
-    KafkaError._UNKNOWN_PARTITION: _GONE,  # noqa: SLF001
-    KafkaError.TOPIC_EXCEPTION: _GONE,
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: f"let transaction.max.timeout.ms of the broker be {_TRANSACTION_MS:,} ms",
-    KafkaError.UNSUPPORTED_VERSION: "the broker is too old for transactions",
-    KafkaError._UNSUPPORTED_FEATURE: "the broker is too old for transactions",  # noqa: SLF001
-}
-"""Errors that do not pass, and what to do."""
-_FENCED = (
-    KafkaError._FATAL,  # noqa: SLF001 - the client's own name
-    KafkaError._FENCED,  # noqa: SLF001 - the client's own name
-    KafkaError.PRODUCER_FENCED,
-    KafkaError.INVALID_PRODUCER_EPOCH,
-)
 
 
 def _cut(batch: pa.RecordBatch, done: int) -> Iterator[tuple[pa.RecordBatch, bool]]:

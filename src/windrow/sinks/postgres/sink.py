@@ -20,7 +20,7 @@ from windrow.expressions import View
 from windrow.model import PostgresSink
 from windrow.postgresql import Connection
 from windrow.sinks.base import Follows, Run
-from windrow.sinks.kafka import KafkaRecords
+from windrow.sinks.kafka.records import KafkaRecords
 from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.sinks.postgres.catalog import Catalog, check_names
 from windrow.sinks.postgres.connection import connect, lock_table, schema_of, server, translated

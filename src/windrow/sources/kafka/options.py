@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from windrow.errors import InputError
-from windrow.model import KafkaSource
+from windrow.model import KafkaSink, KafkaSource
 from windrow.model.connectors import resolve_references
 
 TIMEOUT = 10.0
@@ -39,8 +39,8 @@ _LOGIN = "sasl.jaas.config"
 _JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
-def checked_options(source: KafkaSource) -> dict[str, str]:
-    """Return the source's options, with what references in them name; raise InputError for one that windrow sets."""
+def checked_options(source: KafkaSource | KafkaSink) -> dict[str, str]:
+    """Return the options, with what references in them name; raise InputError for one that windrow sets."""
     for name, _ in source.options:
         if name in OURS:
             msg = f"the Kafka option {name} cannot be set: {OURS[name]}"
@@ -59,7 +59,7 @@ def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def client_options(source: KafkaSource) -> dict[str, str]:
+def client_options(source: KafkaSource | KafkaSink) -> dict[str, str]:
     """Return librdkafka's settings, from the names that Kafka's Java clients use, or from its own.
 
     Raise InputError for what librdkafka cannot do; a name that it does not know is an error when a client is made.

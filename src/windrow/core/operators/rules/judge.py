@@ -294,8 +294,8 @@ def value_text(value: Any) -> str:  # noqa: ANN401 - a value of any field
 def time_text(value: datetime) -> str:
     """Return a time in ISO 8601, in UTC, with a fraction only if it has one.
 
-    A Kafka record has another text of it (`windrow.sinks.kafka`), always with six digits, so that texts of one topic
-    sort by time. This one is hashed into the identities of alerts, and must stay as it is.
+    A Kafka record has another text of it (`windrow.sinks.kafka.records`), always with six digits, so that texts of one
+    topic sort by time. This one is hashed into the identities of alerts, and must stay as it is.
     """
     return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
 

@@ -1,0 +1,323 @@
+"""The Kafka sink: each step in one transaction of one producer, which only the last opener's can commit."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from windrow.core.changelog import StepOutput
+from windrow.core.schema import CLOCKS
+from windrow.errors import RunError, SinkError, SinkUnavailableError, SourceError
+from windrow.expressions import View
+from windrow.model import KafkaSink, companion
+from windrow.sinks.base import Follows, Run
+from windrow.sinks.kafka.producer import TransactionalProducer
+from windrow.sinks.kafka.records import KafkaRecords
+from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_opened, still_owned
+from windrow.sinks.tables import Table
+from windrow.sources.kafka.client import Admin, client_of, unreachable
+from windrow.sources.kafka.options import TIMEOUT, client_options
+from windrow.sources.kafka.read import Reader
+
+_TRANSACTION_MS = 300_000
+"""Milliseconds in which a step is written; an open transaction of a process that died holds readers up that long."""
+_COMMIT_SECONDS = 30.0
+_GONE_SECONDS = 30.0
+"""Seconds in which a topic that is deleted is gone."""
+_OWNER = b"owner"
+_COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.1"}
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What the topic of clocks says: which run has written up to which epoch, and who has opened the topics last."""
+
+    pipeline: str
+    run: str
+    opener: str
+    epoch: int | None
+
+    @property
+    def owner(self) -> Run:
+        return Run(self.pipeline, self.run)
+
+
+class KafkaTopics:
+    """Topics of changes at one cluster, each with its companions for late output, dead letters and clocks.
+
+    Exactly once for readers with ``isolation.level=read_committed``: a step, its number and its rows of the clock
+    journal are one transaction over all topics. The transactional id ``windrow-TOPIC`` is the fence: to open the topics
+    is to abort what another process has left open, and what that one commits later is refused. The number of the last
+    step is read from ``TOPIC.clocks``, a compacted topic, so a commit whose outcome was not heard of is known at the
+    next opening. A topic takes records of one run.
+
+    One producer writes a transaction, so the driver writes all rows.
+    """
+
+    needs_rows = True
+
+    def __init__(self, *views: View) -> None:
+        self._records = [KafkaRecords(view) for view in views]
+        self._sinks: list[KafkaSink] = [view.sink for view in views if isinstance(view.sink, KafkaSink)]
+        self._pipeline = views[0].name
+        self._first = self._sinks[0]
+        self._id = str(uuid.uuid4())
+        self._run: Run | None = None
+        self._last: int | None = None
+        self._producer: TransactionalProducer | None = None
+
+    def open(self, run: Run, follows: Follows | None = None) -> int | None:
+        """Create what is missing; return the last epoch that this run committed, or None.
+
+        Raise SinkError if the brokers cannot be reached or refuse, or if a topic holds another run's records.
+        """
+        self.close()
+        with _of_topics(self._first):
+            # what would be refused is looked at before another process is fenced
+            self._authorize(run, follows)
+            for sink in self._sinks:
+                self._create(sink)
+            producer = TransactionalProducer(
+                self._first.topic,
+                {"compression.type": "lz4", "linger.ms": 20, "partitioner": "murmur2_random"}
+                | client_options(self._first),
+                f"windrow-{self._first.topic}",
+                what=f"topic {self._first.topic}",
+                fenced=self._fenced,
+                timeout=_TRANSACTION_MS,
+            )
+            producer.start()
+            self._producer = producer
+            self._last = self._authorize(run, follows)
+            self._run = run
+            producer.begin()
+            self._write_owner(producer, self._last)
+            producer.commit()
+        return self._last
+
+    def _authorize(self, run: Run, follows: Follows | None) -> int | None:
+        """Return the last epoch of the run, or of the one that it follows; raise SinkError if it may not write."""
+        lasts = []
+        for sink in self._sinks:
+            written, found = self._find(sink, run)
+            if self._run == run and written is not None and written.run == run.id:
+                still_opened(self._id, written.opener, sink.topic)
+            is_handed_over = authorize(run, _tables(sink), found, follows)
+            lasts.append(found.owner_last if is_handed_over else found.last)
+        if len(set(lasts)) > 1:
+            msg = f"the topics of pipeline {self._pipeline!r} are at different steps, {lasts}: start over with --fresh"
+            raise SinkError(msg)
+        return lasts[0]
+
+    def _find(self, sink: KafkaSink, run: Run) -> tuple[_Written | None, FoundTables]:
+        present = _there(_admin(sink), sink)
+        written, _ = _read_clocks(sink) if companion(sink, "clocks") in present else (None, [])
+        filled = []
+        if written is None:
+            for name in present:
+                one = Admin(name, client_options(sink), TIMEOUT)
+                if any(first < end for first, end in one.offsets(one.partitions()).values()):
+                    filled.append(name)
+        owner = None if written is None else written.owner
+        epoch = None if written is None else written.epoch
+        last = epoch if owner == run else None
+        return written, FoundTables(owner, epoch, last, None, present, filled)
+
+    def _create(self, sink: KafkaSink) -> None:
+        admin = _admin(sink)
+        there = _there(admin, sink)
+        stamped = {"message.timestamp.type": "LogAppendTime"}
+        clocks = companion(sink, "clocks")
+        new = [
+            # as many partitions as the broker has by default
+            NewTopic(name, 1, config=_COMPACTED) if name == clocks else NewTopic(name, config=stamped)
+            for name in _topics(sink)
+            if name not in there
+        ]
+        deadline = time.monotonic() + _GONE_SECONDS
+        while new:
+            left = []
+            for one, (name, made) in zip(new, admin.create_topics(new).items(), strict=True):
+                try:
+                    made.result(TIMEOUT)
+                except KafkaException as exc:
+                    error = exc.args[0]
+                    if error.code() == KafkaError.TOPIC_ALREADY_EXISTS and time.monotonic() < deadline:
+                        # of one that is being deleted the broker says that it is there
+                        if name not in _there(admin, sink):
+                            left.append(one)
+                            time.sleep(0.1)
+                        continue
+                    raise _refused(sink, error, f"topic {name} cannot be created") from exc
+            new = left
+
+    def journal(self) -> pa.Table:
+        """Return the clock journal of the first topic, by epoch; whoever wrote it."""
+        with _of_topics(self._first):
+            there = _there(_admin(self._first), self._first)
+            rows = _read_clocks(self._first)[1] if companion(self._first, "clocks") in there else []
+        micros = {field.name for field in CLOCKS if pa.types.is_timestamp(field.type)}
+        arrays = [
+            pa.array([row[field.name] for row in rows], pa.int64() if field.name in micros else field.type).cast(
+                field.type
+            )
+            for field in CLOCKS
+        ]
+        return pa.table(arrays, schema=CLOCKS)
+
+    def clear(self) -> None:
+        """Delete the topics, for a fresh start; raise SinkError if they are not the pipeline's."""
+        self.close()
+        self._run = None
+        with _of_topics(self._first):
+            for sink in self._sinks:
+                _, found = self._find(sink, Run(self._pipeline, ""))
+                may_clear(self._pipeline, sink.topic, found)
+            for sink in self._sinks:
+                self._delete(sink)
+
+    def _delete(self, sink: KafkaSink) -> None:
+        admin = _admin(sink)
+        # what says whose they are goes last
+        for name in _there(admin, sink):
+            deleted: Future[None] = admin.delete_topics([name])[name]
+            try:
+                deleted.result(TIMEOUT)
+            except KafkaException as exc:
+                if exc.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise _refused(sink, exc.args[0], f"topic {name} cannot be deleted") from exc
+        deadline = time.monotonic() + _GONE_SECONDS
+        while there := _there(admin, sink):
+            if time.monotonic() > deadline:
+                msg = f"the broker at {sink.servers} has not deleted {', '.join(there)}: try again"
+                raise SinkUnavailableError(msg)
+            time.sleep(0.05)
+
+    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+        """Write a step, an output for each topic in order; an epoch that is already there changes nothing."""
+        producer = self._producer
+        if producer is None:
+            msg = "the sink is not open"
+            raise SinkError(msg)
+        with _of_topics(self._first):
+            if not is_new(epoch, self._last, self._first.topic):
+                return
+            producer.begin()
+            for records, sink, output in zip(self._records, self._sinks, outputs, strict=True):
+                for record in records.of(output):
+                    producer.send(record.topic, record.key, record.value, record.headers)
+                if output.clocks.num_rows:
+                    key, value = f"{epoch:020d}", json.dumps(_rows(output.clocks))
+                    producer.send(companion(sink, "clocks"), key.encode(), value.encode(), partition=0)
+            self._write_owner(producer, epoch)
+            producer.commit(_COMMIT_SECONDS)
+        self._last = epoch
+
+    def _write_owner(self, producer: TransactionalProducer, epoch: int | None) -> None:
+        assert self._run is not None  # noqa: S101 - it is open
+        value = json.dumps(vars(_Written(self._pipeline, self._run.id, self._id, epoch)))
+        for sink in self._sinks:
+            producer.send(companion(sink, "clocks"), _OWNER, value.encode(), partition=0)
+
+    def _fenced(self) -> RunError:
+        """Return the error for a writer that another one has fenced: of its own run, or of one that took over."""
+        topic = self._first.topic
+        try:
+            written, _ = _read_clocks(self._first)
+            if self._run is not None and written is not None:
+                still_owned(self._run, written.owner, topic)
+            still_opened(self._id, "another", topic)
+        except SinkError as error:
+            return error
+        except SourceError as error:
+            return SinkUnavailableError(str(error))
+        return SinkUnavailableError(f"the transaction of topic {topic} was ended by another process")
+
+    def close(self) -> None:
+        """Leave the broker; what is not committed is aborted."""
+        if self._producer is not None:
+            self._producer.abandon()
+            self._producer = None
+
+
+def _topics(sink: KafkaSink) -> list[str]:
+    return [sink.topic, *(companion(sink, name) for name in ("late", "dead", "clocks"))]
+
+
+def _tables(sink: KafkaSink) -> list[Table]:
+    return [Table(name, pa.schema([])) for name in _topics(sink)]
+
+
+def _rows(clocks: pa.Table) -> list[dict[str, Any]]:
+    """Return rows of the clock journal for JSON: times in microseconds."""
+    return [
+        {name: value.value if isinstance(value, pa.TimestampScalar) else value.as_py() for name, value in row.items()}
+        for row in (
+            {name: clocks.column(name)[number] for name in clocks.column_names} for number in range(clocks.num_rows)
+        )
+    ]
+
+
+def _read_clocks(sink: KafkaSink) -> tuple[_Written | None, list[dict[str, Any]]]:
+    """Read the topic of clocks: who has written up to where, and the rows of the journal by epoch and place."""
+    topic, settings = companion(sink, "clocks"), client_options(sink)
+    span = Admin(topic, settings, TIMEOUT).offsets([0])[0]
+    written, journal = None, {}
+    for batch in Reader(topic, settings).read({0: span}):
+        for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
+            if key == _OWNER:
+                written = _Written(**json.loads(value))
+            else:
+                journal[key] = json.loads(value)
+    rows = [row for _, rows in sorted(journal.items()) for row in sorted(rows, key=_place)]
+    return written, rows
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["partition"], row["offset"], row["reason"]
+
+
+def _admin(sink: KafkaSink) -> AdminClient:
+    return client_of(AdminClient, sink.topic, {**client_options(sink), "error_cb": lambda _: None})
+
+
+def _there(admin: AdminClient, sink: KafkaSink) -> list[str]:
+    """Return which of a sink's topics there are; raise SinkUnavailableError if no broker answers."""
+    try:
+        known = admin.list_topics(timeout=TIMEOUT).topics
+    except KafkaException as exc:
+        raise SinkUnavailableError(unreachable(sink.servers, [exc.args[0]])) from exc
+    return [name for name in _topics(sink) if name in known]
+
+
+def _refused(sink: KafkaSink, error: KafkaError, what: str) -> SinkError:
+    """Return the error of an answer: it passes if it is the client's own, as no broker has answered then."""
+    if error.code() < 0:
+        return SinkUnavailableError(unreachable(sink.servers, [error]))
+    return SinkError(f"{what}: {error.str()}; grant CREATE and DELETE on it, or do it yourself")
+
+
+@contextmanager
+def _of_topics(sink: KafkaSink) -> Iterator[None]:
+    """Have errors of the rules for tables speak of topics, and those of a reader be those of a sink."""
+    try:
+        yield
+    except SinkError as error:
+        said = str(error)
+        if "table" not in said:
+            raise
+        raise type(error)(said.replace("tables", "topics").replace("table", "topic")) from error
+    except SourceError as error:
+        kind = SinkUnavailableError if error.passes else SinkError
+        msg = f"the topics of {sink.topic}: {error}"
+        raise kind(msg) from error
