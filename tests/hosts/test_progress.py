@@ -64,5 +64,5 @@ def test_a_batch_run_reports_lateness_and_commits(files: Files, store: Store, ru
     report = runner.reports[0]
     assert Histogram.sum(report.lateness.values()).total == report.records
     assert report.parts.keys() == {"commit"}
-    assert report.tasks.keys() == {"operate"}
+    assert report.tasks.keys() == {"read", "decode", "operate"}
     assert not history_of(runner.checkpoint).exists()
