@@ -9,7 +9,7 @@ from typing import Literal
 from bench.peers.job import TABLE_ONLY
 
 HERE = Path(__file__).parent
-Sink = Literal["none", "postgres"]
+Sink = Literal["none", "postgres", "kafka"]
 Kind = Literal["windrow", "peer", "limit"]
 
 
@@ -39,7 +39,9 @@ class Engine:
         """Where its results can go."""
         if self.name.endswith(TABLE_ONLY):
             return ("postgres",)
-        return ("none",) if self.kind == "limit" else ("none", "postgres")
+        if self.kind == "limit":
+            return ("none",)
+        return ("none", "postgres", "kafka") if self.folder in {"windrow", "flink"} else ("none", "postgres")
 
 
 _SPARK = "heap 4 GiB"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from bench.peers.results import Answer, Run, Sums
 from bench.peers.watch import FailedError, watch
 from tests.servers.postgres import Postgres
 
+from windrow.model import KafkaSource
+from windrow.sources.kafka import KafkaTopic
 from windrow.testing.generator import LogSpec, write_kafka
 from windrow.testing.servers.kafka import Kafka
 
@@ -82,8 +85,11 @@ def run(on: Servers, engine: Engine, sink: Sink, topic: str, number: int = 0) ->
     with tempfile.TemporaryDirectory(prefix="windrow-engine-") as place:
         folder = Path(place)
         address = _fresh_database(on.postgres, engine) if sink == "postgres" else None
+        results = f"results-{uuid.uuid4().hex[:12]}" if sink == "kafka" else None
+        if results is not None:
+            on.kafka.create_topic(results, PARTITIONS, {})
         name = engine.name.partition(":")[0]
-        job = Job(name, on.kafka.servers, topic, events, folder, address, on.step, engine.window)
+        job = Job(name, on.kafka.servers, topic, events, folder, address, results, on.step, engine.window)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TZ": "UTC"}
         try:
             fetch_jars(engine.script.parent)
@@ -92,6 +98,9 @@ def run(on: Servers, engine: Engine, sink: Sink, topic: str, number: int = 0) ->
         except (FailedError, NotInstalledError) as exc:
             return Run(number, engine.name, sink, events, error=str(exc))
     kept = _sums(on.postgres).events if sink == "postgres" else 0
+    if results is not None:
+        written = sum(batch.num_rows for batch in KafkaTopic(KafkaSource(on.kafka.servers, results)).read_all())
+        print(f"{engine.name}: {written:,} changes, {written / figures.seconds:,.0f} a second", flush=True)
     return Run(number, engine.name, sink, events, figures.seconds, figures.cpu, figures.memory, kept)
 
 

@@ -141,7 +141,7 @@ def table(results: Results, sink: str) -> Iterator[str]:
 
 def ratios(results: Results) -> Iterator[str]:
     """Write how windrow stands to the engines that count, and to its own first one, pair by pair."""
-    for sink in ("none", "postgres"):
+    for sink in ("none", "postgres", "kafka"):
         ours = [one.name for one in measured(results, sink) if one.kind == "windrow"]
         for name in ours:
             for other in (*BESIDE, *ours[:1]):
@@ -151,7 +151,7 @@ def ratios(results: Results) -> Iterator[str]:
 
 
 def _sink(sink: str) -> str:
-    return "no sink" if sink == "none" else "PostgreSQL"
+    return {"none": "no sink", "postgres": "PostgreSQL", "kafka": "Kafka, exactly once"}[sink]
 
 
 def answers(results: Results) -> Iterator[str]:

@@ -24,10 +24,10 @@ CREATE TABLE events (
 """
 RESULTS = """
 CREATE TABLE results (
-  window_start TIMESTAMP(3), user_id STRING, total DECIMAL(38, 2), events BIGINT,
-  PRIMARY KEY (window_start, user_id) NOT ENFORCED
+  window_start TIMESTAMP(3), user_id STRING, total DECIMAL(38, 2), events BIGINT{key}
 ) WITH ({sink})
 """
+KEY = ", PRIMARY KEY (window_start, user_id) NOT ENFORCED"
 INSERT = """
 INSERT INTO results
 SELECT window_start, user_id, SUM(amount), COUNT(*)
@@ -55,6 +55,20 @@ def settings(folder: Path, *, rocksdb: bool) -> dict[str, str]:
 
 def sink(job: Job) -> str:
     """Return the options of where results go."""
+    if job.results is not None:
+        options = {
+            "connector": "kafka",
+            "topic": job.results,
+            "properties.bootstrap.servers": job.servers,
+            "properties.transaction.timeout.ms": "600000",
+            "properties.compression.type": "lz4",
+            "key.format": "json",
+            "key.fields": "window_start;user_id",
+            "value.format": "json",
+            "sink.delivery-guarantee": "exactly-once",
+            "sink.transactional-id-prefix": job.results,
+        }
+        return ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
     if job.postgres is None:
         return "'connector' = 'blackhole'"
     address, user = job.jdbc
@@ -88,7 +102,7 @@ def main(job: Job) -> None:
     """Run it to the end of the topic."""
     tables = table_environment(job.folder, rocksdb=job.engine == "flink-rocksdb")
     tables.execute_sql(EVENTS.format(job=job))
-    tables.execute_sql(RESULTS.format(sink=sink(job)))
+    tables.execute_sql(RESULTS.format(sink=sink(job), key="" if job.results is not None else KEY))
     # this starts the cluster, plans the query and hands it over: none of it is counted
     running = tables.execute_sql(INSERT)
     tell(READY)

@@ -16,7 +16,7 @@ from windrow.hosts.spark_rows import PACKET_DDL
 from windrow.hosts.stages import stream_ingest
 from windrow.hosts.stream.run import StreamRun, StreamSettings
 from windrow.hosts.transport import TableTransport
-from windrow.model import Pipeline, PostgresSink
+from windrow.model import KafkaSink, Pipeline, PostgresSink
 from windrow.sinks import open_sink
 from windrow.sinks.memory import DiscardSink
 from windrow.sources import open_source
@@ -31,18 +31,20 @@ def main(job: Job) -> None:
         kept = not job.engine.endswith(TABLE_ONLY)
         sink = PostgresSink(job.postgres, TABLE, key=("window_start", "user_id"), changelog=kept)
         pipeline = replace(pipeline, sink=sink)
+    if job.results is not None:
+        pipeline = replace(pipeline, sink=KafkaSink(job.servers, job.results))
     tell_ready(spark_session(log=job.folder / "spark.log"))
     if job.engine == "clock":
         _clock(pipeline, job)
     else:
-        opened = DiscardSink() if job.postgres is None else open_sink(pipeline)
+        is_dropped = job.postgres is None and job.results is None
+        opened = DiscardSink() if is_dropped else open_sink(pipeline)
         if job.engine.startswith("batch"):
             BatchRun(pipeline, opened, BatchSettings(max_records=job.step)).run(lambda _: None)
         else:
             settings = StreamSettings(job.folder / "checkpoint", until_end=True, max_records=job.step)
             StreamRun(pipeline, opened, settings).run(lambda _: None)
-        if job.postgres is not None:
-            opened.close()
+        opened.close()
     tell(DONE)
 
 
