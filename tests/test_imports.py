@@ -1,4 +1,4 @@
-"""Imports run one way: errors, model <- expressions <- api, core <- sources, sinks <- hosts <- testing <- cli."""
+"""Imports run one way: errors, model <- expressions <- api, core <- sources <- sinks <- hosts <- testing <- cli."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "": {"errors", "model", "api"},
     "core": {"errors", "model", "expressions"},
     "sources": {"errors", "model", "postgresql", "core"},
-    "sinks": {"errors", "model", "postgresql", "expressions", "core"},
+    "sinks": {"errors", "model", "postgresql", "expressions", "core", "sources"},
     "hosts": {"errors", "model", "postgresql", "expressions", "", "api", "core", "sources", "sinks"},
     "testing": {"errors", "model", "expressions", "", "api", "core", "sources", "sinks", "hosts"},
     "monitoring": set(),
