@@ -29,6 +29,7 @@ from windrow.errors import SinkError, SinkUnavailableError
 from windrow.hosts.launch import Options, launch
 from windrow.model import KafkaSink, KafkaSource, Pipeline
 from windrow.sinks.base import Follows, Run
+from windrow.sinks.kafka.producer import TransactionalProducer
 from windrow.sinks.kafka.sink import KafkaTopics
 from windrow.sources.kafka import KafkaTopic
 from windrow.testing.servers.kafka import Kafka
@@ -164,6 +165,81 @@ def test_who_opened_the_topics_last_writes_them(model: Pipeline) -> None:
         with pytest.raises(SinkError, match="opened by another process of the same run"):
             given_up.open(RUN)
     assert users(model) == ["A", "B"]
+
+
+@pytest.mark.parametrize("removes", [False, True])
+def test_a_writer_of_the_topics_in_another_order_is_fenced(model: Pipeline, kafka: Kafka, *, removes: bool) -> None:
+    second = pipeline(KafkaSink(kafka.servers, f"{model.sink.topic}-2"))  # type: ignore[union-attr]
+    with closing(KafkaTopics(model, second)) as before:
+        before.open(RUN)
+        before.commit(0, sums(model, "A"), sums(second, "A"))
+        views = (second,) if removes else (second, model)
+        with closing(KafkaTopics(*views)) as after:
+            assert after.open(NEXT, Follows(RUN, 0)) == 0
+            after.commit(1, *(sums(view, "B") for view in views))
+            with pytest.raises(SinkError, match=r"taken over by another run"):
+                before.commit(1, sums(model, "never"), sums(second, "never"))
+    assert users(second) == ["A", "B"]
+
+
+def test_no_partition_of_a_realtime_run_has_the_same_fence(kafka: Kafka, topic: Callable[..., str]) -> None:
+    name, other = f"spend-{uuid.uuid4().hex[:12]}", topic(1)
+    settings = {"bootstrap.servers": kafka.servers}
+    realtime = TransactionalProducer(
+        name, settings, f"windrow-{name}-0", what="partition 0", fenced=lambda: SinkError("fenced"), timeout=10_000
+    )
+    realtime.start()
+    realtime.begin()
+    model = pipeline(KafkaSink(kafka.servers, f"{name}-0"))
+    with closing(KafkaTopics(model)) as sink:
+        sink.open(RUN)
+        realtime.send(other, b"k", b"v")
+        realtime.commit()
+    realtime.abandon()
+
+
+def test_a_commit_whose_answer_is_lost_is_known_when_the_topics_are_opened(
+    model: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = TransactionalProducer.commit
+
+    def lose(producer: TransactionalProducer, seconds: float) -> None:
+        commit(producer, seconds)
+        msg = "no answer"
+        raise SinkUnavailableError(msg)
+
+    with closing(KafkaTopics(model)) as sink:
+        sink.open(RUN)
+        with monkeypatch.context() as patch:
+            patch.setattr(TransactionalProducer, "commit", lose)
+            with pytest.raises(SinkUnavailableError, match="no answer"):
+                sink.commit(0, sums(model, "A"))
+        with pytest.raises(SinkError, match="not open"):
+            sink.commit(0, sums(model, "A"))
+        assert sink.open(RUN) == 0
+        sink.commit(0, sums(model, "A"))
+    assert users(model) == ["A"]
+
+
+def test_a_transaction_that_the_broker_aborted_is_written_again(model: Pipeline, kafka: Kafka) -> None:
+    with closing(KafkaTopics(model)) as sink:
+        sink.open(RUN)
+        # as the broker does after the time limit: nobody else has opened the topics
+        admin = TransactionalProducer(
+            model.sink.table,
+            {"bootstrap.servers": kafka.servers},
+            f"windrow-{model.sink.table}.clocks",
+            what="",
+            fenced=lambda: SinkError(""),
+            timeout=10_000,
+        )
+        admin.start()
+        admin.abandon()
+        with pytest.raises(SinkUnavailableError, match="time limit"):
+            sink.commit(0, sums(model, "A"))
+        assert sink.open(RUN) is None
+        sink.commit(0, sums(model, "A"))
+    assert users(model) == ["A"]
 
 
 def test_the_journal_comes_back_as_it_was_written(model: Pipeline) -> None:

@@ -40,12 +40,16 @@ _COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.
 
 @dataclass(frozen=True)
 class _Written:
-    """What the topic of clocks says: which run has written up to which epoch, and who has opened the topics last."""
+    """What the topic of clocks says: which run has written up to which epoch, and who has opened the topics last.
+
+    `fence` is the transactional id under which that one writes.
+    """
 
     pipeline: str
     run: str
     opener: str
     epoch: int | None
+    fence: str
 
     @property
     def owner(self) -> Run:
@@ -56,10 +60,12 @@ class KafkaTopics:
     """Topics of changes at one cluster, each with its companions for late output, dead letters and clocks.
 
     Exactly once for readers with ``isolation.level=read_committed``: a step, its number and its rows of the clock
-    journal are one transaction over all topics. The transactional id ``windrow-TOPIC`` is the fence: to open the topics
-    is to abort what another process has left open, and what that one commits later is refused. The number of the last
-    step is read from ``TOPIC.clocks``, a compacted topic, so a commit whose outcome was not heard of is known at the
-    next opening. A topic takes records of one run.
+    journal are one transaction over all topics. The transactional id ``windrow-TOPIC.clocks``, of the topic that sorts
+    first, is the fence: to open the topics is to abort what another process has left open, and what that one commits
+    later is refused. Unlike the ids of the realtime host it ends in no number, so neither fences the other. The id
+    under which the topics were opened last is fenced too: it is another one if a sink was removed. The number of the
+    last step is read from ``TOPIC.clocks``, a compacted topic, so a commit whose outcome was not heard of is known at
+    the next opening. A topic takes records of one run.
 
     One producer writes a transaction, so the driver writes all rows.
     """
@@ -72,6 +78,7 @@ class KafkaTopics:
         self._pipeline = views[0].name
         self._first = self._sinks[0]
         self._id = str(uuid.uuid4())
+        self._fence = f"windrow-{companion(min(self._sinks, key=lambda sink: sink.topic), 'clocks')}"
         self._run: Run | None = None
         self._last: int | None = None
         self._producer: TransactionalProducer | None = None
@@ -87,23 +94,34 @@ class KafkaTopics:
             self._authorize(run, follows)
             for sink in self._sinks:
                 self._create(sink)
-            producer = TransactionalProducer(
-                self._first.topic,
-                {"compression.type": "lz4", "linger.ms": 20, "partitioner": "murmur2_random"}
-                | client_options(self._first),
-                f"windrow-{self._first.topic}",
-                what=f"topic {self._first.topic}",
-                fenced=self._fenced,
-                timeout=_TRANSACTION_MS,
-            )
-            producer.start()
+            producer = self._take_over(self._fence)
             self._producer = producer
+            for former in self._fences() - {self._fence}:
+                self._take_over(former).abandon()
             self._last = self._authorize(run, follows)
             self._run = run
             producer.begin()
             self._write_owner(producer, self._last)
             producer.commit()
         return self._last
+
+    def _take_over(self, fence: str) -> TransactionalProducer:
+        """Return a producer under a transactional id, which has fenced the one before."""
+        producer = TransactionalProducer(
+            self._first.topic,
+            {"compression.type": "lz4", "linger.ms": 20, "partitioner": "murmur2_random"} | client_options(self._first),
+            fence,
+            what=f"topic {self._first.topic}",
+            fenced=self._fenced,
+            timeout=_TRANSACTION_MS,
+        )
+        producer.start()
+        return producer
+
+    def _fences(self) -> set[str]:
+        """Return the transactional ids under which the topics were opened last."""
+        written = [_read_clocks(sink)[0] for sink in self._sinks]
+        return {one.fence for one in written if one is not None}
 
     def _authorize(self, run: Run, follows: Follows | None) -> int | None:
         """Return the last epoch of the run, or of the one that it follows; raise SinkError if it may not write."""
@@ -204,7 +222,10 @@ class KafkaTopics:
             time.sleep(0.05)
 
     def commit(self, epoch: int, *outputs: StepOutput) -> None:
-        """Write a step, an output for each topic in order; an epoch that is already there changes nothing."""
+        """Write a step, an output for each topic in order; an epoch that is already there changes nothing.
+
+        After an error the sink has to be opened again, which finds out whether the step was committed.
+        """
         producer = self._producer
         if producer is None:
             msg = "the sink is not open"
@@ -212,36 +233,45 @@ class KafkaTopics:
         with _of_topics(self._first):
             if not is_new(epoch, self._last, self._first.topic):
                 return
-            producer.begin()
-            for records, sink, output in zip(self._records, self._sinks, outputs, strict=True):
-                for record in records.of(output):
-                    producer.send(record.topic, record.key, record.value, record.headers)
-                if output.clocks.num_rows:
-                    key, value = f"{epoch:020d}", json.dumps(_rows(output.clocks))
-                    producer.send(companion(sink, "clocks"), key.encode(), value.encode(), partition=0)
-            self._write_owner(producer, epoch)
-            producer.commit(_COMMIT_SECONDS)
+            try:
+                producer.begin()
+                for records, sink, output in zip(self._records, self._sinks, outputs, strict=True):
+                    for record in records.of(output):
+                        producer.send(record.topic, record.key, record.value, record.headers)
+                    if output.clocks.num_rows:
+                        key, value = f"{epoch:020d}", json.dumps(_rows(output.clocks))
+                        producer.send(companion(sink, "clocks"), key.encode(), value.encode(), partition=0)
+                self._write_owner(producer, epoch)
+                producer.commit(_COMMIT_SECONDS)
+            except BaseException:
+                # whether it was committed is known at the next opening
+                self.close()
+                raise
         self._last = epoch
 
     def _write_owner(self, producer: TransactionalProducer, epoch: int | None) -> None:
         assert self._run is not None  # noqa: S101 - it is open
-        value = json.dumps(vars(_Written(self._pipeline, self._run.id, self._id, epoch)))
+        value = json.dumps(vars(_Written(self._pipeline, self._run.id, self._id, epoch, self._fence)))
         for sink in self._sinks:
             producer.send(companion(sink, "clocks"), _OWNER, value.encode(), partition=0)
 
     def _fenced(self) -> RunError:
-        """Return the error for a writer that another one has fenced: of its own run, or of one that took over."""
-        topic = self._first.topic
+        """Return the error for a writer that is fenced: by its own run, by one that took over, or by the time limit."""
         try:
-            written, _ = _read_clocks(self._first)
-            if self._run is not None and written is not None:
-                still_owned(self._run, written.owner, topic)
-            still_opened(self._id, "another", topic)
+            for sink in self._sinks:
+                written, _ = _read_clocks(sink)
+                if self._run is not None and written is not None:
+                    still_owned(self._run, written.owner, sink.topic)
+                    still_opened(self._id, written.opener, sink.topic)
         except SinkError as error:
             return error
         except SourceError as error:
             return SinkUnavailableError(str(error))
-        return SinkUnavailableError(f"the transaction of topic {topic} was ended by another process")
+        msg = (
+            f"the transaction of topic {self._first.topic} was ended by the broker, after its time limit, or by "
+            "another process"
+        )
+        return SinkUnavailableError(msg)
 
     def close(self) -> None:
         """Leave the broker; what is not committed is aborted."""
