@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sources.postgres_cdc.conftest import Change, Shop
 
-from windrow.sources.postgres_cdc import server
+from windrow.sources.postgres_cdc import server, stream
 from windrow.sources.postgres_cdc.stream import ChangeStream, FollowState
 
 
@@ -129,7 +130,8 @@ def test_every_point_of_a_first_run_and_of_a_later_one(shop: Shop, *, is_after: 
         assert point > 3
 
 
-def test_what_a_power_cut_takes_is_written_again_to_the_byte(shop: Shop) -> None:
+def test_what_a_power_cut_takes_is_written_again_to_the_byte(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_CONFIRM_SECONDS", math.inf)  # a part is never noted before the rest has come
     shop.change([("c", 1, 10)])
     shop.follow().update()
     file = shop.log / "partition-0.jsonl"
