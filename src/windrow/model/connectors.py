@@ -33,7 +33,7 @@ class LogSource:
 
     @property
     def folder(self) -> str:
-        """The folder of the embedded log; None if a source has none."""
+        """The folder of the embedded log."""
         return self.path
 
     @property
@@ -69,8 +69,24 @@ class KafkaSource:
         return self.topic
 
 
+class _Followed:
+    """What a run appends to the embedded log in the folder `log`, and reads there."""
+
+    log: str
+
+    @property
+    def folder(self) -> str:
+        """The folder of the embedded log with the changes."""
+        return self.log
+
+    @property
+    def label(self) -> str:
+        """The name of the source in the late output, the dead letters and the clock journal."""
+        return PurePath(self.log).name
+
+
 @dataclass(frozen=True)
-class FileSource:
+class FileSource(_Followed):
     """A table in a file, whose changes by `key` are appended to the embedded log in the folder `log`, and read there.
 
     The file is CSV or JSON lines, by the ending of its name.
@@ -87,19 +103,9 @@ class FileSource:
         """The file."""
         return self.path
 
-    @property
-    def folder(self) -> str:
-        """The folder of the embedded log with the file's changes."""
-        return self.log
-
-    @property
-    def label(self) -> str:
-        """The name of the source in the late output, the dead letters and the clock journal."""
-        return PurePath(self.log).name
-
 
 @dataclass(frozen=True)
-class PostgresCdcSource:
+class PostgresCdcSource(_Followed):
     """A table of a PostgreSQL database, whose changes are appended to the embedded log in the folder `log`.
 
     `table` may name its schema. An update that changes one of the columns `key` (empty: the primary key) is a deletion
@@ -120,16 +126,6 @@ class PostgresCdcSource:
     def place(self) -> str:
         """The table, and the URL of its database."""
         return f"{self.table} at {self.url}"
-
-    @property
-    def folder(self) -> str:
-        """The folder of the embedded log with the table's changes."""
-        return self.log
-
-    @property
-    def label(self) -> str:
-        """The name of the source in the late output, the dead letters and the clock journal."""
-        return PurePath(self.log).name
 
 
 FollowedSource = FileSource | PostgresCdcSource

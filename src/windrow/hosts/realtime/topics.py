@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type:
 
 from windrow.errors import InputError, SourceError, SourceUnavailableError
 from windrow.model import OWN_GROUPS, KafkaSink, KafkaSource, RulesPipeline, Runnable, TopicList, as_graph, companion
+from windrow.sinks.kafka import COMPACTED, STAMPED
 from windrow.sources.kafka import preflight
 from windrow.sources.kafka.client import Admin, client_of, unreachable
 from windrow.sources.kafka.options import TIMEOUT, client_options
@@ -79,11 +80,9 @@ def prepare_topics(pipeline: Runnable) -> list[int]:
     settings = client_options(source)
     errors: list[Any] = []
     admin = client_of(AdminClient, source.topic, {**settings, "error_cb": errors.append})
-    compacted = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.1"}
-    stamped = {"message.timestamp.type": "LogAppendTime"}
-    wanted = {state_topic(pipeline): compacted}
+    wanted = {state_topic(pipeline): COMPACTED}
     for sink in sinks_of(pipeline):
-        wanted |= dict.fromkeys((sink.topic, companion(sink, "late"), companion(sink, "dead")), stamped)
+        wanted |= dict.fromkeys((sink.topic, companion(sink, "late"), companion(sink, "dead")), STAMPED)
     try:
         known = admin.list_topics(timeout=TIMEOUT).topics
         missing = [

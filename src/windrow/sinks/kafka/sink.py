@@ -21,6 +21,7 @@ from windrow.errors import RunError, SinkError, SinkUnavailableError, SourceErro
 from windrow.expressions import View
 from windrow.model import KafkaSink, companion
 from windrow.sinks.base import Follows, Run
+from windrow.sinks.kafka import COMPACTED, STAMPED
 from windrow.sinks.kafka.producer import TransactionalProducer
 from windrow.sinks.kafka.records import KafkaRecords
 from windrow.sinks.ownership import FoundTables, authorize, is_new, may_clear, still_opened, still_owned
@@ -35,14 +36,15 @@ _COMMIT_SECONDS = 30.0
 _GONE_SECONDS = 30.0
 """Seconds in which a topic that is deleted is gone."""
 _OWNER = b"owner"
-_COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.1"}
+_STORED = pa.schema([field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field for field in CLOCKS])
+"""Rows of the clock journal in JSON: times are microseconds."""
 
 
 @dataclass(frozen=True)
 class _Written:
-    """What the topic of clocks says: which run has written up to which epoch, and who has opened the topics last.
+    """The owner record of a topic of clocks: the run, the last epoch that it committed, and its last opener.
 
-    `fence` is the transactional id under which that one writes.
+    `opener` is the id of the sink that opened the topics last, and `fence` the transactional id under which it writes.
     """
 
     pipeline: str
@@ -101,7 +103,7 @@ class KafkaTopics:
             self._last = self._authorize(run, follows)
             self._run = run
             producer.begin()
-            self._write_owner(producer, self._last)
+            self._write_owner(producer, run, self._last)
             producer.commit()
         return self._last
 
@@ -154,11 +156,10 @@ class KafkaTopics:
     def _create(self, sink: KafkaSink) -> None:
         admin = _admin(sink)
         there = _there(admin, sink)
-        stamped = {"message.timestamp.type": "LogAppendTime"}
         clocks = companion(sink, "clocks")
         new = [
             # as many partitions as the broker has by default
-            NewTopic(name, 1, config=_COMPACTED) if name == clocks else NewTopic(name, config=stamped)
+            NewTopic(name, 1, config=COMPACTED) if name == clocks else NewTopic(name, config=STAMPED)
             for name in _topics(sink)
             if name not in there
         ]
@@ -184,14 +185,7 @@ class KafkaTopics:
         with _of_topics(self._first):
             there = _there(_admin(self._first), self._first)
             rows = _read_clocks(self._first)[1] if companion(self._first, "clocks") in there else []
-        micros = {field.name for field in CLOCKS if pa.types.is_timestamp(field.type)}
-        arrays = [
-            pa.array([row[field.name] for row in rows], pa.int64() if field.name in micros else field.type).cast(
-                field.type
-            )
-            for field in CLOCKS
-        ]
-        return pa.table(arrays, schema=CLOCKS)
+        return pa.Table.from_pylist(rows, _STORED).cast(CLOCKS)
 
     def clear(self) -> None:
         """Delete the topics, for a fresh start; raise SinkError if they are not the pipeline's."""
@@ -226,8 +220,8 @@ class KafkaTopics:
 
         After an error the sink has to be opened again, which finds out whether the step was committed.
         """
-        producer = self._producer
-        if producer is None:
+        producer, run = self._producer, self._run
+        if producer is None or run is None:
             msg = "the sink is not open"
             raise SinkError(msg)
         with _of_topics(self._first):
@@ -239,9 +233,9 @@ class KafkaTopics:
                     for record in records.of(output):
                         producer.send(record.topic, record.key, record.value, record.headers)
                     if output.clocks.num_rows:
-                        key, value = f"{epoch:020d}", json.dumps(_rows(output.clocks))
+                        key, value = f"{epoch:020d}", json.dumps(output.clocks.cast(_STORED).to_pylist())
                         producer.send(companion(sink, "clocks"), key.encode(), value.encode(), partition=0)
-                self._write_owner(producer, epoch)
+                self._write_owner(producer, run, epoch)
                 producer.commit(_COMMIT_SECONDS)
             except BaseException:
                 # whether it was committed is known at the next opening
@@ -249,9 +243,8 @@ class KafkaTopics:
                 raise
         self._last = epoch
 
-    def _write_owner(self, producer: TransactionalProducer, epoch: int | None) -> None:
-        assert self._run is not None  # noqa: S101 - it is open
-        value = json.dumps(vars(_Written(self._pipeline, self._run.id, self._id, epoch, self._fence)))
+    def _write_owner(self, producer: TransactionalProducer, run: Run, epoch: int | None) -> None:
+        value = json.dumps(vars(_Written(self._pipeline, run.id, self._id, epoch, self._fence)))
         for sink in self._sinks:
             producer.send(companion(sink, "clocks"), _OWNER, value.encode(), partition=0)
 
@@ -286,16 +279,6 @@ def _topics(sink: KafkaSink) -> list[str]:
 
 def _tables(sink: KafkaSink) -> list[Table]:
     return [Table(name, pa.schema([])) for name in _topics(sink)]
-
-
-def _rows(clocks: pa.Table) -> list[dict[str, Any]]:
-    """Return rows of the clock journal for JSON: times in microseconds."""
-    return [
-        {name: value.value if isinstance(value, pa.TimestampScalar) else value.as_py() for name, value in row.items()}
-        for row in (
-            {name: clocks.column(name)[number] for name in clocks.column_names} for number in range(clocks.num_rows)
-        )
-    ]
 
 
 def _read_clocks(sink: KafkaSink) -> tuple[_Written | None, list[dict[str, Any]]]:

@@ -19,7 +19,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -90,13 +90,7 @@ class Kept:
             "segment": self.segment,
             "head": head(file),
         }
-        draft = path.with_name(f".{path.name}.draft")
-        with draft.open("w", encoding="utf-8") as out:
-            json.dump(plain, out)
-            out.flush()
-            os.fsync(out.fileno())
-        draft.replace(path)
-        sync_folder(file.parent)
+        replace_durably(path, plain)
 
     def free(self, file: Path) -> bool:
         """Free the blocks and segments that are not kept; return whether the file system can. May be repeated."""
@@ -119,6 +113,17 @@ def head(file: Path) -> int:
     """Return a checksum of the first line, as far as that goes: it stays the same while the file grows."""
     with file.open("rb", buffering=0) as opened:
         return crc32(opened.read(MARK).partition(b"\n")[0])
+
+
+def replace_durably(path: Path, plain: Mapping[str, object]) -> None:
+    """Write a JSON object into a file, in place of what was there; neither half of it nor the former comes back."""
+    draft = path.with_name(f".{path.name}.draft")
+    with draft.open("w", encoding="utf-8") as out:
+        json.dump(plain, out)
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(path)
+    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -25,7 +25,7 @@ _UNAVAILABLE = text(UNAVAILABLE)
 
 
 class ChangePlace(NamedTuple):
-    """Where a change is: the LSN of its transaction's commit record, and its number in that, from 1."""
+    """The position of a change: the LSN of its transaction's commit record, and its number in that, from 1."""
 
     commit: int = 0
     number: int = 0

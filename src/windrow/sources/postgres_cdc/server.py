@@ -22,7 +22,7 @@ _SETTINGS = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601'; SET bytea_output = 'hex'; "
     "SET extra_float_digits = 1; SET client_encoding = 'UTF8'; SET statement_timeout = 0; SET lock_timeout = '10s'"
 )
-"""What the text output of values depends on."""
+"""Settings that determine the text output of values."""
 BUSY_SECONDS, WAIT_SECONDS = 10.0, 0.2
 """How long a slot may be held by a process that has ended, which the server notices later, and between two looks."""
 _OLDEST = 150_000
@@ -266,8 +266,7 @@ def parse_lsn(text: str) -> int:
 
 
 def _one(sql: Connection, query: str, *values: object) -> tuple[object, ...]:
-    row = sql.execute(query, values or None).fetchone()
-    assert row is not None  # noqa: S101 - each of these queries has one row
+    (row,) = sql.execute(query, values or None).fetchall()
     return row
 
 

@@ -20,7 +20,7 @@ from windrow.postgresql import Connection
 from windrow.sources.base import SlotLag
 from windrow.sources.log.append import write_lines
 from windrow.sources.log.folder import LogFolder
-from windrow.sources.log.kept import Position, sync_folder
+from windrow.sources.log.kept import Position, replace_durably
 from windrow.sources.postgres_cdc import server as db
 from windrow.sources.postgres_cdc.pgoutput import Begin, Change, Commit, Relation, Truncate, parse_message
 from windrow.sources.postgres_cdc.records import ChangePlace, RecordWriter
@@ -38,7 +38,7 @@ _WAL_HEADER = 25
 
 @dataclass(frozen=True)
 class FollowState:
-    """What is noted of a log: whose changes it has, and where it is.
+    """The state of following, kept beside the log: slot, publication and table, and how far the log has come.
 
     The change at `commit` and `number` is before the record `line`, which begins at the byte `byte`; the slot was told
     of no LSN after `confirmed`.
@@ -67,13 +67,7 @@ class FollowState:
 
     def write(self, folder: Path) -> None:
         """Replace it durably."""
-        draft = folder / f".{_STATE}.draft"
-        with draft.open("w", encoding="utf-8") as out:
-            json.dump(asdict(self), out)
-            out.flush()
-            os.fsync(out.fileno())
-        draft.replace(folder / _STATE)
-        sync_folder(folder)
+        replace_durably(folder / _STATE, asdict(self))
 
 
 class ChangeStream:
