@@ -55,7 +55,7 @@ class Server:
 
     @property
     def host_port_database(self) -> tuple[str, str, str]:
-        """Where it is, also by libpq's environment."""
+        """Host, port and database name; libpq's environment variables give what the url leaves out."""
         parts = self.parts
         host = parts.get("host") or os.environ.get("PGHOST") or "localhost"
         port = parts.get("port") or os.environ.get("PGPORT") or "5432"

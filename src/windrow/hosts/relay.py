@@ -33,7 +33,7 @@ Target = LogSource | KafkaSource
 """The log that rows are sent to."""
 OnReport = Callable[[int, OutboxLag], None]
 PREFIX: Final = b'{"_relay":"'
-"""What the records of all relays begin with."""
+"""The first bytes of every record that a relay sends."""
 BATCH: Final = 5_000
 """Number of rows that are sent at a time."""
 _OPEN_SECONDS = 90.0

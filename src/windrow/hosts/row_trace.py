@@ -53,7 +53,7 @@ from windrow.model import (
 )
 
 MEMORY: Final = "256MB"
-"""What is kept of a trace in memory; more goes to a temporary folder."""
+"""The memory that the rows of a trace take at most; DuckDB spills the rest to a temporary folder."""
 _LOOK: Final = 0.2
 """Seconds between two looks whether the trace is stopped."""
 _ROW: Final = "__row"

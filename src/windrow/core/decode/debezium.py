@@ -28,7 +28,7 @@ UNAVAILABLE: Final = "__debezium_unavailable_value"
 _IN_NO_BYTES: Final = re.compile(r"\.|E-")
 """In the text of a number with a scale as Java writes it: a point, or an exponent below 0 (``0E-8``)."""
 _NO_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
-"""What PostgreSQL's numeric can be, and no decimal is."""
+"""Values of PostgreSQL's numeric that no decimal can hold."""
 _NO_ROW: Final = {
     "t": "a truncation, which names no rows: those of the table stay until their keys are deleted",
     "m": "a logical message",
