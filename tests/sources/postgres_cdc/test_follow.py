@@ -22,7 +22,7 @@ from windrow.model import LogSource, PostgresCdcSource
 from windrow.sources import open_source
 from windrow.sources.log.folder import LogFolder
 from windrow.sources.log.retention import apply, plan_trim
-from windrow.sources.postgres_cdc import FollowedTable
+from windrow.sources.postgres_cdc import FollowedTable, server
 
 
 def rows(shop: Shop) -> list[tuple[str, Any, Any]]:
@@ -250,6 +250,17 @@ def test_tables_that_cannot_be_followed(shop: Shop) -> None:
     assert shop.sql.execute("SELECT * FROM pg_replication_slots").fetchall() == []
 
 
+def test_a_transaction_that_does_not_end_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SLOT_SECONDS", 0.5)
+    with psycopg.connect(shop.url) as other:
+        other.execute("INSERT INTO orders VALUES (1, 10)")
+        pid = other.info.backend_pid
+        refused(shop, rf"has been open since .* \(process {pid}\): end it", SourceUnavailableError)
+        other.commit()
+    shop.follow().update()
+    assert shop.replica() == {1: 10}
+
+
 def test_a_key_of_other_columns(shop: Shop) -> None:
     shop.sql.execute("CREATE TABLE bare (id int, n int); ALTER TABLE bare REPLICA IDENTITY FULL")
     shop.source = replace(shop.source, table="bare", key=("id",))
@@ -276,13 +287,13 @@ def test_privileges_that_are_missing_are_named(shop: Shop, postgres: Postgres) -
 
 @pytest.mark.service
 def test_a_server_without_logical_wal_is_refused(tmp_path: Path) -> None:
-    server = Postgres(wal_level="replica")
+    replica = Postgres(wal_level="replica")
     try:
-        server.start()
+        replica.start()
         with pytest.raises(SourceError, match="has wal_level replica: set wal_level = logical"):
-            FollowedTable(PostgresCdcSource(server.url, "orders", str(tmp_path / "log"))).update()
+            FollowedTable(PostgresCdcSource(replica.url, "orders", str(tmp_path / "log"))).update()
     finally:
-        server.remove()
+        replica.remove()
 
 
 def test_a_server_that_restarts_is_an_error_that_passes(shop: Shop, postgres: Postgres) -> None:

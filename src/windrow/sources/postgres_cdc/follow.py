@@ -145,7 +145,7 @@ class FollowedTable:
         types = TypeCatalog()
         types.learn(sql, [oid for _, oid in columns])
         writer.relate(columns, types)
-        lsn, snapshot = db.create_slot(replication, state.slot)
+        lsn, snapshot = db.create_slot(sql, replication, state.slot, self._server.place)
         lines = size = 0
         with (folder / _DRAFT).open("wb", buffering=_CHUNK) as out:
             rows = db.copy_rows(sql, snapshot, table, columns, only)

@@ -6,6 +6,7 @@ changes. The table is copied in that snapshot: what was committed before is in t
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ _SETTINGS = (
 """Settings that determine the text output of values."""
 BUSY_SECONDS, WAIT_SECONDS = 10.0, 0.2
 """How long a slot may be held by a process that has ended, which the server notices later, and between two looks."""
+SLOT_SECONDS = 60.0
+"""How long a new slot waits for the transactions that are open."""
 _OLDEST = 150_000
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
@@ -221,12 +224,32 @@ def drop_slot(sql: Connection, name: str) -> None:
             return
 
 
-def create_slot(replication: Connection, name: str) -> tuple[int, str]:
+_OLDEST_WRITER = (
+    "SELECT min(pid), min(xact_start)::text FROM (SELECT pid, xact_start FROM pg_stat_activity "
+    "WHERE backend_xid IS NOT NULL ORDER BY xact_start LIMIT 1) AS writers"
+)
+
+
+def create_slot(sql: Connection, replication: Connection, name: str, place: str) -> tuple[int, str]:
     """Create a slot; return the LSN from which on it has changes, and the snapshot of what was before.
 
-    The snapshot can be used until the connection is.
+    The snapshot can be used until the connection `replication` is. The server first waits for all transactions that
+    write and are open, of every database; raise SourceUnavailableError if one of them does not end.
     """
-    row = _one(replication, f"CREATE_REPLICATION_SLOT {_quoted(name)} LOGICAL pgoutput (SNAPSHOT 'export')")
+    command = f"CREATE_REPLICATION_SLOT {_quoted(name)} LOGICAL pgoutput (SNAPSHOT 'export')"
+    timer = threading.Timer(SLOT_SECONDS, replication.cancel_safe)
+    timer.start()
+    try:
+        row = _one(replication, command)
+    except errors.QueryCanceled as error:
+        pid, since = _one(sql, _OLDEST_WRITER)
+        msg = (
+            f"{place}: the slot {name} waits for a transaction that has been open since {since} (process {pid}): end "
+            f"it, by SELECT pg_terminate_backend({pid}) if need be, then start again"
+        )
+        raise SourceUnavailableError(msg) from error
+    finally:
+        timer.cancel()
     return parse_lsn(str(row[1])), str(row[2])
 
 
