@@ -38,6 +38,16 @@ def test_the_home_is_the_installation_without_its_zip_and_stays(environment: Pat
     assert home.java_options() == ""
 
 
+def test_an_environment_that_has_two_paths_has_one_home(
+    environment: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = here(environment / "scratch")
+    link = tmp_path_factory.mktemp("links") / "link"
+    link.symlink_to(environment)
+    monkeypatch.setattr(sys, "prefix", str(link))
+    assert here(environment / "scratch") == home
+
+
 def test_where_the_environment_cannot_be_written_the_home_is_temporary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,10 +87,11 @@ def spark_home(scratch: Path, java_home: Path) -> SparkHome | None:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         return None
-    installed = Path(spec.origin).parent
+    # resolved, as an environment that has two paths has one archive
+    installed = Path(spec.origin).resolve().parent
     if not (installed / "jars").is_dir():
         return None
-    kept = Path(sys.prefix) / "share" / "windrow" / f"spark-{_digest(installed, java_home.resolve())}"
+    kept = Path(sys.prefix).resolve() / "share" / "windrow" / f"spark-{_digest(installed, java_home.resolve())}"
     # a path with other characters would need quotes in Spark's settings
     if _PLAIN.fullmatch(str(kept)):
         try:
