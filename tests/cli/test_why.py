@@ -110,3 +110,10 @@ def test_errors_say_what_is_there(words: list[str], message: str) -> None:
 def test_a_checkpoint_is_for_why_alone() -> None:
     result = CliRunner().invoke(main, ["show", "spend.yaml", "--checkpoint", "there"])
     assert (result.exit_code, result.stderr) == (2, "windrow: --checkpoint goes with --why\n")
+
+
+def test_control_characters_of_a_dead_letter_are_spelt() -> None:
+    with Path("payments/partition-0.jsonl").open("ab") as log:
+        log.write(b'{"user_id": "u17\x07\xff"}\n')
+    assert CliRunner().invoke(main, ["run", "spend.yaml", "--until-end", "--host", "memory", "--fresh"]).exit_code == 0
+    assert '    {"user_id": "u17\\x07\\xff"}' in why(*ROW).stdout.splitlines()

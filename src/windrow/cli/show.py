@@ -225,7 +225,7 @@ def _cells(row: Iterable[Any]) -> list[str]:
 
 def aligned(columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]) -> Iterator[str]:
     """Yield rows as lines below a line with the names of the columns, numbers aligned to the right."""
-    lines = [[_printable(text) for text in row] for row in (columns, *map(_cells, rows))]
+    lines = [[printable(text) for text in row] for row in (columns, *map(_cells, rows))]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = []
@@ -235,6 +235,6 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequ
         yield "  ".join(cells).rstrip()
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Spell what would move the cursor: a line break as a backslash and an n."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

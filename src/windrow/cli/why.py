@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from windrow.cli.common import OK, default_checkpoint
-from windrow.cli.show import aligned
+from windrow.cli.show import aligned, printable
 from windrow.hosts.folders import Folder
 from windrow.hosts.numbers import format_time, short_duration
 from windrow.hosts.reports import counted
@@ -142,7 +142,7 @@ def _dead(found: Explanation) -> Iterator[str]:
     yield f"{counted(found.dead_letters, 'dead letter')} that may be of it: the text has the key's values"
     for one in found.dead:
         yield f"  partition {one.partition}, offset {one.offset}: {one.reason}"
-        yield f"    {one.raw}"
+        yield f"    {one.raw if one.raw is None else printable(one.raw)}"
     if found.dead_letters > len(found.dead):
         yield f"  ... and {found.dead_letters - len(found.dead):,} more; at most {DEAD} are listed"
     yield ""
